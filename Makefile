@@ -1,0 +1,39 @@
+# `make run` serves, `make test` checks everything. Both need only Python 3.11+ and make.
+PYTHON ?= python3
+VENV ?= .venv
+HOST ?= 127.0.0.1
+PORT ?= 8000
+BIN := $(VENV)/bin
+
+.PHONY: run test lint unit docker-steps clean
+
+run: $(VENV)/.run
+	$(BIN)/tritonworthy serve --host $(HOST) --port $(PORT)
+
+test: lint unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.dev
+	./tools/install_chromium.sh
+	$(BIN)/python -m pytest
+
+# The Dockerfile's RUN steps, executed on an overlay of this machine: needs root, and no container engine.
+docker-steps:
+	./tools/docker_steps.sh
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,3 @@
+"""Who asks: advice, jobs, web, command line."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Rule, estimate, report: pure functions of data."""

@@ -1,0 +1,1 @@
+"""Queue and runner of validations and trace readings."""

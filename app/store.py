@@ -1,0 +1,1 @@
+"""Store: traces, regions, jobs and validations."""

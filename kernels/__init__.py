@@ -1,0 +1,1 @@
+"""What can be launched: candidates, generated kernels, libraries, measurement."""

@@ -1,0 +1,1 @@
+"""What libraries cover: one file a package, entries of data with a call."""

@@ -1,0 +1,1 @@
+"""Inputs, correctness, timing, and the processes they run in."""

@@ -1,0 +1,126 @@
+"""Validation as data: what was asked, what was measured. Plain JSON both ways; no torch.
+
+Field names are the API's. Times are in µs, sizes in bytes, compile time in seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+OUTCOMES = ("confirmed", "overturned", "tie", "unmeasured")
+
+STATUSES = (
+    "ok",  # correct and timed
+    "correct",  # correct, not timed: no GPU
+    "mismatch",  # wrong result: never timed
+    "unsupported",  # this candidate cannot run this region; message says why
+    "not_installed",
+    "error",  # raised
+    "fault",  # the process died: CUDA fault, abort, signal
+    "timeout",
+    "out_of_memory",
+    "bad_output",  # the child broke the protocol
+    "impossible",  # faster than the bytes or FLOPs allow
+    "cancelled",
+    "not_run",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A median with the bounds of its bootstrap interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeResult:
+    """One candidate at one binding of the region's symbols."""
+
+    binding: dict[str, int]
+    calls: float = 1.0
+    error_vs_eager: float | None = None  # error against float64 over eager's own; at most 2 passes
+    time_us: Interval | None = None  # device time of one call
+    wall_us: float | None = None  # host time of one of many back-to-back calls
+    ratio_to_eager: Interval | None = None  # candidate's time / eager's: under 1 is faster
+    ratio_to_best_other: Interval | None = None
+    share_of_limit: float | None = None  # floor / time
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateResult:
+    """What became of one candidate. The figures beside `shapes` are weighted by calls over all shapes."""
+
+    name: str  # `eager`, `compile`, `library:PACKAGE.CALL`, `triton:generated`, ...
+    tool: str  # `eager`, `library`, `compile`, `triton`, `cuda`
+    status: str
+    message: str = ""
+    call: str = ""  # what the user would write
+    error_vs_eager: float | None = None
+    time_us: Interval | None = None
+    wall_us: float | None = None
+    ratio_to_eager: Interval | None = None
+    ratio_to_best_other: Interval | None = None
+    share_of_limit: float | None = None
+    peak_bytes: int | None = None
+    compile_s: float | None = None  # first call: compile and autotune
+    kernels: tuple[str, ...] = ()  # names of the kernels that the profiler saw in one call
+    shapes: tuple[ShapeResult, ...] = ()
+    source: str = ""  # the generated kernel's text, where there is one
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """The measured candidates and the outcome. device is None where the host has no GPU."""
+
+    outcome: str
+    reason: str
+    region: str  # canonical text
+    candidates: tuple[CandidateResult, ...]
+    device: str | None = None
+    software: dict[str, str] = field(default_factory=dict)  # torch, triton, cuda, driver, python
+    conditions: dict[str, Any] = field(default_factory=dict)  # clocks, temperature, throttle reasons, rounds, ...
+    best: str | None = None  # name of the fastest correct candidate
+    floor_us: float | None = None
+    date: str = ""  # ISO 8601 day of the measurement
+    coverage: str = ""  # "no library covers it", or which call does
+    advice_before: dict[str, Any] | None = None
+    advice_after: dict[str, Any] | None = None
+
+
+def to_json(value: Any) -> Any:
+    """Dataclasses to dicts, tuples to lists, recursively."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {k: to_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(v) for v in value]
+    return value
+
+
+def _interval(data: dict[str, Any] | None) -> Interval | None:
+    return None if data is None else Interval(data["median"], data["low"], data["high"])
+
+
+def shape_from_json(data: dict[str, Any]) -> ShapeResult:
+    """Inverse of to_json for a ShapeResult; unknown keys raise TypeError."""
+    spans = {k: _interval(data.get(k)) for k in ("time_us", "ratio_to_eager", "ratio_to_best_other")}
+    return ShapeResult(**{**data, **spans})
+
+
+def candidate_from_json(data: dict[str, Any]) -> CandidateResult:
+    """Inverse of to_json for a CandidateResult; unknown keys raise TypeError."""
+    spans = {k: _interval(data.get(k)) for k in ("time_us", "ratio_to_eager", "ratio_to_best_other")}
+    shapes = tuple(shape_from_json(s) for s in data.get("shapes", ()))
+    return CandidateResult(**{**data, **spans, "kernels": tuple(data.get("kernels", ())), "shapes": shapes})
+
+
+def validation_from_json(data: dict[str, Any]) -> Validation:
+    """Inverse of to_json for a Validation; unknown keys raise TypeError."""
+    return Validation(**{**data, "candidates": tuple(candidate_from_json(c) for c in data["candidates"])})

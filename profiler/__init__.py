@@ -1,0 +1,1 @@
+"""What the program did: traces, regions, hardware. Imports nothing of kernels or app."""

@@ -1,0 +1,1 @@
+"""Regions: model, text, graph, patterns, cost, mining."""

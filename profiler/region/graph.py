@@ -1,0 +1,322 @@
+"""Region -> canonical aten graph, with each operation's tensors and kind. Text and trace meet here."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import flop_registry
+
+from profiler.region.kinds import ATTENTION, kind_of
+from profiler.region.model import Region
+from profiler.region.program import Program, program
+from profiler.region.vocabulary import DTYPE_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor as an operation sees it. bytes: distinct bytes addressed; a stride-0 dimension counts once."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    storage: int  # equal for tensors that share memory
+    bytes: int
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One aten operation. kind is one of `kinds.KINDS`; line is 1-based in the region's text, 0 where unknown."""
+
+    name: str
+    target: str
+    label: str
+    kind: str
+    inputs: tuple[str, ...]
+    reads: tuple[Tensor, ...]
+    writes: tuple[Tensor, ...]
+    flops: int
+    line: int
+    axes: tuple[int, ...] = ()  # non-negative dimensions that are reduced or scanned; () = none, or all
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The region at one binding. module(*inputs) -> tuple of outputs (then gradients, where inputs require them)."""
+
+    region: Region
+    binding: Mapping[str, int]
+    inputs: tuple[tuple[str, Tensor], ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[str, ...]
+    output_tensors: tuple[Tensor, ...]
+    module: torch.fx.GraphModule
+    program: Program
+
+    def operation(self, name: str) -> Operation:
+        return self._by_name[name]
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Operation]:
+        return {o.name: o for o in self.operations}
+
+    @functools.cached_property
+    def users(self) -> Mapping[str, tuple[str, ...]]:
+        """Operation or input name -> the operations that read it."""
+        found: dict[str, list[str]] = {}
+        for item in self.operations:
+            for name in dict.fromkeys(item.inputs):
+                found.setdefault(name, []).append(item.name)
+        return {k: tuple(v) for k, v in found.items()}
+
+
+LIBRARY = "tritonworthy"
+_library: list[Any] = []
+
+
+def _whole_operations() -> Any:
+    """torch.ops.tritonworthy: operations that stay one node in the graph.
+
+    F.scaled_dot_product_attention and F.rms_norm decompose or change name with the device that is traced on; a
+    region says "this library call", on every host.
+    """
+    if not _library:
+        library: Any = torch.library.Library(LIBRARY, "FRAGMENT")  # type: ignore[no-untyped-call]
+        library.define(
+            "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float dropout, bool causal, float? scale, bool gqa)"
+            " -> Tensor"
+        )
+        library.define("rms_norm(Tensor x, SymInt[] shape, Tensor? weight, float? eps) -> Tensor")
+        library.impl("attention", _attention, "CompositeExplicitAutograd")
+        library.impl("attention", _attention_meta, "Meta")
+        library.impl("rms_norm", lambda x, shape, w, eps: F.rms_norm(x, shape, w, eps), "CompositeExplicitAutograd")
+        library.impl("rms_norm", lambda x, shape, w, eps: torch.empty_like(x), "Meta")
+        _library.append(library)
+    return torch.ops.tritonworthy
+
+
+def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, dropout: float,
+               causal: bool, scale: float | None, gqa: bool) -> torch.Tensor:  # fmt: skip
+    return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale, enable_gqa=gqa)
+
+
+def _attention_meta(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) -> torch.Tensor:
+    return q.new_empty((*q.shape[:-1], v.shape[-1]))
+
+
+class _Lowering(torch.fx.Interpreter):
+    """Runs the user's program under make_fx and carries each node's line and label to aten."""
+
+    def __init__(self, module: torch.fx.GraphModule, whole: bool) -> None:
+        super().__init__(module)
+        self.whole = whole
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is F.dropout and args[0].device.type != "cuda" and (len(args) < 3 or args[2] is not False):
+            # On a CPU fake dropout is bernoulli_ + div_; on CUDA it is this one kernel.
+            if kwargs.get("training", True):
+                rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+                return torch.ops.aten.native_dropout(args[0], rate, True)[0]
+        if self.whole and target is F.scaled_dot_product_attention:
+            return self.attention(*args, **kwargs)
+        if self.whole and target in (F.rms_norm, torch.rms_norm):
+            return self.rms_norm(*args, **kwargs)
+        return super().call_function(target, args, kwargs)
+
+    def attention(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+                  is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+        return _whole_operations().attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+    def rms_norm(self, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+        return _whole_operations().rms_norm(input, list(normalized_shape), weight, eps)
+
+
+def lower(region: Region, binding: Mapping[str, int] | None = None, device: str = "cpu") -> Graph:
+    """The aten graph at one binding; raises RegionError as `program` does.
+
+    With inputs that require gradients the graph holds forward and backward, as autograd lays them out.
+    """
+    built = program(region, binding, device)
+    grad = region.requires_grad
+    runner = _Lowering(built.module, whole=not grad)
+    with built.mode, _preserved_meta():
+        module = make_fx(_joint(runner, region) if grad else _forward(runner))(*built.inputs)
+    module.graph.eliminate_dead_code(is_impure_node=_mutates)
+    module.recompile()
+    chosen = dict(region.bindings[0] if binding is None else binding)
+    return _graph(region, chosen, built, module)
+
+
+def _mutates(node: torch.fx.Node) -> bool:
+    """In-place operations stay: their effect is on an input or on a value read later."""
+    if node.op in ("placeholder", "output"):
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable)
+
+
+def _forward(runner: _Lowering) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def forward(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.no_grad():
+            return tuple(runner.run(*inputs))
+
+    return forward
+
+
+def _joint(runner: _Lowering, region: Region) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """Outputs and the gradients of the inputs that require them; upstream gradients are ones of the outputs' shape."""
+
+    def joint(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = [x.detach().requires_grad_(i.requires_grad) for x, i in zip(inputs, region.inputs, strict=True)]
+        outputs = tuple(runner.run(*values))
+        wanted = [v for v, i in zip(values, region.inputs, strict=True) if i.requires_grad]
+        floating = [o for o in outputs if o.requires_grad]
+        gradients = torch.autograd.grad(floating, wanted, [torch.ones_like(o) for o in floating], allow_unused=True)
+        return (*(o.detach() for o in outputs), *(g for g in gradients if g is not None))
+
+    return joint
+
+
+@contextlib.contextmanager
+def _preserved_meta() -> Iterator[None]:
+    with torch.fx.traceback.preserve_node_meta():
+        yield
+
+
+def _graph(region: Region, binding: Mapping[str, int], built: Program, module: torch.fx.GraphModule) -> Graph:
+    storages: dict[int, int] = {}
+
+    def tensor(value: torch.Tensor) -> Tensor:
+        key = storages.setdefault(value.untyped_storage()._cdata, len(storages))
+        return Tensor(
+            tuple(value.shape),
+            tuple(value.stride()),
+            DTYPE_NAMES.get(value.dtype, str(value.dtype)),
+            key,
+            addressed(value),
+        )
+
+    inputs: list[tuple[str, Tensor]] = []
+    operations: list[Operation] = []
+    outputs: tuple[str, ...] = ()
+    output_tensors: tuple[Tensor, ...] = ()
+    rename: dict[str, str] = {}
+    placeholders = iter(region.inputs)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            rename[node.name] = next(placeholders).name
+            inputs.append((rename[node.name], tensor(node.meta["val"])))
+        elif node.op == "output":
+            results = [r for r in node.args[0] if isinstance(r, torch.fx.Node)]
+            outputs = tuple(rename.get(r.name, r.name) for r in results)
+            output_tensors = tuple(tensor(r.meta["val"]) for r in results)
+        elif node.op == "call_function" and node.target is not operator.getitem:
+            operations.append(_operation(node, tensor, rename))
+        elif node.op == "get_attr":
+            constant = getattr(module, str(node.target))
+            made = tensor(constant)
+            operations.append(Operation(node.name, "constant", "constant", "constant", (), (), (made,), 0, 0))
+        if node.op == "call_function" and node.target is operator.getitem:
+            source = node.args[0]
+            assert isinstance(source, torch.fx.Node)
+            rename[node.name] = rename.get(source.name, source.name)
+    return Graph(region, binding, tuple(inputs), tuple(operations), outputs, output_tensors, module, built)
+
+
+def _operation(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], rename: Mapping[str, str]) -> Operation:
+    sources = node.all_input_nodes
+    target = str(node.target)
+    values = [n.meta["val"] for n in sources]
+    reads = tuple(tensor(v) for v in values if isinstance(v, torch.Tensor))
+    written = tuple(tensor(v) for v in _flat(node.meta.get("val")))
+    custom = node.meta.get("custom") or {}
+    label = str(custom.get("label") or target.split(".")[1])
+    return Operation(
+        name=node.name,
+        target=target,
+        label=label if label not in ("to", "float", "half", "bfloat16", "type_as") else "to",
+        kind=kind_of(target),
+        inputs=tuple(rename.get(n.name, n.name) for n in sources),
+        reads=reads,
+        writes=written,
+        flops=_flops(node, written),
+        line=int(custom.get("line", 0)),
+        axes=_axes(node),
+    )
+
+
+def _axes(node: torch.fx.Node) -> tuple[int, ...]:
+    """The `dim` argument, made non-negative."""
+    schema = getattr(node.target, "_schema", None)
+    sources = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    if schema is None or not sources:
+        return ()
+    for position, argument in enumerate(schema.arguments):
+        if argument.name == "dim":
+            value = node.args[position] if position < len(node.args) else node.kwargs.get("dim")
+            dims = [value] if isinstance(value, int) else list(value) if isinstance(value, list | tuple) else []
+            rank = max(1, sources[0].dim())
+            return tuple(sorted(d % rank for d in dims if isinstance(d, int)))
+    return ()
+
+
+def _flat(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _flat(part)
+
+
+def addressed(value: torch.Tensor) -> int:
+    """Distinct bytes that a tensor addresses: the product of its sizes where the stride is not 0, in bytes."""
+    count = 1
+    for size, stride in zip(value.shape, value.stride(), strict=True):
+        if stride != 0:
+            count *= size
+        elif size == 0:
+            return 0
+    return count * value.element_size()
+
+
+def _flops(node: torch.fx.Node, written: tuple[Tensor, ...]) -> int:
+    """torch's own registry for matrix products, convolutions and attention; else one per element written or read."""
+    target: Any = node.target
+    if str(target).startswith(f"{LIBRARY}.attention"):
+        q, k, v = (n.meta["val"] for n in node.args[:3])  # type: ignore[union-attr]
+        causal = 2 if node.args[5] else 1
+        return int(2 * q.shape[:-1].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])) // causal
+    packet = getattr(target, "_overloadpacket", None)
+    if packet in flop_registry:
+        args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
+        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
+        return int(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))
+    kind = kind_of(str(target))
+    if kind in ("view", "constant", "copy", "gather"):
+        return 0
+    most = max((t.elements for t in written), default=0)
+    if kind in ("reduction", "normalisation", "softmax", "scan", "scatter"):
+        most = max(
+            [most, *(n.meta["val"].numel() for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor))]
+        )
+    return most
+
+
+def is_attention(operation: Operation) -> bool:
+    """The operation is one fused attention call, whichever backend."""
+    return operation.kind == ATTENTION

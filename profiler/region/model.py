@@ -1,0 +1,133 @@
+"""Region: a small program with typed inputs, a straight line of operations, and outputs. Torch-free.
+
+A Region is its text: two regions are equal when their canonical texts are. `profiler.region.text` parses and
+prints, `profiler.region.graph` lowers to aten, `profiler.region.cost` counts.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+ITEMSIZE: Mapping[str, int] = {
+    "f64": 8, "f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1,
+    "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1,
+}  # fmt: skip
+"""Bytes per element of every dtype of the language."""
+
+FLOATING = frozenset({"f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2"})
+
+Size = int | str
+"""A dimension: a number, or the name of a Symbol."""
+
+
+class RegionError(Exception):
+    """A region that cannot be read or does not fit together.
+
+    line and column are 1-based, in the text as given; end_column is exclusive. code is stable and kebab-case.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "region-invalid",
+        line: int = 1,
+        column: int = 1,
+        end_column: int | None = None,
+        hint: str = "",
+        text: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.line = line
+        self.column = column
+        self.end_column = end_column if end_column is not None else column + 1
+        self.hint = hint
+        self.text = text
+
+    def __str__(self) -> str:
+        """The message with the line it is about and a caret under the spot."""
+        where = f"line {self.line}, column {self.column}: {self.message}"
+        lines = self.text.splitlines()
+        if 1 <= self.line <= len(lines):
+            source = lines[self.line - 1][:200]
+            caret = " " * (self.column - 1) + "^" * max(1, min(self.end_column - self.column, 80))
+            where += f"\n  {source}\n  {caret}"
+        return where + (f"\n  hint: {self.hint}" if self.hint else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size that varies: `N: sizes[37, 911]`. All symbols of a region vary together (zipped)."""
+
+    name: str
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One typed input. shape () is a scalar tensor."""
+
+    name: str
+    dtype: str
+    shape: tuple[Size, ...]
+    requires_grad: bool = False
+    channels_last: bool = False
+    strides: tuple[int, ...] | None = None
+    below: int | None = None  # index inputs: values are in [0, below)
+    offsets: int | None = None  # sorted offsets of a jagged tensor, from 0 to this
+    ones: float | None = None  # .mask(0.9): share of ones
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """inputs, statements, outputs. `nodes` are the statements as Python ast, with the line numbers of `source`."""
+
+    inputs: tuple[Input, ...]
+    statements: tuple[str, ...]  # canonical source lines, loops with their indented bodies
+    outputs: tuple[str, ...]  # canonical source of each returned expression
+    symbols: tuple[Symbol, ...] = ()
+    name: str = field(default="region", compare=False)
+    nodes: tuple[ast.stmt, ...] = field(default=(), compare=False, repr=False)
+    returned: tuple[ast.expr, ...] = field(default=(), compare=False, repr=False)
+    source: str = field(default="", compare=False, repr=False)
+    output_tuple: bool = False  # `return a,` and `return a, b` give a tuple; `return a` a tensor
+
+    @property
+    def bindings(self) -> tuple[dict[str, int], ...]:
+        """Every zipped assignment of the symbols; one empty dict where nothing varies."""
+        if not self.symbols:
+            return ({},)
+        count = len(self.symbols[0].sizes)
+        return tuple({s.name: s.sizes[i] for s in self.symbols} for i in range(count))
+
+    @property
+    def requires_grad(self) -> bool:
+        return any(i.requires_grad for i in self.inputs)
+
+    def named(self, name: str) -> Region:
+        return replace(self, name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One assignment of the symbols in use: how often per step, and the observed time where a trace has it."""
+
+    sizes: tuple[tuple[str, int], ...] = ()
+    calls_per_step: float = 1.0
+    time_us_per_step: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How a region is used. share_of_step is None when unknown: then it counts as worth it, and says so."""
+
+    bindings: tuple[Binding, ...] = (Binding(),)
+    step_time_us: float | None = None
+    share_of_step: float | None = None
+    target_step_time_us: float | None = None
+    launches_per_step: float | None = None
+    observed: bool = False  # times come from a trace

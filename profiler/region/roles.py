@@ -1,0 +1,50 @@
+"""How a Match names nodes, and which operations a library call would replace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch.fx import Node
+
+from profiler.region.graph import Graph
+from profiler.region.nodes import CASTS, is_call
+from profiler.region.patterns import Role, operation_names
+
+VIEWS = ("view", "_unsafe_view", "expand", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "t", "slice")
+
+
+def calls(graph: Graph, *names: str) -> Iterator[Node]:
+    """The graph's calls with one of these names, in order."""
+    return (n for n in graph.module.graph.nodes if is_call(n, *names))
+
+
+def role(graph: Graph, node: Any) -> Role:
+    """How a Match names a node: a region input by its own name, an operation by the graph's, a number as itself."""
+    if not isinstance(node, Node):
+        return node if isinstance(node, int | float | bool) or node is None else str(node)
+    if node.op == "placeholder":
+        position = [n for n in graph.module.graph.nodes if n.op == "placeholder"].index(node)
+        return graph.inputs[position][0]
+    return node.name
+
+
+def covered(graph: Graph, output: Node, leaves: Iterable[Any]) -> frozenset[str] | None:
+    """Operations between the leaves and the output; None where something inside is read from outside.
+
+    A value that others read must stay computed, so a library call for the output would not save it.
+    """
+    stops = {n for n in leaves if isinstance(n, Node)}
+    inside: set[Node] = set()
+    waiting = [output]
+    while waiting:
+        node = waiting.pop()
+        if node in inside or node in stops or node.op != "call_function":
+            continue
+        inside.add(node)
+        waiting += node.all_input_nodes
+    for node in inside - {output}:
+        outside = [u for u in node.users if u not in inside]
+        if outside and not is_call(node, *CASTS, *VIEWS, "ones", "arange", "tril", "full", "scalar_tensor", "zeros"):
+            return None
+    return operation_names(graph, inside)

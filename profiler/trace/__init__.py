@@ -1,0 +1,1 @@
+"""Traces: bytes to columns, links, steps, notes."""
