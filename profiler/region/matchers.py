@@ -23,13 +23,18 @@ def gated(graph: Graph) -> Iterator[Match]:
             act = behind_casts(a)
             if is_call(act, "silu", "gelu") and isinstance(b, Node) and shape(act) == shape(b) and not same(b, act):
                 x = behind_casts(act.args[0])
-                if value(act).dim() < 2 or vector_of(b, shape(act)[-1]):
+                if value(act).dim() < 2 or vector_of(b, shape(act)[-1]) or not _paired(x, behind_casts(b)):
                     continue
                 inside = covered(graph, node, [x, behind_casts(b)])
                 if inside is not None:
                     kind, title = ("swiglu", "SwiGLU") if is_call(act, "silu") else ("geglu", "GeGLU")
                     yield Match(kind, title, False, inside, node.name, {"a": role(graph, x), "b": role(graph, b)})
                 break
+
+
+def _paired(a: Node, b: Any) -> bool:
+    """Activation and gate come from the same place: both given, or both computed. Else `b` is a mask or a scale."""
+    return isinstance(b, Node) and (a.op == "placeholder") == (b.op == "placeholder")
 
 
 def gelu_tanh(graph: Graph) -> Iterator[Match]:

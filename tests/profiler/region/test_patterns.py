@@ -79,6 +79,10 @@ def test_near_miss_is_not_called_rms_norm(text: str) -> None:
     assert "rms_norm" not in [m.kind for m in found(text)[1]]
 
 
+def test_mask_after_an_activation_is_no_gate() -> None:
+    assert [m.kind for m in found(texts.EXAMPLE)[1]] == ["gemm"]
+
+
 def test_softmax_over_another_axis_is_no_attention() -> None:
     assert "attention" not in [m.kind for m in found(texts.ATTENTION.replace("softmax(s, -1)", "softmax(s, -2)"))[1]]
 

@@ -1,0 +1,203 @@
+"""Columns as collected -> Trace: one clock, sorted, linked, with steps and notes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from profiler.trace.columns import Columns, GpuColumns, Spans
+from profiler.trace.events import Header
+from profiler.trace.links import Launches, external_disagreement, innermost, launch_of, nesting
+from profiler.trace.model import (
+    NONE,
+    Annotations,
+    Floats,
+    Ints,
+    Kernels,
+    Longs,
+    Memory,
+    Ops,
+    Trace,
+)
+from profiler.trace.modules import module_paths
+from profiler.trace.notes import trace_notes
+from profiler.trace.steps import STEP_PREFIX, find_steps
+
+_EXACT_US = 2.0**43
+"""Below this (102 days) a float64 of microseconds tells nanoseconds apart. Older files count from the epoch."""
+
+
+def assemble(columns: Columns, header: Header, dropped: int, truncated: bool) -> Trace:
+    """Takes the columns (they are empty afterwards). dropped: events lost before they became columns."""
+    names, threads = columns.names(), columns.threads()
+    details, detail_index = columns.details()
+    clock = _Clock(columns)
+    ops, annotations = _host_spans(columns, clock, names, detail_index)
+    modules = _fill_modules(columns.frames, clock, names, ops)
+    launches = Launches(
+        start_us=clock.launches,
+        thread=columns.launches.thread.ints(),
+        correlation=columns.launches.correlation.longs(),
+        external_id=columns.launches.external.longs(),
+        graph=columns.launches.graph.flags(),
+    )
+    kernels, external_id = _kernels(columns.kernels, clock.kernels, launches, ops)
+    memory, memory_launch_us = _memory(columns.memory, clock.memory, launches, ops)
+    steps, profiler_steps, step_source = find_steps(names, ops, kernels, memory, memory_launch_us, annotations)
+    trace = Trace(
+        names=names,
+        threads=threads,
+        modules=modules,
+        details=details,
+        ops=ops,
+        kernels=kernels,
+        memory=memory,
+        annotations=annotations,
+        steps=steps,
+        profiler_steps=profiler_steps,
+        step_source=step_source,
+        events=columns.events + dropped,
+        dropped=dropped + columns.timeless,
+        device=_device(header),
+        origin_us=clock.origin_us,
+        has_shapes=any(detail.dims for detail in details),
+        has_stacks=columns.has_stacks,
+        truncated=truncated,
+        notes=(),
+    )
+    disagreement = external_disagreement(kernels.op, external_id, ops.external_id)
+    return replace(trace, notes=trace_notes(trace, disagreement))
+
+
+class _Clock:
+    """Start times of all columns, in microseconds from the first event."""
+
+    def __init__(self, columns: Columns) -> None:
+        parts = (columns.ops, columns.annotations, columns.frames, columns.launches, columns.kernels, columns.memory)
+        raw = [part.ts.floats() for part in parts]
+        self.origin_us = min((float(ts.min()) for ts in raw if len(ts)), default=0.0)
+        exact = max((float(np.abs(ts).max()) for ts in raw if len(ts)), default=0.0) < _EXACT_US
+        relative = [self._relative(ts, exact) for ts in raw]
+        self.ops, self.annotations, self.frames, self.launches, self.kernels, self.memory = relative
+
+    def _relative(self, ts: Floats, exact: bool) -> Floats:
+        if exact:
+            # Whole nanoseconds: subtracting the floats would leave up to 1 ns of rounding.
+            relative: Floats = (np.rint(ts * 1e3) - np.rint(self.origin_us * 1e3)) / 1e3
+            return relative
+        return ts - self.origin_us
+
+
+def _ends(start: Floats, duration: Floats) -> Floats:
+    ends: Floats = np.round(start + np.maximum(duration, 0.0), 3)
+    return ends
+
+
+def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_index: Ints) -> tuple[Ops, Annotations]:
+    """Ops and annotations; ProfilerStep is an annotation also where it is written as an op (before torch 1.11)."""
+    c = columns.ops
+    name, start, thread = c.name.ints(), clock.ops, c.thread.ints()
+    end = _ends(start, c.dur.floats())
+    a = columns.annotations
+    a_name, a_start, a_thread = a.name.ints(), clock.annotations, a.thread.ints()
+    a_end = _ends(a_start, a.dur.floats())
+    is_step = np.array([text.startswith(STEP_PREFIX) for text in names], np.bool_)[name]
+    if is_step.any():
+        a_name, a_start = np.append(a_name, name[is_step]), np.append(a_start, start[is_step])
+        a_end, a_thread = np.append(a_end, end[is_step]), np.append(a_thread, thread[is_step])
+        kept = np.flatnonzero(~is_step)
+        order, parent = nesting(thread[kept], start[kept], end[kept])
+        order = kept[order]
+    else:
+        order, parent = nesting(thread, start, end)
+    # Each unsorted column is let go as soon as it is sorted: with a million ops this is where memory peaks.
+    name, start, end, thread = name[order], start[order], end[order], thread[order]
+    detail = c.detail.ints()[order]
+    ops = Ops(
+        name=name,
+        start_us=start,
+        end_us=end,
+        thread=thread,
+        parent=parent,
+        detail=np.where(detail != NONE, detail_index[detail], NONE).astype(np.int32),
+        external_id=c.external.longs(order),
+        record_id=c.record.longs(order),
+        sequence=c.sequence.longs(order),
+        module=np.full(len(order), NONE, np.int32),
+    )
+    in_time = np.argsort(a_start, kind="stable")
+    annotations = Annotations(
+        name=a_name[in_time], start_us=a_start[in_time], end_us=a_end[in_time], thread=a_thread[in_time]
+    )
+    return ops, annotations
+
+
+def _fill_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops) -> tuple[str, ...]:
+    start = clock.frames
+    end = _ends(start, frames.dur.floats())
+    modules, module = module_paths(
+        frames.name.ints(), frames.thread.ints(), start, end, names, ops.thread, ops.start_us
+    )
+    ops.module[:] = module
+    return modules
+
+
+def _links(correlation: Longs, launches: Launches, ops: Ops) -> tuple[Longs, Floats, Ints]:
+    """(index of the launch, its start or NaN, innermost op around it) for each correlation."""
+    launch = launch_of(correlation, launches)
+    hit = launch != NONE
+    launch_us = np.full(len(launch), np.nan)
+    launch_us[hit] = launches.start_us[launch[hit]]
+    op = np.full(len(launch), NONE, np.int32)
+    thread = launches.thread[launch[hit]]
+    op[hit] = innermost(thread, launch_us[hit], ops.thread, ops.start_us, ops.end_us, ops.parent)
+    return launch, launch_us, op
+
+
+def _kernels(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Kernels, Longs]:
+    """Kernels, and the "External id" of each: its own, else its launch's, else NONE."""
+    order = np.argsort(start_us, kind="stable")
+    correlation = c.correlation.longs()[order]
+    launch, launch_us, op = _links(correlation, launches, ops)
+    hit = launch != NONE
+    graph = np.zeros(len(order), np.bool_)
+    graph[hit] = launches.graph[launch[hit]]
+    external_id = c.external.longs()[order]
+    unnamed = hit & (external_id == NONE)
+    external_id[unnamed] = launches.external_id[launch[unnamed]]
+    kernels = Kernels(
+        name=c.name.ints()[order],
+        start_us=start_us[order],
+        duration_us=c.dur.floats()[order],
+        stream=c.stream.longs()[order],
+        device=c.device.ints()[order],
+        correlation=correlation,
+        launch_us=launch_us,
+        op=op,
+        launched=hit,
+        graph=graph,
+    )
+    return kernels, external_id
+
+
+def _memory(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Memory, Floats]:
+    """Copies and sets, and the start of each one's launch, NaN where it is not in the window."""
+    order = np.argsort(start_us, kind="stable")
+    _, launch_us, op = _links(c.correlation.longs()[order], launches, ops)
+    memory = Memory(
+        name=c.name.ints()[order],
+        start_us=start_us[order],
+        duration_us=c.dur.floats()[order],
+        stream=c.stream.longs()[order],
+        op=op,
+    )
+    return memory, launch_us
+
+
+def _device(header: Header) -> str | None:
+    """The GPU's name; None where the trace has none or an empty one."""
+    for properties in header.devices or ():
+        if isinstance(properties.name, str) and properties.name.strip():
+            return properties.name.strip()
+    return None

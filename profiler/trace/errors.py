@@ -1,0 +1,22 @@
+"""What went wrong with a file that cannot be read as a trace at all."""
+
+from __future__ import annotations
+
+
+class TraceError(Exception):
+    """A file that is not a trace, or is too large to be read as one.
+
+    code: stable, kebab-case: `trace-empty`, `trace-bad-gzip`, `trace-not-json`, `trace-not-a-trace`, `trace-too-large`.
+    message: one sentence about this file. remedy: what to do next.
+    A trace that is damaged or incomplete is not an error: it is read as far as it goes, with a Note.
+    """
+
+    def __init__(self, code: str, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[TraceError], tuple[str, str, str]]:
+        """Pickles whole: the reader runs in a child process."""
+        return (TraceError, (self.code, self.message, self.remedy))

@@ -1,0 +1,205 @@
+"""What a trace lacks, what that costs the reader, and how to record it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.trace.model import NONE, Note, Trace
+from profiler.trace.steps import union_us
+
+RECIPE = """\
+from torch.profiler import ProfilerActivity, profile, schedule
+
+with profile(
+    activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+    schedule=schedule(wait=1, warmup=2, active=3),
+    record_shapes=True,
+    with_stack=True,
+    on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz"),
+) as prof:
+    for _ in range(6):
+        train_step()  # your step
+        torch.cuda.synchronize()
+        prof.step()
+"""
+"""A recording that has everything that is read here."""
+
+DISAGREEMENT_SHARE = 0.01
+"""Below this share of kernels a differing "External id" is not worth a note."""
+
+_COMMUNICATION = ("nccl", "rccl", "ncclDevKernel")
+
+
+def trace_notes(trace: Trace, external_disagreement: float | None = None) -> tuple[Note, ...]:
+    """Notes on a trace, the ones that matter most first.
+
+    external_disagreement: share of linked kernels whose "External id" names another op than the link.
+    """
+    notes = [
+        *_damage(trace),
+        *_kernels(trace),
+        *_links(trace),
+        *_shapes(trace),
+        *_steps(trace),
+        *_stacks(trace),
+        *_device(trace),
+        *_external(external_disagreement),
+        *_communication(trace),
+    ]
+    rank = {"error": 0, "warning": 1, "info": 2}
+    return tuple(sorted(notes, key=lambda note: rank[note.level]))
+
+
+def _damage(trace: Trace) -> Iterator[Note]:
+    if trace.truncated:
+        yield Note(
+            "truncated",
+            "warning",
+            f"The file ends before its list of events does: {_count(trace.events, 'event')} could be read, later ones "
+            "are lost. GPU events often stand last.",
+            "Copy the file again after the profiler has stopped.",
+        )
+    if trace.dropped:
+        yield Note(
+            "dropped-events",
+            "warning",
+            f"{_count(trace.dropped, 'event')} of {trace.events} could not be read and left out.",
+            "Record again with a current PyTorch, or say which writer made this file.",
+        )
+
+
+def _kernels(trace: Trace) -> Iterator[Note]:
+    if len(trace.kernels.start_us):
+        return
+    on_cpu = "It has CPU operators only." if len(trace.ops.name) else "It has neither kernels nor operators."
+    yield Note("no-kernels", "error", f"The trace has no GPU kernels. {on_cpu}", RECIPE)
+
+
+def _links(trace: Trace) -> Iterator[Note]:
+    kernels = trace.kernels
+    total = trace.kernel_time_us
+    if total <= 0.0:
+        return
+
+    def share(mask: npt.NDArray[np.bool_]) -> float:
+        return float(kernels.duration_us[mask].sum()) / total
+
+    if not len(trace.ops.name):
+        yield Note(
+            "no-ops",
+            "warning",
+            "The trace has GPU events only: no kernel can be named by the operator that launched it.",
+            RECIPE,
+        )
+    graph = kernels.graph
+    if graph.any():
+        yield Note(
+            "graph-launches",
+            "warning",
+            f"{share(graph):.0%} of kernel time ({_count(int(graph.sum()), 'kernel')}) was replayed from CUDA graphs, "
+            "which hide operators and shapes.",
+            "Profile the same step without CUDA graphs (eager, or torch.compile in its default mode):\n" + RECIPE,
+        )
+    early = ~kernels.launched
+    if early.any():
+        yield Note(
+            "launched-before-window",
+            "warning" if share(early) >= 0.01 else "info",
+            f"{share(early):.0%} of kernel time ({_count(int(early.sum()), 'kernel')}) has no launch in the trace: it "
+            "was launched before recording began, or its launch was not recorded.",
+            "Call torch.cuda.synchronize() before the recorded steps and give the schedule a warmup:\n" + RECIPE,
+        )
+    bare = kernels.launched & ~graph & (kernels.op == NONE)
+    if bare.any() and len(trace.ops.name):
+        yield Note(
+            "launched-outside-ops",
+            "warning" if share(bare) >= 0.01 else "info",
+            f"{share(bare):.0%} of kernel time ({_count(int(bare.sum()), 'kernel')}) was launched outside every "
+            "operator (a hand-written kernel, or a library called directly).",
+            "Wrap the call in torch.library.custom_op, so that the profiler records its name and shapes.",
+        )
+
+
+def _shapes(trace: Trace) -> Iterator[Note]:
+    if len(trace.ops.name) and not trace.has_shapes:
+        yield Note(
+            "no-shapes",
+            "warning",
+            "The trace has no shapes: parts of it can be named, but their cost cannot be worked out.",
+            "Record with record_shapes=True:\n" + RECIPE,
+        )
+
+
+def _steps(trace: Trace) -> Iterator[Note]:
+    if trace.profiler_steps:
+        return
+    used = {
+        "annotation": "An annotation that repeats is taken for the step.",
+        "window": "The whole recording is taken for one step.",
+    }.get(trace.step_source, "")
+    if trace.steps:
+        yield Note(
+            "no-profiler-steps",
+            "info",
+            f"The trace marks no steps. {used}",
+            "Call prof.step() after each step:\n" + RECIPE,
+        )
+
+
+def _stacks(trace: Trace) -> Iterator[Note]:
+    if len(trace.ops.name) and not trace.modules:
+        why = "has Python stacks but no nn.Module" if trace.has_stacks else "has no Python stacks"
+        yield Note(
+            "no-modules",
+            "info",
+            f"The trace {why}: parts of it cannot be named by the module they stand in.",
+            "Record one step with with_stack=True (it slows the host; use another trace for times).",
+        )
+
+
+def _device(trace: Trace) -> Iterator[Note]:
+    if trace.device is None and (len(trace.kernels.start_us) or len(trace.memory.start_us)):
+        yield Note(
+            "no-device",
+            "warning",
+            "The trace does not name its GPU: say which one it was, or floors and predictions are for another.",
+        )
+
+
+def _external(disagreement: float | None) -> Iterator[Note]:
+    if disagreement is not None and disagreement > DISAGREEMENT_SHARE:
+        yield Note(
+            "external-id-disagrees",
+            "info",
+            f'For {disagreement:.0%} of the linked kernels "External id" names another operator than the one that '
+            "launched it. The launch is followed here; tools that use External id show wrong operators for this file.",
+            "Newer PyTorch writes the right ids (kineto#843, #846).",
+        )
+
+
+def _communication(trace: Trace) -> Iterator[Note]:
+    """How much of the communication is hidden behind other kernels."""
+    marked = [name.startswith(_COMMUNICATION) or "ncclKernel" in name for name in trace.names]
+    kernels = trace.kernels
+    apart = np.array(marked, np.bool_)[kernels.name]
+    if not apart.any():
+        return
+    start, end = kernels.start_us, kernels.start_us + kernels.duration_us
+    both = union_us(start, end)
+    communication = union_us(start[apart], end[apart])
+    if communication <= 0.0 or both <= 0.0:
+        return
+    exposed = both - union_us(start[~apart], end[~apart])
+    yield Note(
+        "communication",
+        "info",
+        f"Communication kernels run for {communication / both:.0%} of the GPU's busy time; "
+        f"{1 - exposed / communication:.0%} of that is hidden behind other kernels.",
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,217 @@
+"""Real traces damaged in one way each: read as far as they go, and say so."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from profiler.trace import Limits, TraceError, read_trace
+from profiler.trace.model import NONE, Trace
+from tests.profiler.trace.files import LARGER, SMALL, TRACES, kernel, launch, loaded, op, plain, real, written
+
+
+def codes(trace: Trace) -> set[str]:
+    return {note.code for note in trace.notes}
+
+
+def assert_same(trace: Trace, whole: Trace) -> None:
+    """Nothing that the advice rests on differs."""
+    assert (trace.events, trace.dropped, trace.truncated) == (whole.events, 0, False)
+    assert trace.kernel_time_us == pytest.approx(whole.kernel_time_us, rel=1e-12)
+    assert trace.kernels.op.tolist() == whole.kernels.op.tolist()
+    assert trace.ops.parent.tolist() == whole.ops.parent.tolist()
+    assert trace.threads == whole.threads
+    assert [trace.details[i] for i in trace.ops.detail[:200] if i != NONE] == [
+        whole.details[i] for i in whole.ops.detail[:200] if i != NONE
+    ]
+    assert trace.profiler_steps == whole.profiler_steps
+
+
+@pytest.fixture(scope="module")
+def whole() -> Trace:
+    return real(LARGER)
+
+
+def test_layouts_that_other_writers_use_read_the_same(tmp_path: Path, whole: Trace) -> None:
+    document = loaded(LARGER)
+    events = document.pop("traceEvents")
+    layouts = {
+        "compact": json.dumps({**document, "traceEvents": events}, separators=(",", ":")),
+        "indented": json.dumps({**document, "traceEvents": events}, indent=3),
+        "keys after": json.dumps({"traceEvents": events, **document}),
+        "many keys after": json.dumps({"traceEvents": events, "more": [{"a": [{}, {}]}, {"b": 1}] * 9, **document}),
+        "nested namesake": json.dumps({"metadata": {"traceEvents": [{"ph": "X"}]}, **document, "traceEvents": events}),
+        "byte order mark": "\ufeff" + json.dumps({**document, "traceEvents": events}),
+    }
+    for layout, text in layouts.items():
+        trace = read_trace(written(tmp_path, text))
+        assert_same(trace, whole)
+        assert trace.device == "NVIDIA H200", layout
+    assert_same(read_trace(written(tmp_path, json.dumps(events))), whole)
+
+
+def test_gzip_in_several_members_reads_whole(tmp_path: Path, whole: Trace) -> None:
+    data = plain(LARGER)
+    members = gzip.compress(data[:1_000_000]) + gzip.compress(data[1_000_000:]) + b"\0" * 512
+    assert_same(read_trace(written(tmp_path, members, "trace.json.gz")), whole)
+
+
+@pytest.mark.parametrize(
+    ("what", "pattern", "replacement"),
+    [
+        ("NaN", rb'"est\. achieved occupancy %": \d+', b'"est. achieved occupancy %": NaN'),
+        ("inf", rb'"warps per SM": [\d.]+', b'"warps per SM": -inf'),
+        ("unquoted N/A", rb'"blocks per SM": [\d.]+', b'"blocks per SM": N/A'),
+        ("control character", rb'"cbid": (\d+)', b'"cbid": \\1, "note": "a\tb\nc"'),
+        ("Windows path", rb'"cbid": (\d+)', rb'"cbid": \1, "note": "C:\\temp\\user\\new"'),
+        ("bad UTF-8 in args", rb'"cbid": (\d+)', b'"cbid": \\1, "note": "\xff\xfe"'),
+        ("string times", rb'"ts": ([\d.]+)', rb'"ts": "\1"'),
+        ("string ids", rb'"correlation": (\d+)', rb'"correlation": "\1"'),
+        ("integer above 2^63", rb'"cbid": (\d+)', b'"cbid": \\1, "Comms Id": 10159970886766084423'),
+        ("integer above 2^64", rb'"cbid": (\d+)', b'"cbid": 1015997088676608442310159970886766084423'),
+        ("duplicate keys", rb'"cbid": (\d+)', rb'"cbid": \1, "cbid": \1'),
+        ("event boundary in a string", rb'"cbid": (\d+)', rb'"cbid": \1, "note": "}, {"'),
+        ("objects inside args", rb'"cbid": (\d+)', rb'"cbid": \1, "list": [{"a": 1}, {"b": 2}]'),
+    ],
+)
+def test_what_writers_get_wrong_costs_no_event(
+    tmp_path: Path, whole: Trace, what: str, pattern: bytes, replacement: bytes
+) -> None:
+    damaged, count = re.subn(pattern, replacement, plain(LARGER))
+    assert count > 100, what
+    assert_same(read_trace(written(tmp_path, damaged)), whole)
+
+
+def test_one_event_beyond_repair_is_dropped_alone_and_counted(tmp_path: Path, whole: Trace) -> None:
+    data = plain(LARGER)
+    at = data.index(b'"cudaLaunchKernel"', len(data) // 2)
+    trace = read_trace(written(tmp_path, data[:at] + b'"cuda' + data[at + len(b'"cudaLaunchKernel"') :]))
+    assert trace.dropped == 1
+    assert trace.events == whole.events
+    assert not trace.truncated
+    assert len(trace.kernels.op) == len(whole.kernels.op)
+    assert "dropped-events" in codes(trace)
+
+
+def test_bad_utf8_in_names_keeps_the_kernels(tmp_path: Path, whole: Trace) -> None:
+    trace = read_trace(written(tmp_path, plain(LARGER).replace(b"void at::native", b"void \xff\xc3::native")))
+    assert (trace.events, trace.dropped) == (whole.events, 0)
+    assert trace.kernel_time_us == pytest.approx(whole.kernel_time_us)
+    assert any("�" in name for name in trace.names)
+
+
+def test_a_truncated_file_reads_to_its_last_whole_event(tmp_path: Path) -> None:
+    data = plain(LARGER)
+    starts = [m.start() for m in re.finditer(rb'\{\s*"(?:ph|name)": "', data)]
+    cut = starts[4321] + 40
+    trace = read_trace(written(tmp_path, data[:cut]))
+    assert (trace.events, trace.dropped, trace.truncated) == (4321, 0, True)
+    assert trace.device == "NVIDIA H200"
+    assert "truncated" in codes(trace)
+
+
+def test_a_truncated_gzip_reads_to_its_last_whole_event(tmp_path: Path) -> None:
+    packed = (TRACES / LARGER).read_bytes()
+    trace = read_trace(written(tmp_path, packed[: len(packed) * 2 // 3], "trace.json.gz"))
+    assert trace.truncated
+    assert 5_000 < trace.events < 13_463
+    assert trace.dropped == 0
+
+
+def test_a_gzip_broken_inside_reads_to_the_break(tmp_path: Path) -> None:
+    packed = bytearray((TRACES / LARGER).read_bytes())
+    middle = len(packed) // 2
+    packed[middle : middle + 64] = b"\xff" * 64
+    trace = read_trace(written(tmp_path, bytes(packed), "trace.json.gz"))
+    assert trace.truncated or trace.dropped
+    assert trace.events > 1000
+
+
+def test_events_without_a_time_are_dropped_and_counted(tmp_path: Path) -> None:
+    events = [op("a", 0, 10), {**op("b", 1, 2), "ts": "soon"}, {**op("c", 3, 1), "dur": None}, kernel(5, 1, 9)]
+    infinite = json.dumps([*events, op("d", 5, 1)]).replace('"ts": 5, "dur": 1}', '"ts": 1e999, "dur": 1}')
+    trace = read_trace(written(tmp_path, infinite))
+    assert trace.events == 5
+    assert trace.dropped == 1
+    assert [trace.names[i] for i in trace.ops.name] == ["a", "c", "d"]
+
+
+def test_a_repaired_event_stays_on_its_thread(tmp_path: Path) -> None:
+    # The launch has a field of a wrong type: it is repaired one by one, and must still meet its op.
+    events = [op("a", 0, 10), {**launch(1, 5), "cat": "cuda_runtime", "dur": None}, kernel(20, 2, 5)]
+    trace = read_trace(written(tmp_path, json.dumps({"traceEvents": events})))
+    assert trace.kernels.op.tolist() == [0]
+    assert trace.threads == (("1", "1"),)
+
+
+REFUSED = [
+    ("trace-empty", b""),
+    ("trace-empty", b" \n\t "),
+    ("trace-not-json", b"\x7fELF\x02\x01\x01" + bytes(range(256))),
+    ("trace-not-json", b"PK\x03\x04" + bytes(300)),
+    ("trace-not-json", b"SQLite format 3\0" + bytes(300)),
+    ("trace-not-json", b"ph,ts,dur\n1,2,3\n"),
+    ("trace-not-json", b'{"schemaVersion": 1, "deviceProp'),
+    ("trace-not-json", b'{"schemaVersion": 1, }'),
+    ("trace-not-json", "{}".encode("utf-16")),
+    ("trace-not-a-trace", b"{}"),
+    ("trace-not-a-trace", b'{"nodes": [{"id": 1}], "schema": "1.1.1"}'),
+    ("trace-not-a-trace", b'{"traceEvents": null}'),
+    ("trace-not-a-trace", b'{"x": {"traceEvents": 3}}'),
+    ("trace-not-a-trace", b"[1, 2, 3]"),
+    ("trace-not-a-trace", b'[{"id": 1}, {"id": 2}]'),
+    ("trace-bad-gzip", b"\x1f\x8b"),
+    ("trace-bad-gzip", b"\x1f\x8b" + b"\xff" * 100),
+    ("trace-empty", gzip.compress(b"")),
+    ("trace-not-json", gzip.compress(gzip.compress(b"{}"))),
+]
+
+
+@pytest.mark.parametrize(("code", "data"), REFUSED)
+def test_what_is_no_trace_is_refused_by_a_stable_code_with_a_remedy(tmp_path: Path, code: str, data: bytes) -> None:
+    with pytest.raises(TraceError) as refused:
+        read_trace(written(tmp_path, data))
+    assert refused.value.code == code
+    assert refused.value.message
+    assert refused.value.remedy
+
+
+def test_an_execution_trace_is_no_trace() -> None:
+    with pytest.raises(TraceError, match="no traceEvents") as refused:
+        real("llama_eager_attention_prefill.et.json.gz")
+    assert refused.value.code == "trace-not-a-trace"
+
+
+def test_limits_stop_a_file_that_is_too_large_or_a_bomb(tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as refused:
+        read_trace(TRACES / LARGER, Limits(max_bytes=1_000_000))
+    assert refused.value.code == "trace-too-large"
+    with pytest.raises(TraceError) as refused:
+        read_trace(TRACES / LARGER, Limits(max_events=1000))
+    assert refused.value.code == "trace-too-large"
+    bomb = gzip.compress(b'{"traceEvents": [' + b" " * 80_000_000)
+    with pytest.raises(TraceError) as refused:
+        read_trace(written(tmp_path, bomb, "bomb.json.gz"))
+    assert refused.value.code == "trace-too-large"
+
+
+def test_one_endless_event_stops_at_its_limit(tmp_path: Path) -> None:
+    data = b'{"traceEvents": [{"ph": "X", "name": "' + b"a" * 9_000_000
+    with pytest.raises(TraceError) as refused:
+        read_trace(written(tmp_path, data), Limits(max_event_bytes=4 * 1024**2))
+    assert refused.value.code == "trace-too-large"
+
+
+def test_an_empty_list_is_a_trace_without_kernels(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, '{"traceEvents": [ ], "deviceProperties": [{"name": "NVIDIA H200"}]}'))
+    assert (trace.events, trace.steps, trace.truncated) == (0, (), False)
+    assert trace.device == "NVIDIA H200"
+    assert "no-kernels" in codes(trace)
+
+
+def test_the_small_trace_reads_the_same_from_plain_json(tmp_path: Path) -> None:
+    assert_same(read_trace(written(tmp_path, plain(SMALL))), real(SMALL))
