@@ -311,7 +311,7 @@ class _Builder:
             raise error(node, str(fault)[:200], code="region-type") from None
         if isinstance(result, torch.Size):
             return tuple(result)
-        if isinstance(result, int | float) and abs(result) > MAX_NUMBER:
+        if isinstance(result, int) and abs(result) > MAX_NUMBER:
             raise error(node, "the number does not fit 64 bits", code="region-too-large")
         return result
 

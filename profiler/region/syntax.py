@@ -111,7 +111,7 @@ def check_expression(expression: ast.expr) -> None:
     for node in ast.walk(expression):
         if isinstance(node, CONTEXT):
             continue
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not _is_aten(node):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not _is_operation(node):
             raise error(node, f"the name {node.attr} is private", code="region-unknown-name")
         if isinstance(node, ast.Name) and node.id.startswith("__"):
             raise error(node, f"the name {node.id} is private", code="region-unknown-name")
@@ -130,9 +130,9 @@ def check_expression(expression: ast.expr) -> None:
             raise error(node, f"{_kind(node)} is not part of the language", hint=_hint(node))
 
 
-def _is_aten(node: ast.Attribute) -> bool:
-    """aten._softmax and the like: backward and internal operations have no public spelling."""
-    return isinstance(node.value, ast.Name) and node.value.id == "aten" and not node.attr.startswith("__")
+def _is_operation(node: ast.Attribute) -> bool:
+    """aten._softmax, torch._int_mm and the like have no public spelling; `vocabulary` says which exist."""
+    return isinstance(node.value, ast.Name) and node.value.id in ("aten", "torch") and not node.attr.startswith("__")
 
 
 def _kind(node: ast.AST) -> str:

@@ -1,0 +1,300 @@
+"""Trace -> Regions: what a step spends its kernel time on, as regions that can be costed, advised on and run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from profiler.region.kinds import COMMUNICATION, kind_of
+from profiler.region.model import Binding, Workload
+from profiler.region.trace_cut import Part, parts
+from profiler.region.trace_ops import Unit, Units, units
+from profiler.region.trace_sizes import Sized, merge
+from profiler.region.trace_text import Text, write
+from profiler.trace.model import NONE, Step, Trace
+from profiler.trace.steps import kernel_busy_us, steady_step, step_time_us
+
+MAX_STEPS = 16
+"""Steps mined where they differ from each other (sequences of varying length)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One binding of a region's sizes, with the calls and kernel time that the trace has for it, per step."""
+
+    sizes: tuple[tuple[str, int], ...]
+    operands: tuple[str, ...]  # the inputs as text: "x: bf16[4, 2048, 2048]"
+    calls_per_step: float
+    time_us_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class MinedRegion:
+    """One region of a trace. With `backward` the text has `.requires_grad` and the times hold both passes.
+
+    text is None where the region cannot be written; `missing` says why. assumed: numbers and indices that the trace
+    does not record, as they stand in the text. time_us_per_step: summed kernel durations. launches: kernels per step.
+    """
+
+    id_hint: str
+    title: str
+    kind: str
+    by_hand: bool
+    text: str | None
+    missing: str
+    assumed: tuple[str, ...]
+    operations: tuple[str, ...]
+    backward: bool
+    module: str
+    calls_per_step: float
+    time_us_per_step: float
+    kernels_per_call: float
+    kernel_names: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    workload: Workload
+    ops: tuple[int, ...]  # indices into Trace.ops, of the first call
+    kernels: tuple[int, ...]  # indices into Trace.kernels, of all calls in the mined steps
+    launches: float
+
+    @property
+    def forward_text(self) -> str | None:
+        """The text without gradients: what a pattern or a library call is matched on."""
+        return None if self.text is None else self.text.replace(".requires_grad", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Kernel time that is no region, and why. kernels: indices into Trace.kernels (into Trace.memory for copies)."""
+
+    name: str
+    time_us: float
+    kernels: tuple[int, ...]
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mining:
+    """The regions of a step, by time, and what is left. Per step, where several were mined: their mean."""
+
+    steps: tuple[str, ...]
+    step_time_us: float
+    busy_us: float
+    kernel_time_us: float
+    regions: tuple[MinedRegion, ...]
+    rests: tuple[Rest, ...]
+
+
+COPIES, GRAPH, BEFORE, UNKNOWN, COLLECTIVE = (
+    "copies and sets", "CUDA graph (ops not recorded)", "launched before the window", "no operation recorded",
+    "communication",
+)  # fmt: skip
+REMEDIES = {
+    GRAPH: "record a step without CUDA graphs, with record_shapes=True",
+    BEFORE: "record more than one step after a warm-up: schedule(wait=1, warmup=2, active=3)",
+    UNKNOWN: "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+    COLLECTIVE: "no kernel problem: overlap it with compute, or communicate less",
+}
+
+
+def mine(trace: Trace, step: Step | None = None) -> Mining:
+    """The regions of `step`; by default of the steady step, or of all steps where their operations' sizes differ.
+
+    Every kernel of the mined steps is in exactly one region or one rest. Raises nothing for what a trace holds; a trace
+    without steps gives an empty Mining.
+    """
+    chosen = (step,) if step is not None else _steps(trace)
+    if not chosen:
+        return Mining((), 0.0, 0.0, 0.0, (), ())
+    found: list[_Call] = []
+    unlinked: list[int] = []
+    for one in chosen:
+        taken = units(trace, one)
+        unlinked += taken.unlinked
+        found += _calls(trace, taken)
+    count = len(chosen)
+    step_time = sum(step_time_us(trace, s) for s in chosen) / count
+    collective = [c for c in found if c.part.kind == "communication"]
+    regions = _regions(trace, [c for c in found if c.part.kind != "communication"], count, step_time)
+    rests = _rests(trace, chosen, unlinked, [k for c in collective for k in c.part.kernels])
+    return Mining(
+        steps=tuple(s.name for s in chosen),
+        step_time_us=step_time,
+        busy_us=sum(kernel_busy_us(trace, s) for s in chosen) / count,
+        kernel_time_us=sum(float(trace.kernels.duration_us[s.kernels].sum()) for s in chosen) / count,
+        regions=regions,
+        rests=rests,
+    )
+
+
+def _steps(trace: Trace) -> tuple[Step, ...]:
+    """The steady step; all of them where the steps' operations have other sizes from step to step."""
+    if not trace.steps:
+        return ()
+    steady = steady_step(trace)
+    busy = [s for s in trace.steps if len(s.kernels)]
+    if trace.step_source == "window" or len(busy) < 3 or not trace.has_shapes:
+        return (steady,)
+    details = [set(trace.ops.detail[s.ops].tolist()) for s in busy]
+    common = set.intersection(*details)
+    varying = [len(d - common) / max(1, len(d)) for d in details]
+    if sorted(varying)[len(varying) // 2] < VARYING:
+        return (steady,)
+    return tuple(busy[:MAX_STEPS])
+
+
+VARYING = 0.2
+"""Share of a step's distinct operation signatures that the other steps lack; from this on the sizes vary."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One part with its text."""
+
+    part: Part
+    text: Text
+
+
+def _calls(trace: Trace, taken: Units) -> list[_Call]:
+    threads: dict[int, list[Unit]] = defaultdict(list)
+    for unit in taken.units:
+        if not unit.backward:
+            threads[unit.thread].append(unit)
+    position = {u.op: i for chain in threads.values() for i, u in enumerate(chain)}
+    written: dict[object, Text] = {}
+    calls = []
+    for part in parts(trace, taken):
+        key = _signature(part)
+        if key not in written:
+            written[key] = _text(part, threads, position)
+        calls.append(_Call(part, written[key]))
+    return calls
+
+
+def _signature(part: Part) -> tuple[object, ...]:
+    """Equal for parts whose text is the same: the same operations on the same arguments, at the same distances."""
+    return (
+        part.title, part.letters, bool(part.backward), tuple((u.name, u.args, u.written) for u in part.units),
+    )  # fmt: skip
+
+
+def _text(part: Part, threads: dict[int, list[Unit]], position: dict[int, int]) -> Text:
+    first = part.units[0]
+    if not first.backward:
+        return write(part, threads[first.thread], position)
+    if len(part.units) == 1:
+        return write(part, [first], {first.op: 0})
+    return Text(None, "which operand of a backward chain is which is not recorded")
+
+
+def _regions(trace: Trace, calls: Sequence[_Call], steps: int, step_time: float) -> tuple[MinedRegion, ...]:
+    groups: dict[object, list[_Call]] = defaultdict(list)
+    for call in calls:
+        groups[
+            (call.part.title, bool(call.part.backward), _names(call.part), call.text.text or call.text.missing)
+        ].append(call)
+    costliest = sorted(groups.items(), key=lambda item: -sum(c.part.time_us for c in item[1]))
+    sized = merge([Sized(g[0].text.text, g[0].part.kind, key[:3], g) for key, g in costliest])  # type: ignore[index]
+    made = [_region(trace, m.text, m.bindings, m.groups, steps, step_time) for m in sized]
+    return tuple(sorted(made, key=lambda r: -r.time_us_per_step))
+
+
+def _names(part: Part) -> tuple[str, ...]:
+    return tuple(u.name for u in part.units)
+
+
+def _region(
+    trace: Trace,
+    text: str | None,
+    bindings: Sequence[tuple[tuple[str, int], ...]],
+    groups: Sequence[Sequence[_Call]],
+    steps: int,
+    step_time: float,
+) -> MinedRegion:
+    calls = [c for g in groups for c in g]
+    first = calls[0]
+    part = first.part
+    time = sum(c.part.time_us for c in calls) / steps
+    kernels = [k for c in calls for k in c.part.kernels]
+    shapes = tuple(
+        Shape(b, _operands(g[0]), len(g) / steps, sum(c.part.time_us for c in g) / steps)
+        for b, g in zip(bindings, groups, strict=True)
+    )
+    names = Counter(trace.names[int(trace.kernels.name[k])] for k in kernels)
+    workload = Workload(
+        bindings=tuple(Binding(s.sizes, s.calls_per_step, s.time_us_per_step) for s in shapes),
+        step_time_us=step_time,
+        share_of_step=min(1.0, time / step_time) if step_time > 0 else None,
+        launches_per_step=len(kernels) / steps,
+        observed=True,
+    )
+    return MinedRegion(
+        id_hint=_id(part, text),
+        title=part.title,
+        kind=part.kind,
+        by_hand=part.by_hand,
+        text=text,
+        missing=first.text.missing,
+        assumed=first.text.assumed,
+        operations=tuple(u.name for u in part.units),
+        backward=bool(part.backward) or part.units[0].backward,
+        module=_module(trace, part.units),
+        calls_per_step=len(calls) / steps,
+        time_us_per_step=time,
+        kernels_per_call=len(kernels) / len(calls),
+        kernel_names=tuple(n for n, _ in names.most_common()),
+        shapes=shapes,
+        workload=workload,
+        ops=tuple(u.op for u in (*part.units, *part.backward)),
+        kernels=tuple(kernels),
+        launches=len(kernels) / steps,
+    )
+
+
+def _id(part: Part, text: str | None) -> str:
+    slug = re.sub(r"[^a-z0-9]+", "-", part.title.lower()).strip("-")[:48].strip("-")
+    operations = (part.title, _names(part), bool(part.backward))
+    source = repr((*operations, text or [u.args for u in part.units]))
+    return f"{slug}-{hashlib.sha256(source.encode()).hexdigest()[:6]}"
+
+
+def _operands(call: _Call) -> tuple[str, ...]:
+    if call.text.text:
+        lines = call.text.text.splitlines()
+        return tuple(line for line in lines if re.match(r"\w+: \w+\[", line))
+    return tuple(
+        f"{s.dtype or '?'}[{', '.join(map(str, s.dims))}]" for a in call.part.units[0].args for s in a.sigs if s.dims
+    )
+
+
+def _module(trace: Trace, chosen: Iterable[Unit]) -> str:
+    """The innermost module that all of the units share; "" where stacks were not recorded."""
+    paths = [trace.modules[u.module] for u in chosen if u.module != NONE]
+    return Counter(paths).most_common(1)[0][0] if paths else ""
+
+
+def _rests(trace: Trace, steps: Sequence[Step], unlinked: Iterable[int], collective: Iterable[int]) -> tuple[Rest, ...]:
+    kernels, sorted_out = trace.kernels, defaultdict(list)
+    for kernel in unlinked:
+        name = trace.names[int(kernels.name[kernel])]
+        if kind_of(name) == COMMUNICATION:
+            sorted_out[COLLECTIVE].append(kernel)
+        elif kernels.graph[kernel]:
+            sorted_out[GRAPH].append(kernel)
+        elif not kernels.launched[kernel]:
+            sorted_out[BEFORE].append(kernel)
+        else:
+            sorted_out[UNKNOWN].append(kernel)
+    sorted_out[COLLECTIVE] += collective
+    count = len(steps)
+    rests = [
+        Rest(name, float(kernels.duration_us[chosen].sum()) / count, tuple(chosen), REMEDIES[name])
+        for name, chosen in sorted_out.items()
+        if chosen
+    ]
+    copies = [int(m) for s in steps for m in s.memory]
+    if copies:
+        rests.append(Rest(COPIES, float(trace.memory.duration_us[copies].sum()) / count, tuple(copies)))
+    return tuple(sorted(rests, key=lambda r: -r.time_us))

@@ -1,0 +1,277 @@
+"""Units -> parts: which operations of a step are one region. Patterns first, then chains that data flows along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from profiler.region import trace_patterns as patterns
+from profiler.region.trace_ops import Sig, Unit, Units
+from profiler.region.trace_shapes import alike, complete, outputs, reads
+from profiler.trace.model import NONE, Trace
+
+MAX_CHAIN = 40
+"""Units in one chain; a longer one is several regions."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One occurrence of a region: the units it takes, forward, then the backward units autograd ran for them."""
+
+    kind: str
+    title: str
+    by_hand: bool
+    units: list[Unit]
+    backward: list[Unit] = field(default_factory=list)
+    letters: str = ""
+
+    @property
+    def time_us(self) -> float:
+        return sum(u.time_us for u in self.units) + sum(u.time_us for u in self.backward)
+
+    @property
+    def kernels(self) -> list[int]:
+        return [k for u in (*self.units, *self.backward) for k in u.kernels]
+
+
+def parts(trace: Trace, found: Units) -> list[Part]:
+    """Every unit that launched kernels is in exactly one part."""
+    forward: list[Part] = []
+    for thread in sorted({u.thread for u in found.units}):
+        chain = [u for u in found.units if u.thread == thread and not u.backward]
+        complete(chain)
+        forward += _Cutter(chain).cut()
+    return forward + _backward(trace, found, forward)
+
+
+class _Cutter:
+    """Cuts the units of one thread."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.all = units
+        self.busy = [u for u in units if u.kernels]
+        self.letters = ["_" if _apart(u) else patterns.letter(u) for u in self.busy]
+        self.position = {u.op: i for i, u in enumerate(units)}
+        self.taken = [False] * len(self.busy)
+
+    def cut(self) -> list[Part]:
+        found = self._optimizer()
+        found += self._casts()
+        for pattern in patterns.PATTERNS:
+            found += self._matches(pattern)
+        found += self._tails()
+        found += self._rest()
+        return found
+
+    def _take(self, kind: str, title: str, by_hand: bool, indices: Iterable[int]) -> Part:
+        chosen = sorted(indices)
+        for i in chosen:
+            self.taken[i] = True
+        letters = "".join(self.letters[i] for i in chosen)
+        return Part(kind, title, by_hand, [self.busy[i] for i in chosen], letters=letters)
+
+    def _optimizer(self) -> list[Part]:
+        chosen = [i for i, s in enumerate(self.letters) if s == patterns.OPTIMIZER]
+        if not chosen:
+            return []
+        names = " ".join({self.busy[i].name for i in chosen})
+        how = "fused" if "_fused_" in names else "foreach" if "_foreach_" in names else "one tensor at a time"
+        return [self._take("optimizer", f"optimizer step ({how})", False, chosen)]
+
+    def _casts(self) -> list[Part]:
+        return [self._take("copy", "autocast cast", False, [i]) for i, u in enumerate(self.busy) if _apart(u)]
+
+    def _string(self) -> str:
+        return "".join("_" if taken else s for s, taken in zip(self.letters, self.taken, strict=True))
+
+    def _matches(self, pattern: patterns.Pattern) -> list[Part]:
+        found = []
+        for match in pattern.expression.finditer(self._string()):
+            spans = [match.span(g) for g in range(1, match.re.groups + 1)] or [match.span()]
+            chosen = [i for a, b in spans for i in range(a, b)]
+            chosen = self._trim(pattern, [i for i in chosen if not self.taken[i]])
+            if chosen:
+                found.append(self._take(pattern.kind, pattern.title, pattern.by_hand, chosen))
+        return found
+
+    def _trim(self, pattern: patterns.Pattern, chosen: list[int]) -> list[int]:
+        """Without what the letters alone let in: a residual add after a norm, a cast that is not the logits'."""
+        if pattern.kind in ("rms_norm", "layer_norm"):
+            while len(chosen) > 1:
+                last = self.busy[chosen[-1]]
+                if self.letters[chosen[-1]] in "xa" and patterns.residual(last) and "r" not in (
+                    self.letters[chosen[-2]]
+                ):  # fmt: skip
+                    chosen = chosen[:-1]
+                else:
+                    break
+        if pattern.title == "cross entropy" and len(chosen) == 2:
+            first, loss = (self.busy[i].args for i in chosen)
+            if (
+                first
+                and loss
+                and first[0].sigs
+                and loss[0].sigs
+                and first[0].sigs[0].elements != loss[0].sigs[0].elements
+            ):
+                return chosen[1:]
+        return chosen
+
+    def _tails(self) -> list[Part]:
+        """A GEMM with the pointwise operations that follow it and read what it made."""
+        found = []
+        for i, symbol in enumerate(self.letters):
+            if self.taken[i] or symbol not in "LM":
+                continue
+            tail = self._tail(i)
+            if tail:
+                named = list(dict.fromkeys(self._tail_label(j) for j in tail))
+                named = [n for n in named if n != "bias" or len(named) == 1]
+                title = f"GEMM with {' and '.join(filter(None, [', '.join(named[:-1]), named[-1]]))} tail"
+                found.append(self._take("gemm_tail", title, False, [i, *tail]))
+        return found
+
+    def _tail(self, start: int) -> list[int]:
+        flow = _Flow(self, start)
+        tail: list[int] = []
+        for j in range(start + 1, min(start + 9, len(self.busy))):
+            symbol = self.letters[j]
+            if self.taken[j] or symbol not in patterns.TAIL or not flow.reaches(j):
+                break
+            tail.append(j)
+            flow.add(j)
+        while tail and self.letters[tail[-1]] in "Dt":
+            tail.pop()
+        return tail if any(self._in_epilogue(j) for j in tail) else []
+
+    def _in_epilogue(self, j: int) -> bool:
+        """An activation or a bias: a residual add, a factor or a dropout alone make no tail."""
+        symbol = self.letters[j]
+        if symbol in patterns.TAIL_STARTS:
+            return True
+        unit = self.busy[j]
+        return bool(unit.args) and symbol == "a" and not patterns.residual(unit)
+
+    def _tail_label(self, j: int) -> str:
+        symbol, unit = self.letters[j], self.busy[j]
+        if symbol == "a":
+            return "residual" if patterns.residual(unit) else "bias"
+        if symbol == "x":
+            return "mask" if patterns.residual(unit) or not unit.args else "scale"
+        if symbol in "XVPT":
+            return "scale"
+        return {"t": "cast"}.get(symbol) or patterns.label(unit, symbol)
+
+    def _rest(self) -> list[Part]:
+        found = []
+        i = 0
+        while i < len(self.busy):
+            if self.taken[i]:
+                i += 1
+                continue
+            chain, flow = [i], _Flow(self, i)
+            j = i + 1
+            if self.letters[i] in patterns.CHAINS:
+                while j < len(self.busy) and not self.taken[j] and len(chain) < MAX_CHAIN:
+                    copies = self.letters[j - 1] in patterns.COPIES and self.letters[j] in patterns.COPIES
+                    if copies or self.letters[j] not in patterns.CHAINS or not flow.reaches(j):
+                        break
+                    chain.append(j)
+                    flow.add(j)
+                    j += 1
+            found.append(self._take(*self.name(chain), chain))
+            i = j
+        return found
+
+    def name(self, chain: Sequence[int]) -> tuple[str, str, bool]:
+        """(kind, title, by hand) of a chain that no pattern took."""
+        if len(chain) == 1:
+            unit, symbol = self.busy[chain[0]], self.letters[chain[0]]
+            if symbol == patterns.COMPILED:
+                return "compiled", f"torch.compile kernel {unit.name}", False
+            title = patterns.label(unit, symbol)
+            if symbol == "C" and patterns.depthwise(unit):
+                title = "depthwise convolution"
+            return patterns.kind_of_one(unit, symbol), title, False
+        labels = [patterns.label(self.busy[i], self.letters[i]) for i in chain]
+        distinct = [n for n in dict.fromkeys(labels) if n != "fill"] or labels[:1]
+        present = {patterns.NAMED.get(self.letters[i], ("pointwise", ""))[0] for i in chain}
+        kind = next((k for k in patterns.RANK if k in present), "copy" if present == {"copy"} else "pointwise")
+        if len(distinct) <= 4:
+            return kind, ", ".join(distinct), False
+        return (
+            kind,
+            "pointwise chain" if kind in ("pointwise", "copy") else f"chain with {kind.replace('_', ' ')}",
+            False,
+        )
+
+
+def _apart(unit: Unit) -> bool:
+    """An autocast cast for a library call: its own region, as bf16 weights would remove it."""
+    if not unit.cast:
+        return False
+    return patterns.letter(Unit(0, unit.calls, True, 0, (), NONE, NONE, 0.0)) in patterns.ALONE | {"N", "B"}
+
+
+class _Flow:
+    """Values that a growing chain has made, with the views of them, and whether the next unit reads one."""
+
+    def __init__(self, cutter: _Cutter, first: int) -> None:
+        self.cutter = cutter
+        self.unread: list[Sig] = []
+        self.at = cutter.position[cutter.busy[first].op]
+        self.known = False
+        self.add(first)
+
+    def add(self, index: int) -> None:
+        unit = self.cutter.busy[index]
+        self.at = self.cutter.position[unit.op]
+        made = outputs(unit)
+        self.known = bool(made)
+        self._read(unit)
+        self.unread += made
+
+    def reaches(self, index: int) -> bool:
+        """The unit reads a value that nothing has read yet, directly or through views; without shapes: is adjacent."""
+        unit = self.cutter.busy[index]
+        if not unit.args or not self.known:
+            return self.cutter.letters[index] in patterns.CHAINS - {"B"}
+        for between in self.cutter.all[self.at + 1 : self.cutter.position[unit.op]]:
+            if not between.kernels and reads(between, self.unread):
+                self.unread += outputs(between)
+        return reads(unit, self.unread)
+
+    def _read(self, unit: Unit) -> None:
+        """Takes one value away for every operand that looks like it: the latest."""
+        for sig in (s for a in unit.args if a.kind != "lost" for s in a.sigs):
+            found = next((i for i in range(len(self.unread) - 1, -1, -1) if alike(sig, self.unread[i])), None)
+            if found is not None:
+                del self.unread[found]
+
+
+def _backward(trace: Trace, found: Units, forward: Sequence[Part]) -> list[Part]:
+    """Backward units to the parts whose forward they belong to; the others are parts of their own."""
+    part_of = {id(u): p for p in forward for u in p.units}
+    sequence: dict[int, Unit] = {}
+    numbers = trace.ops.sequence
+    for op, unit in found.of_op.items():  # in trace order: the last operation with a number made the node
+        if not unit.backward:
+            number = int(numbers[op])
+            if number != NONE:
+                sequence[number] = unit
+    alone: dict[int, list[Unit]] = {}
+    for unit in found.units:
+        if not unit.backward or not unit.kernels:
+            continue
+        maker = sequence.get(unit.node_sequence) if unit.node_sequence != NONE else None
+        part = part_of.get(id(maker)) if maker is not None else None
+        if part is not None:
+            part.backward.append(unit)
+        else:
+            alone.setdefault(unit.thread, []).append(unit)
+    left: list[Part] = []
+    for thread in sorted(alone):
+        for part in _Cutter(alone[thread]).cut():
+            part.title += ", backward"
+            left.append(part)
+    return left

@@ -1,0 +1,247 @@
+"""What people write by hand, as sequences of operations. Torch-free data.
+
+Each unit of a step is one letter; a pattern is a regular expression over the letters. A pattern's groups, where it has
+any, are the units it takes; letters outside its groups are left for others. Earlier patterns win.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from profiler.region import kinds
+from profiler.region.trace_ops import Unit
+
+LETTERS: Mapping[str, str] = {
+    "t": "to _to_copy type_as float half bfloat16",
+    "p": "pow square",
+    "m": "mean",
+    "v": "var var_mean std std_mean",
+    "a": "add __add__ __iadd__",
+    "s": "sub rsub",
+    "x": "mul multiply",
+    "d": "div true_divide",
+    "r": "rsqrt",
+    "q": "sqrt",
+    "M": "matmul bmm baddbmm einsum tensordot",
+    "L": "linear addmm mm addmv mv _addmm_activation dot addbmm _scaled_mm _int_mm _scaled_grouped_mm",
+    "G": "_grouped_mm grouped_mm",
+    "C": """conv1d conv2d conv3d convolution _convolution cudnn_convolution miopen_convolution conv_transpose1d
+            conv_transpose2d conv_transpose3d convolution_overrideable cudnn_convolution_add_relu
+            miopen_depthwise_convolution""",
+    "A": """scaled_dot_product_attention _scaled_dot_product_flash_attention _flash_attention_forward
+            _scaled_dot_product_efficient_attention _efficient_attention_forward
+            _scaled_dot_product_cudnn_attention _cudnn_attention_forward _scaled_dot_product_attention_math
+            _flash_attention_backward _scaled_dot_product_flash_attention_backward
+            _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward
+            _efficient_attention_backward _native_multi_head_attention""",
+    "S": "softmax _softmax _safe_softmax",
+    "l": "log_softmax _log_softmax",
+    "j": "nll_loss nll_loss_nd nll_loss_forward nll_loss2d",
+    "E": "cross_entropy_loss",
+    "K": "topk",
+    "O": """sort argsort cumsum cumprod searchsorted bucketize unique _unique2 unique_consecutive histc bincount
+            nonzero""",
+    "g": "gelu",
+    "i": "silu",
+    "h": "tanh",
+    "u": "relu leaky_relu elu hardtanh hardswish mish softplus relu6 clamp_min clamp selu threshold",
+    "o": "sigmoid",
+    "n": "neg",
+    "c": "cat stack concat _cat",
+    "e": "exp",
+    "w": "where masked_fill",
+    "D": "dropout native_dropout _fused_dropout",
+    "N": "layer_norm native_layer_norm rms_norm _fused_rms_norm group_norm native_group_norm instance_norm",
+    "B": """batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index
+            _native_batch_norm_legit""",
+    "b": "sum amax amin max min norm linalg_vector_norm logsumexp all any argmax argmin prod",
+    "Z": "embedding",
+    "I": "index index_select gather take take_along_dim _unsafe_index masked_select one_hot",
+    "W": """scatter scatter_add scatter_reduce index_add index_put _index_put_impl index_copy index_fill
+            masked_scatter segment_reduce""",
+    "F": "zeros ones full new_zeros new_full zeros_like ones_like full_like fill zero new_ones arange eye",
+    "y": "copy clone contiguous reshape repeat repeat_interleave flatten pad constant_pad_nd roll flip tile",
+}  # fmt: skip
+_LETTER: dict[str, str] = {name: letter for letter, names in LETTERS.items() for name in names.split()}
+
+COMMUNICATION, OPTIMIZER, COMPILED, OTHER, POINTWISE = "J", "Y", "Q", ".", "f"
+WITH_NUMBER: Mapping[str, str] = {"x": "X", "d": "V", "a": "P", "s": "T"}
+"""The second operand is a number."""
+
+ALONE = frozenset("LMGCAJYQEKO.")
+"""Never joins a chain of others: a library's kernel, or one that synchronises."""
+FRONTIERS = frozenset("LMGCAJYQ")
+TAIL = frozenset("aPxXdVsTgiuhoqDwteH")
+"""What may follow a GEMM in its epilogue."""
+TAIL_STARTS = frozenset("gihuow")
+COPIES = frozenset("cy")
+"""Two of these in a row are two regions: each moves its own tensor."""
+CHAINS = frozenset("tpmvasxdrqSlghiuoncewDNBbIWFyfXVPTjZ")
+
+COMPILED_PREFIX = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
+
+
+def letter(unit: Unit) -> str:
+    """The unit's letter."""
+    if unit.optimizer or unit.name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad")):
+        return OPTIMIZER
+    if not unit.aten:
+        if kinds.kind_of(unit.name) == kinds.COMMUNICATION:
+            return COMMUNICATION
+        return COMPILED if COMPILED_PREFIX.match(unit.name) else OTHER
+    if unit.base == "add" and unit.args and unit.args[0].sigs and not unit.args[0].sigs[0].dims:
+        return OTHER  # batch norm counts its batches in a scalar on the GPU
+    found = _LETTER.get(unit.base) or _LETTER.get(unit.name)
+    if found is None:
+        kind = kinds.kind_of(f"aten::{unit.base}")
+        return POINTWISE if kind == kinds.POINTWISE else OTHER
+    if unit.base in ("min", "max") and len(unit.args) == 2 and unit.args[1].kind == "tensor":
+        return POINTWISE
+    if found in WITH_NUMBER and len(unit.args) > 1 and unit.args[1].kind in ("lost", "value"):
+        return WITH_NUMBER[found]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """kind and title as the page shows them; what it looks like."""
+
+    kind: str
+    title: str
+    by_hand: bool
+    expression: re.Pattern[str]
+
+
+def _pattern(kind: str, title: str, expression: str, by_hand: bool = True) -> Pattern:
+    return Pattern(kind, title, by_hand, re.compile(expression))
+
+
+_SCALE = "[xXdV]"
+_EPS = "[aP]"
+PATTERNS: tuple[Pattern, ...] = (
+    _pattern(
+        "attention", "attention by hand",
+        rf"t{{0,3}}[xX]?X?My?{_SCALE}?(?:t?[aPwf])*t?(?:S|bsebd|sebd)t?[wx]?D?t?y?Mt?",
+    ),
+    _pattern("layer_norm", "LayerNorm by hand", rf"t?m(?:t?s(?:[px]m|v)|v[sT]|sv){_EPS}(?:r[xX]|q[dV])t?x?a?t?"),
+    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?r(?:xt|tx|x)(?:[Pa]?x)?t?"),
+    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?q(?:dt|td|d)(?:[Pa]?x)?t?"),
+    _pattern("gelu_tanh", "GELU (tanh) by hand", rf"[xX]?t?[xXpt]{{2,4}}{_EPS}[xX]{{1,2}}h{_EPS}[xX]{{1,2}}"),
+    _pattern("rope", "RoPE", r"[xX]y?nc[xX][aP]"),
+    _pattern("rope", "RoPE", r"xxsxxa[cy]"),
+    _pattern("scatter", "segment softmax by hand", r"(?:II[a]u?)?F?WI[sa]eF?W[aP]?Id"),
+    _pattern("scatter", "gather, multiply and scatter-add", r"Iy?x[yF]*W"),
+    _pattern("scatter", "gather and scatter-add", r"I[yF]*W"),
+    _pattern("cross_entropy", "cross entropy", r"(t?)[yfFO]{0,5}(E)", by_hand=False),
+    _pattern("cross_entropy", "cross entropy", r"t?lj", by_hand=False),
+    _pattern("routing", "routing", r"t?[So]t?K[^LMGCAJYQNZ_.]*"),
+    _pattern("routing", "routing", r"K[^LMGCAJYQNZ_.]*S[^LMGCAJYQNZ_.]*"),
+    _pattern("routing", "expert combine", r"(?<=G)w?x[tFf]*W?[tFfI]*I[ty]*b?t?"),
+    _pattern("swiglu", "SwiGLU", r"(i)L?(x)"),
+    _pattern("swiglu", "GeGLU", r"(g)L(x)"),
+    _pattern("softmax", "softmax by hand", r"bsebd"),
+    _pattern("pointwise", "QuickGELU by hand", r"[xX]ox"),
+)  # fmt: skip
+
+NAMED: Mapping[str, tuple[str, str]] = {
+    "L": ("gemm", "GEMM"),
+    "M": ("gemm", "GEMM"),
+    "G": ("grouped_gemm", "grouped GEMM"),
+    "C": ("convolution", "convolution"),
+    "A": ("attention", "SDPA attention"),
+    "E": ("cross_entropy", "cross entropy"),
+    "S": ("softmax", "softmax"),
+    "l": ("softmax", "log-softmax"),
+    "j": ("cross_entropy", "NLL loss"),
+    "N": ("layer_norm", "LayerNorm"),
+    "B": ("batch_norm", "batch norm"),
+    "Z": ("embedding", "embedding"),
+    "I": ("gather", "gather"),
+    "W": ("scatter", "scatter"),
+    "K": ("sort", "top-k"),
+    "O": ("sort", "sort and scan"),
+    "y": ("copy", "layout copy"),
+    "c": ("copy", "concatenation"),
+    "t": ("copy", "cast"),
+    "F": ("copy", "fill"),
+    "b": ("reduction", "reduction"),
+    "m": ("reduction", "mean"),
+    "v": ("reduction", "variance"),
+    "D": ("pointwise", "dropout"),
+    "g": ("pointwise", "GELU"),
+    "i": ("pointwise", "SiLU"),
+    "u": ("pointwise", "activation"),
+    "h": ("pointwise", "tanh"),
+    "o": ("pointwise", "sigmoid"),
+    "w": ("pointwise", "where"),
+    "J": ("communication", "communication"),
+    "Y": ("optimizer", "optimizer step"),
+}
+"""letter -> (kind, title) of a region of one operation."""
+
+CUSTOM = "custom operation"
+
+LABELS: Mapping[str, str] = {
+    "relu": "ReLU", "leaky_relu": "leaky ReLU", "elu": "ELU", "rms_norm": "RMSNorm", "_fused_rms_norm": "RMSNorm",
+    "group_norm": "GroupNorm", "native_group_norm": "GroupNorm", "hardswish": "hard-swish", "clamp": "clamp",
+    "sort": "sort", "cumsum": "cumsum", "sum": "sum", "max_pool2d": "max pool", "adaptive_avg_pool2d": "average pool",
+    "avg_pool2d": "average pool", "mish": "Mish", "masked_fill": "masked fill",
+    "instance_norm": "InstanceNorm",
+}  # fmt: skip
+"""Names that say more than the letter's."""
+
+RANK = (
+    "scatter",
+    "gather",
+    "layer_norm",
+    "rms_norm",
+    "batch_norm",
+    "softmax",
+    "cross_entropy",
+    "reduction",
+    "embedding",
+)
+"""The kind of a chain: the first of these that one of its operations has; else pointwise, or copy where all are."""
+
+
+def label(unit: Unit, symbol: str) -> str:
+    """How a page names one operation."""
+    if unit.base in LABELS:
+        return LABELS[unit.base]
+    if symbol in NAMED:
+        return NAMED[symbol][1]
+    if symbol == "a" and residual(unit):
+        return "residual add"
+    if symbol == OTHER and not unit.aten:
+        return f"{CUSTOM} {unit.name}"
+    return unit.base
+
+
+def depthwise(unit: Unit) -> bool:
+    """A convolution with one group for each channel."""
+    tensors = [a.sigs[0].dims for a in unit.args if a.kind == "tensor"]
+    return len(tensors) > 1 and len(tensors[1]) > 2 and tensors[1][1] == 1 and tensors[0][1] > 1
+
+
+def kind_of_one(unit: Unit, symbol: str) -> str:
+    """The kind of a region of this operation alone."""
+    if symbol in NAMED:
+        return NAMED[symbol][0]
+    if symbol == OTHER and unit.aten:
+        kind = kinds.kind_of(f"aten::{unit.base}")
+        return kind if kind in KINDS else "other"
+    return "other" if symbol == OTHER else "pointwise"
+
+
+KINDS = frozenset({"reduction", "copy", "gather", "scatter", "sort", "scan", "pointwise", "gemm", "fft"})
+
+
+def residual(unit: Unit) -> bool:
+    """Its two operands are activations of equal sizes."""
+    args = [a for a in unit.args if a.kind == "tensor"]
+    if len(args) != 2:
+        return False
+    a, b = args[0].sigs[0], args[1].sigs[0]
+    return a.dims == b.dims and len(a.dims) >= 2 and a.dtype in ("f32", "bf16", "f16", "f64")

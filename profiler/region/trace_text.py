@@ -1,0 +1,256 @@
+"""A part of a trace as a region's text, checked by parsing it and running it on fakes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from profiler.region.model import FLOATING, ITEMSIZE, RegionError
+from profiler.region.program import program
+from profiler.region.text import parse, to_text
+from profiler.region.trace_cut import Part
+from profiler.region.trace_flow import flow
+from profiler.region.trace_ops import Argument, Unit
+from profiler.region.trace_render import Arguments, UnwritableError, expression, literal
+from profiler.region.trace_shapes import contiguous, same_layout
+from profiler.region.trace_values import Flow, Statement, Value
+
+ROLES: dict[tuple[str, str], str] = {
+    ("linear", "input"): "x", ("linear", "weight"): "w", ("linear", "bias"): "b", ("addmm", "self"): "b",
+    ("addmm", "mat1"): "x", ("addmm", "mat2"): "w", ("mm", "self"): "x", ("mm", "mat2"): "w", ("bmm", "self"): "x",
+    ("bmm", "mat2"): "w", ("matmul", "self"): "x", ("matmul", "other"): "w", ("embedding", "weight"): "table",
+    ("embedding", "indices"): "ids", ("scaled_dot_product_attention", "query"): "q",
+    ("scaled_dot_product_attention", "key"): "k", ("scaled_dot_product_attention", "value"): "v",
+    ("scaled_dot_product_attention", "attn_mask"): "mask",
+    **{(f"_scaled_dot_product_{backend}_attention", argument): name
+       for backend in ("flash", "cudnn", "efficient")
+       for argument, name in {"query": "q", "key": "k", "value": "v", "attn_bias": "mask"}.items()},
+    ("cross_entropy_loss", "self"): "logits",
+    ("cross_entropy_loss", "target"): "target", ("where", "condition"): "mask", ("masked_fill", "mask"): "mask",
+    ("_grouped_mm", "offs"): "offs", ("_grouped_mm", "mat2"): "w",
+}  # fmt: skip
+"""(operation, argument) -> the name of an input."""
+
+GENERIC = {"weight": "w", "bias": "b", "running_mean": "mean", "running_var": "var", "index": "index", "src": "src",
+           "mask": "mask", "indices": "index", "input": "x", "other": "a", }  # fmt: skip
+NAMES = {
+    "m": "mean",
+    "v": "var",
+    "r": "inv",
+    "M": "scores",
+    "S": "p",
+    "n": "rotated",
+    "F": "out",
+    "e": "e",
+    "b": "total",
+}
+"""letter -> the name of an intermediate; others are z."""
+
+NO_GRADIENT = frozenset({"cos", "sin", "mask", "mean", "var", "target"})
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """text is None where the region cannot be written; missing says why. assumed: what the trace did not record."""
+
+    text: str | None
+    missing: str = ""
+    assumed: tuple[str, ...] = ()
+
+
+def write(part: Part, thread: Sequence[Unit], position: dict[int, int]) -> Text:
+    """The text of one part; never raises for what a trace holds."""
+    if part.kind == "optimizer":
+        return Text(None, "an optimizer step over many parameter tensors is not written as a region")
+    if part.kind in ("compiled", "communication"):
+        return Text(None, f"a {part.kind} kernel has no region")
+    try:
+        writer = _Writer(part, flow(part, thread, position))
+        text = writer.text()
+    except UnwritableError as lack:
+        return Text(None, str(lack))
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError) as odd:
+        return Text(None, f"the recorded arguments do not fit the operation ({type(odd).__name__}: {str(odd)[:80]})")
+    try:
+        region = parse(text)
+        program(region)
+    except RegionError as fault:
+        return Text(None, f"the inferred region does not run: {fault.message}")
+    return Text(to_text(region), "", tuple(writer.assumed))
+
+
+class _Writer:
+    def __init__(self, part: Part, graph: Flow) -> None:
+        self.part = part
+        self.flow = graph
+        self.names: dict[int, str] = {}
+        self.assumed: list[str] = []
+        self.seen = ""  # letters of the statements written so far
+
+    def text(self) -> str:
+        if not self.flow.inputs:
+            raise UnwritableError("the operations read no tensor of the region's language")
+        self._name_inputs()
+        lines = [self._declare(v) for v in self.flow.inputs]
+        last = self._last_reads()
+        for at, statement in enumerate(self.flow.statements):
+            source = self._expression(statement)
+            if statement.unit.guessed:
+                self.assumed.append(statement.unit.guessed + " (the trace does not record it)")
+            self._name_outputs(statement, at, last)
+            targets = ", ".join(self.names[id(o)] for o in statement.outputs)
+            if source != targets:
+                lines.append(f"{targets} = {source}")
+            if statement.own:
+                self.seen += statement.letter
+        lines.append("return " + ", ".join(self.names[id(v)] for v in self.flow.outputs))
+        return "\n".join(lines) + "\n"
+
+    def _last_reads(self) -> dict[int, int]:
+        last: dict[int, int] = {}
+        for at, statement in enumerate(self.flow.statements):
+            for values in statement.operands.values():
+                last.update({id(v): at for v in values})
+        for value in self.flow.outputs:
+            last[id(value)] = len(self.flow.statements)
+        return last
+
+    def _declare(self, value: Value) -> str:
+        sig = value.sig
+        if sig.dtype not in ITEMSIZE:
+            raise UnwritableError(f"dtype {sig.dtype or 'unknown'} is not part of the region language")
+        shape = ", ".join(map(str, sig.dims)) or "()"
+        name = self.names[id(value)]
+        text = f"{name}: {sig.dtype}[{shape}]"
+        if self.part.backward and sig.dtype in FLOATING and name.rstrip("0123456789") not in NO_GRADIENT:
+            text += ".requires_grad"
+        if sig.strides is not None and sig.dims and not same_layout(sig.dims, sig.strides, contiguous(sig.dims)):
+            rest = sig.dims[1:]
+            last = (rest[1] * rest[2] * rest[0], 1, rest[2] * rest[0], rest[0]) if len(rest) == 3 else None
+            spread = last is not None and same_layout(sig.dims, sig.strides, last)
+            text += ".channels_last" if spread else f".strides({', '.join(map(str, sig.strides))})"
+        if sig.dtype.startswith(("i", "u")):
+            if value.offsets is not None:
+                text += f".offsets({value.offsets})"
+            elif value.below is not None:
+                text += f".below({value.below})"
+        return text
+
+    def _name_inputs(self) -> None:
+        for value in self.flow.inputs:
+            statement, argument = next(
+                (s, n) for s in self.flow.statements for n, vs in s.operands.items() if any(v is value for v in vs)
+            )
+            name = self._role(statement, argument, value)
+            taken = set(self.names.values())
+            number = 2
+            unique = name
+            while unique in taken:
+                unique = f"{name}{number}"
+                number += 1
+            self.names[id(value)] = unique
+
+    def _role(self, statement: Statement, argument: str, value: Value) -> str:
+        kind, base, rank = self.part.kind, statement.unit.base, len(value.sig.dims)
+        first = value is self.flow.inputs[0]
+        if kind == "attention" and self.part.by_hand:
+            products = [s for s in self.flow.statements if s.own and s.letter == "M"]
+            if statement is products[-1] and len(products) > 1:
+                return "v"
+            if statement.letter == "a":
+                return "bias"
+            if statement.letter in "tX":
+                return next((r for r in "qkv" if r not in self.names.values()), "v")
+            if statement.letter in "Mx" or not statement.own:
+                return "q" if first else "k"
+        if kind == "rope" and statement.letter in "xX" and not first:
+            return "cos" if "cos" not in self.names.values() else "sin"
+        if kind == "swiglu":
+            return "gate" if statement.letter in "ig" else "up"
+        if (base, argument) in ROLES:
+            return ROLES[base, argument]
+        if not statement.own and value.role in ("other", "mat2"):
+            return "w"
+        if statement.letter == "a" and not first:
+            return "residual" if rank > 1 and all(d > 1 for d in value.sig.dims) else "b"
+        if statement.letter == "x" and not first:
+            if kind in ("rms_norm", "layer_norm") or sum(d > 1 for d in value.sig.dims) <= 1:
+                return "w"
+            return "mask" if kind == "gemm_tail" else "a"
+        if argument in GENERIC:
+            return GENERIC[argument]
+        return "x"
+
+    def _name_outputs(self, statement: Statement, at: int, last: dict[int, int]) -> None:
+        live = {
+            self.names[id(v)] for s in self.flow.statements[: at + 1] for v in (*s.outputs, *_operands(s))
+            if id(v) in self.names and last.get(id(v), -1) > at
+        } | {self.names[id(v)] for v in self.flow.inputs if last.get(id(v), -1) > at}  # fmt: skip
+        inputs = {self.names[id(v)] for v in self.flow.inputs}
+        finals = {id(v) for v in self.flow.outputs}
+        for value in statement.outputs:
+            single = len(self.flow.outputs) == 1 and id(value) in finals
+            name = "y" if single and "y" not in inputs else NAMES.get(statement.letter, "z")
+            if name == "scores" and (self.part.kind != "attention" or "M" in self.seen):
+                name = "z"
+            if not statement.own and name == "z":
+                operand = self.names.get(id(_operands(statement)[0]), "z")
+                name = operand if operand in inputs and operand not in live else "z"
+            unique, number = name, 2
+            while unique in live or (unique in inputs and unique != name):
+                unique = f"{name}{number}"
+                number += 1
+            self.names[id(value)] = unique
+            live.add(unique)
+
+    def _expression(self, statement: Statement) -> str:
+        text: dict[str, str] = {}
+        for name, argument in statement.call.arguments.items():
+            if argument.kind in ("tensor", "tensors"):
+                named = [self.names[id(v)] for v in statement.operands[name]] if name in statement.operands else []
+                if argument.kind == "tensors":
+                    text[name] = f"[{', '.join(named)}]"
+                elif named:
+                    text[name] = named[0]
+            elif argument.kind == "lost":
+                text[name] = self._assume(statement, argument)
+            elif argument.kind == "value":
+                text[name] = literal(argument)
+        return expression(Arguments(statement.unit.base, statement.call, text))
+
+    def _assume(self, statement: Statement, argument: Argument) -> str:
+        """A Python number that the trace lost: what it is in this place of what people write."""
+        value, what = self._number(statement, argument)
+        text = repr(value)
+        self.assumed.append(f"{what} {text} (the trace does not record it)")
+        return text
+
+    def _number(self, statement: Statement, argument: Argument) -> tuple[float | int, str]:
+        kind, symbol = self.part.kind, statement.letter
+        if argument.sigs[0].dtype == "bool":
+            return True, "the flag"
+        if argument.sigs[0].dtype == "i64":
+            return (2 if symbol in "XV" or statement.unit.base == "floor_divide" else 1), "the whole number"
+        if symbol == "P" and kind in ("rms_norm", "layer_norm"):
+            return (
+                1e-5 if kind == "layer_norm" else 1e-6
+            ) if "r" not in self.seen and "q" not in self.seen else 1.0, "eps"
+        if kind == "attention" and symbol in "XV":
+            head = next(v.sig.dims[-1] for v in self.flow.inputs if len(v.sig.dims) >= 2)
+            return (math.sqrt(head) if symbol == "V" else head**-0.5), "the scale"
+        if kind == "gelu_tanh":
+            if symbol == "P":
+                return 1.0, "the constant"
+            if "h" in self.seen or "p" not in self.seen:
+                return 0.5, "the constant"
+            return (0.044715 if "a" not in self.seen else math.sqrt(2 / math.pi)), "the constant"
+        if self.part.title == "QuickGELU by hand":
+            return 1.702, "the factor"
+        if symbol == "P" and kind == "scatter":
+            return 1e-16, "eps"
+        return {"X": 0.5, "V": 2.0}.get(symbol, 1.0), "the number"
+
+
+def _operands(statement: Statement) -> list[Value]:
+    return [v for vs in statement.operands.values() for v in vs]
