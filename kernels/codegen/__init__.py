@@ -1,0 +1,1 @@
+"""From a fused group of aten operations to the text of one Triton kernel."""

@@ -1,0 +1,248 @@
+"""What the generator knows: aten operation -> Triton expression. Text is built from these entries only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+FLOAT = "float"  # operands and result are computed in f32 (f64 where the result is f64)
+SAME = "same"  # computed in the result's dtype
+COMPARE = "compare"  # computed in the dtype that the operands promote to; the result is bool
+LOGICAL = "logical"  # operands become bool; the result is bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """One pointwise operation. {0}, {1}, ... are its tensor or number operands, in the schema's order.
+
+    exact is used where a result is stored as f32 or wider, short where only 16-bit results are stored.
+    """
+
+    text: str
+    domain: str = SAME
+    exact: str = ""
+    short: str = ""
+    boolean: str = ""  # where the computed dtype is bool
+    integer: str = ""  # where it is an integer; "-" = not for integers
+
+    def form(self, dtype: str, precise: bool) -> str | None:
+        """The text for a computed dtype, None where the operation does not take it."""
+        if dtype == "bool":
+            chosen = self.boolean or self.integer or self.text
+        elif dtype.startswith(("i", "u")):
+            chosen = self.integer or self.text
+        elif dtype == "f64":
+            chosen = self.text
+        else:
+            chosen = (self.exact if precise else self.short) or self.text
+        return None if chosen == "-" else chosen
+
+
+P = Pointwise
+
+POINTWISE: Mapping[str, Pointwise] = {
+    "add": P("{0} + {1}", boolean="{0} | {1}"),
+    "sub": P("{0} - {1}", boolean="-"),
+    "mul": P("{0} * {1}", boolean="{0} & {1}"),
+    "div": P("{0} / {1}", FLOAT, exact="tl.div_rn({0}, {1})"),
+    "true_divide": P("{0} / {1}", FLOAT, exact="tl.div_rn({0}, {1})"),
+    "neg": P("-{0}", boolean="-"),
+    "abs": P("tl.abs({0})", boolean="{0}"),
+    "reciprocal": P("1.0 / {0}", FLOAT, exact="tl.div_rn(1.0, {0})"),
+    "square": P("{0} * {0}"),
+    "exp": P("tl.exp({0})", FLOAT),
+    "exp2": P("tl.exp2({0})", FLOAT),
+    "expm1": P("expm1({0})", FLOAT),
+    "log": P("tl.log({0})", FLOAT),
+    "log2": P("tl.log2({0})", FLOAT),
+    "log10": P("tl.log({0}) * 0.4342944819032518", FLOAT),
+    "log1p": P("log1p({0})", FLOAT),
+    "sqrt": P("tl.sqrt({0})", FLOAT, exact="tl.sqrt_rn({0})"),
+    "rsqrt": P("tl.rsqrt({0})", FLOAT),
+    "sin": P("tl.sin({0})", FLOAT),
+    "cos": P("tl.cos({0})", FLOAT),
+    "erf": P("tl.erf({0})", FLOAT),
+    "sigmoid": P("tl.sigmoid({0})", FLOAT),
+    "tanh": P("tanh({0})", FLOAT),
+    "silu": P("{0} * tl.sigmoid({0})", FLOAT),
+    "gelu": P("0.5 * {0} * (1.0 + tl.erf({0} * 0.7071067811865476))", FLOAT, short="{0} * normal_cdf({0})"),
+    "gelu_tanh": P("{0} * tl.sigmoid(1.5957691216057308 * ({0} + 0.044715 * {0} * {0} * {0}))", FLOAT),
+    "relu": P("tl.where({0} < 0, 0, {0})"),
+    "relu6": P("tl.where({0} < 0, 0, tl.where({0} > 6, 6, {0}))"),
+    "hardtanh": P("tl.where({0} < {1}, {1}, tl.where({0} > {2}, {2}, {0}))"),
+    "hardsigmoid": P("tl.where({0} < -3, 0.0, tl.where({0} > 3, 1.0, ({0} + 3) * 0.16666666666666666))", FLOAT),
+    "hardswish": P("{0} * tl.where({0} < -3, 0.0, tl.where({0} > 3, 1.0, ({0} + 3) * 0.16666666666666666))", FLOAT),
+    "leaky_relu": P("tl.where({0} > 0, {0}, {0} * {1})", FLOAT),
+    "elu": P("tl.where({0} > 0, {0} * {2}, {1} * {2} * expm1({0} * {3}))", FLOAT),
+    "celu": P("tl.where({0} > 0, {0}, {1} * expm1({0} / {1}))", FLOAT),
+    "softplus": P("tl.where({0} * {1} > {2}, {0}, log1p(tl.exp({0} * {1})) / {1})", FLOAT),
+    "mish": P("{0} * tanh(tl.where({0} > 20, {0}, log1p(tl.exp({0}))))", FLOAT),
+    "log_sigmoid_forward": P("tl.where({0} < 0, {0}, 0) - log1p(tl.exp(-tl.abs({0})))", FLOAT),
+    "threshold": P("tl.where({0} <= {1}, {2}, {0})"),
+    "clamp_both": P("tl.where({0} < {1}, {1}, tl.where({0} > {2}, {2}, {0}))"),
+    "clamp_min": P("tl.where({0} < {1}, {1}, {0})"),
+    "clamp_max": P("tl.where({0} > {1}, {1}, {0})"),
+    "maximum": P("tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", integer="tl.maximum({0}, {1})",
+                 boolean="{0} | {1}"),
+    "minimum": P("tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", integer="tl.minimum({0}, {1})",
+                 boolean="{0} & {1}"),
+    "fmax": P("tl.maximum({0}, {1})"),
+    "fmin": P("tl.minimum({0}, {1})"),
+    "floor": P("tl.floor({0})", integer="{0}"),
+    "ceil": P("tl.ceil({0})", integer="{0}"),
+    "trunc": P("tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))", integer="{0}"),
+    "sign": P("tl.where({0} > 0, 1, tl.where({0} < 0, -1, {0} * 0))", boolean="{0}"),
+    "sgn": P("tl.where({0} > 0, 1, tl.where({0} < 0, -1, {0} * 0))", boolean="{0}"),
+    "remainder": P("{0} - tl.floor({0} / {1}) * {1}", integer="-"),
+    "floor_divide": P("tl.floor({0} / {1})", integer="-"),
+    "addcmul": P("{0} + {3} * {1} * {2}"),
+    "addcdiv": P("{0} + {3} * {1} / {2}", FLOAT),
+    "lerp": P("{0} + {2} * ({1} - {0})", FLOAT),
+    "pow": P("power({0}, {1})", FLOAT),
+    "isnan": P("{0} != {0}", COMPARE),
+    "isinf": P('tl.abs({0}) == float("inf")', COMPARE, integer="-"),
+    "eq": P("{0} == {1}", COMPARE),
+    "ne": P("{0} != {1}", COMPARE),
+    "lt": P("{0} < {1}", COMPARE),
+    "le": P("{0} <= {1}", COMPARE),
+    "gt": P("{0} > {1}", COMPARE),
+    "ge": P("{0} >= {1}", COMPARE),
+    "logical_and": P("{0} & {1}", LOGICAL),
+    "logical_or": P("{0} | {1}", LOGICAL),
+    "logical_xor": P("{0} ^ {1}", LOGICAL),
+    "logical_not": P("{0} == 0", LOGICAL),
+    "bitwise_and": P("{0} & {1}"),
+    "bitwise_or": P("{0} | {1}"),
+    "bitwise_xor": P("{0} ^ {1}"),
+    "bitwise_not": P("~{0}", boolean="{0} == 0"),
+    "bitwise_left_shift": P("{0} << {1}"),
+    "bitwise_right_shift": P("{0} >> {1}"),
+    "__and__": P("{0} & {1}"),
+    "__or__": P("{0} | {1}"),
+    "__xor__": P("{0} ^ {1}"),
+    # backward formulas: {0} is the upstream gradient
+    "sigmoid_backward": P("{0} * {1} * (1.0 - {1})", FLOAT),
+    "tanh_backward": P("{0} * (1.0 - {1} * {1})", FLOAT),
+    "threshold_backward": P("tl.where({1} <= {2}, 0, {0})"),
+    "silu_backward": P("{0} * tl.sigmoid({1}) * (1.0 + {1} * (1.0 - tl.sigmoid({1})))", FLOAT),
+    "gelu_backward": P(
+        "{0} * (0.5 * (1.0 + tl.erf({1} * 0.7071067811865476))"
+        " + {1} * 0.3989422804014327 * tl.exp(-0.5 * {1} * {1}))",
+        FLOAT,
+        short="{0} * (normal_cdf({1}) + {1} * 0.3989422804014327 * tl.exp(-0.5 * {1} * {1}))",
+    ),
+    "gelu_tanh_backward": P("{0} * gelu_tanh_slope({1})", FLOAT),
+}  # fmt: skip
+
+CASTS = frozenset({"_to_copy", "clone", "contiguous", "lift_fresh_copy", "copy"})
+"""Operations that give their operand's values, in the result's dtype."""
+
+REDUCTIONS: Mapping[str, str] = {
+    "sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "var": "var", "var_mean": "var_mean", "std": "std",
+    "all": "all", "any": "any", "logsumexp": "logsumexp", "linalg_vector_norm": "norm",
+    "_softmax": "softmax", "_safe_softmax": "softmax", "_log_softmax": "log_softmax",
+    "_softmax_backward_data": "softmax_backward",
+    "_log_softmax_backward_data": "log_softmax_backward",
+    "native_layer_norm": "layer_norm", "rms_norm": "rms_norm", "_fused_rms_norm": "rms_norm",
+}  # fmt: skip
+"""Operations that reduce over the last dimensions, and how."""
+
+FILLS = frozenset({
+    "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "arange",
+    "new_full", "new_zeros", "new_ones", "fill",
+})  # fmt: skip
+"""Operations whose result is known without reading memory."""
+
+VIEWS = frozenset({
+    "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "expand", "permute", "transpose",
+    "t", "slice", "select", "alias", "detach", "lift_fresh", "broadcast_to", "numpy_T",
+})  # fmt: skip
+"""Views that only change the index."""
+
+HELPERS: Mapping[str, str] = {
+    "normal_cdf": '''@triton.jit
+def normal_cdf(x):
+    """Share of the normal distribution below x, within a relative 1e-4 to x = -5: for results of 16 bits.
+
+    1 / (1 + exp(-f)), f a polynomial of least error for the log-odds: half the arithmetic of erf.
+    """
+    s = x * x
+    f = -6.35546852e-06 + s * (1.70808608e-07 + s * -1.7874653e-09)
+    f = -2.30165191 + s * (-0.105607947 + s * (0.000415626728 + s * (0.000101514337 + s * f)))
+    return 1.0 / (1.0 + tl.exp2(x * f))
+''',
+    "tanh": '''@triton.jit
+def tanh(x):
+    """tanh from exp, and its series where 1 - exp(-2x) would cancel: Triton has it only in libdevice."""
+    a = tl.abs(x)
+    e = tl.exp(-2.0 * a)
+    s = a * a
+    series = a * (1.0 + s * (-0.3333333333333333 + s * (0.13333333333333333 + s * -0.05396825396825397)))
+    y = tl.where(a < 0.1, series, (1.0 - e) / (1.0 + e))
+    return tl.where(x < 0, -y, y)
+''',
+    "expm1": '''@triton.jit
+def expm1(x):
+    """exp(x) - 1, by its series where the difference would cancel."""
+    series = x * (1.0 + x * (0.5 + x * (0.16666666666666666 + x * (0.041666666666666664 + x * 0.008333333333333333))))
+    return tl.where(tl.abs(x) < 0.1, series, tl.exp(x) - 1.0)
+''',
+    "log1p": '''@triton.jit
+def log1p(x):
+    """log(1 + x), corrected for the rounding of 1 + x."""
+    u = 1.0 + x
+    d = u - 1.0
+    corrected = tl.log(u) * (x / tl.where(d == 0, 1.0, d))
+    return tl.where(d == 0, x, tl.where(u == float("inf"), u, corrected))
+''',
+    "power": '''@triton.jit
+def power(x, p):
+    """x ** p; NaN for a negative x and a p that is not whole."""
+    p = tl.zeros_like(x) + p
+    magnitude = tl.exp2(p * tl.log2(tl.abs(x)))
+    whole = tl.floor(p) == p
+    odd = whole & (tl.floor(p * 0.5) * 2.0 != p)
+    signed = tl.where((x < 0) & odd, -magnitude, magnitude)
+    result = tl.where((x < 0) & (whole == 0), float("nan"), signed)
+    return tl.where(p == 0, 1.0, result)
+''',
+    "gelu_tanh_slope": '''@triton.jit
+def gelu_tanh_slope(x):
+    """Derivative of the tanh form of GELU."""
+    s = tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+    return s + x * s * (1.0 - s) * 1.5957691216057308 * (1.0 + 0.134145 * x * x)
+''',
+    "nan_max": '''@triton.jit
+def nan_max(a, b):
+    """The larger one, NaN where either is: as torch.amax."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "nan_min": '''@triton.jit
+def nan_min(a, b):
+    """The smaller one, NaN where either is: as torch.amin."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "round_to": '''@triton.jit
+def round_to(x, dtype: tl.constexpr):
+    """x as a 16-bit type would hold it: the text has a cast here."""
+    if INTERPRETED and dtype == tl.bfloat16:  # the interpreter cuts bits off where a GPU rounds to nearest even
+        bits = x.to(tl.int32, bitcast=True)
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
+        return bits.to(tl.float32, bitcast=True)
+    return x.to(dtype).to(tl.float32)
+''',
+}
+"""Device functions that an expression may call; their text is copied into the kernel's file."""
+
+TRITON_DTYPES: Mapping[str, str] = {
+    "f64": "tl.float64", "f32": "tl.float32", "bf16": "tl.bfloat16", "f16": "tl.float16",
+    "f8e4m3": "tl.float8e4nv", "f8e5m2": "tl.float8e5",
+    "i64": "tl.int64", "i32": "tl.int32", "i16": "tl.int16", "i8": "tl.int8", "u8": "tl.uint8", "bool": "tl.int1",
+}  # fmt: skip
+
+TORCH_DTYPES: Mapping[str, str] = {
+    "f64": "torch.float64", "f32": "torch.float32", "bf16": "torch.bfloat16", "f16": "torch.float16",
+    "f8e4m3": "torch.float8_e4m3fn", "f8e5m2": "torch.float8_e5m2",
+    "i64": "torch.int64", "i32": "torch.int32", "i16": "torch.int16", "i8": "torch.int8", "u8": "torch.uint8",
+    "bool": "torch.bool",
+}  # fmt: skip

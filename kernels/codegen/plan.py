@@ -1,0 +1,256 @@
+"""What one kernel computes: its values, what it stores where, and the dimensions it walks over."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.fx
+
+from kernels.codegen import ops
+from kernels.codegen.index import (
+    Domain,
+    Index,
+    Linear,
+    Split,
+    Unsupported,
+    address,
+    row,
+    spread,
+    whole,
+)
+from kernels.codegen.nodes import base, bind, dtype_of, fake
+from kernels.codegen.reductions import dims_of
+from kernels.codegen.values import Builder, Operand, Value
+
+MAX_SPLITS = 8
+MAX_VALUES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """One output: its name, the value, where each element goes, and the tensor to allocate."""
+
+    name: str
+    value: Value
+    where: Linear
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One kernel before its text. values are in an order in which they can be computed."""
+
+    domain: Domain
+    values: tuple[Value, ...]
+    stores: tuple[Store, ...]
+    operands: Mapping[str, Operand]
+    helpers: tuple[str, ...]
+    reduces: bool
+    empty: bool = False
+
+    @property
+    def wide_addresses(self) -> bool:
+        """Some element lies 2^31 elements or more into its tensor."""
+        reach = [o.reach for o in self.operands.values()] + [s.where.largest(self.domain) for s in self.stores]
+        return max([self.domain.rows * self.domain.width, *reach]) >= 2**31
+
+    @property
+    def full_loads(self) -> int:
+        """Loads that differ along rows and columns: the kernel's real traffic."""
+        return sum(v.kind == "load" and v.columns and (v.rows or self.domain.rows == 1) for v in self.values)
+
+
+def results(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
+    """The nodes whose values are needed outside of the kernel that computes `nodes`, views of them included."""
+    inside = set(nodes)
+    found = []
+    for node in nodes:
+        if isinstance(node.meta["val"], tuple | list):
+            continue
+        pending = list(node.users)
+        while pending:
+            user = pending.pop()
+            if user in inside:
+                continue
+            if is_view(user):
+                pending.extend(user.users)
+                if any(u.op == "output" for u in user.users):
+                    found.append(node)
+                    break
+                continue
+            found.append(node)
+            break
+    return found
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """A view whose index the generator follows."""
+    return node.op == "call_function" and node.target is not operator.getitem and base(node) in ops.VIEWS
+
+
+def plan(nodes: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str]) -> Plan:
+    """Plan one kernel for `nodes` (fx nodes of an aten graph, in order). Raises Unsupported with the reason."""
+    members = [n for n in nodes if not is_view(n)]
+    wanted = results(members)
+    if not wanted:
+        raise Unsupported("nothing that is used elsewhere")
+    precise = any(fake(n).dtype in (torch.float32, torch.float64) for n in wanted)
+    if not any(fake(n).numel() for n in wanted):
+        return _empty(wanted, names)
+    frames = _frames(members, wanted)
+    reason: Unsupported | None = None
+    for frame in frames:
+        try:
+            return _settled(frame, frozenset(members), wanted, names, precise)
+        except Unsupported as why:
+            reason = reason or why
+    raise reason or Unsupported("no dimensions to walk over")
+
+
+def _empty(wanted: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str]) -> Plan:
+    nothing = Value("number", "f32", number=0.0)
+    stores = tuple(
+        Store(names[n], nothing, Linear(), dtype_of(fake(n)), tuple(fake(n).shape), tuple(fake(n).stride()))
+        for n in wanted
+    )
+    return Plan(Domain((0,)), (), stores, {}, (), False, empty=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A domain and the order of the dimensions of the shape it stands for, outermost in memory first."""
+
+    domain: Domain
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    reduces: bool
+
+    def index(self, shape: tuple[int, ...]) -> Index:
+        """The index into an output of this shape for each point of the domain."""
+        count = math.prod(shape)
+        if shape == self.shape:
+            parts = spread(whole(self.domain), [shape[d] for d in self.order], self.domain)
+            return tuple(parts[self.order.index(d)] for d in range(len(shape)))
+        if count == self.domain.rows * self.domain.width and self.order == tuple(range(len(self.shape))):
+            return spread(whole(self.domain), shape, self.domain)
+        if self.reduces and count == self.domain.rows:
+            return spread(row(self.domain), shape, self.domain)
+        raise Unsupported("outputs of different shapes in one kernel")
+
+
+def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -> list[Frame]:
+    """Domains to try: the reductions' rows and columns, or the largest output in the order of its memory."""
+    frames = []
+    for node in members:
+        if node.target is operator.getitem or base(node) not in ops.REDUCTIONS:
+            continue
+        bound = bind(node)
+        source = bound.get("self", bound.get("input", bound.get("x", bound.get("grad_output"))))
+        assert isinstance(source, torch.fx.Node)
+        shape = tuple(fake(source).shape)
+        if "normalized_shape" in bound or "shape" in bound:
+            count = len(bound.get("normalized_shape") or bound["shape"])
+            dims = tuple(range(len(shape) - count, len(shape)))
+        else:
+            dims = dims_of(node, {**bound, "self": source})
+        if not math.prod(shape):
+            raise Unsupported("a reduction of nothing")
+        if math.prod(shape[: len(shape) - len(dims)]) == 1 and math.prod(shape) > 2**17:
+            raise Unsupported("one sum over the whole tensor: it needs several kernels")
+        if dims != tuple(range(len(shape) - len(dims), len(shape))):
+            raise Unsupported("a reduction over another axis than the last")
+        rows, columns = shape[: len(shape) - len(dims)], shape[len(shape) - len(dims) :]
+        domain = Domain((*rows, *columns) if dims else (*rows, 1), max(1, len(columns)))
+        frames.append(Frame(domain, shape, tuple(range(len(shape))), reduces=True))
+    if not frames:
+        top = max(wanted, key=lambda n: fake(n).numel())
+        shape, strides = tuple(fake(top).shape), fake(top).stride()
+        order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
+        frames.append(Frame(Domain(tuple(shape[d] for d in order) or (1,)), shape, order, reduces=False))
+    return frames
+
+
+def _settled(
+    frame: Frame,
+    inside: frozenset[torch.fx.Node],
+    wanted: Sequence[torch.fx.Node],
+    names: Mapping[torch.fx.Node, str],
+    precise: bool,
+) -> Plan:
+    """Build the values; where a reshape asks for it, split a dimension and start again."""
+    for _ in range(MAX_SPLITS):
+        builder = Builder(inside, frame.domain, dict(names), precise)
+        try:
+            stores = [_store(builder, frame, node) for node in wanted]
+        except Split as split:
+            frame = replace(frame, domain=frame.domain.split(split.dim, split.inner))
+            continue
+        if len(builder.values) > MAX_VALUES:
+            raise Unsupported(f"more than {MAX_VALUES} steps in one kernel")
+        used = _used(builder.values, [s.value for s in stores])
+        operands = {v.operand: builder.operands[v.operand] for v in used if v.kind == "load"}
+        done = Plan(frame.domain, used, tuple(stores), operands, tuple(builder.helpers), frame.reduces)
+        return _merged(done)
+    raise Unsupported("too many different reshapes")
+
+
+def _store(builder: Builder, frame: Frame, node: torch.fx.Node) -> Store:
+    tensor = fake(node)
+    dtype = dtype_of(tensor)
+    index = frame.index(tuple(tensor.shape))
+    value = builder.value(node, index)
+    if value.text == f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})":
+        value = value.args[0]  # the store rounds
+    where = address(index, tensor.stride())
+    if value.columns and not any(d >= frame.domain.first_column for d, _ in where.terms) and frame.domain.width > 1:
+        raise Unsupported("a value of every column where a row has one")
+    return Store(builder.names[node], value, where, dtype, tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def _used(values: Sequence[Value], wanted: Sequence[Value]) -> tuple[Value, ...]:
+    seen: set[int] = set()
+    pending = list(wanted)
+    while pending:
+        value = pending.pop()
+        if id(value) not in seen:
+            seen.add(id(value))
+            pending.extend(value.args)
+            if value.guard is not None:
+                pending.append(value.guard)
+    return tuple(v for v in values if id(v) in seen)
+
+
+def _merged(plan: Plan) -> Plan:
+    """Drop dimensions of size 1 and join neighbours that every address walks through as one."""
+    domain = plan.domain
+    linears = [v.where for v in plan.values if v.kind in ("load", "position")] + [s.where for s in plan.stores]
+    groups: list[list[int]] = []
+    for dim, size in enumerate(domain.sizes):
+        if size == 1:
+            continue
+        last = groups[-1][-1] if groups else None
+        side = last is not None and (last < domain.first_column) == (dim < domain.first_column)
+        if last is not None and side and all(x.coefficient(last) == x.coefficient(dim) * size for x in linears):
+            groups[-1].append(dim)
+        else:
+            groups.append([dim])
+    if plan.reduces and not any(g[0] >= domain.first_column for g in groups):
+        groups.append([len(domain.sizes) - 1])  # a column of size 1 stays a column
+    sizes = tuple(math.prod(domain.sizes[d] for d in group) for group in groups) or (1,)
+    columns = sum(g[0] >= domain.first_column for g in groups)
+    home = {group[-1]: i for i, group in enumerate(groups)}
+
+    def moved(linear: Linear) -> Linear:
+        return Linear(linear.offset, tuple(sorted((home[d], c) for d, c in linear.terms if d in home)))
+
+    for value in plan.values:
+        if value.kind in ("load", "position"):
+            value.where = moved(value.where)
+    stores = tuple(replace(s, where=moved(s.where)) for s in plan.stores)
+    return replace(plan, domain=Domain(sizes, columns), stores=stores)

@@ -1,0 +1,51 @@
+"""Device functions that hand-written kernels share: 16-bit pairs held in 32-bit registers."""
+
+from __future__ import annotations
+
+import os
+
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+
+
+@triton.jit
+def low_half(pair, DTYPE: tl.constexpr):
+    """The first of two 16-bit floats in an int32, as f32."""
+    if DTYPE == tl.bfloat16:  # noqa: SIM300 - DTYPE is the variable
+        return (pair << 16).to(tl.float32, bitcast=True)
+    return (pair & 0xFFFF).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def high_half(pair, DTYPE: tl.constexpr):
+    """The second of two 16-bit floats in an int32, as f32."""
+    if DTYPE == tl.bfloat16:  # noqa: SIM300 - DTYPE is the variable
+        return (pair & -65536).to(tl.float32, bitcast=True)
+    return (pair >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def bits_of(x, DTYPE: tl.constexpr):
+    """An f32 rounded to a 16-bit type, its bits in the low half of an int32."""
+    if INTERPRETED and DTYPE == tl.bfloat16:  # noqa: SIM300 - it cuts bits off where a GPU rounds to nearest even
+        bits = x.to(tl.int32, bitcast=True)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF
+    return x.to(DTYPE).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+
+
+@triton.jit
+def pair_of(low, high, DTYPE: tl.constexpr):
+    """Two f32, rounded to a 16-bit type, as one int32."""
+    return bits_of(low, DTYPE) | (bits_of(high, DTYPE) << 16)
+
+
+@triton.jit
+def kept(pair, result, zero):
+    """The pair itself, in a way that the compiler cannot see through before `result` is known. zero is 0 at run time.
+
+    Without it the compiler converts a row to f32 once and holds that across the reduction: twice the registers.
+    65536 columns of bf16 on sm_90, 32 warps: 128 bytes of spills a thread without, none with it (Triton 3.7.1).
+    """
+    return pair ^ (result.to(tl.int32, bitcast=True) & zero)

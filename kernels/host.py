@@ -1,0 +1,129 @@
+"""What this host can run: GPU, versions, packages, features. Asked of a short child process: no torch here."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+
+PACKAGES = (
+    "torch", "triton", "liger_kernel", "flash_attn", "flashinfer", "quack", "torchao", "gemlite", "flag_gems",
+    "transformer_engine", "apex", "xformers", "vllm", "fla", "mamba_ssm", "causal_conv1d", "cut_cross_entropy",
+    "fbgemm_gpu",
+)  # fmt: skip
+"""Packages that a library entry may ask for, by the name they are imported under."""
+
+PROBE_TIMEOUT_S = 120.0
+
+_PROBE = """
+import importlib.util, json, platform, sys
+out = {"gpu": None, "capability": None, "versions": {"python": platform.python_version()}, "features": [], "note": ""}
+names = json.loads(sys.argv[1])
+out["packages"] = [n for n in names if importlib.util.find_spec(n) is not None]
+if "torch" in out["packages"]:
+    import torch
+    import torch.nn.functional as F
+    out["versions"]["torch"] = torch.__version__
+    out["versions"]["cuda"] = torch.version.cuda or ""
+    out["versions"]["hip"] = torch.version.hip or ""
+    for name in ("rms_norm", "grouped_mm", "scaled_mm", "scaled_grouped_mm", "linear_cross_entropy"):
+        if hasattr(F, name):
+            out["features"].append("F." + name)
+    for name in ("_addmm_activation", "_fused_rms_norm", "_grouped_mm", "_int_mm", "_weight_int4pack_mm"):
+        if hasattr(torch.ops.aten, name):
+            out["features"].append("aten." + name)
+    if importlib.util.find_spec("torch.nn.attention.flex_attention") is not None:
+        out["features"].append("flex_attention")
+    try:
+        if torch.cuda.is_available():
+            out["gpu"] = torch.cuda.get_device_name(0)
+            if torch.version.hip is None:
+                out["capability"] = list(torch.cuda.get_device_capability(0))
+    except Exception as fault:  # a driver that does not fit raises many kinds: none of them is this probe's to judge
+        out["note"] = str(fault).splitlines()[0][:300]
+if "triton" in out["packages"]:
+    import importlib.metadata
+    try:
+        out["versions"]["triton"] = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        import triton
+        out["versions"]["triton"] = triton.__version__
+print("PROBE " + json.dumps(out))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host. gpu: its first GPU's name, None without one; capability: CUDA's, None on AMD or without a GPU.
+
+    versions: python, torch, triton, cuda, hip ("" where it does not apply). packages: installed, by import name.
+    features: what the running torch has ("F.rms_norm"), found by looking, not by version. note: why a probe failed.
+    """
+
+    gpu: str | None = None
+    capability: tuple[int, int] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    packages: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
+    note: str = ""
+
+    @property
+    def arch(self) -> str | None:
+        """`sm_90`, None without a CUDA GPU."""
+        return None if self.capability is None else f"sm_{self.capability[0]}{self.capability[1]}"
+
+
+_assumed: list[Host] = []
+_looking = threading.Lock()
+
+
+def assume(host: Host) -> None:
+    """Take these facts for this process instead of looking: a child is told what its parent found.
+
+    A child with a limit on its address space could not even look: CUDA reserves far more than it uses.
+    """
+    _assumed[:] = [host]
+
+
+def probe_host() -> Host:
+    """Look at this host, once: a child process imports torch and asks for the GPU, so that CUDA never starts here.
+
+    A probe that fails or takes longer than PROBE_TIMEOUT_S gives a Host without GPU and the reason in `note`.
+    """
+    if _assumed:
+        return _assumed[0]
+    with _looking:  # two that ask at once share one probe
+        return _look()
+
+
+@functools.lru_cache(maxsize=1)
+def _look() -> Host:
+    command = [sys.executable, "-c", _PROBE, json.dumps(PACKAGES)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False, env=dict(os.environ)
+        )
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return Host(note=f"the host could not be probed: {fault}"[:300])
+    answer = next((line[6:] for line in done.stdout.splitlines() if line.startswith("PROBE ")), None)
+    if answer is None:
+        last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        return Host(note=f"the host could not be probed: {last}"[:300])
+    return from_json(json.loads(answer))
+
+
+def from_json(data: dict[str, object]) -> Host:
+    """A Host from the probe's answer."""
+    capability = data.get("capability")
+    return Host(
+        gpu=str(data["gpu"]) if data.get("gpu") else None,
+        capability=(int(capability[0]), int(capability[1])) if isinstance(capability, list) else None,
+        versions={str(k): str(v) for k, v in dict(data.get("versions") or {}).items()},  # type: ignore[call-overload]
+        packages=frozenset(map(str, data.get("packages") or ())),  # type: ignore[call-overload]
+        features=frozenset(map(str, data.get("features") or ())),  # type: ignore[call-overload]
+        note=str(data.get("note") or ""),
+    )

@@ -1,0 +1,198 @@
+"""Rewrites of the aten graph: what a match covers becomes the library's call, everything round it keeps running."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+
+from kernels.codegen.index import Unsupported
+from profiler.region.graph import Graph
+from profiler.region.patterns import Match
+
+Maker = Callable[["_Editor", Match], torch.fx.Node]
+
+
+def adapt(graph: Graph, matches: Sequence[Match], adapter: str) -> torch.fx.GraphModule:
+    """The graph's module with every one of `matches` replaced by the library call of `adapter`.
+
+    Raises Unsupported where the call cannot take a match's operands, KeyError for an unknown adapter.
+    """
+    maker = ADAPTERS[adapter]
+    editor = _Editor(graph)
+    for match in matches:
+        editor.replace(match, maker)
+    return editor.done()
+
+
+class _Editor:
+    """A copy of the graph in which operations are replaced."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.module = copy.deepcopy(graph.module)
+        self.graph = self.module.graph
+        self.nodes = {n.name: n for n in self.graph.nodes}
+        holders = [n for n in self.graph.nodes if n.op == "placeholder"]
+        self.nodes |= {name: node for (name, _), node in zip(graph.inputs, holders, strict=True)}
+
+    def node(self, role: Any) -> torch.fx.Node | None:
+        """The node that a role names; None where the role is empty."""
+        return None if role is None else self.nodes[role]
+
+    def need(self, role: Any) -> torch.fx.Node:
+        found = self.node(role)
+        if found is None:
+            raise Unsupported("a role of the match is empty")
+        return found
+
+    def call(
+        self, function: Callable[..., Any], *args: Any, like: torch.fx.Node | None = None, **kwargs: Any
+    ) -> torch.fx.Node:
+        """A call whose result is shaped like `like` (by default like what the function gives on the fakes)."""
+        node = self.graph.call_function(function, args, kwargs)
+        if like is not None:
+            node.meta["val"] = like.meta["val"]
+        else:
+            values = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
+            with torch.no_grad():
+                node.meta["val"] = function(*values[0], **values[1])
+        return node
+
+    def cast(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:
+        if node.meta["val"].dtype == dtype:
+            return node
+        return self.call(torch.ops.aten._to_copy.default, node, dtype=dtype)
+
+    def replace(self, match: Match, maker: Maker) -> None:
+        """Put the library call in the place of the match's output, in its dtype and shape."""
+        output = self.nodes[match.output]
+        wanted = output.meta["val"]
+        with self.graph.inserting_before(output):
+            made = maker(self, match)
+            made = self.cast(made, wanted.dtype)
+            if tuple(made.meta["val"].shape) != tuple(wanted.shape):
+                if made.meta["val"].numel() != wanted.numel():
+                    raise Unsupported(f"the call gives {tuple(made.meta['val'].shape)}, not {tuple(wanted.shape)}")
+                made = self.call(torch.reshape, made, tuple(wanted.shape))
+        output.replace_all_uses_with(made)
+
+    def done(self) -> torch.fx.GraphModule:
+        self.graph.eliminate_dead_code()
+        self.graph.lint()
+        self.module.recompile()
+        return self.module
+
+
+def _rms_norm(e: _Editor, match: Match) -> torch.fx.Node:
+    x, weight, eps = _operand(e, match), e.node(match.roles.get("weight")), match.roles["eps"]
+    width = x.meta["val"].shape[-1]
+    if weight is not None:
+        weight = _vector(e, e.cast(weight, x.meta["val"].dtype))
+    return e.call(F.rms_norm, x, (width,), weight, eps, like=x)
+
+
+def _layer_norm(e: _Editor, match: Match) -> torch.fx.Node:
+    x = _operand(e, match)
+    width = x.meta["val"].shape[-1]
+    weight, bias = (e.node(match.roles.get(k)) for k in ("weight", "bias"))
+    weight, bias = (None if p is None else _vector(e, e.cast(p, x.meta["val"].dtype)) for p in (weight, bias))
+    return e.call(F.layer_norm, x, (width,), weight, bias, match.roles["eps"], like=x)
+
+
+def _operand(e: _Editor, match: Match) -> torch.fx.Node:
+    """x, in the wider of its own and the result's dtype: an f32 result of a bf16 row is stored in f32."""
+    x = e.need(match.roles["x"])
+    wanted = e.nodes[match.output].meta["val"].dtype
+    own = x.meta["val"].dtype
+    return e.cast(x, torch.promote_types(own, wanted))
+
+
+def _vector(e: _Editor, node: torch.fx.Node) -> torch.fx.Node:
+    """[1, N] as [N]."""
+    value = node.meta["val"]
+    return node if value.dim() == 1 else e.call(torch.reshape, node, (value.numel(),))
+
+
+def _softmax(e: _Editor, match: Match) -> torch.fx.Node:
+    x = _operand(e, match)
+    return e.call(torch.softmax, x, match.roles["dim"], like=x)
+
+
+def _gelu_tanh(e: _Editor, match: Match) -> torch.fx.Node:
+    x = _operand(e, match)
+    return e.call(F.gelu, x, approximate="tanh", like=x)
+
+
+def _attention(e: _Editor, match: Match) -> torch.fx.Node:
+    roles = match.roles
+    q, k, v = (e.need(roles[name]) for name in ("q", "k", "v"))
+    if not roles.get("k_transposed", True):
+        k = e.call(torch.transpose, k, -2, -1)
+    dtype = q.meta["val"].dtype
+    if any(n.meta["val"].dtype != dtype for n in (k, v)):
+        raise Unsupported("q, k and v of different dtypes")
+    shapes = [tuple(n.meta["val"].shape) for n in (q, k, v)]
+    ranks = {len(s) for s in shapes}
+    if len(ranks) != 1 or shapes[0][-1] != shapes[1][-1] or shapes[1][-2] != shapes[2][-2]:
+        raise Unsupported(f"q, k and v of shapes {shapes}")
+    grouped = shapes[0][:-2] != shapes[1][:-2]
+    if grouped and (
+        shapes[0][:-3] != shapes[1][:-3] or shapes[1][:-2] != shapes[2][:-2] or shapes[0][-3] % shapes[1][-3]
+    ):
+        raise Unsupported(f"q, k and v of shapes {shapes}")
+    mask = e.node(roles.get("mask"))
+    if mask is not None:
+        value = mask.meta["val"]
+        if roles.get("mask_kind") == "drop":
+            mask = e.call(torch.logical_not, mask)
+        elif roles.get("mask_kind") == "keep":
+            mask = e.cast(mask, torch.bool)
+        elif value.dtype != torch.bool:
+            mask = e.cast(mask, dtype)
+        else:
+            raise Unsupported("a boolean mask that is added")
+    more: dict[str, Any] = {"enable_gqa": True} if grouped else {}
+    made = e.call(
+        F.scaled_dot_product_attention, q, k, v, attn_mask=mask, dropout_p=0.0, is_causal=bool(roles.get("causal")),
+        scale=float(roles["scale"]), like=q, **more,
+    )  # fmt: skip
+    made.meta["val"] = q.meta["val"].new_empty((*shapes[0][:-1], shapes[2][-1]))
+    return made
+
+
+def _addmm_activation(e: _Editor, match: Match) -> torch.fx.Node:
+    bias, a, b = (e.need(match.roles[k]) for k in ("bias", "a", "b"))
+    use_gelu = bool(match.roles["use_gelu"])
+    return e.call(torch.ops.aten._addmm_activation.default, bias, a, b, use_gelu=use_gelu)
+
+
+def _triton_softmax(e: _Editor, match: Match) -> torch.fx.Node:
+    from kernels.softmax import softmax
+
+    x = e.need(match.roles["x"])
+    return e.call(softmax, x, like=x)
+
+
+def _triton_rms_norm(e: _Editor, match: Match) -> torch.fx.Node:
+    from kernels.rms_norm import rms_norm
+
+    x, weight, eps = e.need(match.roles["x"]), e.node(match.roles.get("weight")), match.roles["eps"]
+    if eps is None:
+        eps = torch.finfo(x.meta["val"].dtype).eps
+    return e.call(rms_norm, x, weight, eps, like=x)
+
+
+ADAPTERS: Mapping[str, Maker] = {
+    "rms_norm": _rms_norm,
+    "layer_norm": _layer_norm,
+    "softmax": _softmax,
+    "gelu_tanh": _gelu_tanh,
+    "attention": _attention,
+    "addmm_activation": _addmm_activation,
+    "triton:softmax": _triton_softmax,
+    "triton:rms_norm": _triton_rms_norm,
+}

@@ -1,0 +1,184 @@
+"""Which library calls cover a region: entries against matches, conditions judged on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch.fx
+
+from kernels.host import Host
+from kernels.libraries import others, pytorch
+from kernels.libraries.model import Cover, Entry, Facts
+from profiler.region import kinds
+from profiler.region.graph import Graph
+from profiler.region.nodes import argument, behind_casts, is_call, operands, shape, vector_of
+from profiler.region.patterns import Match
+from profiler.region.roles import covered, role
+
+ENTRIES: tuple[Entry, ...] = (*pytorch.ENTRIES, *others.ENTRIES)
+NOT_MEASURED = "Not measured here: no adapter."
+
+
+def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover, ...]:
+    """Every library call known for the region's patterns, those that hold and are installed first.
+
+    Each candidate appears once; where several matches are of its kind, with the operations of all of them.
+    """
+    working = {o.name for o in graph.operations if o.kind not in (kinds.VIEW, kinds.CONSTANT)}
+    found: dict[str, Cover] = {}
+    for match in (*activations(graph), *(completed(graph, m) for m in matches)):
+        for entry in ENTRIES:
+            if match.kind not in entry.kinds:
+                continue
+            cover = _cover(entry, match, graph, host, working)
+            earlier = found.get(cover.candidate)
+            found[cover.candidate] = cover if earlier is None else _both(earlier, cover, working)
+    return tuple(sorted(found.values(), key=lambda c: (not c.covers, not c.installed, c.package != "torch")))
+
+
+def _both(first: Cover, second: Cover, working: set[str]) -> Cover:
+    """Two places that the same call covers. Written by hand in one of them: not there already."""
+    operations = first.operations | second.operations
+    lead = second if first.already and not second.already else first
+    return replace(lead, operations=operations, already=first.already and second.already,
+                   covers=first.covers or second.covers, whole=working <= operations)  # fmt: skip
+
+
+def _cover(entry: Entry, match: Match, graph: Graph, host: Host, working: set[str]) -> Cover:
+    facts = facts_of(match, graph, host)
+    conditions = tuple((c.text, c.test(facts)) for c in entry.conditions)
+    installed = entry.package in host.packages and (not entry.feature or entry.feature in host.features)
+    already = entry.package == "torch" and entry in pytorch.ENTRIES and _is_call(match, graph)
+    adapter = entry.adapter or None
+    notes = [entry.note, "" if adapter or already else NOT_MEASURED]
+    return Cover(
+        candidate=entry.candidate,
+        package=entry.package,
+        call=_shown(entry.call, match.roles),
+        covers=all(holds is not False for _, holds in conditions),
+        conditions=conditions,
+        installed=installed,
+        already=already,
+        kind=match.kind,
+        note=" ".join(n for n in notes if n),
+        adapter=None if already else adapter,
+        operations=match.operations,
+        whole=working <= match.operations,
+        source=entry.source,
+    )
+
+
+def _is_call(match: Match, graph: Graph) -> bool:
+    """The match is one call of the library already, casts and views aside."""
+    if match.by_hand:
+        return False
+    real = [graph.operation(n) for n in match.operations if graph.operation(n).kind not in (kinds.VIEW, kinds.CONSTANT)]
+    real = [o for o in real if kinds.base_name(o.target) not in ("_to_copy", "_log_softmax", "clone")]
+    return len(real) == 1 and pytorch.ALREADY_CALLS.get(kinds.base_name(real[0].target)) == match.kind
+
+
+class _Roles(dict[str, Any]):
+    """Roles for a call's text: what no role names is left as it is."""
+
+    def __missing__(self, key: str) -> str:
+        return key
+
+
+def _shown(call: str, roles: Mapping[str, Any]) -> str:
+    shown = {k: (v if isinstance(v, str) else repr(v)) for k, v in roles.items()}
+    return call.format_map(_Roles(shown))
+
+
+def facts_of(match: Match, graph: Graph, host: Host) -> Facts:
+    """What conditions may look at."""
+    inputs = dict(graph.inputs)
+    sizes: dict[str, tuple[int, ...]] = {}
+    dtypes: dict[str, str] = {}
+    for key, name in match.roles.items():
+        if not isinstance(name, str):
+            continue
+        tensor = inputs.get(name)
+        if tensor is None and any(o.name == name and o.writes for o in graph.operations):
+            tensor = graph.operation(name).writes[0]
+        if tensor is not None:
+            sizes[key], dtypes[key] = tensor.shape, tensor.dtype
+    main = next((dtypes[k] for k in ("x", "q", "a", "input0") if k in dtypes), "")
+    if not main:
+        written = [o.writes for o in (graph.operation(n) for n in match.operations) if o.writes]
+        main = written[0][0].dtype if written else ""
+    return Facts(match.kind, match.by_hand, main, match.roles, sizes, dtypes, graph.region.requires_grad,
+                 host.capability, host.features)  # fmt: skip
+
+
+def completed(graph: Graph, match: Match) -> Match:
+    """A match that is one call of torch's already, with the roles that the same thing by hand has."""
+    if match.by_hand or match.kind not in ("rms_norm", "layer_norm", "attention", "geglu"):
+        return match
+    nodes = [n for n in graph.module.graph.nodes if n.name in match.operations]
+    node = next((n for n in nodes if is_call(n, "rms_norm", "native_layer_norm", "attention", "gelu")), None)
+    if node is None or (node.kwargs and not is_call(node, "gelu")):
+        return match
+    if is_call(node, "gelu"):
+        extra: dict[str, Any] = {"approximate": node.kwargs.get("approximate", "none")}
+    elif is_call(node, "attention"):
+        q, k, v, mask, _, causal, scale, _ = node.args
+        extra = {"q": q, "k": k, "v": v, "mask": mask, "causal": causal, "scale": scale, "k_transposed": True}
+    elif is_call(node, "rms_norm"):
+        x, size, weight, eps = node.args
+        extra = {"x": x, "weight": weight, "eps": eps, "width": size[-1]}
+    else:
+        x, size, weight, bias, eps = node.args
+        extra = {"x": x, "weight": weight, "bias": bias, "eps": eps, "width": size[-1]}
+    named = {k: role(graph, v) for k, v in extra.items()}
+    return replace(match, roles={**match.roles, **named})
+
+
+def activations(graph: Graph) -> tuple[Match, ...]:
+    """relu or tanh-GELU of a matrix product plus a 1-D bias: what cuBLASLt does in one call."""
+    found = []
+    for node in graph.module.graph.nodes:
+        if not (is_call(node, "relu") or (is_call(node, "gelu") and argument(node, 1, "approximate") == "tanh")):
+            continue
+        parts = _product(node.args[0])
+        if parts is None:
+            continue
+        bias, a, b = parts
+        inside = covered(graph, node, [bias, a, b])
+        if inside is None:
+            continue
+        roles = {"bias": role(graph, bias), "a": role(graph, a), "b": role(graph, b), "use_gelu": is_call(node, "gelu")}
+        found.append(Match("gemm_activation", "GEMM with bias and activation", True, inside, node.name, roles))
+    return tuple(found)
+
+
+def _product(node: Any) -> tuple[torch.fx.Node, torch.fx.Node, torch.fx.Node] | None:
+    """(bias, a, b) of a @ b + bias with a 1-D bias; views of whole leading dimensions are looked through."""
+    while is_call(node, "view", "_unsafe_view") and shape(node)[-1] == shape(node.args[0])[-1]:
+        node = node.args[0]
+    if is_call(node, "addmm") and not node.kwargs:
+        bias, a, b = node.args
+    elif is_call(node, "add") and not node.kwargs:
+        left, right = operands(node)
+        product, bias = (left, right) if _is_product(left) else (right, left)
+        if not _is_product(product):
+            return None
+        product = _behind(product)
+        a, b = product.args
+    else:
+        return None
+    width = shape(b)[-1]
+    if not vector_of(bias, width) or len(shape(bias)) != 1 or bias is behind_casts(a):
+        return None
+    return bias, a, b
+
+
+def _behind(node: Any) -> Any:
+    while is_call(node, "view", "_unsafe_view") and shape(node)[-1] == shape(node.args[0])[-1]:
+        node = node.args[0]
+    return node
+
+
+def _is_product(node: Any) -> bool:
+    return is_call(_behind(node), "mm")

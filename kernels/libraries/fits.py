@@ -1,0 +1,36 @@
+"""Where a hand-written kernel fits a match: the whole region, its dtypes, the last axis."""
+
+from __future__ import annotations
+
+from kernels.host import Host
+from kernels.libraries.covering import facts_of
+from profiler.region import kinds
+from profiler.region.graph import Graph
+from profiler.region.patterns import Match
+
+DTYPES = frozenset({"f32", "f16", "bf16"})
+
+
+def reason(graph: Graph, match: Match) -> str:
+    """Why the hand-written kernel of this kind does not take the match; "" where it does."""
+    rest = [
+        o for o in graph.operations if o.kind not in (kinds.VIEW, kinds.CONSTANT) and o.name not in match.operations
+    ]
+    if rest:
+        return f"the region does more than the kernel: {rest[0].label}"
+    if graph.region.requires_grad:
+        return "this kernel has no backward"
+    facts = facts_of(match, graph, Host())
+    written = graph.operation(match.output).writes[0] if match.output in {o.name for o in graph.operations} else None
+    if facts.dtype not in DTYPES:
+        return f"rows of {facts.dtype}"
+    if written is not None and written.dtype != facts.dtype:
+        return f"{facts.dtype} in, {written.dtype} out"
+    shape = facts.sizes.get("x", facts.sizes.get("input0"))
+    dim = match.roles.get("dim")
+    if shape and isinstance(dim, int) and dim % len(shape) != len(shape) - 1:
+        return "over another axis than the last"
+    weight = facts.sizes.get("weight")
+    if weight and len(weight) != 1:
+        return "a weight that is no vector"
+    return ""

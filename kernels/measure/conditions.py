@@ -1,0 +1,150 @@
+"""The GPU's state around a measurement, read only: clocks, temperature, power, throttling, who else is on it.
+
+NVML by its Python binding where that is installed, else nvidia-smi; {} where neither is there. No setting is changed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+THROTTLE_BITS: Mapping[int, str] = {
+    0x1: "idle", 0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
+    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
+}  # fmt: skip
+"""nvmlClocksEventReasons, NVML API reference."""
+SLOWING = frozenset({"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"})
+STEADY_SHARE = 0.75
+"""Below this share of the highest clock a measurement under load is not to be trusted (NVBench's threshold)."""
+
+QUERY: Mapping[str, str] = {
+    "clocks.sm": "sm_clock_mhz", "clocks.mem": "memory_clock_mhz", "clocks.max.sm": "sm_clock_max_mhz",
+    "temperature.gpu": "temperature_c", "power.draw": "power_w", "power.limit": "power_limit_w",
+    "memory.used": "memory_used_mib", "clocks_throttle_reasons.active": "throttle",
+}  # fmt: skip
+
+
+def read(index: int = 0, ours: Sequence[int] = ()) -> dict[str, Any]:
+    """One reading. ours: process ids that are not to be counted as others.
+
+    Keys: sm_clock_mhz, memory_clock_mhz, sm_clock_max_mhz, temperature_c, power_w, power_limit_w, memory_used_mib,
+    throttle (list of reasons), other_processes (count; None where it cannot be told). A missing figure is left out.
+    """
+    found = _by_nvml(index, ours)
+    return found if found is not None else _by_smi(index, ours)
+
+
+def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except (ImportError, OSError, AttributeError):
+        return None
+    except Exception as fault:  # NVMLError has no stable base outside the module
+        if type(fault).__module__ != "pynvml":
+            raise
+        return None
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(_physical(index))
+        calls: dict[str, Any] = {
+            "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "sm_clock_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+            "memory_used_mib": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used // 2**20,
+            "throttle": lambda: throttle_reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+            "other_processes": lambda: others({p.pid for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}, ours),
+        }
+        found: dict[str, Any] = {}
+        for key, call in calls.items():
+            try:
+                found[key] = call()
+            except (nvml.NVMLError, AttributeError):  # not every driver, binding or card answers everything
+                continue
+        return found
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _by_smi(index: int, ours: Sequence[int]) -> dict[str, Any]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    lines = _run(
+        [program, f"--id={_physical(index)}", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
+    )
+    if not lines:
+        return {}
+    found = smi_row(lines[0])
+    apps = _run([program, f"--id={_physical(index)}", "--query-compute-apps=pid", "--format=csv,noheader"])
+    if apps is not None:
+        found["other_processes"] = others({int(a) for a in apps if a.strip().isdigit()}, ours)
+    return found
+
+
+def smi_row(line: str) -> dict[str, Any]:
+    """One row of `nvidia-smi --query-gpu` over QUERY; fields that say [N/A] are left out."""
+    found: dict[str, Any] = {}
+    for key, text in zip(QUERY.values(), (part.strip() for part in line.split(",")), strict=False):
+        try:
+            found[key] = throttle_reasons(int(text, 16)) if key == "throttle" else float(text)
+        except ValueError:
+            continue
+    return found
+
+
+def _run(command: Sequence[str]) -> list[str] | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.splitlines() if done.returncode == 0 else None
+
+
+def others(seen: set[int], ours: Sequence[int]) -> int:
+    """How many of the processes on the GPU are not ours.
+
+    In a container the driver may tell the host's ids, none of which is ours: then as many as we have are taken off.
+    """
+    return len(seen - set(ours)) if seen & set(ours) else max(0, len(seen) - len(ours))
+
+
+def throttle_reasons(bits: int) -> list[str]:
+    """Names of the set bits, without "idle", which only says that nothing ran."""
+    return [name for bit, name in THROTTLE_BITS.items() if bits & bit and name != "idle"]
+
+
+def _physical(index: int) -> int:
+    """The index among all GPUs of the one that CUDA calls `index` here."""
+    visible = [v for v in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if v.strip().isdigit()]
+    return int(visible[index]) if index < len(visible) else index
+
+
+def warnings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What a reader should know before trusting the times. `after` is read while the GPU is still under clocks."""
+    found = []
+    slowed = sorted(SLOWING & set(after.get("throttle", ())))
+    if slowed:
+        found.append(f"the GPU was slowed during the measurement: {', '.join(slowed)}")
+    clock, most = after.get("sm_clock_mhz"), after.get("sm_clock_max_mhz")
+    if clock and most and clock < STEADY_SHARE * most:
+        found.append(f"the clock stood at {clock:.0f} of {most:.0f} MHz")
+    others = max(before.get("other_processes") or 0, after.get("other_processes") or 0)
+    if others:
+        found.append(f"{others} other process{'es' if others > 1 else ''} on the GPU: times may be too long")
+    return found
+
+
+def gpu_present() -> bool:
+    """Whether the host seems to have a GPU, by its device files; not where CUDA_VISIBLE_DEVICES hides all."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "unset").strip() in ("", "-1"):
+        return False
+    return any(os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd"))

@@ -1,0 +1,100 @@
+"""The planner's answer as the session uses it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.measure.records import INTERPRETER_LOOSEST, Record, label_of
+from kernels.measure.stats import least_possible_us
+from profiler.hardware import find_device
+
+
+class Plan:
+    """What there is to measure. Per tool, since without a GPU the tools are checked in different ways."""
+
+    def __init__(self, answer: Mapping[str, Any], sizes: Sequence[Mapping[str, int]], calls: Sequence[float]) -> None:
+        self.sizes = [dict(s) for s in sizes]
+        self.calls = list(calls)
+        self.region: str = answer["region"]
+        self.device: dict[str, Any] | None = answer["device"]
+        self.software: dict[str, str] = dict(answer["software"])
+        self.coverage: str = answer["coverage"]
+        self.reduced: str | None = answer["reduced"]
+        self.reduced_wide: str | None = answer["reduced_wide"]
+        self.offered: list[dict[str, Any]] = list(answer["candidates"])
+        bindings = answer["bindings"]
+        known = find_device(self.device["name"]) if self.device else None
+        self.floors_us: list[float | None] = [b["floor_us"] for b in bindings]
+        self.least_us = [
+            least_possible_us(b["bytes_touched"], b["flops"], b["matmul_dtype"], known) if known else 0.0
+            for b in bindings
+        ]
+
+    @property
+    def floor_us(self) -> float | None:
+        """Per call, weighted by calls; None on an unknown device."""
+        if None in self.floors_us:
+            return None
+        return float(np.average([f for f in self.floors_us if f is not None], weights=self.weights))
+
+    @property
+    def weights(self) -> list[float] | None:
+        return self.calls if sum(self.calls) > 0 else None
+
+    def records(self, wanted: Sequence[str] | None) -> list[Record]:
+        """One record per candidate; eager always, since everything is held against it."""
+        found = []
+        for item in self.offered:
+            if wanted is not None and item["name"] not in wanted and item["tool"] != "eager":
+                continue
+            record = Record(item["name"], item["tool"], item["call"], item["note"], source=item["source"])
+            if not item["available"] and not self._compile_without_gpu(item):
+                missing = "not installed" in item["reason"] or "not_installed" in item["reason"]
+                record.fail("not_installed" if missing else "unsupported", item["reason"] or "not available here")
+            found.append(record)
+        names = {r.name for r in found}
+        for name in wanted or ():
+            if name not in names:
+                tool = name.split(":")[0].split("-")[0]
+                record = Record(name, tool if tool in ("library", "compile", "triton", "cuda") else "eager")
+                record.fail("unsupported", "no candidate of this name exists for this region")
+                found.append(record)
+        return found
+
+    def _compile_without_gpu(self, item: Mapping[str, Any]) -> bool:
+        """Said with its own message by the session."""
+        return self.device is None and item["tool"] == "compile"
+
+    def tasks(self, tool: str) -> list[dict[str, Any]]:
+        """What a worker builds and checks: every binding on a GPU, smaller sizes without one.
+
+        Triton's interpreter cuts f32 to bf16 where a GPU rounds, so bf16 is checked as f32 first.
+        """
+        if self.device is not None:
+            return [{"region": self.region, "sizes": s} for s in self.sizes]
+        texts = [self.reduced_wide, self.reduced] if tool in ("eager", "triton") else [self.reduced]
+        return [{"region": t, "sizes": {}} for t in dict.fromkeys(texts) if t is not None]
+
+    def eager_tasks(self, tool: str) -> list[int]:
+        """For each of a tool's tasks, the number of eager's task on the same region."""
+        eager = self.tasks("eager")
+        return [eager.index(t) for t in self.tasks(tool)]
+
+    def labels(self, tool: str) -> list[str]:
+        if self.device is not None:
+            return [label_of(s) for s in self.sizes]
+        return ["" for _ in self.tasks(tool)]
+
+    def loosest(self, tool: str) -> list[float]:
+        """How many times eager's error passes, per task; [] for the usual bound."""
+        if self.device is not None or tool != "triton" or self.reduced == self.reduced_wide:
+            return []
+        return [2.0, INTERPRETER_LOOSEST][: len(self.tasks(tool))]
+
+    def checked_how(self, tool: str) -> str:
+        """What a check without a GPU was."""
+        interpreter = "in Triton's interpreter " if tool == "triton" else ""
+        return f"checked {interpreter}on the CPU at reduced sizes"

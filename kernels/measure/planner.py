@@ -1,0 +1,175 @@
+"""What there is to measure: the host's GPU, the region's candidates, what its data cost. Runs in a child of its own.
+
+`main(channel)` answers one command, "plan". It may initialise CUDA (it ends right after), and lowers the region, so
+that neither happens in the parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import platform
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from kernels import libraries
+from kernels.host import Host, from_json
+from kernels.measure import inputs as tensors
+from kernels.measure.channel import Channel
+from kernels.measure.reduce import reduced, with_sizes
+from profiler.hardware import find_device
+from profiler.region.cost import cost, floor_us
+from profiler.region.graph import Graph, lower
+from profiler.region.model import Region, RegionError
+from profiler.region.patterns import match
+from profiler.region.text import parse, to_text
+
+
+def plan(message: Mapping[str, Any]) -> dict[str, Any]:
+    """message: region, bindings [{symbol: size}], device, registry, host (as Host's probe says it).
+
+    RegionError passes through.
+    """
+    region = parse(message["region"])
+    host = from_json(message["host"])
+    index = _index(message["device"])
+    device = _device(index)
+    graphs = [lower(region, sizes) for sizes in message["bindings"]]
+    answer: dict[str, Any] = {
+        "region": to_text(region),
+        "device": device,
+        "software": software(),
+        "candidates": _candidates(message["registry"], graphs[0], host),
+        "coverage": _coverage(graphs[0], host),
+        "bindings": [_binding(region, sizes, g, device) for sizes, g in zip(message["bindings"], graphs, strict=True)],
+        "reduced": None,
+        "reduced_wide": None,
+    }
+    if device is None:
+        small = reduced(region, message["bindings"][0])
+        if small is not None:
+            answer["reduced"] = to_text(small)
+            wide = with_sizes(small, {}, {}, {"bf16": "f32"})
+            answer["reduced_wide"] = to_text(wide) if wide is not None else None
+    return answer
+
+
+def _index(device: str | None) -> int | None:
+    """Which GPU: None for none, 0 unless the name ends in a number after a colon."""
+    if device == "cpu":
+        return None
+    _, _, number = (device or "").rpartition(":")
+    return int(number) if number.isdigit() else 0
+
+
+def _device(index: int | None) -> dict[str, Any] | None:
+    """The GPU's own figures, after one real allocation on it. None where there is none."""
+    if index is None or not torch.cuda.is_available() or index >= torch.cuda.device_count():
+        return None
+    torch.empty(1, device=f"cuda:{index}")
+    properties = torch.cuda.get_device_properties(index)
+    free, total = torch.cuda.mem_get_info(index)
+    known = find_device(properties.name)
+    return {
+        "name": properties.name,
+        "index": index,
+        "memory_bytes": total,
+        "free_bytes": free,
+        "l2_bytes": float(getattr(properties, "L2_cache_size", 0) or (known.l2_bytes if known else 64 * 2**20)),
+        "processors": properties.multi_processor_count,
+        "capability": f"{properties.major}.{properties.minor}",
+    }
+
+
+def software() -> dict[str, str]:
+    """Versions that a measurement depends on."""
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    if torch.version.hip:
+        found["hip"] = torch.version.hip
+    for name in ("triton", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    with contextlib.suppress(OSError), open("/proc/driver/nvidia/version") as file:
+        words = [w for w in file.readline().split() if w[0].isdigit() and "." in w]
+        found.update({"driver": words[0]} if words else {})
+    return found
+
+
+def _candidates(registry: str, graph: Graph, host: Host) -> list[dict[str, Any]]:
+    offered = importlib.import_module(registry).candidates(graph, host)
+    fields = ("name", "tool", "call", "note", "available", "reason", "source")
+    return [{f: getattr(c, f, "") for f in fields} for c in offered]
+
+
+def _coverage(graph: Graph, host: Host) -> str:
+    """Which library call covers the region, in a few words."""
+    found = libraries.coverage(graph, match(graph), host)
+    whole = [c.candidate.removeprefix("library:") for c in found if c.covers and c.whole]
+    parts = [c.candidate.removeprefix("library:") for c in found if c.covers and not c.whole and c.installed]
+    if whole:
+        return "; ".join(dict.fromkeys(whole))
+    part = f"; {', '.join(dict.fromkeys(parts))} covers a part" if parts else ""
+    return f"no library covers it{part}"
+
+
+def _binding(
+    region: Region, sizes: Mapping[str, int], graph: Graph, device: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    counted = cost(graph)
+    known = find_device(device["name"]) if device else None
+    touched = certain_bytes(region, graph, counted.ideal.bytes_moved)
+    return {
+        "bytes_touched": touched,
+        "flops": certain_flops(graph),
+        "matmul_dtype": counted.matmul_dtype,
+        "set_bytes": tensors.set_bytes(region, sizes),
+        "floor_us": floor_us(counted, known) if known else None,
+    }
+
+
+def certain_bytes(region: Region, graph: Graph, ideal_bytes: int) -> int:
+    """Bytes that every implementation must touch. With gathers only the outputs count: a table is read in part."""
+    written = {t.storage: t.bytes for t in graph.output_tensors}
+    inputs = {t.storage for _, t in graph.inputs}
+    outputs = sum(size for storage, size in written.items() if storage not in inputs)
+    partial = tensors.has_index(region) or any(o.target.split(".")[1] in PARTIAL for o in graph.operations)
+    return outputs if partial else min(ideal_bytes, outputs + sum(t.bytes for _, t in graph.inputs))
+
+
+PARTIAL = frozenset(
+    """slice select narrow index index_select gather embedding as_strided unbind split split_with_sizes
+    nll_loss_forward""".split()
+)
+"""Operations that may read their input in part."""
+
+
+def certain_flops(graph: Graph) -> int:
+    """FLOPs of matrix products and attention. Convolutions have algorithms that need fewer than they are counted at."""
+    return sum(o.flops for o in graph.operations if o.kind in ("gemm", "attention"))
+
+
+def answer_to(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan, or the region's error with its place."""
+    try:
+        return {"result": plan(message)}
+    except RegionError as fault:
+        fields = ("message", "code", "line", "column", "end_column", "hint")
+        return {"result": {"region_error": {f: getattr(fault, f) for f in fields}}}
+
+
+def main(channel: Channel) -> None:
+    """One command, then the end."""
+    message = channel.receive()
+    if message is not None:
+        channel.send({"id": message["id"], **answer_to(message)})
+
+
+if __name__ == "__main__":
+    main(Channel(socket.socket(fileno=int(sys.argv[1]))))

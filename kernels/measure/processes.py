@@ -1,0 +1,293 @@
+"""The parent's side of the children: starting, talking, time limits, killing. Never touches CUDA, needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import IO, Any
+
+from kernels.measure.channel import Channel, ProtocolError
+from kernels.measure.zygote import kill_tree
+
+ZYGOTE_ENV = {
+    # is_available() asks NVML, so that no import initialises CUDA before the fork
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    # one thread each: a fork of a process with threads can inherit a held lock
+    "OPENBLAS_NUM_THREADS": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+    "TORCH_WARM_POOL": "0",
+}
+
+
+TELLABLE = frozenset({"unsupported", "not_installed", "error", "fault", "out_of_memory", "mismatch", "not_run"})
+"""Statuses that a child may give itself; the rest is for the parent to say."""
+
+
+class ZygoteDied(Exception):  # noqa: N818 - an event, told in the Validation's reason
+    """The process that children are forked from did not start, or ended."""
+
+
+class Child:
+    """One candidate's process: what is asked of it, since when, and what became of it.
+
+    failure is None while it lives, else (status, message) as `model.STATUSES` has them.
+    """
+
+    def __init__(self, name: str, pid: int, channel: Channel, log: IO[bytes], zygote: Zygote) -> None:
+        self.name = name
+        self.pid = pid
+        self.channel = channel
+        self.failure: tuple[str, str] | None = None
+        self.answer: dict[str, Any] | None = None
+        self.pending: int | None = None
+        self.exited: int | None = None
+        self.note = ""
+        self._log = log
+        self._zygote = zygote
+        self._number = 0
+        self._limit = 0.0
+        self._used = 0.0
+        self._running_since: float | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.failure is None
+
+    def ask(self, command: str, limit_s: float, **arguments: Any) -> None:
+        """Send a command; `pump` then collects the answer within limit_s of running time."""
+        self._number += 1
+        self.pending, self.answer = self._number, None
+        self._limit, self._used, self._running_since = limit_s, 0.0, time.monotonic()
+        try:
+            self.channel.send({"id": self._number, "command": command, **arguments})
+        except OSError:
+            self.fail("fault", self._died())
+
+    def remaining(self) -> float:
+        """Seconds of running time left; its waiting for the GPU does not count."""
+        running = time.monotonic() - self._running_since if self._running_since is not None else 0.0
+        return self._limit - self._used - running
+
+    def fail(self, status: str, message: str) -> None:
+        """Kill it and everything it started; the first reason stays."""
+        if self.failure is None:
+            self.failure = (status, message)
+        self.pending = None
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, unless it is known to have ended: its number may be another process's by then."""
+        self._zygote.collect(self, 0.0)
+        if self.exited is None:
+            kill_tree(self.pid)
+        with contextlib.suppress(OSError):
+            self.channel.close()
+
+    def read(self) -> None:
+        """Take in what it sent. A broken line fails it."""
+        try:
+            messages, still_open = self.channel.feed()
+        except ProtocolError as fault:
+            self.fail("bad_output", f"the process broke the protocol: {fault}")
+            return
+        except OSError:
+            messages, still_open = [], False
+        for message in messages:
+            self._take(message)
+        if not still_open and self.alive:
+            self._zygote.collect(self, 1.0)
+            self.fail("fault", self._died())
+
+    def _take(self, message: dict[str, Any]) -> None:
+        event = message.get("event")
+        if event == "waiting" and self._running_since is not None:
+            self._used += time.monotonic() - self._running_since
+            self._running_since = None
+        elif event == "running" and self._running_since is None:
+            self._running_since = time.monotonic()
+        elif event == "note":
+            self.note = str(message.get("message", ""))[:300]
+        elif event in ("waiting", "running"):
+            return
+        elif self.pending is not None and message.get("id") == self.pending and "error" in message:
+            error = message["error"]
+            status = error.get("status") if isinstance(error, dict) else None
+            if status not in TELLABLE:
+                self.fail("bad_output", f"the process answered with an unknown error: {str(error)[:200]}")
+                return
+            self.fail(status, str(error.get("message", ""))[:2000])
+        elif self.pending is not None and message.get("id") == self.pending and "result" in message:
+            self.answer, self.pending = message, None
+        else:
+            self.fail("bad_output", f"the process sent what nobody asked for: {str(message)[:200]}")
+
+    def _died(self) -> str:
+        if self.exited is None:
+            return "the process closed its connection" + self._last_words()
+        if os.WIFSIGNALED(self.exited):
+            number = os.WTERMSIG(self.exited)
+            name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+            return f"the process was ended by {name}{self._last_words()}"
+        return f"the process ended with status {os.waitstatus_to_exitcode(self.exited)}{self._last_words()}"
+
+    def log_tail(self, size: int = 2000) -> str:
+        """The end of what it printed."""
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - size))
+        return self._log.read().decode(errors="replace")
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self.log_tail().splitlines() if line.strip()]
+        return f": {lines[-1][:300]}" if lines else ""
+
+    def trim_log(self, size: int) -> None:
+        """A child that prints without end must not fill the disk: past 16 x size the log starts anew."""
+        if os.fstat(self._log.fileno()).st_size > 16 * size:
+            tail = self.log_tail(size).encode()
+            self._log.seek(0)
+            self._log.truncate()
+            self._log.write(tail)
+            self._log.flush()
+
+    def release(self) -> None:
+        self.kill()
+        self._log.close()
+
+
+class Zygote:
+    """Start once, fork often. Use as a context manager, or keep it between validations.
+
+    interpret: the children run Triton kernels in its interpreter, which must be known before triton is imported.
+    warm: it imports what children need; without, each child imports for itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        interpret: bool = False,
+        warm: bool = True,
+        env: Mapping[str, str] | None = None,
+        start_s: float = 60.0,
+    ) -> None:
+        self.interpret = interpret
+        ours, theirs = socket.socketpair()
+        self._log = _appending()
+        environ = {**os.environ, **ZYGOTE_ENV, **(env or {})}
+        environ.pop("TRITON_INTERPRET", None)
+        if interpret:
+            environ |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environ.get("PYTHONPATH", "")]))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kernels.measure.zygote", str(theirs.fileno()), "warm" if warm else "cold"],
+            pass_fds=[theirs.fileno()],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._channel = Channel(ours)
+        self._exits: dict[int, int] = {}
+        self._start_s = start_s
+        self._ready = False
+
+    def __enter__(self) -> Zygote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_ready(self) -> None:
+        """Until its imports are done. Raises ZygoteDied."""
+        if not self._ready:
+            if "ready" not in self._next(self._start_s):
+                raise ZygoteDied("the process that candidates start from answered out of turn")
+            self._ready = True
+
+    def fork(self, name: str, module: str, *, env: Mapping[str, str] | None = None, execute: bool = False,
+             limit: int = 16_000_000) -> Child:  # fmt: skip
+        """A child that runs `module.main(channel)`. execute: as a fresh interpreter rather than a fork."""
+        self.wait_ready()
+        ours, theirs = socket.socketpair()
+        log = _appending()
+        request = {"module": module, "env": dict(env or {}), "exec": execute}
+        try:
+            payload = [theirs.fileno(), log.fileno()]
+            socket.send_fds(self._channel.end, [json.dumps(request).encode() + b"\n"], payload)
+        except OSError as fault:
+            raise ZygoteDied(f"the process that candidates start from is gone: {fault}") from None
+        finally:
+            theirs.close()
+        while "pid" not in (message := self._next(10.0)):
+            self._note(message)
+        return Child(name, int(message["pid"]), Channel(ours, limit), log, self)
+
+    def collect(self, child: Child, wait_s: float) -> None:
+        """Note the child's wait status, waiting a little for it."""
+        end = time.monotonic() + wait_s
+        while child.exited is None:
+            left = max(0.0, end - time.monotonic())
+            try:
+                if not select.select([self._channel.end], [], [], left)[0]:
+                    break
+                self._note(self._next(1.0))
+            except (ZygoteDied, OSError, ValueError):  # it is gone, and its children with it
+                break
+            child.exited = self._exits.get(child.pid)
+        if child.exited is None:
+            child.exited = self._exits.get(child.pid)
+
+    def close(self) -> None:
+        """End it and every child."""
+        if self._process.poll() is None:
+            kill_tree(self._process.pid)
+        self._process.wait()
+        self._channel.close()
+        self._log.close()
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if "exit" in message:
+            self._exits[int(message["exit"])] = int(message["status"])
+
+    def _next(self, wait_s: float) -> dict[str, Any]:
+        self._channel.end.settimeout(max(0.001, wait_s))
+        try:
+            message = self._channel.receive()
+        except TimeoutError:
+            raise ZygoteDied(f"no answer within {wait_s:.0f} s{self._tail()}") from None
+        except (OSError, ProtocolError) as fault:
+            raise ZygoteDied(f"{fault}{self._tail()}") from None
+        finally:
+            self._channel.end.settimeout(None)
+        if message is None:
+            raise ZygoteDied(f"the process that candidates start from ended{self._tail()}")
+        return message
+
+    def _tail(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return f": {lines[-1][:300]}" if lines else ""
+
+
+def _appending() -> IO[bytes]:
+    """A temporary file whose writers append: reading its end here does not move where a child writes."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by its owner
+    fcntl.fcntl(file.fileno(), fcntl.F_SETFL, fcntl.fcntl(file.fileno(), fcntl.F_GETFL) | os.O_APPEND)
+    return file

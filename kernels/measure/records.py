@@ -1,0 +1,251 @@
+"""From raw answers to results: what each candidate measured, judged and put into the Validation's words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kernels.measure import stats
+from kernels.measure.judge import Verdict, judge
+from kernels.measure.model import CandidateResult, Interval, ShapeResult
+from kernels.measure.outcome import Contender
+
+LAUNCH_BOUND = 1.5
+"""Eager's wall time above this many times its device time: the host, not the GPU, sets the pace."""
+INTERPRETER_LOOSEST = 4.0
+"""Triton's interpreter cuts 32-bit floats to bf16 where the GPU rounds: twice the error."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One candidate while it is measured. Lists are per binding; times and walls then per round."""
+
+    name: str
+    tool: str
+    call: str = ""
+    note: str = ""
+    status: str = "not_run"
+    message: str = ""
+    compile_s: float | None = None
+    peak_bytes: list[int | None] = field(default_factory=list)
+    cases: list[list[dict[str, Any]]] = field(default_factory=list)
+    mutated: list[list[str]] = field(default_factory=list)
+    errors: list[float | None] = field(default_factory=list)
+    times_us: list[list[list[float]]] = field(default_factory=list)
+    walls_us: list[list[float]] = field(default_factory=list)
+    kernels: tuple[str, ...] = ()
+    expected_kernels: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def standing(self) -> bool:
+        """Correct so far, and may be timed."""
+        return self.status in ("correct", "ok")
+
+    def fail(self, status: str, message: str) -> None:
+        self.status, self.message = status, message
+
+    def remark(self, text: str) -> None:
+        """Add to the message; the same thing is said once."""
+        if text and text not in self.message:
+            self.message = f"{self.message}; {text}" if self.message else text
+
+    def take_prepared(self, result: Mapping[str, Any]) -> None:
+        """The worker's answer to prepare."""
+        tasks = result["tasks"]
+        self.compile_s = sum(t["compile_s"] for t in tasks)
+        self.peak_bytes = [t["peak_bytes"] for t in tasks]
+        self.cases = [t["cases"] for t in tasks]
+        self.mutated = [t["mutated"] for t in tasks]
+
+
+def judge_record(
+    record: Record, eager: Sequence[Sequence[Mapping[str, Any]]] | None, eager_mutated: Sequence[Sequence[str]] | None,
+    labels: Sequence[str], loosest: Sequence[float] = (),
+) -> None:  # fmt: skip
+    """Set status correct or mismatch from its cases. eager: eager's cases per binding, None where it gave none."""
+    record.errors = []
+    for number, cases in enumerate(record.cases):
+        base = eager[number] if eager is not None else None
+        verdict = judge(common(cases, base), base, *([loosest[number]] if number < len(loosest) else []))
+        record.errors.append(verdict.error_vs_eager)
+        where = f" at {labels[number]}" if len(record.cases) > 1 and labels[number] else ""
+        if verdict.ok and eager_mutated is not None:
+            verdict = _same_mutations(record.mutated[number], eager_mutated[number], verdict)
+        if not verdict.ok:
+            record.fail("mismatch", verdict.message + where)
+            return
+        for against in dict.fromkeys(c.get("against", "") for c in cases):
+            record.remark(against)
+    record.status = "correct"
+
+
+def common(cases: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
+    """The cases that eager ran too: one of the two may have been too slow for all of them."""
+    known = {c["distribution"] for c in base} if base else None
+    return [c for c in cases if known is None or c["distribution"] in known]
+
+
+def _same_mutations(own: Sequence[str], eager: Sequence[str], verdict: Verdict) -> Verdict:
+    extra = sorted(set(own) - set(eager))
+    if extra:
+        return replace(verdict, ok=False, message=f"it changed its input {', '.join(extra)}")
+    missing = sorted(set(eager) - set(own))
+    return replace(verdict, ok=False, message=f"it left {', '.join(missing)} unchanged") if missing else verdict
+
+
+def prove_kernels(record: Record) -> None:
+    """A Triton candidate's own kernel must be among those that the profiler saw."""
+    if record.tool != "triton" or not record.standing:
+        return
+    if not record.expected_kernels:
+        record.fail("error", f"it launched no Triton kernel: the profiler saw {', '.join(record.kernels[:4])}")
+    elif not record.kernels:
+        record.remark("the profiler saw no kernels on this host: nothing proves which ran")
+    elif not set(record.expected_kernels) & set(record.kernels):
+        record.fail("error", f"its own kernel did not run: the profiler saw {', '.join(record.kernels[:4])}")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What all records come to. by: "device time" or "wall time"."""
+
+    results: tuple[CandidateResult, ...]
+    contenders: tuple[Contender, ...]
+    by: str
+    launch_bound: bool | None
+
+
+def launch_bound(records: Sequence[Record], calls: Sequence[float]) -> bool | None:
+    """From eager's own times; None where eager was not timed."""
+    eager = next((r for r in records if r.tool == "eager" and r.status == "ok"), None)
+    if eager is None:
+        return None
+    device = stats.weighted([stats.medians(t) for t in eager.times_us], calls)
+    wall = stats.weighted([np.array(w) for w in eager.walls_us], calls)
+    return bool(np.median(wall) > LAUNCH_BOUND * np.median(device))
+
+
+def summarise(
+    records: Sequence[Record],
+    bindings: Sequence[Mapping[str, int]],
+    calls: Sequence[float],
+    floors_us: Sequence[float | None],
+    least_us: Sequence[float],
+    bound: bool | None = None,
+    seed: int = 0,
+) -> Summary:
+    """Gate impossible times, then figures, ratios and intervals. Records with status ok must have as many rounds."""
+    for record in records:
+        _gate(record, bindings, least_us)
+    timed = [r for r in records if r.status == "ok"]
+    found = launch_bound(timed, calls)
+    by_wall = bool(found if bound is None else bound)
+    device = {r.name: [stats.medians(t) for t in r.times_us] for r in timed}
+    wall = {r.name: [np.array(w) for w in r.walls_us] for r in timed}
+    deciding = wall if by_wall else device
+    whole = {name: stats.weighted(rounds, calls) for name, rounds in deciding.items()}
+    tools = {r.name: r.tool for r in timed}
+    results, contenders = [], []
+    for record in records:
+        if record.status != "ok":
+            results.append(untimed(record, bindings, calls))
+            continue
+        shapes = tuple(
+            _shape(record, n, bindings, calls, floors_us, device, deciding, tools, seed) for n in range(len(bindings))
+        )
+        spread = stats.interval(stats.weighted(device[record.name], calls), seed)
+        best = _ratio_to_best(record.name, whole, tools, seed)
+        floor = _mean([f for f in floors_us if f is not None], calls) if None not in floors_us else None
+        results.append(
+            replace(
+                untimed(record, bindings, calls),
+                time_us=spread,
+                wall_us=float(np.median(stats.weighted(wall[record.name], calls))),
+                ratio_to_eager=_ratio(record.name, "eager", whole, seed),
+                ratio_to_best_other=best,
+                share_of_limit=floor / spread.median if floor is not None else None,
+                shapes=shapes,
+            )
+        )
+        contenders.append(Contender(record.name, record.tool, float(np.median(whole[record.name])), best))
+    return Summary(tuple(results), tuple(contenders), "wall time" if by_wall else "device time", found)
+
+
+def _gate(record: Record, bindings: Sequence[Mapping[str, int]], least_us: Sequence[float]) -> None:
+    if record.status != "ok":
+        return
+    for number, rounds in enumerate(record.times_us):
+        time_us = float(np.median(stats.medians(rounds)))
+        if stats.impossible(time_us, least_us[number]):
+            where = f" at {label_of(bindings[number])}" if bindings[number] else ""
+            record.fail(
+                "impossible",
+                f"{time_us:.4g} µs{where}, where the datasheet's rates need {least_us[number]:.4g} µs at least",
+            )
+            return
+
+
+def label_of(binding: Mapping[str, int]) -> str:
+    """`N = 911`."""
+    return ", ".join(f"{k} = {v}" for k, v in binding.items())
+
+
+def _mean(values: Sequence[float], calls: Sequence[float]) -> float:
+    return float(np.average(values, weights=calls if sum(calls) > 0 else None))
+
+
+def untimed(record: Record, bindings: Sequence[Mapping[str, int]], calls: Sequence[float]) -> CandidateResult:
+    """A result without times: what is known of a candidate that was not, or not yet, measured."""
+    known = [e for e in record.errors if e is not None]
+    peaks = [p for p in record.peak_bytes if p is not None]
+    errors = record.errors if len(record.errors) == len(bindings) else []
+    return CandidateResult(
+        name=record.name,
+        tool=record.tool,
+        status=record.status,
+        message=record.message,
+        call=record.call,
+        error_vs_eager=max(known) if known else None,
+        peak_bytes=max(peaks) if peaks else None,
+        compile_s=record.compile_s,
+        kernels=record.kernels,
+        shapes=tuple(
+            ShapeResult(dict(b), calls[n], error_vs_eager=errors[n]) for n, b in enumerate(bindings) if errors
+        ),
+        source=record.source,
+    )
+
+
+def _shape(record: Record, n: int, bindings: Any, calls: Any, floors_us: Any, device: Any, deciding: Any, tools: Any,
+           seed: int) -> ShapeResult:  # fmt: skip
+    here = {name: rounds[n] for name, rounds in deciding.items()}
+    spread = stats.interval(device[record.name][n], seed)
+    return ShapeResult(
+        binding=dict(bindings[n]),
+        calls=calls[n],
+        error_vs_eager=record.errors[n] if n < len(record.errors) else None,
+        time_us=spread,
+        wall_us=float(np.median(record.walls_us[n])),
+        ratio_to_eager=_ratio(record.name, "eager", here, seed),
+        ratio_to_best_other=_ratio_to_best(record.name, here, tools, seed),
+        share_of_limit=floors_us[n] / spread.median if floors_us[n] is not None else None,
+        peak_bytes=record.peak_bytes[n] if n < len(record.peak_bytes) else None,
+    )
+
+
+def _ratio(name: str, base: str, rounds: Mapping[str, stats.Rounds], seed: int) -> Interval | None:
+    return stats.ratio(rounds[name], rounds[base], seed) if base in rounds else None
+
+
+def _ratio_to_best(
+    name: str, rounds: Mapping[str, stats.Rounds], tools: Mapping[str, str], seed: int
+) -> Interval | None:
+    """Against the fastest other; for a Triton candidate, the fastest that is not Triton."""
+    others = [o for o in rounds if o != name and not (tools[name] == "triton" and tools[o] == "triton")]
+    if not others:
+        return None
+    return stats.ratio(rounds[name], rounds[min(others, key=lambda o: float(np.median(rounds[o])))], seed)

@@ -1,0 +1,210 @@
+"""The region in float64: what its outputs would be without rounding, and which outputs need another comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+
+FLOAT_CASTS = frozenset({"float", "half", "bfloat16", "double"})
+SELECTING = frozenset({"argmax", "argmin", "topk", "sort", "argsort", "max", "min", "kthvalue", "median"})
+RANDOM = frozenset(
+    {"dropout", "native_dropout", "rand", "randn", "rand_like", "randn_like", "bernoulli", "multinomial"}
+)
+
+
+class NoReferenceError(Exception):
+    """float64 cannot express this region."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Expected outputs (then gradients) in float64; integers and booleans in their own type.
+
+    selected: output number -> (values that this output's indices point into, dimension, their type in the text).
+    precision: "float64", or "float32" where float64 did not fit into memory.
+    """
+
+    outputs: tuple[torch.Tensor, ...]
+    selected: Mapping[int, tuple[torch.Tensor, int, torch.dtype]]
+    precision: str
+
+
+def label(node: torch.fx.Node) -> str:
+    """The operation's plain name: "topk" for torch.topk, .topk() and aten.topk."""
+    target: Any = node.target
+    name = target if isinstance(target, str) else str(getattr(target, "__name__", target))
+    return name.removeprefix("aten.").split(".")[0]
+
+
+def random_outputs(module: torch.fx.GraphModule) -> frozenset[int]:
+    """Numbers of the outputs that depend on random numbers."""
+    tainted: set[torch.fx.Node] = set()
+    for node in module.graph.nodes:
+        draws = label(node) in RANDOM and not _without_effect(node)
+        draws |= label(node) == "scaled_dot_product_attention" and bool(_argument(node, 4, "dropout_p", 0.0))
+        if draws or any(n in tainted for n in node.all_input_nodes):
+            tainted.add(node)
+    return frozenset(i for i, value in enumerate(_results(module)) if value in tainted)
+
+
+def _without_effect(node: torch.fx.Node) -> bool:
+    if label(node) != "dropout":
+        return False
+    return _argument(node, 1, "p", 0.5) == 0 or _argument(node, 2, "training", True) is False
+
+
+def _argument(node: torch.fx.Node, position: int, name: str, default: Any) -> Any:
+    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
+
+
+def _results(module: torch.fx.GraphModule) -> Sequence[Any]:
+    output = next(n for n in module.graph.nodes if n.op == "output")
+    return output.args[0]  # type: ignore[no-any-return]
+
+
+def selections(module: torch.fx.GraphModule) -> dict[int, tuple[torch.fx.Node, int, torch.fx.Node]]:
+    """Output number -> (the node whose values the indices select, dimension, the index node)."""
+    found: dict[int, tuple[torch.fx.Node, int, torch.fx.Node]] = {}
+    for number, value in enumerate(_results(module)):
+        node = value
+        if label(node) == "getitem":
+            if node.args[1] != 1:
+                continue
+            node = node.args[0]
+        name = label(node)
+        if name not in SELECTING or not node.args or not isinstance(node.args[0], torch.fx.Node):
+            continue
+        if node is value and name not in ("argmax", "argmin", "argsort"):
+            continue
+        position = 2 if name in ("topk", "kthvalue") else 1
+        dim = _argument(node, position, "dim", None if name.startswith("arg") and name != "argsort" else -1)
+        if isinstance(dim, int):
+            found[number] = (node.args[0], dim, value)
+    return found
+
+
+class _Wide(torch.fx.Interpreter):
+    """Runs the program with every floating type as `wide`; keeps the values that index outputs select from."""
+
+    def __init__(self, module: torch.fx.GraphModule, wide: torch.dtype, keep: Sequence[torch.fx.Node]) -> None:
+        super().__init__(module)
+        self.wide = wide
+        self.keep = set(keep)
+        self.kept: dict[torch.fx.Node, torch.Tensor] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        value = super().run_node(n)
+        if n in self.keep:
+            self.kept[n] = value
+        return value
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = self._widened(args), self._widened(kwargs)
+        if target in REPLACEMENTS:
+            return REPLACEMENTS[target](*args, **kwargs)
+        name = str(getattr(target, "__name__", target))
+        if name in ("_softmax", "_log_softmax"):
+            args = (*args[:2], False)  # half_to_float asks for a 16-bit input
+        return super().call_function(target, args, kwargs)
+
+    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in FLOAT_CASTS:
+            return args[0].to(self.wide)
+        if target == "view" and any(isinstance(a, torch.dtype) for a in (*args, *kwargs.values())):
+            raise NoReferenceError("it looks at the bits of a number")
+        return super().call_method(target, self._widened(args), self._widened(kwargs))
+
+    def _widened(self, value: Any) -> Any:
+        if isinstance(value, torch.dtype) and value.is_floating_point:
+            return self.wide
+        if isinstance(value, tuple | list):
+            return type(value)(self._widened(v) for v in value)
+        if isinstance(value, dict):
+            return {k: self._widened(v) for k, v in value.items()}
+        return value
+
+
+def _scaled_mm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor,
+               bias: torch.Tensor | None = None, *_: Any, **__: Any) -> torch.Tensor:  # fmt: skip
+    """torch._scaled_mm with per-tensor, per-row or per-column scales, in the inputs' own (wide) type."""
+    product = (a @ b) * scale_a * scale_b
+    return product if bias is None else product + bias
+
+
+def _grouped_mm(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None = None, bias: torch.Tensor | None = None,
+                out_dtype: Any = None, **_: Any) -> torch.Tensor:  # fmt: skip
+    """F.grouped_mm: 3-D @ 3-D is bmm; rows of a 2-D `a` grouped by offs, each with its own b[g]."""
+    if offs is None:
+        return torch.bmm(a, b)
+    ends = offs.tolist()
+    starts = [0, *ends[:-1]]
+    if a.dim() == 2 and b.dim() == 3:
+        parts = [a[s:e] @ b[g] for g, (s, e) in enumerate(zip(starts, ends, strict=True))]
+        tail = a.new_zeros((a.shape[0] - ends[-1], b.shape[-1]))
+        return torch.cat([*parts, tail])
+    if a.dim() == 2 and b.dim() == 2:
+        return torch.stack([a[:, s:e] @ b[s:e] for s, e in zip(starts, ends, strict=True)])
+    raise NoReferenceError("grouped_mm of these shapes has no float64 form here")
+
+
+REPLACEMENTS: dict[Any, Callable[..., torch.Tensor]] = {torch._scaled_mm: _scaled_mm}
+if hasattr(F, "grouped_mm"):
+    REPLACEMENTS[F.grouped_mm] = _grouped_mm
+
+
+def reference(
+    module: torch.fx.GraphModule,
+    inputs: Sequence[torch.Tensor],
+    requires_grad: Sequence[bool],
+    upstream: Sequence[torch.Tensor | None],
+    wide: torch.dtype = torch.float64,
+) -> Reference:
+    """Outputs, then the gradients of the inputs that require one, computed in `wide` without intermediate rounding.
+
+    inputs are copied. upstream: one gradient per output, None for those without. Raises NoReferenceError where the
+    operations have no such form, torch.OutOfMemoryError where it does not fit.
+    """
+    chosen = selections(module)
+    runner = _Wide(module, wide, [source for source, _, _ in chosen.values()])
+    wanted = any(requires_grad)
+    values = [_widen(x, wide, grad) for x, grad in zip(inputs, requires_grad, strict=True)]
+    try:
+        with torch.set_grad_enabled(wanted):
+            outputs = tuple(runner.run(*values))
+            gradients = _gradients(outputs, values, requires_grad, upstream, wide) if wanted else ()
+    except (torch.OutOfMemoryError, NoReferenceError):
+        raise
+    except (RuntimeError, TypeError, NotImplementedError, ValueError, IndexError) as fault:
+        raise NoReferenceError(str(fault).splitlines()[0][:300]) from None
+    selected = {
+        n: (runner.kept[source].detach(), dim, source.meta["val"].dtype) for n, (source, dim, _) in chosen.items()
+    }
+    results = tuple(o.detach() for o in (*outputs, *gradients))
+    return Reference(results, selected, "float64" if wide == torch.float64 else "float32")
+
+
+def _widen(value: torch.Tensor, wide: torch.dtype, grad: bool) -> torch.Tensor:
+    copied = value.detach().to(wide) if value.is_floating_point() else value.detach()
+    if copied.data_ptr() == value.data_ptr():
+        copied = copied.clone()
+    return copied.requires_grad_(grad)
+
+
+def _gradients(
+    outputs: Sequence[torch.Tensor],
+    values: Sequence[torch.Tensor],
+    requires_grad: Sequence[bool],
+    upstream: Sequence[torch.Tensor | None],
+    wide: torch.dtype,
+) -> tuple[torch.Tensor, ...]:
+    pairs = [(o, g.to(wide)) for o, g in zip(outputs, upstream, strict=True) if o.requires_grad and g is not None]
+    wanted = [v for v, grad in zip(values, requires_grad, strict=True) if grad]
+    if not pairs:
+        raise NoReferenceError("no output depends on an input that requires a gradient")
+    found = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
+    return tuple(torch.zeros_like(w) if g is None else g for g, w in zip(found, wanted, strict=True))

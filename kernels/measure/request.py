@@ -1,0 +1,60 @@
+"""What is asked of a measurement, and how it tells of its progress. No torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from profiler.region.model import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds a child may take in each phase (waiting for the GPU not counted) before it counts as hung."""
+
+    start_s: float = 60.0  # imports of the process that the children are forked from
+    plan_s: float = 60.0
+    prepare_s: float = 120.0  # build, first call, correctness: everything but autotuning candidates
+    autotune_s: float = 240.0  # the same where the candidate tunes itself (compile-max-autotune)
+    turn_s: float = 30.0  # warm-up, or one round
+    finish_s: float = 30.0
+    log_bytes: int = 64 * 1024  # kept of what a child prints
+    message_bytes: int = 8 * 1024 * 1024  # one answer; more is a broken protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRequest:
+    """A region to measure.
+
+    bindings: the symbols' sizes in use with their calls per step; () means each of the region's own once.
+    candidates: names, or None for everything that the registry offers. device: None takes the first GPU of the
+    host, "cpu" none. budget_s bounds the whole; timing_s is what all timed rounds together aim at.
+    share_of_step: 0 to 1, None when unknown. advice_before: Advice as JSON.
+    launch_bound: True decides by wall time; None finds out from eager's own times.
+    """
+
+    region_text: str
+    bindings: tuple[Binding, ...] = ()
+    candidates: tuple[str, ...] | None = None
+    device: str | None = None
+    budget_s: float = 300.0
+    timing_s: float = 2.0
+    rounds: int = 9
+    seed: int = 0
+    share_of_step: float | None = None
+    advice_before: dict[str, Any] | None = None
+    launch_bound: bool | None = None
+    limits: Limits = field(default_factory=Limits)
+    cache_dir: str | None = None  # of torch.compile and Triton; None leaves their own defaults
+    compile_workers: int = field(default_factory=lambda: max(1, min(8, (os.cpu_count() or 2) // 2)))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One step of the way: phase is plan, prepare, time, finish or done; fraction 0 to 1 over the whole."""
+
+    phase: str
+    candidate: str | None
+    fraction: float
+    message: str

@@ -1,0 +1,124 @@
+"""The timed part: warm-up, rounds in which every candidate has its turn, and the checks after them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kernels.measure import records
+from kernels.measure.crew import Crew
+from kernels.measure.plan import Plan
+from kernels.measure.pump import BudgetError
+from kernels.measure.records import Record
+
+WARM_MS = 200.0  # of GPU work before the first round, over all candidates: clocks are up then
+LEAST_CALLS, MOST_CALLS = 3, 200
+LEAST_ROUNDS = 5
+FINISH_RESERVE_S = 20.0
+SLOW_CALL_US = 20_000.0
+
+
+def measure(crew: Crew, plan: Plan) -> None:
+    """Rounds over all standing candidates, in a new order each round; those that came through get status ok."""
+    estimates = _warm(crew)
+    count = len(plan.sizes)
+    timed = [r for r in crew.standing() if r.name in estimates]
+    for record in timed:
+        record.times_us = [[] for _ in range(count)]
+        record.walls_us = [[] for _ in range(count)]
+    rounds = max(LEAST_ROUNDS, crew.request.rounds)
+    # half of a turn is for cold calls, half for the wall time of back-to-back ones
+    turn_us = crew.request.timing_s * 1e6 / max(1, rounds * len(timed) * count) / 2
+    shuffled = random.Random(crew.request.seed)
+    done = 0
+    while done < rounds and crew.standing():
+        if done >= LEAST_ROUNDS and crew.deadline - time.monotonic() < FINISH_RESERVE_S:
+            break
+        for number in range(count):
+            order = [r for r in crew.standing() if r.name in estimates]
+            shuffled.shuffle(order)
+            for record in order:
+                _turn(crew, record, number, turn_us, estimates[record.name][number])
+        done += 1
+        crew.tell("time", 0.5 + 0.4 * done / rounds, f"round {done} of {rounds}")
+    crew.conditions |= {"rounds": done, "order_seed": crew.request.seed}
+    for record in timed:
+        if record.standing and done and all(len(t) == done for t in record.times_us):
+            record.status = "ok"
+
+
+def _warm(crew: Crew) -> dict[str, list[float]]:
+    """Input sets made, clocks up: candidate -> µs of one call, per binding."""
+    found: dict[str, list[float]] = {}
+    standing = crew.standing()
+    for record in standing:
+        answer = crew.ask_one(record, "warm", ms=WARM_MS / len(standing))
+        if answer is not None:
+            crew.guarded(
+                record, lambda r, a=answer: found.update({r.name: [float(e["device_us"]) for e in a["estimates"]]})
+            )
+    return found
+
+
+def _turn(crew: Crew, record: Record, number: int, turn_us: float, estimate_us: float) -> None:
+    calls = int(min(MOST_CALLS, max(LEAST_CALLS, turn_us / max(1.0, estimate_us))))
+    warm = 1 if estimate_us > SLOW_CALL_US else 3
+    answer = crew.ask_one(record, "round", task=number, calls=calls, warm_calls=warm)
+    if answer is not None:
+        crew.guarded(record, lambda r: _take(r, number, answer))
+
+
+def _take(record: Record, number: int, answer: Mapping[str, Any]) -> None:
+    times = [float(t) for t in answer["times_us"]]
+    wall = float(answer["wall_us"])
+    if not times or not all(0 < t < float("inf") for t in [*times, wall]):
+        raise ValueError("times that are none")
+    record.times_us[number].append(times)
+    record.walls_us[number].append(wall)
+
+
+def finish(crew: Crew, plan: Plan) -> None:
+    """Outputs of the timed calls checked, kernels named: all children at once, since nothing is timed any more."""
+    crew.tell("finish", 0.92, "checking the timed results again")
+    for record in crew.standing():
+        crew.children[record.name].ask("finish", crew.limits.finish_s, profile=True)
+    try:
+        crew.wait(crew.asked())
+    except BudgetError:
+        for child in crew.asked():
+            child.fail("timeout", "checking the timed results took too long for the time budget")
+    answers: dict[str, Mapping[str, Any]] = {}
+    for record in crew.records:
+        if record.name not in crew.children or not record.standing:
+            continue
+        answer = crew.answer(record)
+        if answer is not None:
+            answers[record.name] = answer
+            crew.guarded(record, lambda r, a=answer: _take_kernels(r, a))
+    _judge_again(crew, plan, answers)
+    for record in crew.records:
+        records.prove_kernels(record)
+
+
+def _take_kernels(record: Record, answer: Mapping[str, Any]) -> None:
+    record.kernels = tuple(map(str, answer["kernels"]))
+    record.expected_kernels = tuple(map(str, answer["triton_kernels"]))
+
+
+def _judge_again(crew: Crew, plan: Plan, answers: Mapping[str, Mapping[str, Any]]) -> None:
+    """The last timed outputs, by the same bound: a candidate that goes wrong after many calls is wrong."""
+    eager = next((r for r in crew.records if r.tool == "eager" and r.name in answers), None)
+    for record in crew.records:
+        if record.name not in answers or record.status != "ok":
+            continue
+        kept = record.cases, record.errors
+        record.cases = list(answers[record.name]["cases"])
+        base = answers[eager.name]["cases"] if eager is not None else None
+        crew.guarded(record, lambda r, b=base: records.judge_record(r, b, None, plan.labels(r.tool)))
+        if record.status == "mismatch":
+            record.remark("found in the timed calls' outputs")
+        elif record.status == "correct":
+            record.status = "ok"
+        record.cases, record.errors = kept

@@ -1,0 +1,347 @@
+"""validate(): one child process per candidate, taking turns on the GPU. This process never touches CUDA.
+
+What a child does to itself (a fault, a hang, a wrong result, nonsense on its channel) costs that candidate alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kernels.host import probe_host
+from kernels.measure import conditions, outcome, records, rounds
+from kernels.measure.crew import Crew
+from kernels.measure.model import Validation
+from kernels.measure.plan import Plan
+from kernels.measure.processes import Child, Zygote, ZygoteDied
+from kernels.measure.pump import BudgetError, CancelledError
+from kernels.measure.request import Limits, Progress, ValidationRequest
+from profiler.region.model import Region, RegionError
+from profiler.region.text import parse, to_text
+
+__all__ = ["Limits", "Modules", "Progress", "ValidationRequest", "open_zygote", "validate"]
+
+MEMORY_SHARE = 0.8  # of the free memory, for all children's input sets and checks together
+NEEDS_GPU = "needs a GPU: torch.compile's kernels for the GPU cannot run here"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Modules:
+    """Which modules the children run, and whether a GPU may be there: tests put others in their place."""
+
+    worker: str = "kernels.measure.worker"
+    plan: str = "kernels.measure.planner"
+    registry: str = "kernels.registry"
+    gpu_present: Callable[[], bool] = conditions.gpu_present
+
+
+def validate(
+    request: ValidationRequest,
+    on_progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    *,
+    zygote: Zygote | None = None,
+    modules: Modules | None = None,
+) -> Validation:
+    """Measure a region's candidates and say what that means for the advice.
+
+    Raises RegionError for a text that is no region. Everything else that goes wrong is in the Validation: a
+    candidate's status, or outcome `unmeasured` with the reason. zygote: one to reuse, which then stays open.
+    """
+    region = parse(request.region_text)  # a text that is no region raises before any process starts
+    session = _Session(request, region, on_progress, cancelled, modules or Modules())
+    with contextlib.ExitStack() as stack:
+        stack.callback(session.close)
+        try:
+            return session.run(zygote, stack)
+        except CancelledError:
+            return session.unmeasured("cancelled", remaining="cancelled")
+        except BudgetError:
+            return session.unmeasured(f"the time budget of {request.budget_s:.0f} s is used up", remaining="timeout")
+        except ZygoteDied as fault:
+            return session.unmeasured(str(fault), remaining="error")
+
+
+def open_zygote(device: str | None = None) -> Zygote:
+    """The process to keep between validations on this host, so that each starts in milliseconds. Close it at the end.
+
+    device: as in ValidationRequest; "cpu", or a host without a GPU, gives one whose children run Triton's interpreter.
+    """
+    return Zygote(interpret=device == "cpu" or not conditions.gpu_present())
+
+
+class _Session(Crew):
+    """One validation, from the text to the outcome."""
+
+    def __init__(
+        self,
+        request: ValidationRequest,
+        region: Region,
+        on_progress: Callable[[Progress], None] | None,
+        cancelled: Callable[[], bool] | None,
+        modules: Modules,
+    ) -> None:
+        super().__init__(request, on_progress, cancelled)
+        self.region = region
+        self.modules = modules
+        self.plan: Plan | None = None
+        self.probe = threading.Thread(target=probe_host, daemon=True)
+        self.execute = False
+
+    def run(self, zygote: Zygote | None, stack: contextlib.ExitStack) -> Validation:
+        self.tell("plan", 0.0, "starting")
+        self.probe.start()  # a process of its own, beside the imports
+        plan, zygote = self.make_plan(zygote, stack)
+        self.plan = plan
+        self.records = plan.records(self.request.candidates)
+        if plan.device is not None:
+            self.tell("plan", 0.04, "waiting for the GPU")
+            stack.enter_context(self.exclusive_gpu(plan.device["index"]))
+        with tempfile.TemporaryDirectory(prefix="tritonworthy-") as folder:
+            self.start(zygote, plan)
+            self.prepare(plan, os.path.join(folder, "turn"))
+            self.judge(plan)
+            if plan.device is None:
+                return self.without_gpu(plan)
+            self.conditions["before"] = conditions.read(plan.device["index"], self.pids())
+            rounds.measure(self, plan)
+            self.conditions["after"] = conditions.read(plan.device["index"], self.pids())
+            rounds.finish(self, plan)
+        return self.with_gpu(plan)
+
+    def pids(self) -> list[int]:
+        return [c.pid for c in self.children.values()]
+
+    def make_plan(self, zygote: Zygote | None, stack: contextlib.ExitStack) -> tuple[Plan, Zygote]:
+        """Ask for the plan where a GPU may be; where none is, again from a parent in interpreter mode."""
+        hopeful = self.request.device != "cpu" and self.modules.gpu_present()
+        own: Zygote | None = None
+        if hopeful:
+            if zygote is None or not zygote.alive or zygote.interpret:
+                zygote = own = stack.enter_context(Zygote(start_s=self.limits.start_s))
+            plan = self.ask_plan(zygote, execute=False)
+            if plan.device is None:  # a fork can be refused CUDA where a fresh interpreter is not
+                fresh = self.ask_plan(zygote, execute=True)
+                if fresh.device is not None:
+                    plan, self.execute = fresh, True
+            if plan.device is not None:
+                return plan, zygote
+            if own is not None:
+                own.close()
+            zygote = None
+        if zygote is None or not zygote.alive or not zygote.interpret:
+            zygote = Zygote(interpret=True, start_s=self.limits.start_s)
+            stack.enter_context(zygote)
+        return self.ask_plan(zygote, execute=False), zygote
+
+    def ask_plan(self, zygote: Zygote, execute: bool) -> Plan:
+        planner = zygote.fork("plan", self.modules.plan, execute=execute, limit=self.limits.message_bytes)
+        self.spare.append(planner)
+        sizes = [dict(b.sizes) for b in self.request.bindings] or [dict(b) for b in self.region.bindings]
+        calls = [b.calls_per_step for b in self.request.bindings] or [1.0] * len(sizes)
+        planner.ask(
+            "plan",
+            self.limits.plan_s,
+            region=self.request.region_text,
+            bindings=sizes,
+            device="cpu" if zygote.interpret else self.request.device,
+            registry=self.modules.registry,
+            host=self.host(),
+        )
+        self.wait([planner])
+        if planner.failure is not None:
+            raise ZygoteDied(f"the region could not be planned: {planner.failure[1]}")
+        answer = planner.answer or {}
+        planner.kill()
+        result = answer["result"]
+        if "region_error" in result:
+            fault = dict(result["region_error"])
+            raise RegionError(fault.pop("message"), text=self.request.region_text, **fault)
+        return Plan(result, sizes, calls)
+
+    def host(self) -> dict[str, Any]:
+        """The Host as its probe writes it, for the planner."""
+        self.probe.join()
+        found = probe_host()
+        packages, features = sorted(found.packages), sorted(found.features)
+        return {**dataclasses.asdict(found), "packages": packages, "features": features}
+
+    def cache_env(self) -> dict[str, str]:
+        folder = self.request.cache_dir
+        if folder is None:
+            return {}
+        names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+        return {k: os.path.join(folder, v) for k, v in names.items()}
+
+    @contextlib.contextmanager
+    def exclusive_gpu(self, index: int) -> Iterator[None]:
+        """One validation at a time on a GPU, over all processes of this user."""
+        path = os.path.join(tempfile.gettempdir(), f"tritonworthy-gpu-{os.getuid()}-{index}.lock")
+        with open(path, "a") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if self.cancelled():
+                        raise CancelledError from None
+                    if time.monotonic() > self.deadline:
+                        raise BudgetError from None
+                    time.sleep(0.1)
+            yield
+
+    def start(self, zygote: Zygote, plan: Plan) -> None:
+        for record in self.records:
+            if record.status != "not_run" or record.message:
+                continue
+            if plan.device is None and record.tool == "compile":
+                record.fail("not_run", NEEDS_GPU)
+                continue
+            if plan.device is None and not plan.tasks(record.tool):
+                record.fail(
+                    "not_run", "not checked: no smaller sizes at which the region still fits together were found"
+                )
+                continue
+            self.children[record.name] = zygote.fork(
+                record.name,
+                self.modules.worker,
+                env=self.cache_env(),
+                execute=self.execute,
+                limit=self.limits.message_bytes,
+            )
+
+    def prepare(self, plan: Plan, turn: str) -> None:
+        """All at once: compiling is the CPU's work; checks and autotuning take turns on the GPU by the lock `turn`."""
+        count = max(1, len(self.children))
+        device = plan.device
+        for record in self.alive():
+            autotunes = "autotune" in record.name or "autotune" in record.note
+            self.children[record.name].ask(
+                "prepare",
+                self.limits.autotune_s if autotunes else self.limits.prepare_s,
+                candidate=record.name,
+                tasks=plan.tasks(record.tool),
+                device=f"cuda:{device['index']}" if device else "cpu",
+                seed=self.request.seed,
+                turn=turn,
+                memory_bytes=MEMORY_SHARE * device["free_bytes"] / count if device else float(2**31),
+                l2_bytes=device["l2_bytes"] if device else 0.0,
+                compile_workers=self.request.compile_workers,
+                registry=self.modules.registry,
+            )
+        done = 0
+
+        def told(child: Child) -> None:
+            nonlocal done
+            done += 1
+            what = "ready" if child.alive else child.failure[0].replace("_", " ")  # type: ignore[index]
+            self.tell("prepare", 0.05 + 0.45 * done / count, f"{child.name}: {what}", child.name)
+
+        self.tell("prepare", 0.05, f"building and checking {count} candidates")
+        try:
+            # Compiling may use up no more than leaves time to measure what is ready.
+            self.wait(self.asked(), self.deadline - min(0.3 * self.request.budget_s, 60.0), told)
+        except BudgetError:
+            for child in self.asked():
+                child.fail("timeout", "building and checking took too long for the time budget")
+        for record in self.records:
+            child = self.children.get(record.name)
+            if child is None:
+                continue
+            if child.failure is not None:
+                record.fail(*child.failure)
+            elif child.answer is not None:
+                self.guarded(record, lambda r, answer=child.answer: r.take_prepared(answer["result"]))
+
+    def judge(self, plan: Plan) -> None:
+        """Eager first: the others' errors are held against its own."""
+        eager = next((r for r in self.records if r.tool == "eager"), None)
+        if eager is not None and eager.cases:
+            self.guarded(eager, lambda r: records.judge_record(r, r.cases, None, plan.labels(r.tool)))
+        base = eager if eager is not None and eager.cases else None
+        for record in self.records:
+            if record is eager or not record.cases:
+                continue
+            picks = plan.eager_tasks(record.tool)
+            cases = [base.cases[n] for n in picks] if base else None
+            mutated = [base.mutated[n] for n in picks] if base else None
+            loosest = plan.loosest(record.tool)
+            self.guarded(
+                record,
+                lambda r, c=cases, m=mutated, lo=loosest: records.judge_record(r, c, m, plan.labels(r.tool), lo),
+            )
+            if base is None and record.standing:
+                record.remark("eager gave no result to compare errors with: judged by the type's rounding alone")
+        for record in self.records:
+            if record.name in self.children and not record.standing:
+                self.children[record.name].kill()
+
+    def with_gpu(self, plan: Plan) -> Validation:
+        summary = records.summarise(
+            self.records, plan.sizes, plan.calls, plan.floors_us, plan.least_us, self.request.launch_bound,
+            self.request.seed,
+        )  # fmt: skip
+        decided = outcome.decide(
+            summary.results, summary.contenders, self.request.advice_before, self.request.share_of_step, summary.by
+        )
+        self.conditions |= {"decided_by": summary.by, "launch_bound": summary.launch_bound}
+        self.conditions["warnings"] = conditions.warnings(
+            self.conditions.get("before", {}), self.conditions.get("after", {})
+        )
+        self.tell("done", 1.0, decided.outcome)
+        assert plan.device is not None
+        return Validation(
+            outcome=decided.outcome,
+            reason=decided.reason,
+            region=to_text(self.region),
+            candidates=summary.results,
+            device=plan.device["name"],
+            software=plan.software,
+            conditions={**self.conditions, "device": plan.device},
+            best=decided.best,
+            floor_us=plan.floor_us,
+            date=datetime.date.today().isoformat(),
+            coverage=plan.coverage,
+            advice_before=self.request.advice_before,
+        )
+
+    def without_gpu(self, plan: Plan) -> Validation:
+        for record in self.records:
+            if record.status == "correct":
+                record.remark(plan.checked_how(record.tool))
+        wanted = "none was wanted" if self.request.device == "cpu" else "this host has none"
+        return self.unmeasured(f"nothing was timed: that needs a GPU, and {wanted}", remaining="not_run")
+
+    def unmeasured(self, reason: str, remaining: str) -> Validation:
+        """Outcome unmeasured; candidates that were under way get the status `remaining`."""
+        for record in self.records:
+            if record.name in self.children and record.status == "not_run":
+                child = self.children[record.name]
+                record.fail(*(child.failure or (remaining, reason)))
+        self.tell("done", 1.0, "unmeasured")
+        plan = self.plan
+        sizes = plan.sizes if plan else [{}]
+        calls = plan.calls if plan else [1.0]
+        # Without a GPU the checks ran at other sizes than these bindings.
+        checked_here = plan is not None and plan.device is not None
+        results = tuple(records.untimed(r, sizes if checked_here else [], calls) for r in self.records)
+        return Validation(
+            outcome="unmeasured",
+            reason=reason,
+            region=to_text(self.region),
+            candidates=results,
+            device=plan.device["name"] if plan and plan.device else None,
+            software=plan.software if plan else {},
+            conditions=self.conditions,
+            date=datetime.date.today().isoformat(),
+            coverage=plan.coverage if plan else "",
+            advice_before=self.request.advice_before,
+        )

@@ -1,0 +1,80 @@
+"""The GPU in turns: while one child checks or autotunes, no other disturbs its clocks and caches."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kernels.measure.channel import Channel
+
+
+class Turn:
+    """A lock among the children of one validation (flock: a killed child frees it). Re-entrant in one thread.
+
+    Waiting is told to the parent, whose time limits do not count it.
+    """
+
+    def __init__(self, path: str | None, channel: Channel) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) if path else None
+        self._channel = channel
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        if self._file is None:
+            yield
+            return
+        if self._depth == 0:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._channel.send({"event": "waiting"})
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                self._channel.send({"event": "running"})
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give up the file; a held turn is freed."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _guarded(method: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with turn():
+            return method(*args, **kwargs)
+
+    return run
+
+
+def exclusive_autotuning(turn: Turn) -> None:
+    """Inductor's and Triton's benchmark calls wait for their turn; compiling goes on beside the others.
+
+    Both are looked up by name: a version without them autotunes undisturbed only by luck, and still correctly.
+    """
+    with contextlib.suppress(ImportError):
+        from torch._inductor.runtime import benchmarking
+
+        for name in ("Benchmarker", "TritonBenchmarker", "InductorBenchmarker"):
+            owner = getattr(benchmarking, name, None)
+            if owner is not None and "benchmark_gpu" in vars(owner):
+                owner.benchmark_gpu = _guarded(owner.benchmark_gpu, turn)
+    with contextlib.suppress(ImportError):
+        import triton.testing
+        from triton.runtime.autotuner import Autotuner
+
+        triton.testing.do_bench = _guarded(triton.testing.do_bench, turn)
+        if "_bench" in vars(Autotuner):
+            Autotuner._bench = _guarded(Autotuner._bench, turn)

@@ -1,0 +1,172 @@
+"""Every way to run a region, by fixed name: which apply, which do not and why, and how to build one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+
+from kernels import baselines
+from kernels.baselines import Runner, with_gradients
+from kernels.codegen.index import Unsupported
+from kernels.host import Host
+from kernels.libraries import Cover, coverage
+from profiler.region.graph import Graph, lower
+from profiler.region.model import Region
+from profiler.region.patterns import Match, match
+
+GENERATED = "triton:generated"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One runnable implementation of a region. reason: why it is not available, "" where it is.
+
+    call: what the user would write. source: the kernel's whole text, where it was generated.
+    """
+
+    name: str
+    tool: str  # eager, compile, library, triton
+    call: str
+    note: str
+    available: bool
+    reason: str = ""
+    source: str = ""
+
+
+def hand_written() -> tuple[ModuleType, ...]:
+    """The kernels with a file of their own."""
+    from kernels import rms_norm, softmax
+
+    return softmax, rms_norm
+
+
+def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
+    """eager, compile, compile-max-autotune, library calls, Triton kernels that match, the generated one: always in
+    this order, those that cannot run with the reason.
+    """
+    return (
+        Candidate("eager", "eager", baselines.CALLS["eager"], "as written", True),
+        Candidate("compile", "compile", baselines.CALLS["compile"], "torch.compile, default mode", True),
+        Candidate("compile-max-autotune", "compile", baselines.CALLS["compile-max-autotune"],
+                  "torch.compile, autotuned, without CUDA graphs", True),
+        *_libraries(graph, host),
+        *_hand_written(graph),
+        _generated(graph),
+    )  # fmt: skip
+
+
+def _libraries(graph: Graph, host: Host) -> list[Candidate]:
+    found = []
+    for cover in coverage(graph, match(graph), host):
+        reason = _library_reason(cover)
+        found.append(Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason))
+    return found
+
+
+def _library_reason(cover: Cover) -> str:
+    if cover.already:
+        return "the region is this call already: eager is its time"
+    failing = [text for text, holds in cover.conditions if holds is False]
+    if failing:
+        return f"does not cover it: needs {failing[0]}"
+    if not cover.installed:
+        return f"{cover.package} is not installed" if cover.package != "torch" else "this torch does not have it"
+    return "" if cover.adapter else "not measured here: no adapter"
+
+
+def _hand_written(graph: Graph) -> list[Candidate]:
+    from kernels.libraries.covering import completed
+
+    found = []
+    for module in hand_written():
+        for item in (completed(graph, m) for m in match(graph)):
+            if item.kind == module.KIND:
+                reason = _misfit(graph, item)
+                call = module.CALL.format_map({"weight": None, **item.roles})
+                found.append(Candidate(module.NAME, "triton", call, "hand-written kernel", not reason, reason))
+                break
+    return found
+
+
+def _misfit(graph: Graph, item: Match) -> str:
+    """Why the hand-written kernel does not run this match; "" where it does."""
+    from kernels.libraries import fits
+
+    return fits.reason(graph, item)
+
+
+def _generated(graph: Graph) -> Candidate:
+    from kernels.generated import generate
+
+    note = "kernels written from the region, aten calls for the rest"
+    if graph.region.requires_grad:
+        return Candidate(GENERATED, "triton", "", note, False, "a generated kernel has no backward")
+    try:
+        made = generate(graph)
+    except Unsupported as why:
+        return Candidate(GENERATED, "triton", "", note, False, str(why))
+    kept = f"; aten: {', '.join(dict.fromkeys(made.kept))}" if made.kept else ""
+    count = len(made.sources)
+    call = f"{count} kernel{'s' if count > 1 else ''}: {', '.join(s.kernel for s in made.sources)}{kept}"
+    return Candidate(GENERATED, "triton", call, note, True, "", made.text)
+
+
+def build(name: str, region: Region, binding: Mapping[str, int] | None, device: str) -> Runner:
+    """A callable for one candidate: tensors in input order -> tuple of outputs. For a child process only.
+
+    With inputs that require gradients the outputs carry them; asking for them is the caller's part. Raises
+    Unsupported with the reason where the candidate does not fit the region, KeyError for an unknown name.
+    """
+    if name == "eager":
+        return baselines.eager(region, binding, device)
+    if name in baselines.MODES:
+        return baselines.compiled(region, binding, device, baselines.MODES[name])
+    if name == GENERATED:
+        from kernels.generated import generate
+
+        if region.requires_grad:
+            raise Unsupported("a generated kernel has no backward")
+        return with_gradients(generate(lower(region, binding, device)).module, False)
+    forward = dataclasses.replace(
+        region, inputs=tuple(dataclasses.replace(i, requires_grad=False) for i in region.inputs)
+    )
+    graph = lower(forward, binding, device)
+    if name.startswith("library:"):
+        return with_gradients(_adapted(name, graph), region.requires_grad)
+    for module in hand_written():
+        if name == module.NAME:
+            if region.requires_grad:
+                raise Unsupported("this kernel has no backward")
+            return with_gradients(_replaced(module, graph), False)
+    raise KeyError(name)
+
+
+def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
+    from kernels.libraries.adapters import adapt
+    from kernels.libraries.covering import ENTRIES, activations
+
+    entry = next((e for e in ENTRIES if e.candidate == name), None)
+    if entry is None:
+        raise KeyError(name)
+    if not entry.adapter:
+        raise Unsupported(f"{entry.call}: not measured here, no adapter")
+    fitting = [m for m in (*activations(graph), *match(graph)) if m.kind in entry.kinds and m.by_hand]
+    if not fitting:
+        raise Unsupported(f"nothing in this region that {name.removeprefix('library:')} would replace")
+    return adapt(graph, fitting, entry.adapter)
+
+
+def _replaced(module: ModuleType, graph: Graph) -> torch.fx.GraphModule:
+    from kernels.libraries import fits
+    from kernels.libraries.adapters import adapt
+    from kernels.libraries.covering import completed
+
+    fitting = [completed(graph, m) for m in match(graph) if m.kind == module.KIND]
+    reasons = [r for m in fitting if (r := fits.reason(graph, m))]
+    if not fitting or reasons:
+        raise Unsupported(reasons[0] if reasons else f"nothing in this region that {module.NAME} computes")
+    return adapt(graph, fitting, f"triton:{module.KIND}")

@@ -1,0 +1,74 @@
+"""A region's candidate against the same region in float64, by eager's own error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from kernels.measure.reference import reference
+from profiler.region.graph import lower
+from profiler.region.model import Region
+from profiler.region.program import program
+from profiler.region.text import parse
+
+FLOOR = {torch.float64: 1e-14, torch.float32: 3e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
+
+
+def inputs_of(region: Region, seed: int = 0, scale: float = 1.0) -> list[torch.Tensor]:
+    """Random tensors with the region's shapes, dtypes and strides."""
+    generator = torch.Generator().manual_seed(seed)
+    made = []
+    for fake in program(region).inputs:
+        if fake.dtype == torch.bool:
+            value = torch.rand(fake.shape, generator=generator) > 0.4
+        elif fake.dtype.is_floating_point:
+            value = (torch.randn(fake.shape, generator=generator, dtype=torch.float64) * scale).to(fake.dtype)
+        else:
+            value = torch.randint(0, 7, fake.shape, generator=generator).to(fake.dtype)
+        if fake.stride() != value.stride():
+            laid_out = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+            value = laid_out.copy_(value)
+        made.append(value)
+    return made
+
+
+def distance(a: torch.Tensor, exact: torch.Tensor) -> float:
+    """Relative error in the 2-norm; infinite and NaN places must agree."""
+    a, exact = a.double(), exact.double()
+    odd = ~torch.isfinite(exact)
+    assert torch.equal(torch.isnan(a), torch.isnan(exact))
+    assert torch.equal(a[odd & ~torch.isnan(exact)], exact[odd & ~torch.isnan(exact)])
+    clean, wanted = a[~odd], exact[~odd]
+    return float((clean - wanted).norm() / wanted.norm().clamp_min(1e-30))
+
+
+def assert_as_exact_as_eager(
+    text: str, build: Callable[[Region], Callable[..., Sequence[torch.Tensor]]], seed: int = 0, scale: float = 1.0
+) -> None:
+    """Every output of the candidate is within twice eager's error of float64, or within the dtype's floor."""
+    region = parse(text)
+    values = inputs_of(region, seed, scale)
+    kept = [v.clone() for v in values]
+    module = program(region).module
+    exact = reference(module, values, [False] * len(values), [None] * len(program(region).outputs)).outputs
+    with torch.no_grad():
+        eager = module(*values)
+    got = build(region)(*values)
+    assert len(got) == len(eager)
+    for value, before in zip(values, kept, strict=True):
+        assert torch.equal(value, before) or torch.isnan(before.double()).any(), "an input was changed"
+    for mine, plain, wanted in zip(got, eager, exact, strict=True):
+        assert (mine.shape, mine.dtype, mine.stride()) == (plain.shape, plain.dtype, plain.stride())
+        if not plain.dtype.is_floating_point:
+            assert torch.equal(mine, wanted.to(mine.dtype))
+            continue
+        allowed = max(2 * distance(plain, wanted), FLOOR[plain.dtype])
+        assert distance(mine, wanted) <= allowed, f"{distance(mine, wanted)} of {allowed}"
+
+
+def generated(region: Region) -> Callable[..., Sequence[torch.Tensor]]:
+    """`triton:generated` of a region."""
+    from kernels.generated import generate
+
+    return generate(lower(region)).module

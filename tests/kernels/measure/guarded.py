@@ -1,0 +1,21 @@
+"""Run in a child, since it changes Inductor and Triton for good: which benchmark functions take their turn."""
+
+from __future__ import annotations
+
+import triton.testing
+from torch._inductor.runtime import benchmarking
+from triton.runtime.autotuner import Autotuner
+
+from kernels.measure.turn import Turn, exclusive_autotuning
+
+
+def functions():
+    return (benchmarking.InductorBenchmarker.benchmark_gpu, Autotuner._bench, triton.testing.do_bench)
+
+
+def main(channel):
+    message = channel.receive()
+    before = functions()
+    exclusive_autotuning(Turn(message["path"], channel))
+    guarded = [a.__wrapped__ is b for a, b in zip(functions(), before, strict=True)]
+    channel.send({"id": message["id"], "result": guarded})

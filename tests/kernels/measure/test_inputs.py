@@ -1,0 +1,101 @@
+"""Inputs are what the text says, equal in every process, and fresh for every set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.measure import inputs
+from profiler.region.program import program
+from profiler.region.text import parse
+
+SEED = 8063097956645046803
+
+
+def made(text, **arguments):
+    region = parse(text + "\nreturn x")
+    return inputs.input_set(region, region.bindings[0], "cpu", 1, **arguments)[0]
+
+
+def test_seeds_are_equal_across_processes():
+    # found by another process; hash() would give another number in each
+    assert inputs.seed_of(3, "x", [("N", 5)]) == SEED
+
+
+def test_sets_differ_and_repeat():
+    first, second = made("x: f32[64]"), made("x: f32[64]", number=1)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, made("x: f32[64]"))
+
+
+def test_indices_stay_below_their_bound_and_use_it():
+    values = made("x: i64[4096].below(37)")
+    assert (values.min(), values.max()) == (0, 36)
+
+
+def test_offsets_are_sorted_from_zero_to_the_end():
+    values = made("x: i64[33].offsets(1000)")
+    assert values[0] == 0
+    assert values[-1] == 1000
+    assert (values.diff() >= 0).all()
+
+
+def test_masks_have_their_share_of_ones():
+    values = made("x: bf16[64, 1024].mask(0.9)").float()
+    assert set(values.unique().tolist()) == {0.0, 1.0}
+    assert values.mean().item() == pytest.approx(0.9, abs=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2"])
+@pytest.mark.parametrize("distribution", inputs.DISTRIBUTIONS)
+def test_floats_are_finite_and_vary(dtype, distribution):
+    values = made(f"x: {dtype}[2048]", distribution=distribution).float()
+    assert values.isfinite().all()
+    # tiny values underflow in 8 bits: few are left there
+    assert values.std() > 0
+    if distribution == "uniform":
+        assert values.min() >= 0
+
+
+def test_layouts_are_as_declared():
+    assert made("x: f32[2, 3, 4, 5].channels_last").is_contiguous(memory_format=torch.channels_last)
+    assert made("x: f32[8, 16].strides(1, 8)").stride() == (1, 8)
+    broadcast = made("x: f32[8, 16].strides(0, 1)")
+    assert broadcast.stride() == (0, 1)
+    assert torch.equal(broadcast[0], broadcast[7])
+    assert broadcast.std() > 0
+
+
+def test_a_chain_of_products_keeps_its_size():
+    lines = ["x: f16[64, 512]", *(f"w{i}: f16[512, 512]" for i in range(4))]
+    chain = parse("\n".join([*lines, "y = x @ w0 @ w1 @ w2 @ w3", "return y"]))
+    built = program(chain)
+    scales = inputs.weight_scales(built.module)
+    assert set(scales) == {"w0", "w1", "w2", "w3"}
+    values = inputs.input_set(chain, {}, "cpu", 0, scales=scales)
+    (out,) = built.module(*values)
+    assert 0.3 < out.float().std() < 3  # unscaled it would be 512² and overflow f16
+
+
+def test_a_transposed_weight_is_scaled_by_its_own_fan_in():
+    region = parse("x: f32[8, 512]\nw: f32[32, 512]\na = x @ w.t()\nb = linear(x, w)\nreturn a, b")
+    assert inputs.weight_scales(program(region).module)["w"] == pytest.approx(512**-0.5)
+
+
+def test_attention_operands_are_no_weights():
+    region = parse("q: f32[2, 4, 64, 32]\nk: f32[2, 4, 64, 32]\nreturn q @ k.transpose(-2, -1)")
+    assert inputs.weight_scales(program(region).module) == {}
+
+
+@pytest.mark.parametrize(
+    ("size", "memory", "sets"),
+    [(1_000_000, 1e12, 150), (200_000_000, 1e12, 2), (1, 1e12, inputs.MAX_SETS), (4e9, 6e9, 1), (25_000_000, 1e12, 6)],
+)
+def test_sets_together_are_three_times_l2(size, memory, sets):
+    assert inputs.set_count(int(size), 50e6, memory) == sets
+
+
+def test_same_bits_sees_a_negative_zero_and_not_a_nan():
+    ones = torch.tensor([0.0, float("nan"), 1.0])
+    assert inputs.same_bits(ones, ones.clone())
+    assert not inputs.same_bits(ones, torch.tensor([-0.0, float("nan"), 1.0]))

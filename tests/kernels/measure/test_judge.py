@@ -1,0 +1,120 @@
+"""The bound on errors: relative to eager's own, with floors from the types."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from kernels.measure.correctness import compare
+from kernels.measure.judge import EPS, SHORT, floor_error, judge
+from kernels.measure.reference import Reference
+from profiler.region.vocabulary import DTYPES
+
+
+def case(error, outlier=None, misfits=0, dtype="bf16", distribution="normal", precision="float64"):
+    output = {"kind": "float", "dtype": dtype, "elements": 1000, "error": error,
+              "outlier": 3 * error if outlier is None else outlier, "misfits": misfits, "statistics": []}  # fmt: skip
+    return {"distribution": distribution, "precision": precision, "outputs": [output]}
+
+
+def test_the_table_of_types_is_torchs():
+    floats = {n: d for n, d in DTYPES.items() if d.is_floating_point}
+    assert {n: torch.finfo(d).eps for n, d in floats.items()} == EPS
+    assert {n for n, d in floats.items() if d.itemsize <= 2} == SHORT
+
+
+def test_twice_eagers_error_passes_and_more_does_not():
+    eager = [case(0.01)]
+    assert judge([case(0.02)], eager).ok
+    refused = judge([case(0.0201)], eager)
+    assert not refused.ok
+    assert refused.error_vs_eager == pytest.approx(2.01)
+    assert "0.01" in refused.message
+
+
+def test_rounding_once_passes_where_eager_is_exact():
+    rounded = torch.randn(10_000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for name in ("bf16", "f16", "f8e4m3"):
+        out = rounded.to(DTYPES[name])
+        (error,) = compare([out], Reference((rounded,), {}, "float64"))
+        assert error.error < floor_error(name)
+        assert judge([case(error.error, error.outlier, dtype=name)], [case(0.0, dtype=name)]).ok
+
+
+def test_a_lower_precision_inside_f32_does_not_pass():
+    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    exact = x.double() @ x.double()
+    (own,) = compare([x @ x], Reference((exact,), {}, "float64"))
+    (short,) = compare([(x.bfloat16() @ x.bfloat16()).float()], Reference((exact,), {}, "float64"))
+    assert not judge([case(short.error, dtype="f32")], [case(own.error, dtype="f32")]).ok
+
+
+def test_one_wrong_element_among_millions_does_not_pass():
+    exact = torch.randn(1_000_000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    out = exact.float()
+    out[777] += 1.0
+    (error,) = compare([out], Reference((exact,), {}, "float64"))
+    assert error.outlier > 0.5
+    assert not judge([case(error.error, error.outlier, dtype="f32")], [case(5e-8, dtype="f32")]).ok
+
+
+def test_nan_passes_only_where_the_reference_has_it():
+    exact = torch.tensor([1.0, math.nan, math.inf, -math.inf], dtype=torch.float64)
+    (right,) = compare([exact.float()], Reference((exact,), {}, "float64"))
+    assert right.misfits == 0
+    for wrong in ([math.nan, math.nan, math.inf, -math.inf], [1, 2, math.inf, -math.inf], [1, math.nan, -math.inf, 0]):
+        (found,) = compare([torch.tensor(wrong)], Reference((exact,), {}, "float64"))
+        assert found.misfits > 0
+        assert not judge([case(0, 0, found.misfits)], [case(0, 0, 0)]).ok
+
+
+def test_what_the_type_cannot_hold_counts_as_infinite():
+    exact = torch.tensor([1.0, 1e6, -1e6], dtype=torch.float64)
+    (found,) = compare([exact.half()], Reference((exact,), {}, "float64"))
+    assert found.misfits == 0
+
+
+def test_a_distribution_in_which_eager_overflows_is_passed_over_but_the_normal_one_never():
+    eager = [case(0.01), case(0.01, misfits=5, distribution="large")]
+    assert judge([case(0.01), case(0.5, misfits=90, distribution="large")], eager).ok
+    assert not judge([case(0.01, misfits=11)], [case(0.01, misfits=5)]).ok
+
+
+def test_without_eager_the_floor_decides():
+    assert judge([case(0.003)], None).ok
+    assert not judge([case(0.005)], None).ok
+
+
+def test_nothing_that_could_be_judged_is_no_pass():
+    eager = [case(0.01, misfits=5, distribution="large")]
+    assert not judge([case(0.01, misfits=5, distribution="large")], eager).ok
+
+
+def test_a_nan_error_fails():
+    assert not judge([case(math.nan, 0.0)], [case(0.01)]).ok
+
+
+def test_integers_are_exact_or_as_inexact_as_eager():
+    def integers(share):
+        made = case(share, 0.0, dtype="i32")
+        made["outputs"][0]["kind"] = "exact"
+        return [made]
+
+    assert judge(integers(0.0), integers(0.0)).ok
+    assert not judge(integers(1e-6), integers(0.0)).ok
+    assert judge(integers(0.002), integers(0.001)).ok
+
+
+def test_comparing_takes_chunks_as_it_takes_the_whole(monkeypatch):
+    from kernels.measure import correctness
+
+    exact = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    out = exact.float() * 1.001
+    (whole,) = compare([out], Reference((exact,), {}, "float64"))
+    monkeypatch.setattr(correctness, "STEP", 64)
+    (parts,) = compare([out], Reference((exact,), {}, "float64"))
+    assert parts.error == pytest.approx(whole.error, rel=1e-12)
+    assert parts.outlier == pytest.approx(whole.outlier, rel=1e-12)
+    assert whole.error == pytest.approx(1e-3, rel=1e-3)

@@ -1,0 +1,251 @@
+"""The session against workers that go wrong in every way: each costs itself, and no process is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kernels.measure.model import to_json, validation_from_json
+from kernels.measure.processes import Zygote
+from kernels.measure.session import Limits, Modules, ValidationRequest, validate
+from profiler.region.model import Binding, RegionError
+
+MODULES = Modules("tests.kernels.measure.fake_worker", "tests.kernels.measure.fake_planner", gpu_present=lambda: True)
+LIMITS = Limits(prepare_s=4, turn_s=2, finish_s=2, plan_s=30, message_bytes=1_000_000)
+
+
+@pytest.fixture(scope="module")
+def parent():
+    with Zygote(warm=False) as made:
+        yield made
+
+
+def measured(parent, *names, **arguments):
+    text = f"x: bf16[8]\nreturn x # candidates: {' '.join(names)}"
+    request = ValidationRequest(text, timing_s=0.05, limits=LIMITS, **arguments)
+    found = validate(request, zygote=parent, modules=MODULES)
+    return found, {c.name: c for c in found.candidates}
+
+
+def gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def below(pid):
+    from kernels.measure.zygote import descendants
+
+    return [p for p in descendants(pid) if not gone(p)]
+
+
+def test_good_candidates_are_timed_and_the_fastest_wins(parent):
+    found, by_name = measured(parent, "eager", "library:500", "compile:200", "triton:150",
+                              advice_before={"tool": "compile"})  # fmt: skip
+    assert found.outcome == "overturned"
+    assert found.best == "triton:150"
+    assert {c.status for c in found.candidates} == {"ok"}
+    assert by_name["compile:200"].ratio_to_eager.median == pytest.approx(0.2, rel=0.02)
+    assert by_name["triton:150"].ratio_to_best_other.median == pytest.approx(0.75, rel=0.02)
+    assert by_name["library:500"].ratio_to_best_other.median == pytest.approx(500 / 150, rel=0.02)
+    assert by_name["triton:150"].share_of_limit == pytest.approx(50 / 150, rel=0.02)
+    assert by_name["triton:150"].kernels == ("triton_mine",)
+    assert found.conditions["rounds"] >= 5
+    assert found.floor_us == 50
+    assert validation_from_json(to_json(found)) == found
+
+
+BAD = {
+    "library:300.abort-at-prepare": "fault",
+    "library:301.exit-at-prepare": "fault",
+    "library:302.hang-at-prepare": "timeout",
+    "library:303.garbage-at-prepare": "bad_output",
+    "library:304.flood-at-prepare": "bad_output",
+    "library:305.number-at-round": "bad_output",
+    "library:306.other-answer-at-round": "bad_output",
+    "library:307.empty-answer-at-prepare": "bad_output",
+    "library:308.empty-answer-at-round": "bad_output",
+    "library:309.huge-at-round": "bad_output",
+    "library:310.abort-at-round": "fault",
+    "library:311.hang-at-round": "timeout",
+    "library:312.holder-at-round": "fault",
+    "library:313.wrong-at-prepare": "mismatch",
+    "library:314.wrong-at-finish": "mismatch",
+    "library:315.exit-at-finish": "fault",
+    "library:316.empty-answer-at-finish": "bad_output",
+    "library:317.abort-at-warm": "fault",
+    "library:20": "impossible",  # 480 MB in 20 µs
+    "triton:318.pretends": "error",
+}
+
+
+@pytest.fixture(scope="module")
+def hostile(parent):
+    started = time.monotonic()
+    found, by_name = measured(parent, "eager", "compile:400", *BAD, advice_before={"tool": "compile"})
+    return found, by_name, time.monotonic() - started
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_candidate_gets_its_status(hostile, name):
+    assert hostile[1][name].status == BAD[name], hostile[1][name].message
+    assert hostile[1][name].message
+    assert hostile[1][name].time_us is None
+
+
+def test_the_good_ones_beside_them_are_measured_all_the_same(hostile):
+    found, by_name, seconds = hostile
+    assert found.outcome == "confirmed"
+    assert by_name["compile:400"].status == by_name["eager"].status == "ok"
+    assert by_name["compile:400"].time_us.median == pytest.approx(400, rel=0.02)
+    assert seconds < 40
+
+
+def test_messages_say_what_happened(hostile):
+    by_name = hostile[1]
+    assert "SIGABRT" in by_name["library:300.abort-at-prepare"].message
+    assert "allocator gave up" in by_name["library:301.exit-at-prepare"].message
+    assert "datasheet" in by_name["library:20"].message
+    assert "aten_mul" in by_name["triton:318.pretends"].message
+
+
+def test_no_process_is_left(hostile, parent):
+    ends = time.monotonic() + 5
+    while below(parent._process.pid) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert below(parent._process.pid) == []
+
+
+def test_bindings_are_weighted_by_calls(parent):
+    bindings = (Binding((("N", 1),), 3.0), Binding((("N", 2),), 1.0))
+    _, by_name = measured(parent, "eager", "compile:400", bindings=bindings)
+    shapes = by_name["compile:400"].shapes
+    assert [(s.binding, s.calls) for s in shapes] == [({"N": 1}, 3.0), ({"N": 2}, 1.0)]
+    assert all(s.time_us.median == pytest.approx(400, rel=0.02) for s in shapes)
+
+
+def test_cancelling_stops_soon_and_says_so(parent):
+    text = "x: bf16[8]\nreturn x # candidates: eager library:300.hang-at-prepare"
+    started = time.monotonic()
+    seen = []
+
+    def cancelled():
+        return any("building" in p.message for p in seen)
+
+    found = validate(ValidationRequest(text, limits=LIMITS), seen.append, cancelled, zygote=parent, modules=MODULES)
+    assert found.outcome == "unmeasured"
+    assert found.reason == "cancelled"
+    assert "cancelled" in {c.status for c in found.candidates}
+    assert time.monotonic() - started < 3
+
+
+def test_the_budget_ends_what_hangs_and_keeps_the_rest(parent):
+    found, by_name = measured(parent, "eager", "compile:300", "library:300.hang-at-prepare", budget_s=2.0)
+    assert by_name["library:300.hang-at-prepare"].status == "timeout"
+    assert by_name["compile:300"].status == "ok"
+    assert found.outcome == "confirmed"
+
+
+def test_unknown_and_unwanted_candidates(parent):
+    found, by_name = measured(parent, "eager", "compile:300", "library:200",
+                              candidates=("compile:300", "triton:flash"))  # fmt: skip
+    assert set(by_name) == {"eager", "compile:300", "triton:flash"}
+    assert by_name["triton:flash"].status == "unsupported"
+    assert found.best == "compile:300"
+
+
+def test_progress_runs_forward_through_all_phases(parent):
+    seen = []
+    text = "x: bf16[8]\nreturn x # candidates: eager compile:300"
+    validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), seen.append, zygote=parent, modules=MODULES)
+    assert [p.fraction for p in seen] == sorted(p.fraction for p in seen)
+    assert list(dict.fromkeys(p.phase for p in seen)) == ["plan", "prepare", "time", "finish", "done"]
+    assert seen[-1].fraction == 1.0
+
+
+def test_a_planner_that_dies_leaves_a_reason(parent):
+    modules = Modules("tests.kernels.measure.fake_worker", "tests.kernels.measure.no_such_module",
+                      gpu_present=lambda: True)  # fmt: skip
+    found = validate(ValidationRequest("x: bf16[8]\nreturn x", limits=LIMITS), zygote=parent, modules=modules)
+    assert found.outcome == "unmeasured"
+    assert "no_such_module" in found.reason
+
+
+def test_a_text_that_is_no_region_raises_before_anything_starts():
+    with pytest.raises(RegionError):
+        validate(ValidationRequest("x: bf16[8]"))
+
+
+def test_children_end_when_their_parent_is_killed():
+    with Zygote(warm=False) as made:
+        child = made.fork("eager", "tests.kernels.measure.fake_worker")
+        os.kill(made._process.pid, signal.SIGKILL)
+        made._process.wait()
+        ends = time.monotonic() + 5
+        while not gone(child.pid) and time.monotonic() < ends:
+            time.sleep(0.02)
+        assert gone(child.pid)
+        child.release()
+
+
+ORPHAN = """
+import time
+from kernels.measure.processes import Zygote
+made = Zygote(warm=False)
+child = made.fork("eager", "tests.kernels.measure.fake_worker")
+print(made._process.pid, child.pid, flush=True)
+time.sleep(300)
+"""
+
+
+def test_everything_ends_when_the_server_is_killed():
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as server:
+        pids = [int(p) for p in server.stdout.readline().split()]
+        server.kill()
+    ends = time.monotonic() + 5
+    while not all(map(gone, pids)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert [p for p in pids if not gone(p)] == []
+
+
+def test_one_validation_at_a_time_on_a_gpu(parent):
+    """Two at once would spoil each other's times: the rounds of one lie wholly before those of the other."""
+    spans = {}
+
+    def run(name):
+        times = []
+        text = "x: bf16[8]\nreturn x # candidates: eager compile:300"
+
+        def told(progress):
+            if progress.phase in ("prepare", "time", "finish"):
+                times.append(time.monotonic())
+
+        with Zygote(warm=False) as own:
+            validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), told, zygote=own, modules=MODULES)
+        spans[name] = (min(times), max(times))
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first, second = sorted(spans.values())
+    assert first[1] <= second[0]
+
+
+def test_a_fresh_interpreter_speaks_the_same_protocol(parent):
+    child = parent.fork("plan", "kernels.measure.planner", execute=True)
+    child.ask("plan", 60, region="x: bf16[8", bindings=[{}], device="cpu", registry="none", host={})
+    from kernels.measure.pump import pump
+
+    pump([child], time.monotonic() + 60)
+    assert child.answer["result"]["region_error"]["code"] == "region-syntax"
+    child.release()

@@ -1,0 +1,66 @@
+"""The turn on the GPU: one child at a time, waiting is told, a killed child frees it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kernels.measure.channel import Channel
+from kernels.measure.pump import pump
+from kernels.measure.turn import Turn
+
+HOLDER = """
+import fcntl, sys, time
+with open(sys.argv[1], "a") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "turn")
+
+
+@pytest.fixture
+def mine(path):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        turn = Turn(path, Channel(theirs))
+        yield turn, Channel(ours)
+        turn.close()
+
+
+def holder(path, seconds):
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, path, str(seconds)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_child_waits_and_says_so(path, mine):
+    turn, heard = mine
+    with holder(path, 0.3) as other, turn():
+        assert other.poll() is not None or other.wait(1) == 0
+    assert heard.receive() == {"event": "waiting"}
+    assert heard.receive() == {"event": "running"}
+
+
+def test_a_killed_child_frees_the_turn(path, mine):
+    with holder(path, 60) as other:
+        other.kill()
+    started = time.monotonic()
+    with mine[0](), mine[0]():  # re-entrant
+        assert time.monotonic() - started < 1
+
+
+def test_benchmarks_of_inductor_and_triton_take_their_turn(zygote, path):
+    child = zygote.fork("guarded", "tests.kernels.measure.guarded")
+    child.ask("look", 60, path=path)
+    pump([child], time.monotonic() + 60)
+    assert child.answer["result"] == [True, True, True], child.failure
+    child.release()

@@ -1,0 +1,82 @@
+"""Kernels compile for GPUs that are not here, without spills, and with 16-byte accesses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernels import rms_norm, softmax
+from kernels.generated import generate
+from kernels.offline import CompileError, compile_for, compile_source
+from kernels.tuning import Variant
+from profiler.region.graph import lower
+from profiler.region.text import parse
+
+TAIL = "z: bf16[8192, 16384]\nb: bf16[16384]\nmask: bf16[8192, 16384]\nz = z + b\nz = gelu(z)\ny = z * mask\nreturn y\n"
+SOFTMAX = "x: bf16[16384, 4096]\ny = torch.softmax(x, -1)\nreturn y\n"
+RMS = (
+    "x: bf16[16384, 4096]\nw: bf16[4096]\nv = x.float().pow(2).mean(-1, keepdim=True)\n"
+    "y = (x.float() * torch.rsqrt(v + 1e-6)).to(bf16) * w\nreturn y\n"
+)
+POINTERS = {"x_ptr": "*bf16", "y_ptr": "*bf16", "x_stride": "i32", "y_stride": "i32"}
+
+
+@pytest.fixture(autouse=True)
+def kernel_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITONWORTHY_KERNEL_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+@pytest.mark.parametrize("text", [TAIL, SOFTMAX, RMS], ids=["tail", "softmax", "rms_norm"])
+def test_generated_kernels_do_not_spill_and_load_whole_vectors(text: str) -> None:
+    (source,) = generate(lower(parse(text))).sources
+    compiled = compile_source(source, "sm_90", sass=True)
+    assert len(compiled) == len(source.constants)
+    for item in compiled:
+        assert item.spill_bytes == 0, item.constants
+        assert item.registers is not None
+        assert item.registers <= 128
+        assert item.occupancy is not None
+        assert item.occupancy >= 0.25
+        loads = re.findall(r"LDG\.\S+", item.sass)
+        assert loads
+        assert not [load for load in loads if "16" in load.replace("128", "")], (item.constants, loads)
+        assert any("128" in load for load in loads)
+
+
+def test_a_generated_kernel_compiles_for_other_targets() -> None:
+    (source,) = generate(lower(parse(SOFTMAX))).sources
+    for target in ("sm_80", "sm_100"):
+        assert {c.spill_bytes for c in compile_source(source, target)} == {0}
+    amd = compile_source(source, "gfx942")
+    assert all(c.registers and "s_endpgm" in c.ptx for c in amd)
+
+
+@pytest.mark.parametrize("columns", [4096, 65536])
+def test_hand_written_kernels_do_not_spill(columns: int) -> None:
+    found = softmax.space(4096, columns, softmax.torch.bfloat16, True)
+    found += rms_norm.space(4096, columns, softmax.torch.bfloat16, True, True)
+    checked = 0
+    for variant in found:
+        if variant.warps < 8 and columns == 4096:
+            continue
+        assert compiled(variant) == 0, variant
+        checked += 1
+    assert checked >= 4
+
+
+def compiled(variant: Variant) -> int | None:
+    names = variant.kernel.arg_names
+    packed = variant.kernel in (softmax.softmax_packed, rms_norm.rms_norm_packed)
+    types = {"rows": "i32", "zero": "i32", "eps": "fp32", "w_ptr": "*bf16", **POINTERS}
+    if packed:
+        types |= dict.fromkeys(("x_ptr", "y_ptr", "w_ptr"), "*i32")
+    signature = {n: types[n] for n in names if n in types}
+    return compile_for(variant.kernel, signature, dict(variant.constants), "sm_90", variant.warps).spill_bytes
+
+
+def test_a_kernel_that_does_not_compile_is_said() -> None:
+    with pytest.raises(CompileError):
+        compile_for(softmax.softmax_loop, POINTERS, {"N": 4096, "BLOCK": 1000}, "sm_90")

@@ -1,0 +1,74 @@
+"""Generated files: private, whole, named by their content, and nothing of the user's text gets out of a comment."""
+
+from __future__ import annotations
+
+import ast
+import stat
+from pathlib import Path
+
+import pytest
+
+from kernels.codegen import source as files
+from kernels.codegen.names import Names, comment
+from kernels.generated import generate
+from profiler.region.graph import lower
+from profiler.region.text import parse
+
+
+@pytest.fixture(autouse=True)
+def kernel_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRITONWORTHY_KERNEL_DIR", str(tmp_path / "kernels"))
+    return tmp_path / "kernels"
+
+
+def test_a_file_is_private_and_named_by_its_content(kernel_folder: Path) -> None:
+    (source,) = generate(lower(parse("x: f32[8, 16]\ny = x + 1\nreturn y\n"))).sources
+    path = files.save(source)
+    assert path.read_text() == source.text
+    assert path.name == f"k_{source.key}.py"
+    assert stat.S_IMODE(kernel_folder.stat().st_mode) == 0o700
+    path.write_text("raise SystemExit('tampered with')")
+    assert files.save(source).read_text() == source.text
+    assert [p.name for p in kernel_folder.iterdir() if p.suffix == ".tmp"] == []
+
+
+def test_the_same_region_gives_the_same_text() -> None:
+    texts = {generate(lower(parse("x: f32[8, 16]\ny = x.exp() * 2\nreturn y\n"))).text for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_names_of_inputs_shadow_nothing() -> None:
+    text = (
+        "tl: f32[8, 160]\nrow: f32[160]\ncol: f32[8, 1]\ntanh: f32[8, 160]\nlaunch: f32[160]\n"
+        "y = torch.tanh(tl + row) * col + tanh - launch\nreturn y\n"
+    )
+    (source,) = generate(lower(parse(text))).sources
+    tree = ast.parse(source.text)
+    kernel = next(f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name == source.kernel)
+    assigned = {
+        t.id for s in ast.walk(kernel) if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name)
+    }
+    assert not assigned & {"tl", "triton", "tanh", "launch"}
+
+
+def test_a_comment_stays_on_its_line() -> None:
+    hostile = 'y = x  # """\r\nimport os\x0b\x1c\u2028os.system("true")'
+    line = comment(hostile)
+    assert line.startswith("# ")
+    assert len(line.splitlines()) == 1
+    assert ast.parse(line).body == []
+
+
+def test_names_are_identifiers_each_once() -> None:
+    names = Names()
+    given = [names.new(n) for n in ("x", "x", "for", "9 lives", "__import__", "tl", "d3", "")]
+    assert len(set(given)) == len(given)
+    assert all(n.isidentifier() for n in given)
+    assert not {"for", "tl", "d3"} & set(given)
+
+
+def test_indices_beyond_32_bits_are_computed_in_64() -> None:
+    (large,) = generate(lower(parse("x: bf16[65536, 40000]\nb: bf16[40000]\ny = x + b\nreturn y\n"))).sources
+    (small,) = generate(lower(parse("x: bf16[65536, 4000]\nb: bf16[4000]\ny = x + b\nreturn y\n"))).sources
+    assert "tl.int64" in large.text
+    assert "tl.int64" not in small.text
