@@ -1,0 +1,261 @@
+"""Criteria: the rule's conditions one by one, pure functions of the Case, shown whether they hold or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.advice import estimate
+from app.advice.facts import Cover, RegionFacts
+from app.advice.model import Criterion, Range
+from app.advice.rates import FITTED, Rates
+from app.advice.thresholds import Thresholds
+from profiler.hardware import Device
+from profiler.region.model import Workload
+
+NAMES = (
+    "fast-enough", "worth-it", "kernel-problem", "library-covers", "compile-fuses", "bandwidth-bound-or-custom",
+    "several-shapes", "needs-cuda",
+)  # fmt: skip
+"""Every criterion, in the order in which the rule asks. docs/rule.md has one section each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the criteria judge. current: time of one call as it runs now; None without sizes and observation.
+
+    share: the region's share of the step, None where unknown; share_source says where it is from.
+    reachable: fastest predicted time of one call, by any tool; None where nothing could be predicted.
+    """
+
+    facts: RegionFacts
+    workload: Workload
+    device: Device
+    settings: Thresholds
+    covers: tuple[Cover, ...]
+    current: Range | None
+    share: float | None
+    share_source: str
+    reachable: float | None = None
+    rates: Rates = FITTED
+
+
+def percent(value: float) -> str:
+    """0.042 -> "4.2 %"."""
+    return f"{100 * value:.3g} %"
+
+
+def fast_enough(case: Case) -> Criterion:
+    """Holds where a target step time was given and the step meets it. Terminal."""
+    target, step = case.workload.target_step_time_us, case.workload.step_time_us
+    source = "sources: fast enough? stop"
+    if target is None:
+        return Criterion("fast-enough", False, step, None, "no target step time was given", source)
+    if step is None:
+        because = f"the target is {target:.4g} µs, and the step's time is not known"
+        return Criterion("fast-enough", None, None, target, because, source)
+    met = step <= target
+    because = f"the step takes {step:.4g} µs, {'within' if met else 'above'} its target of {target:.4g} µs"
+    return Criterion("fast-enough", met, step, target, because, source)
+
+
+def worth_it(case: Case) -> Criterion:
+    """Holds where the region's share, and what any tool could save of the step, are enough. Terminal if not."""
+    limit, source = case.settings.worth_share, "sources: under 1 % of the step, don't"
+    if case.share is None:
+        because = "its share of the step is not known: it counts as worth it until somebody says"
+        return Criterion("worth-it", None, "unknown", limit, because, source)
+    what = f"it takes {percent(case.share)} of the step ({case.share_source})"
+    if case.share < limit:
+        return Criterion("worth-it", False, case.share, limit, f"{what}, under {percent(limit)}", source)
+    gain = reachable_gain(case)
+    if gain is not None and gain < limit:
+        because = f"{what}, but the fastest way to run it saves {percent(max(gain, 0.0))} of the step"
+        return Criterion("worth-it", False, gain, limit, because, source)
+    saved = "" if gain is None else f"; up to {percent(gain)} of the step can be saved"
+    return Criterion("worth-it", True, case.share, limit, what + saved, source)
+
+
+def reachable_gain(case: Case) -> float | None:
+    """Share of the step that the fastest option would save; None where either time is unknown."""
+    if case.share is None or case.reachable is None or case.current is None or case.current.mid <= 0:
+        return None
+    return case.share * (1 - case.reachable / case.current.mid)
+
+
+def kernel_problem(case: Case) -> Criterion:
+    """Holds where faster kernels help: not for communication, host copies, waiting, launches. Terminal if not."""
+    facts, settings = case.facts, case.settings
+    source = "this project's rule: findings about the step come before findings about a kernel"
+    reasons = {
+        "communication": facts.communication and not facts.needs and "it is communication between GPUs",
+        "host copy": facts.copies and facts.kind in ("copy", "host_copy") and facts.waits_for_host
+        and "it copies to or from the host",
+        "waiting for the host": facts.waits_for_host and "the GPU waits for the host here",
+    }  # fmt: skip
+    for value, because in reasons.items():
+        if because:
+            return Criterion("kernel-problem", False, value, "compute or memory", because, source)
+    idle, mean = facts.gpu_idle_share, facts.mean_kernel_us
+    if idle is not None and mean is not None:
+        short = idle >= settings.idle_share and mean <= settings.short_kernel_us
+        because = (
+            f"the GPU is idle for {percent(idle)} of the step, and its kernels take {mean:.3g} µs on average: "
+            + ("launching them takes longer than running them" if short else "it is not waiting for launches")
+        )
+        value = f"idle {percent(idle)}, {mean:.3g} µs a kernel"
+        threshold = f"idle {percent(settings.idle_share)}, {settings.short_kernel_us:.3g} µs a kernel"
+        return Criterion("kernel-problem", not short, value, threshold, because, source)
+    return _launches(case, source)
+
+
+def _launches(case: Case, source: str) -> Criterion:
+    """The region by itself: what share of eager's predicted time is launches."""
+    facts, limit = case.facts, case.settings.launch_share
+    predicted = estimate.eager(facts, case.device, case.rates)
+    launches = facts.launches or max((s.cost.unfused.launches for s in facts.shapes), default=0)
+    if predicted is None or facts.gpu_idle_share is not None or facts.compiled or case.workload.observed:
+        return Criterion("kernel-problem", True, None, None, "nothing says that the GPU waits", source)
+    share = min(1.0, predicted.launch_us / predicted.time_us.mid)
+    many = launches >= 3
+    because = f"{launches:.0f} launches are {percent(share)} of its predicted time run one by one"
+    return Criterion("kernel-problem", not (many and share >= limit), share, limit, because, source)
+
+
+def launch_bound(criterion: Criterion) -> bool:
+    """kernel-problem failed for its launches, and not for communication or the host."""
+    return criterion.holds is False and criterion.value not in ("communication", "host copy", "waiting for the host")
+
+
+def library_covers(case: Case) -> Criterion:
+    """Holds where a library call does what the region does, under conditions that hold."""
+    source = "sources: no library covers it is the first condition for Triton; coverage catalogue of the project"
+    chosen = best_cover(case.covers)
+    if chosen is not None and not chosen.whole:
+        name = short(chosen.candidate)
+        because = f"{name} covers only a part of it"
+        because = f"a part of it runs on {name} already, and nothing covers the rest" if chosen.already else because
+        return Criterion("library-covers", False, name, "a call that covers all of it", because, source)
+    if chosen is not None:
+        name = short(chosen.candidate)
+        unknown = [text for text, holds in chosen.conditions if holds is None]
+        because = f"it runs on {name} already" if chosen.already else f"{name} covers it"
+        because += f", if {'; '.join(unknown)}" if unknown and not chosen.already else ""
+        because += "" if chosen.installed or chosen.already else f" ({chosen.package} is not installed here)"
+        return Criterion("library-covers", True, name, "a call whose conditions hold", because, source)
+    failing = [
+        f"{short(c.candidate)} does not: {next((t for t, h in c.conditions if h is False), 'it is another operation')}"
+        for c in case.covers
+    ]
+    if case.facts.uniqueness is not None:
+        low = case.settings.textbook
+        because = f"uniqueness {case.facts.uniqueness:.2f} of {low:.2f}: no call is known for it"
+        return Criterion("library-covers", False, case.facts.uniqueness, low, because, source)
+    because = "; ".join(failing[:3]) if failing else "no library covers it"
+    return Criterion("library-covers", False, None, "a call whose conditions hold", because, source)
+
+
+def best_cover(covers: tuple[Cover, ...]) -> Cover | None:
+    """The call to name: one for the whole region, what it runs on already, installed ones, surest first."""
+    holding = [c for c in covers if c.covers]
+    return min(holding, key=lambda c: (not c.whole, not c.already, not c.installed, _unknown(c)), default=None)
+
+
+def runs_on_library(covers: tuple[Cover, ...]) -> Cover | None:
+    """The call that the whole region is, as it stands."""
+    return next((c for c in covers if c.covers and c.whole and c.already), None)
+
+
+def _unknown(cover: Cover) -> int:
+    return sum(holds is None for _, holds in cover.conditions)
+
+
+def short(candidate: str) -> str:
+    """library:torch.nn.functional.rms_norm -> F.rms_norm."""
+    return candidate.removeprefix("library:").replace("torch.nn.functional.", "F.")
+
+
+def compile_fuses(case: Case) -> Criterion:
+    """Holds where torch.compile makes kernels that move about the fewest bytes, with nothing in the way."""
+    facts, limit = case.facts, case.settings.fused_near_ideal
+    source = "torch.compile's fusion rules: pointwise and row reductions fuse, library calls and fallbacks do not"
+    shape = facts.heaviest
+    if facts.compiled:
+        because = "these are torch.compile's kernels already"
+        return Criterion("compile-fuses", True, "compiled", None, because, source)
+    if shape is None:
+        return _fuses_unseen(facts, case.settings, source)
+    ideal = shape.cost.ideal.bytes_moved
+    ratio = shape.cost.fused.bytes_moved / ideal if ideal else 1.0
+    holds = ratio <= limit and shape.cost.fused.launches <= max(1, shape.cost.unfused.launches)
+    if facts.fuses is not None:
+        holds = facts.fuses
+    before, after = shape.cost.unfused.launches, shape.cost.fused.launches
+    because = f"{before} launches to {after}, moving {ratio:.2f} times the fewest bytes"
+    if facts.externs:
+        because += f"; nothing fuses across {', '.join(facts.externs[:4])}"
+    return Criterion("compile-fuses", holds, round(ratio, 3), limit, because, source)
+
+
+def _fuses_unseen(facts: RegionFacts, settings: Thresholds, source: str) -> Criterion:
+    if facts.fuses is not None:
+        because = "an elementwise chain fuses whole" if facts.fuses else "nothing fused exists for it"
+        return Criterion("compile-fuses", facts.fuses, facts.uniqueness, settings.custom, because, source)
+    if facts.externs:
+        because = f"sizes are not known; nothing fuses across {', '.join(facts.externs[:4])}"
+        return Criterion("compile-fuses", None, "unknown", settings.fused_near_ideal, because, source)
+    because = "sizes are not known: its operations are of kinds that fuse"
+    return Criterion("compile-fuses", None, "unknown", settings.fused_near_ideal, because, source)
+
+
+def bandwidth_or_custom(case: Case) -> Criterion:
+    """Holds where the region is memory-bound, or custom enough that nothing fused exists."""
+    facts = case.facts
+    source = "sources: bandwidth-bound, so that fusing saves bytes, or custom enough that nothing fused exists"
+    side = facts.bound
+    shape = facts.heaviest
+    detail = "said so" if side else "not known"
+    if shape is not None:
+        side = estimate.bound(shape.cost, case.device)
+        detail = f"{shape.cost.intensity:.3g} FLOP per byte, fused"
+    fused = compile_fuses(case).holds
+    covered = library_covers(case).holds
+    custom = not covered and fused is False
+    holds: bool | None = side == "memory" or custom
+    if side is None and not custom:
+        holds = None
+    because = f"{side or 'unknown'}-bound ({detail})" if side else "whether it is memory-bound is not known"
+    if custom:
+        because += "; no library covers it and torch.compile does not make one pass of it"
+    if side == "compute":
+        because += "; Triton reaches about 80 to 95 % of hand-tuned CUDA on compute-bound work"
+    return Criterion("bandwidth-bound-or-custom", holds, side, "memory", because, source)
+
+
+def several_shapes(case: Case) -> Criterion:
+    """Holds where the workload is irregular enough that tuning for several shapes is worth having."""
+    value, limit = case.facts.irregularity, case.settings.irregular
+    source = "sources: autotuning over several shapes wanted, no time to tune CUDA for each"
+    if value is None:
+        return Criterion("several-shapes", None, None, limit, "shapes are not known", source)
+    shapes = len(case.facts.shapes)
+    counted = f", {shapes} distinct shapes" if shapes > 1 else ""
+    holds = value >= limit
+    word = "worth tuning for several shapes" if holds else "one tuning serves it"
+    because = f"irregularity {value:.2f}{counted}: {word}"
+    return Criterion("several-shapes", holds, round(value, 3), limit, because, source)
+
+
+def needs_cuda(case: Case) -> Criterion:
+    """Holds where Triton lacks what the region needs."""
+    source = "sources: warp specialisation, cooperation over the whole grid and NVLink stay with CUDA or its libraries"
+    needs = case.facts.needs
+    because = f"it needs {', '.join(needs)}" if needs else "nothing in it needs more than Triton gives"
+    return Criterion("needs-cuda", bool(needs), ", ".join(needs) or None, None, because, source)
+
+
+def judge(case: Case) -> tuple[Criterion, ...]:
+    """All criteria in order."""
+    return (
+        fast_enough(case), worth_it(case), kernel_problem(case), library_covers(case), compile_fuses(case),
+        bandwidth_or_custom(case), several_shapes(case), needs_cuda(case),
+    )  # fmt: skip

@@ -1,0 +1,252 @@
+"""Options: every way to run a region, with its predicted time, before the rule admits or refuses it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from app.advice import estimate
+from app.advice.estimate import Prediction
+from app.advice.facts import Cover, RegionFacts, ShapeFacts
+from app.advice.model import Alternative, Range, Tool
+from app.advice.rates import FITTED, Rates
+from profiler.hardware import Device
+from profiler.region import kinds
+
+EFFORT_LINES: Mapping[str, int] = {
+    # sources: library 1 line, torch.compile 1 decorator, Triton 50 to 200 lines, CUDA 500 to 5,000
+    "library": 1, "compile": 1, "pointwise": 50, "rows": 70, "gemm": 150, "attention": 200, "cuda": 1000,
+}  # fmt: skip
+
+OBSERVED = (0.7, 1.4)
+"""How far an observed time may pull the predictions of the other options."""
+MOSTLY = 0.8
+"""Share of matrix products in a region's time from which on every option is as fast as they are."""
+ONE_TILE = 512
+"""Columns of a matrix product whose rows a Triton program can hold whole, to reduce them in the epilogue."""
+SMALL_HIDDEN = 256
+"""Hidden sizes up to which two products can stay in one program (Inductor's b2b_gemm gives up earlier)."""
+ROUTER_COLUMNS = 4096
+"""Row lengths up to which a top-k fits one program's registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An Alternative with what the choice needs beside its time."""
+
+    alternative: Alternative
+    bytes_written: int | None = None
+    installed: bool = True
+
+    @property
+    def costly(self) -> bool:
+        """More than a line of code or a decorator: it has to win by a margin."""
+        return self.tool in ("triton", "cuda") or not self.installed
+
+    @property
+    def tool(self) -> Tool:
+        return self.alternative.tool
+
+    @property
+    def mid(self) -> float | None:
+        return None if self.alternative.time_us is None else self.alternative.time_us.mid
+
+
+def options(
+    facts: RegionFacts,
+    covers: tuple[Cover, ...],
+    device: Device,
+    current: Range | None,
+    kernels: Range | None,
+    rates: Rates = FITTED,
+) -> tuple[Option, ...]:
+    """Every option in order of effort. current: µs of one call as it runs now; kernels: of it, on the GPU.
+
+    Where kernels were observed, every prediction is scaled by what it says of eager's: the trace ran at its own clocks
+    and with its inputs in L2 or not. A factor far from 1 says something else, so it is held within OBSERVED.
+    """
+    eager = estimate.eager(facts, device, rates)
+    found: list[Option] = []
+    found += [_library(facts, cover, device, rates) for cover in covers if cover.covers and not cover.already]
+    found += _compile(facts, device, rates)
+    found += _triton(facts, device, rates)
+    if facts.needs:
+        found.append(_cuda(facts, device, rates))
+    factor = 1.0
+    if kernels is not None and eager is not None and not facts.compiled:
+        low, high = OBSERVED if estimate.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
+        factor = min(high, max(low, kernels.mid / eager.time_us.mid))
+    return (_keep(facts, current, eager), *(_scaled(o, factor) for o in found))
+
+
+def _scaled(option: Option, factor: float) -> Option:
+    time = option.alternative.time_us
+    if time is None or factor == 1.0:
+        return option
+    scaled = Range(time.low * factor, time.mid * factor, time.high * factor)
+    return replace(option, alternative=replace(option.alternative, time_us=scaled))
+
+
+def _keep(facts: RegionFacts, current: Range | None, eager: Prediction | None) -> Option:
+    note = "as it runs now"
+    if facts.compiled:
+        note = "torch.compile's kernels, as they run now"
+    written = eager.bytes_written if eager else None
+    return Option(Alternative("skip", "eager", current, 0, note, True, "", "default"), written)
+
+
+def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> Option:
+    name = cover.candidate.removeprefix("library:")
+    whole = cover.whole or (facts.requires_grad and only_backward_left(facts, cover.operations))
+    part = None if whole else cover.operations
+    predicted = estimate.library(facts, device, name, part, rates)
+    missing = "" if cover.installed else f"{cover.package} is not installed here"
+    rest = "" if whole else "the rest stays as it is"
+    note = "; ".join(n.rstrip(".") for n in (missing, rest, cover.note) if n)
+    alternative = Alternative(
+        "library", cover.candidate, predicted.time_us if predicted else None, EFFORT_LINES["library"], note,
+        True, cover.call, name,
+    )  # fmt: skip
+    return Option(alternative, predicted.bytes_written if predicted else None, cover.installed)
+
+
+BACKWARD = (
+    "_backward",
+    "_backward_data",
+    "_to_copy",
+    "ones_like",
+    "expand",
+    "div",
+    "mul",
+    "sum",
+    "squeeze",
+    "unsqueeze",
+)
+
+
+def only_backward_left(facts: RegionFacts, part: frozenset[str]) -> bool:
+    """What a call leaves of a region with gradients is its own backward, which the library brings along."""
+    shape = facts.heaviest
+    return shape is not None and all(o.target.endswith(BACKWARD) for o in shape.operations if o.name not in part)
+
+
+def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
+    found = []
+    for mode, note in (
+        ("default", ""),
+        ("reduce-overhead", "with CUDA graphs: sizes have to stay the same"),
+        ("max-autotune", "tunes kernels and matrix products at the first call, without CUDA graphs"),
+    ):
+        if facts.compiled and mode == "default":
+            continue
+        predicted = estimate.compiled(facts, device, mode, rates)
+        candidate = "compile" if mode == "default" else f"compile-{mode}"
+        alternative = Alternative(
+            "compile", candidate, predicted.time_us if predicted else None, EFFORT_LINES["compile"], note, True,
+            compile_call(facts, mode), mode,
+        )  # fmt: skip
+        found.append(Option(alternative, predicted.bytes_written if predicted else None))
+    return found
+
+
+def compile_call(facts: RegionFacts, mode: str) -> str:
+    """The line to paste; dynamic where the sizes vary more often than torch.compile recompiles."""
+    name = facts.name if facts.name.isidentifier() else "region"
+    options = []
+    if mode == "max-autotune":
+        options.append('mode="max-autotune-no-cudagraphs"')
+    elif mode != "default":
+        options.append(f'mode="{mode}"')
+    if len(facts.shapes) > 1:
+        options.append("dynamic=True")
+    return f"{name} = torch.compile({', '.join([name, *options])})"
+
+
+def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
+    if not facts.shapes:
+        alternative = Alternative("triton", "triton:custom", None, _lines(facts), "", True, "", "custom")
+        return [Option(alternative)]
+    found = []
+    if facts.requires_grad:
+        # A depthwise convolution is bound by memory, and cuDNN's is weak: a kernel of one's own replaces it.
+        depthwise = kinds.CONVOLUTION in facts.kinds and all(
+            estimate.bound(s.cost, device) == "memory" for s in facts.shapes
+        )
+        predicted = estimate.triton(facts, device, depthwise, rates)
+        return [
+            _written(predicted, "triton:custom", "custom", 2 * _lines(facts), "forward and backward, to be written")
+        ]
+    if any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels):
+        predicted = estimate.triton(facts, device, False, rates)
+        note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
+            "generated from the region")  # fmt: skip
+        found.append(_written(predicted, "triton:generated", "generated", _lines(facts), note))
+    several = any(len(s.cost.kernels) > 1 for s in facts.shapes)
+    unrolled = any(
+        k.kind == "fused" and len(k.operations) > estimate.UNROLLED for s in facts.shapes for k in s.cost.kernels
+    )
+    if (several or unrolled or not found) and one_kernel(facts, device):
+        predicted = estimate.triton(facts, device, True, rates)
+        found.append(
+            _written(predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written")
+        )
+    return found
+
+
+def _written(predicted: Prediction | None, candidate: str, mode: str, lines: int, note: str) -> Option:
+    time = predicted.time_us if predicted else None
+    return Option(
+        Alternative("triton", candidate, time, lines, note, True, "", mode),
+        predicted.bytes_written if predicted else None,
+    )
+
+
+def _cuda(facts: RegionFacts, device: Device, rates: Rates) -> Option:
+    """CUDA reaches what Triton does not: the needs that the facts name. Predicted at the floor of the device."""
+    times = [(s.calls, estimate.floor_us(s.cost, device) / 0.95 + rates.times.event) for s in facts.shapes]
+    calls = sum(c for c, _ in times)
+    time = estimate.spread(sum(c * t for c, t in times) / calls, "cuda", rates) if calls else None
+    note = f"needs {', '.join(facts.needs)}, which Triton does not give"
+    return Option(Alternative("cuda", "cuda:custom", time, EFFORT_LINES["cuda"], note, True, "", "custom"))
+
+
+def _has_products(facts: RegionFacts) -> bool:
+    return bool(facts.kinds & {kinds.GEMM, kinds.ATTENTION, kinds.CONVOLUTION})
+
+
+def _lines(facts: RegionFacts) -> int:
+    if kinds.ATTENTION in facts.kinds or facts.kind == "attention":
+        return EFFORT_LINES["attention"]
+    if facts.kinds & {kinds.GEMM, kinds.CONVOLUTION} or "gemm" in facts.kind:
+        return EFFORT_LINES["gemm"]
+    rowwise = {kinds.REDUCTION, kinds.SOFTMAX, kinds.NORMALISATION, kinds.SCAN, kinds.SORT, kinds.SCATTER}
+    return EFFORT_LINES["rows"] if facts.kinds & rowwise else EFFORT_LINES["pointwise"]
+
+
+def one_kernel(facts: RegionFacts, device: Device) -> bool:
+    """One Triton kernel can do all of it: no full sort, FFT, dense convolution or backward; rows that fit a program."""
+    if facts.requires_grad or kinds.FFT in facts.kinds or kinds.OTHER in facts.kinds or "multinomial" in facts.externs:
+        return False
+    if facts.externs and {"sort", "argsort", "kthvalue", "median", "mode", "unique", "_unique2"} & set(facts.externs):
+        return False
+    for shape in facts.shapes:
+        if kinds.CONVOLUTION in facts.kinds and estimate.bound(shape.cost, device) == "compute":
+            return False
+        if any(o.target == "topk" and o.columns > ROUTER_COLUMNS for o in shape.operations):
+            return False
+        if not _products_fit(facts, shape):
+            return False
+    return True
+
+
+def _products_fit(facts: RegionFacts, shape: ShapeFacts) -> bool:
+    """Row reductions behind a product fit its tile or run online; a second product fits behind a narrow first."""
+    gemms = [o for o in shape.operations if o.kind == kinds.GEMM]
+    if not gemms or facts.kind == "attention":
+        return True
+    if len(gemms) > 1:
+        return len(gemms) == 2 and all(g.n <= SMALL_HIDDEN and g.batch == 1 for g in gemms)
+    reduces = facts.kinds & {kinds.REDUCTION, kinds.SOFTMAX, kinds.NORMALISATION}
+    online = shape.cost.ideal.bytes_written * 16 < gemms[0].m * gemms[0].n * gemms[0].batch
+    return not reduces or gemms[0].n <= ONE_TILE or online

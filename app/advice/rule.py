@@ -1,0 +1,267 @@
+"""The rule: facts in, Advice out. Terminal criteria first, then the estimate decides among the admitted tools."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from app.advice import estimate, wording
+from app.advice.criteria import Case, judge, launch_bound, runs_on_library
+from app.advice.facts import RegionFacts
+from app.advice.known import known_covers
+from app.advice.model import EFFORT_ORDER, Advice, Criterion, Range
+from app.advice.options import Option, options
+from app.advice.rates import FITTED, TRACED, Rates
+from app.advice.thresholds import DEFAULTS, Thresholds
+from profiler.hardware import Device
+from profiler.region.model import Workload
+
+MODE_ORDER = ("default", "reduce-overhead", "max-autotune", "generated", "custom")
+"""Within one tool: what is less trouble first."""
+
+MEMORY_NOTE = ("the objective is memory: the choice went by the bytes that are written on the way",)
+
+Metric = Callable[[Option], float | None]
+
+
+def advise(
+    facts: RegionFacts,
+    workload: Workload,
+    device: Device,
+    settings: Thresholds = DEFAULTS,
+    *,
+    objective: str = "time",
+    rates: Rates | None = None,
+) -> Advice:
+    """What to do about a region. Never raises for facts that hang together; ValueError for an objective that is none.
+
+    rates: None takes those of traces where the times were observed, else those of back-to-back calls on a GPU.
+    objective: "time" in µs, or "memory": the bytes written on the way, which stand for its peak.
+    """
+    if objective not in ("time", "memory"):
+        raise ValueError(f"objective is time or memory, not {objective!r}")
+    rates = rates or (TRACED if workload.observed else FITTED)
+    covers = (*facts.covers, *known_covers(facts, settings))
+    current = current_time(facts, workload, device, rates)
+    share, share_source = share_of_step(facts, workload, current)
+    observed = current
+    launches = share_of_launches(facts, workload, settings)
+    if launches is not None and launches > (share or 0.0):
+        share, share_source = launches, "of its launches, and launching is what the step waits for"
+        current = _wall(launches, workload) or current
+    case = Case(facts, workload, device, settings, covers, current, share, share_source, rates=rates)
+    found = options(facts, covers, device, current, observed, rates)
+    first = {c.name: c for c in judge(case)}
+    judged = _admit(found, first, case)
+    others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
+    reachable = min(others, default=None)
+    case = replace(case, reachable=reachable)
+    criteria = judge(case)
+    by_name = {c.name: c for c in criteria}
+    chosen, why = _choose(judged, by_name, case, objective)
+    return _advice(case, criteria, judged, chosen, why, objective)
+
+
+def current_time(facts: RegionFacts, workload: Workload, device: Device, rates: Rates = FITTED) -> Range | None:
+    """µs of one call as it runs now: observed where a trace has it, else eager's prediction."""
+    times = [b.time_us_per_step for b in workload.bindings]
+    calls = sum(b.calls_per_step for b in workload.bindings)
+    known = [t for t in times if t is not None]
+    if known and len(known) == len(times) and calls > 0:
+        observed = sum(known) / calls
+        return Range(observed, observed, observed)
+    predicted = estimate.eager(facts, device, rates)
+    return predicted.time_us if predicted else None
+
+
+def share_of_step(facts: RegionFacts, workload: Workload, current: Range | None) -> tuple[float | None, str]:
+    """(share, where it is from): given, or the region's time times its calls over the step's; None where unknown."""
+    if workload.share_of_step is not None:
+        return workload.share_of_step, "measured" if workload.observed else "given"
+    if workload.step_time_us and current is not None:
+        calls = sum(b.calls_per_step for b in workload.bindings)
+        return min(1.0, current.mid * calls / workload.step_time_us), "from its estimated time and the step's"
+    return None, ""
+
+
+def share_of_launches(facts: RegionFacts, workload: Workload, settings: Thresholds) -> float | None:
+    """The region's share of the step's launches, where the step is launch-bound; None elsewhere or unknown.
+
+    In such a step kernels take a few per cent of the time and launching them takes the rest.
+    """
+    idle, mean, step, own = (
+        facts.gpu_idle_share, facts.mean_kernel_us, workload.step_time_us, workload.launches_per_step,
+    )  # fmt: skip
+    if idle is None or not mean or not step or not own:
+        return None
+    if idle < settings.idle_share or mean > settings.short_kernel_us:
+        return None
+    return min(1.0, own * mean / max((1 - idle) * step, own * mean))
+
+
+def _wall(share: float, workload: Workload) -> Range | None:
+    """Wall time of one call in a launch-bound step: its share of the launches, of the step."""
+    calls = sum(b.calls_per_step for b in workload.bindings)
+    if not workload.step_time_us or calls <= 0:
+        return None
+    wall = share * workload.step_time_us / calls
+    return Range(wall, wall, wall)
+
+
+def _admit(found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
+    """Each option with whether the rule lets it compete, and why not."""
+    return tuple(_admitted(o, criteria, case) for o in found)
+
+
+def _admitted(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Option:
+    reason = ""
+    alternative = option.alternative
+    launches = launch_bound(criteria["kernel-problem"])
+    if alternative.mode == "reduce-overhead" and not launches:
+        reason = "only for launch-bound steps"
+    elif alternative.tool == "compile" and option.mid is None and criteria["compile-fuses"].holds is False:
+        single = alternative.mode == "max-autotune" and criteria["several-shapes"].holds is not True
+        reason = "" if single else "nothing says that it would fuse"
+    elif alternative.tool == "triton" and criteria["bandwidth-bound-or-custom"].holds is False:
+        reason = "compute-bound, and what it does has fused kernels"
+    elif alternative.tool == "triton" and option.mid is None:
+        unseen = criteria["library-covers"].holds, criteria["compile-fuses"].holds, criteria["several-shapes"].holds
+        if unseen != (False, False, True):
+            reason = "without sizes, Triton takes all three: no library, nothing fused, several shapes"
+    elif alternative.tool == "cuda" and not criteria["needs-cuda"].holds:
+        reason = "nothing in it needs CUDA"
+    if not reason:
+        return option
+    note = f"{alternative.note}; {reason}" if alternative.note else reason
+    return replace(option, alternative=replace(alternative, admitted=False, note=note))
+
+
+def _choose(
+    found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case, objective: str
+) -> tuple[Option, str]:
+    """(option, which part of the rule took it)."""
+    keep = next(o for o in found if o.tool == "skip")
+    if criteria["fast-enough"].holds:
+        return keep, "fast-enough"
+    if criteria["worth-it"].holds is False:
+        return keep, "worth-it"
+    problem = criteria["kernel-problem"]
+    if problem.holds is False:
+        graphs = next((o for o in found if o.alternative.mode == "reduce-overhead"), None)
+        if launch_bound(problem) and graphs is not None:
+            return graphs, "launch-bound"
+        return keep, "kernel-problem"
+    admitted = [o for o in found if o.alternative.admitted]
+    if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
+        return _unseen(admitted, keep, criteria, case)
+    metric: Metric = (lambda o: o.bytes_written) if objective == "memory" else (lambda o: o.mid)
+    return _least_effort(admitted, keep, case, metric, objective), "estimate"
+
+
+def _unseen(
+    admitted: Sequence[Option], keep: Option, criteria: Mapping[str, Criterion], case: Case
+) -> tuple[Option, str]:
+    """Without times: the sources' order. What is the library's stays; a call; Triton where all three hold; compile."""
+    if case.facts.compiled or runs_on_library(case.covers) is not None:
+        return keep, "already"
+    by_tool = {tool: [o for o in admitted if o.tool == tool] for tool in EFFORT_ORDER}
+    for tool in ("cuda", "library", "triton", "compile"):
+        if by_tool[tool]:
+            return by_tool[tool][0], "unseen"
+    return keep, "unseen"
+
+
+def _least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: Metric, objective: str) -> Option:
+    """Least effort within `near_best` of the best; nothing that saves too little.
+
+    What is more than a line (Triton, CUDA, a package that is not installed) has to win by its margins over the rest.
+    """
+    settings = case.settings
+    known = [o for o in admitted if metric(o) is not None]
+    rest = [o for o in known if not o.costly]
+    fallback = min(value(metric, o) for o in rest)
+    pool = [o for o in rest if o is keep or objective == "memory" or _saves(o, keep, case)]
+    for option in (o for o in known if o.costly):
+        wins = value(metric, option) <= (1 - settings.win_margin) * fallback
+        if wins and (objective == "memory" or _step_gain(option, fallback, keep, case) >= settings.win_step_share):
+            pool.append(option)
+    best = min(value(metric, o) for o in pool)
+    near = [o for o in pool if value(metric, o) <= (1 + settings.near_best) * best]
+    return min(near, key=effort)
+
+
+def value(metric: Metric, option: Option) -> float:
+    """The metric of an option that has one."""
+    found = metric(option)
+    assert found is not None
+    return found
+
+
+def effort(option: Option) -> tuple[int, float, float]:
+    """Position in the order of effort: tool, then mode, then time.
+
+    A package that has to be installed first is more than a generated kernel and less than a kernel to write.
+    """
+    alternative = option.alternative
+    mode = MODE_ORDER.index(alternative.mode) if alternative.mode in MODE_ORDER else 0
+    if option.costly and alternative.tool == "library":
+        return EFFORT_ORDER.index("triton"), MODE_ORDER.index("generated") + 0.5, option.mid or 0.0
+    return EFFORT_ORDER.index(alternative.tool), mode, option.mid or 0.0
+
+
+def _saves(option: Option, keep: Option, case: Case) -> bool:
+    """It saves the threshold's share of the step; unknown shares count as worth it."""
+    if case.share is None or option.mid is None or keep.mid is None or keep.mid <= 0:
+        return True
+    return case.share * (1 - option.mid / keep.mid) >= case.settings.worth_share
+
+
+def _step_gain(option: Option, fallback: float, keep: Option, case: Case) -> float:
+    """Share of the step that an option saves over the best of the rest; 1 where the share is not known."""
+    if case.share is None or option.mid is None or keep.mid is None or keep.mid <= 0:
+        return 1.0
+    return case.share * (fallback - option.mid) / keep.mid
+
+
+def speedup(before: Range | None, after: Range | None) -> Range | None:
+    """Factor by which the region gets faster, with the spread of both times."""
+    if before is None or after is None or min(before.low, after.low) <= 0:
+        return None
+    mid = before.mid / after.mid
+    # Both errors at once, as independent ones: their logarithms add in quadrature.
+    down = math.hypot(math.log(before.mid / before.low), math.log(after.high / after.mid))
+    up = math.hypot(math.log(before.high / before.mid), math.log(after.mid / after.low))
+    return Range(mid * math.exp(-down), mid, mid * math.exp(up))
+
+
+def step_speedup(region: Range | None, share: float | None) -> Range | None:
+    """Amdahl: 1 / (1 - share + share / speed-up)."""
+    if region is None or share is None:
+        return None
+    low, mid, high = (1 / max(1e-9, 1 - share + share / factor) for factor in (region.low, region.mid, region.high))
+    return Range(low, mid, high)
+
+
+def _advice(
+    case: Case, criteria: tuple[Criterion, ...], found: Sequence[Option], chosen: Option, why: str, objective: str
+) -> Advice:
+    keep = next(o for o in found if o.tool == "skip")
+    one = Range(1.0, 1.0, 1.0)
+    region = one if chosen.tool == "skip" else speedup(keep.alternative.time_us, chosen.alternative.time_us)
+    words = wording.write(case, {c.name: c for c in criteria}, chosen.alternative, why, region)
+    shape = case.facts.heaviest
+    return Advice(
+        tool=chosen.tool,
+        mode=chosen.alternative.mode if chosen.tool != "skip" else "default",
+        headline=words.headline,
+        action=words.action,
+        call=words.call,
+        criteria=criteria,
+        alternatives=tuple(o.alternative for o in found),
+        region_speedup=region,
+        step_speedup=step_speedup(region, case.share),
+        floor_us=estimate.floor_us(shape.cost, case.device) if shape else None,
+        device=case.device.name,
+        notes=(*words.notes, *(MEMORY_NOTE if objective == "memory" else ())),
+    )

@@ -1,0 +1,193 @@
+"""Wording: headline, next action and code of an Advice, for each way the rule can end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.advice.criteria import Case, percent, runs_on_library, short
+from app.advice.model import Alternative, Criterion, Range
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What an Advice says."""
+
+    headline: str
+    action: str
+    call: str
+    notes: tuple[str, ...]
+
+
+def write(
+    case: Case,
+    criteria: Mapping[str, Criterion],
+    chosen: Alternative,
+    why: str,
+    region: Range | None,
+) -> Words:
+    """The words for the chosen alternative. why: which part of the rule took it."""
+    writers = {"skip": _skip, "library": _library, "compile": _compile, "triton": _triton, "cuda": _cuda}
+    headline, action, call = writers[chosen.tool](case, criteria, chosen, why, region)
+    return Words(headline, action, call, _notes(case, criteria, chosen))
+
+
+def _times(region: Range | None) -> str:
+    """ ", predicted 3.2 times as fast (2.4 to 4.1)"; "" without a prediction."""
+    if region is None:
+        return ""
+    return f", predicted {region.mid:.3g} times as fast ({region.low:.2g} to {region.high:.2g})"
+
+
+def _skip(
+    case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
+) -> tuple[str, str, str]:
+    title = case.facts.title
+    if why == "fast-enough":
+        return f"Leave {title}: the step meets its target", f"Nothing: {criteria['fast-enough'].because}.", ""
+    cover = runs_on_library(case.covers)
+    small = case.share is not None and case.share < case.settings.worth_share
+    if why == "worth-it" and (cover is None or small):
+        because = criteria["worth-it"].because
+        if small:
+            return f"Leave {title}: not worth it", f"Nothing here: {because}. Look at a larger region.", ""
+        limit = percent(case.settings.worth_share)
+        return f"Leave {title}: nothing would save {limit} of the step", f"Nothing: {because}.", ""
+    if why == "kernel-problem":
+        return _other_problem(case, str(criteria["kernel-problem"].value))
+    if cover is not None:
+        action = f"Keep it: it runs on {short(cover.candidate)} already"
+        return f"Leave {title}: it is the library's already", _with_hint(case, action), ""
+    if case.facts.compiled:
+        return f"Leave {title}: torch.compile has fused it", "Keep it as torch.compile made it.", ""
+    return f"Leave {title}: nothing is predicted to be much faster", "Keep it: no tool is predicted to gain enough.", ""
+
+
+def _with_hint(case: Case, action: str) -> str:
+    """What helps a library call from outside: precision and layout before any kernel."""
+    cost = case.facts.cost
+    if cost is not None and cost.matmul_dtype == "f32" and cost.gemm_flops:
+        rate = case.device.tf32_rate / case.device.f32_rate if case.device.f32_rate else 0
+        if rate > 1:
+            return (
+                f"{action}; it is in f32 without TF32. Where 10 bits of mantissa will do, "
+                'torch.set_float32_matmul_precision("high") lets the matrix units do it'
+            )
+    if case.facts.kind == "convolution":
+        return f"{action}; memory_format=torch.channels_last and 16 bits come before any kernel."
+    return f"{action}."
+
+
+def _other_problem(case: Case, problem: str) -> tuple[str, str, str]:
+    title = case.facts.title
+    if problem == "communication":
+        action = (
+            "Overlap it with compute, send fewer or smaller messages (gradient buckets, bf16 gradients), or use a "
+            "fused collective of torch.distributed._symmetric_memory; no kernel makes the wire faster."
+        )
+        return f"Leave {title}: communication is not a kernel problem", action, ""
+    if problem == "host copy":
+        action = "Pin the host's memory, copy with non_blocking=True on a side stream, or keep the data on the GPU."
+        return (
+            f"Leave {title}: a copy between host and GPU is not a kernel problem",
+            action,
+            'x = x.pin_memory().to("cuda", non_blocking=True)',
+        )
+    action = "Find what makes the host wait: .item(), .cpu(), printing a tensor, a data loader without workers."
+    return f"Leave {title}: the GPU waits for the host", action, ""
+
+
+def _library(
+    case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
+) -> tuple[str, str, str]:
+    name = short(chosen.candidate)
+    cover = next((c for c in case.covers if c.candidate == chosen.candidate), None)
+    headline = f"Call {name} for {case.facts.title}{_times(region)}"
+    part = "it" if cover is None or cover.whole else "the part that it covers"
+    install = f" Install {cover.package} first." if cover is not None and not cover.installed else ""
+    checks = [t for t, holds in cover.conditions if holds is None] if cover is not None else []
+    condition = f" Check: {'; '.join(checks)}." if checks else ""
+    return headline, f"Replace {part} by {name}.{install}{condition}", chosen.call
+
+
+def _compile(
+    case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
+) -> tuple[str, str, str]:
+    title = case.facts.title
+    if chosen.mode == "reduce-overhead":
+        headline = f"Launch-bound: torch.compile with CUDA graphs for {title}{_times(region)}"
+        action = (
+            'Compile the step with mode="reduce-overhead", or capture it in a CUDA graph; sizes and addresses have to '
+            "stay the same (a static cache)."
+        )
+        return headline, action, chosen.call
+    mode = "" if chosen.mode == "default" else " in mode max-autotune"
+    headline = f"torch.compile {title}{mode}{_times(region)}"
+    shape = case.facts.heaviest
+    made = ""
+    if shape is not None:
+        made = f": {shape.cost.unfused.launches} launches become {shape.cost.fused.launches}"
+    return headline, f"Put torch.compile on the function that holds it{made}.", chosen.call
+
+
+def _triton(
+    case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
+) -> tuple[str, str, str]:
+    title = case.facts.title
+    headline = f"Write Triton for {title}{_times(region)}"
+    if chosen.mode == "generated":
+        action = "Validate the generated kernel on your GPU, then take its source from the validation's page."
+    else:
+        action = (
+            f"Write one kernel for all of it, about {chosen.effort_lines} lines, autotuned over the sizes in use; "
+            "validate it against torch.compile before it stays."
+        )
+    return headline, action, chosen.call
+
+
+def _cuda(
+    case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
+) -> tuple[str, str, str]:
+    needs = ", ".join(case.facts.needs)
+    headline = f"CUDA, or a library that has it, for {case.facts.title}{_times(region)}"
+    action = f"It needs {needs}, which Triton does not give: look for a library that has it, then write CUDA."
+    if "nvlink" in case.facts.needs:
+        action = (
+            "It mixes communication and compute over NVLink: torch.ops.symm_mem has fused collectives (all-gather with "
+            "matmul, matmul with reduce-scatter); write CUDA only where those do not fit."
+        )
+    return headline, action, chosen.call
+
+
+def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -> tuple[str, ...]:
+    notes: list[str] = []
+    facts = case.facts
+    if case.share is None:
+        notes.append("the share of the step is not known, so the region counts as worth it")
+    if not facts.shapes:
+        notes.append("sizes are not known, so no time is predicted; record the trace with record_shapes=True")
+    if not case.device.ceilings_measured and facts.shapes:
+        notes.append(f"ceilings of {case.device.name} are the datasheet's; the estimate's rates were fitted on an H200")
+    if len(facts.shapes) > case.settings.recompiles and chosen.tool == "compile":
+        notes.append(
+            f"{len(facts.shapes)} shapes are more than torch.compile makes kernels for: dynamic=True, or pad them"
+        )
+    if chosen.mode == "reduce-overhead" and facts.by_hand:
+        call = next((c for c in case.covers if c.covers and c.whole and c.installed and not c.already), None)
+        if call is not None:
+            notes.append(f"{short(call.candidate)} makes one launch of it, with or without a graph")
+    odd = unaligned_sizes(case)
+    if odd:
+        notes.append(f"a matrix product has rows of {odd} elements, no multiple of 16 bytes: pad them to 64")
+    if facts.requires_grad and chosen.tool in ("triton", "cuda"):
+        notes.append("the region is forward and backward: the backward kernel has to be written too")
+    if chosen.tool == "compile":
+        notes.append("the first call compiles: seconds to minutes")
+    return tuple(notes)
+
+
+def unaligned_sizes(case: Case) -> str:
+    """Sizes of matrix products whose rows are no multiple of 16 bytes, as text."""
+    gemms = [o for s in case.facts.shapes for o in s.operations if o.m]
+    sizes = {size for g in gemms for size in (g.n, g.k) if size > 1 and size * g.itemsize % 16}
+    return ", ".join(f"{s:,}" for s in sorted(sizes)[:3])

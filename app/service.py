@@ -1,0 +1,165 @@
+"""What every way of asking shares: region text, widget answers or a trace file in, the API's JSON objects out.
+
+Used by the web, the command line and the child that reads traces. Imports torch only when a region is lowered, and
+never starts CUDA in the calling process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.advice.widget import WidgetAnswers
+from app.advice.widget import advise_widget as widget_advice
+from app.evaluate import Evaluated, Situation, evaluate
+from kernels.measure.model import to_json
+from profiler.hardware import DEFAULT_DEVICE, DEVICES, Device, find_device
+from profiler.region.model import Binding, Region, RegionError, Workload
+
+Json = dict[str, Any]
+
+OBJECTIVES = ("time", "memory")
+
+
+class DeviceUnknownError(ValueError):
+    """A device that the table does not have."""
+
+    code = "device-unknown"
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(d.name for d in DEVICES)
+        self.message = f"no figures for a device called {name[:80]!r}"
+        self.remedy = f"known devices: {known}"
+        super().__init__(self.message)
+
+
+def advise_region(
+    text: str,
+    *,
+    name: str = "",
+    share_of_step: float | None = None,
+    step_time_us: float | None = None,
+    target_step_time_us: float | None = None,
+    calls_per_step: float = 1.0,
+    shapes: Sequence[Mapping[str, Any]] | None = None,
+    device: str | None = None,
+    objective: str = "time",
+) -> Json:
+    """The API's region object, with advice, for a region text.
+
+    shapes: [{"N": 128, "calls": 3}, ...] replaces the sizes of the text's symbols.
+    Raises RegionError, DeviceUnknownError.
+    """
+    from profiler.region.text import parse
+
+    region = parse(text, name or "region")
+    region, bindings = bind(region, shapes, calls_per_step)
+    workload = Workload(
+        bindings=bindings,
+        step_time_us=step_time_us,
+        share_of_step=share_of_step,
+        target_step_time_us=target_step_time_us,
+    )
+    chosen, note = choose_device(device, None)
+    evaluated = evaluate(region, workload, chosen, Situation(notes=(note,) if note else (), objective=objective))
+    return region_json(evaluated, workload, name=name)
+
+
+def advise_widget(**answers: Any) -> Json:
+    """The API's advice for the widget's answers: share_of_step, uniqueness, irregularity, bound?, kind?."""
+    result: Json = to_json(widget_advice(WidgetAnswers(**answers)))
+    return result
+
+
+def read_trace_file(path: str | Path, name: str, max_bytes: int | None = None) -> Json:
+    """The API's trace object with its regions, each advised. Raises TraceError where the file is no trace.
+
+    max_bytes: largest size once unpacked; None takes the reader's own limit.
+    """
+    from app.trace_report import report
+
+    return report(path, name, max_bytes)
+
+
+def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:
+    """(device of the estimates, note): the one asked for, else the one seen, else the host's, else the default."""
+    if wanted:
+        asked = find_device(wanted)
+        if asked is None:
+            raise DeviceUnknownError(wanted)
+        return asked, ""
+    if seen:
+        found = find_device(seen)
+        if found is not None:
+            return found, ""
+        default = find_device(DEFAULT_DEVICE)
+        assert default is not None
+        return default, f"no figures for {seen}: estimates are for {default.name}"
+    from kernels.host import probe_host
+
+    here = find_device(probe_host().gpu)
+    if here is not None:
+        return here, ""
+    default = find_device(DEFAULT_DEVICE)
+    assert default is not None
+    return default, f"no device was named and this host has no GPU: estimates are for {default.name}"
+
+
+def bind(
+    region: Region, shapes: Sequence[Mapping[str, Any]] | None, calls_per_step: float
+) -> tuple[Region, tuple[Binding, ...]]:
+    """The region with its symbols' sizes replaced by the shapes asked for, and the bindings with their calls.
+
+    Raises RegionError where a shape does not give every symbol a whole number.
+    """
+    from dataclasses import replace
+
+    from profiler.region.model import Symbol
+
+    names = [s.name for s in region.symbols]
+    if shapes:
+        if not names:
+            raise RegionError(
+                "shapes were given, and the region has no size that varies",
+                code="region-sizes",
+                hint="declare one: N: sizes[128, 512]",
+                text=region.source,
+            )
+        for shape in shapes:
+            given = {k: v for k, v in shape.items() if k != "calls"}
+            sized = all(isinstance(v, int) and not isinstance(v, bool) and 0 < v <= 2**40 for v in given.values())
+            if set(given) != set(names) or not sized:
+                raise RegionError(
+                    f"a shape gives every one of {', '.join(names)} a whole number; this one is {dict(shape)}"[:300],
+                    code="region-sizes",
+                    text=region.source,
+                )
+        symbols = tuple(Symbol(n, tuple(int(s[n]) for s in shapes)) for n in names)
+        region = replace(region, symbols=symbols)
+    calls = [float(s.get("calls", 1.0)) for s in shapes] if shapes else [calls_per_step] * len(region.bindings)
+    bindings = tuple(Binding(tuple(sorted(b.items())), c) for b, c in zip(region.bindings, calls, strict=True))
+    return region, bindings
+
+
+def region_json(evaluated: Evaluated, workload: Workload, *, name: str = "", source: Json | None = None) -> Json:
+    """The API's region object."""
+    observed = [b.time_us_per_step for b in workload.bindings]
+    times = [t for t in observed if t is not None]
+    return {
+        "name": name or evaluated.title,
+        "kind": evaluated.kind,
+        "by_hand": evaluated.by_hand,
+        "text": evaluated.text,
+        "source": source,
+        "calls_per_step": sum(b.calls_per_step for b in workload.bindings),
+        "time_us_per_step": sum(times) if times and len(times) == len(observed) else None,
+        "share_of_step": workload.share_of_step,
+        "shapes": [
+            {"binding": dict(b.sizes), "calls": b.calls_per_step, "time_us_per_step": b.time_us_per_step}
+            for b in workload.bindings
+        ],
+        "irregularity": to_json(evaluated.irregularity),
+        "cost": evaluated.cost_json,
+        "advice": to_json(evaluated.advice),
+    }

@@ -1,0 +1,133 @@
+"""A trace file -> the API's trace object: figures, notes, regions with advice, and the named rests of the step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from app.advice.facts import RegionFacts
+from app.advice.rule import advise
+from app.advice.thresholds import Thresholds
+from app.evaluate import Situation, evaluate
+from app.service import choose_device, region_json
+from kernels.measure.model import to_json
+from profiler.hardware import Device
+from profiler.region.mining import MinedRegion, Mining, mine
+from profiler.region.model import RegionError
+from profiler.region.text import parse
+from profiler.trace import read_trace, steady_step
+from profiler.trace.model import Trace
+from profiler.trace.source import Limits
+
+Json = dict[str, Any]
+
+NO_STEP = "there is no step in this trace: no operation and no kernel"
+
+
+def report(path: str | Path, name: str, max_bytes: int | None = None) -> Json:
+    """Read, mine and advise. Raises TraceError where the file is no trace; a trace without kernels is reported."""
+    limits = Limits() if max_bytes is None else Limits(max_bytes=max_bytes)
+    trace = read_trace(path, limits)
+    device, note = choose_device(None, trace.device)
+    if not trace.steps:
+        return trace_json(trace, name, None, [], device, (NO_STEP,))
+    mining = mine(trace, steady_step(trace))
+    regions = [_region(trace, mining, r, device) for r in mining.regions]
+    regions.sort(key=lambda r: -(r["time_us_per_step"] or 0.0))
+    return trace_json(trace, name, mining, regions, device, (note,) if note else ())
+
+
+def trace_json(
+    trace: Trace, name: str, mining: Mining | None, regions: list[Json], device: Device, remarks: tuple[str, ...]
+) -> Json:
+    """The API's trace object, without the fields that the store adds (id, status, created_at)."""
+    notes: list[Json] = [to_json(n) for n in trace.notes]
+    notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
+    step_time = _step_time(mining) if mining else None
+    return {
+        "name": name,
+        "events": trace.events,
+        "dropped": trace.dropped,
+        "kernels": len(trace.kernels.name),
+        "profiler_steps": trace.profiler_steps,
+        "steps": max(1, len(trace.steps)),
+        "step_source": trace.step_source,
+        "step_time_us": step_time,
+        "kernel_time_us": trace.kernel_time_us,
+        "gpu_busy_share": min(1.0, mining.busy_us / step_time) if mining and step_time else None,
+        "linked_share": trace.linked_share,
+        "has_shapes": trace.has_shapes,
+        "has_stacks": trace.has_stacks,
+        "truncated": trace.truncated,
+        "device": trace.device,
+        "estimates_for": device.name,
+        "notes": notes,
+        "rests": [
+            {
+                "name": r.name, "time_us": r.time_us, "kernels": r.kernels,
+                "share_of_step": r.time_us / step_time if step_time else None,
+            }
+            for r in (mining.rests if mining else ())
+        ],
+        "regions": regions,
+    }  # fmt: skip
+
+
+def _step_time(mining: Mining) -> float:
+    """Wall time of the step; where the host ran ahead of the GPU, the time that the GPU worked for it."""
+    return max(mining.step_time_us, mining.busy_us)
+
+
+def _region(trace: Trace, mining: Mining, mined: MinedRegion, device: Device) -> Json:
+    step_time = _step_time(mining)
+    share = mined.time_us_per_step / step_time if step_time else None
+    workload = mined.workload
+    kernels = mined.kernels_per_call * mined.calls_per_step
+    step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
+    situation = Situation(
+        facts={
+            "gpu_idle_share": max(0.0, 1.0 - mining.busy_us / step_time) if step_time else None,
+            "mean_kernel_us": mining.busy_us / step_kernels if step_kernels else None,
+            "launches": kernels / mined.calls_per_step if mined.calls_per_step else None,
+            "compiled": mined.kind == "compiled",
+            "optimizer": mined.kind == "optimizer",
+            "communication": mined.kind == "communication",
+        }
+    )
+    source = {"trace": "", "module": mined.module, "ops": list(mined.operations)}
+    if mined.text is not None:
+        try:
+            region = parse(mined.text, mined.title)
+            evaluated = evaluate(region, workload, device, situation)
+        except RegionError as fault:
+            # A text that mining checked and that does not lower is our defect: say so, keep the region.
+            return _without_text(mined, workload, share, device, situation, source, f"no cost: {fault.message}")
+        found = region_json(evaluated, workload, name=mined.title, source=source)
+        return found | _observed(mined, share)
+    return _without_text(mined, workload, share, device, situation, source, mined.missing)
+
+
+def _without_text(
+    mined: MinedRegion, workload: Any, share: float | None, device: Device, situation: Situation, source: Json, why: str
+) -> Json:
+    facts = RegionFacts(
+        name=mined.title, kind=mined.kind, title=mined.title, by_hand=mined.by_hand,
+        **{k: v for k, v in situation.facts.items() if v is not None},
+    )  # fmt: skip
+    advice = advise(facts, workload, device, Thresholds(), objective="time")
+    return {
+        "name": mined.title, "kind": mined.kind, "by_hand": mined.by_hand, "text": None, "missing": why,
+        "source": source, "calls_per_step": mined.calls_per_step, "shapes": [], "irregularity": None, "cost": None,
+        "advice": to_json(advice),
+    } | _observed(mined, share)  # fmt: skip
+
+
+def _observed(mined: MinedRegion, share: float | None) -> Json:
+    return {
+        "title": mined.title,
+        "calls_per_step": mined.calls_per_step,
+        "time_us_per_step": mined.time_us_per_step,
+        "kernels_per_call": mined.kernels_per_call,
+        "kernel_names": list(mined.kernel_names),
+        "share_of_step": share,
+    }

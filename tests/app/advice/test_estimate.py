@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.advice import estimate
+from app.advice.facts import region_facts, shape_facts
+from app.advice.rates import FITTED, SPREAD
+from app.advice.rule import advise
+from profiler.region.cost import bound as counted_bound
+from profiler.region.cost import cost
+from profiler.region.cost import floor_us as counted_floor
+from profiler.region.fusion import groups
+from profiler.region.graph import lower
+from profiler.region.model import Workload
+from profiler.region.patterns import match, region_kind
+from profiler.region.text import parse
+from tests.app.advice.cases import H200, chain, cover, product, region
+
+REGIONS = Path(__file__).parent / "regions"
+
+
+@pytest.fixture(scope="module")
+def lowered():
+    """Every region of the folder, lowered once: name -> (graph, shape)."""
+    found = {}
+    for path in sorted(REGIONS.glob("*.txt")):
+        graph = lower(parse(path.read_text(encoding="utf-8"), path.stem))
+        found[path.stem] = graph, shape_facts(graph, cost(graph), groups(graph))
+    return found
+
+
+def near(pairs: list[tuple[float, float]]) -> float:
+    """Share of (predicted, measured) within 20 %."""
+    return sum(abs(p / m - 1) <= 0.2 for p, m in pairs) / len(pairs)
+
+
+def test_predictions_stay_near_the_times_measured_on_an_h200(lowered, shared):
+    measured = {r["name"]: r.get("h200", {}) for r in json.loads((shared / "regions" / "regions.json").read_text())}
+    eager, compiled, speedups = [], [], []
+    for name, (graph, shape) in lowered.items():
+        times = measured[name]
+        if not times.get("eager_us") or not times.get("compile_us"):
+            continue
+        one = estimate.eager_us(shape, H200)
+        two = estimate.compiled_us(shape, H200, grad=graph.region.requires_grad)
+        eager.append((one, times["eager_us"]))
+        compiled.append((two, times["compile_us"]))
+        speedups.append((one / two, times["eager_us"] / times["compile_us"]))
+    assert len(eager) >= 40
+    assert near(eager) >= 0.75
+    assert near(compiled) >= 0.75
+    assert near(speedups) >= 0.75
+
+
+ADVICE = {
+    # what published numbers, or the times measured on an H200, allow
+    "bias_gelu_mask": {"compile"},
+    "pointwise_chain_12": {"compile"},
+    "rmsnorm_manual_fwd": {"compile", "library"},
+    "add_rmsnorm_residual": {"compile", "library"},
+    "rope_rotate_half": {"compile", "library"},
+    "launch_bound_tiny_chain": {"compile"},
+    "manual_causal_attention": {"library"},
+    "manual_attention_short": {"library"},
+    "w4a16_decode_m16": {"library"},
+    "w4a16_prefill_m2048": {"compile"},
+    "adam_step_manual": {"compile", "library"},
+    "moe_router_softmax_topk": {"triton"},
+    "depthwise_conv2d_k3": {"triton", "library"},
+    "gemm_layernorm_epilogue": {"triton", "compile"},
+    "tiny_hidden_fused_mlp": {"triton", "compile"},
+    "outer_dim_softmax_short": {"compile"},
+    "square_gemm_8k": {"skip"},
+    "fp32_matmul_no_tf32": {"skip"},
+    "gae_tiny_share": {"skip"},
+    "sparsemax_sort_bound": {"skip"},
+    "fft_conv": {"skip"},
+    "kv_cache_append": {"skip"},
+}
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_advice_on_real_regions(lowered, shared, name):
+    from kernels.host import Host
+    from kernels.libraries import coverage
+
+    share = {r["name"]: r["share"] for r in json.loads((shared / "regions" / "regions.json").read_text())}[name]
+    graph, shape = lowered[name]
+    matches = match(graph)
+    kind, title = region_kind(graph, matches)
+    host = Host(gpu="NVIDIA H200", capability=(9, 0), versions={"torch": "2.11.0"}, packages=frozenset({"torch"}))
+    covers = coverage(graph, matches, host)
+    facts = region_facts(graph, [shape], kind, title, any(m.by_hand for m in matches), covers)
+    assert advise(facts, Workload(share_of_step=share), H200).tool in ADVICE[name]
+
+
+def test_quantised_weights_are_seen(lowered):
+    found = {n: region_facts(g, [s], "gemm", n, False).quantised for n, (g, s) in lowered.items()}
+    seen = {n for n, dtype in found.items() if dtype}
+    assert seen == {"w4a16_decode_m16", "w4a16_prefill_m2048", "int8_weight_only_decode", "fp8_rowwise_gemm_naive"}
+
+
+def test_sizes_of_matrix_products_come_from_the_graph(lowered):
+    _, shape = lowered["manual_attention_short"]
+    first, second = (o for o in shape.operations if o.kind == "gemm")
+    assert (first.batch, first.m, first.n, first.k) == (256, 1024, 1024, 64)
+    assert (second.batch, second.m, second.n, second.k) == (256, 1024, 64, 1024)
+
+
+def test_floor_and_bound_agree_with_the_cost(lowered):
+    for _, shape in lowered.values():
+        assert estimate.floor_us(shape.cost, H200) == pytest.approx(counted_floor(shape.cost, H200))
+        assert estimate.bound(shape.cost, H200) == counted_bound(shape.cost, H200)
+
+
+def test_large_copies_approach_the_copy_rate():
+    time = estimate.eager_us(chain(10_000, 1), H200)  # 20 GB at 4.3 TB/s are 4,651 µs
+    assert 4651 < time < 4651 * 1.1
+
+
+def test_tiny_kernels_cost_their_launch():
+    one, two = (estimate.compiled_us(chain(size, 1), H200) for size in (0.001, 0.002))
+    assert two == pytest.approx(one, rel=0.01)
+    assert one > FITTED.times.fused_kernel
+
+
+def test_product_with_odd_rows_is_slower_until_it_is_padded():
+    odd, even = product(8192, 50257, 768), product(8192, 50304, 768)
+    assert estimate.eager_us(odd, H200) > 3 * estimate.eager_us(even, H200)
+    assert estimate.compiled_us(odd, H200) == pytest.approx(estimate.compiled_us(even, H200), rel=0.05)
+
+
+def test_a_part_of_a_region_leaves_the_rest_eager():
+    shape = chain(operations=4)
+    part = estimate.library_us(shape, H200, "quack.softmax", part=frozenset({"op0", "op1"}))
+    whole = estimate.library_us(shape, H200, "quack.softmax")
+    assert whole < part < estimate.eager_us(shape, H200)
+
+
+def test_ranges_span_the_spread_of_the_fit():
+    prediction = estimate.eager(region(chain()), H200)
+    low, high = SPREAD["eager"]
+    assert prediction.time_us.low == pytest.approx(prediction.time_us.mid * low)
+    assert prediction.time_us.high == pytest.approx(prediction.time_us.mid * high)
+
+
+def test_unknown_calls_still_get_a_time():
+    advice = advise(region(chain(), covers=(cover("somewhere.call"),)), Workload(), H200)
+    assert next(a for a in advice.alternatives if a.candidate == "library:somewhere.call").time_us is not None

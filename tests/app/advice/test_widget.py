@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.advice.rule import advise
+from app.advice.widget import BOUNDS, KINDS, WidgetAnswers, advise_widget, facts_of
+from profiler.region.model import Workload
+from tests.app.advice.cases import H200
+
+UNIT = st.floats(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("answers", "tool"),
+    [
+        (WidgetAnswers(0.005, 0.9, 0.9), "skip"),
+        (WidgetAnswers(0.3, 0.9, 0.9, "memory"), "triton"),
+        (WidgetAnswers(0.3, 0.9, 0.9, "compute"), "triton"),
+        (WidgetAnswers(0.3, 0.9, 0.1, "memory"), "compile"),
+        (WidgetAnswers(0.3, 0.5, 0.5), "compile"),
+        (WidgetAnswers(0.3, 0.1, 0.1, kind="gemm"), "skip"),
+        (WidgetAnswers(0.3, 0.1, 0.5, kind="attention"), "library"),
+        (WidgetAnswers(0.3, 0.2, 0.2, kind="quantised_gemm"), "library"),
+        (WidgetAnswers(0.3, 0.1, 0.1, kind="elementwise"), "compile"),
+        (WidgetAnswers(0.3, 0.9, 0.9, kind="elementwise"), "compile"),
+        (WidgetAnswers(0.3, 0.1, 0.1, kind="normalisation"), "library"),
+    ],
+)
+def test_three_answers(answers, tool):
+    assert advise_widget(answers).tool == tool
+
+
+@settings(max_examples=200, deadline=None)
+@given(UNIT, UNIT, UNIT, st.sampled_from([None, *BOUNDS]), st.sampled_from([None, *KINDS]))
+def test_widget_is_the_rule_on_the_facts_that_the_answers_stand_for(share, unique, irregular, bound, kind):
+    answers = WidgetAnswers(share, unique, irregular, bound, kind)
+    advice = advise_widget(answers, device=H200)
+    assert advice == advise(facts_of(answers), Workload(share_of_step=share), H200)
+    assert advice.region_speedup is None or advice.tool == "skip"
+    if share < 0.01:
+        assert advice.tool == "skip"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"share_of_step": 1.5}, {"uniqueness": -0.1}, {"irregularity": float("nan")}, {"share_of_step": True},
+        {"bound": "disk"}, {"kind": "sorting"},
+    ],
+)  # fmt: skip
+def test_answers_that_are_none(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        WidgetAnswers(**({"share_of_step": 0.5, "uniqueness": 0.5, "irregularity": 0.5} | wrong))
+
+
+def test_an_answer_takes_well_under_five_milliseconds():
+    answers = WidgetAnswers(0.3, 0.9, 0.9)
+    advise_widget(answers)
+    started = time.perf_counter()
+    for _ in range(20):
+        advise_widget(answers)
+    assert (time.perf_counter() - started) / 20 < 0.005
