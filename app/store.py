@@ -1,1 +1,338 @@
-"""Store: traces, regions, jobs and validations."""
+"""Store: traces, regions, validations and their jobs, as the plain dicts that the API answers with."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sqlalchemy as sa
+
+from app.database import Database, is_id, new_id, now
+from app.jobs import ledger
+from app.schema import jobs, regions, traces, validations
+
+Json = dict[str, Any]
+Page = dict[str, Any]
+
+STATUS = {"queued": "reading", "running": "reading", "done": "ready", "failed": "failed", "cancelled": "failed"}
+"""A trace's status by its job's state."""
+
+CANCELLED = {"code": "cancelled", "message": "Reading was cancelled.", "remedy": "Upload the trace again."}
+
+TRACE: Json = {
+    "events": None,
+    "kernels": None,
+    "profiler_steps": None,
+    "steps": None,
+    "step_time_us": None,
+    "kernel_time_us": None,
+    "gpu_busy_share": None,
+    "linked_share": None,
+    "device": None,
+    "notes": [],
+}
+"""A trace that is not read yet."""
+
+VALIDATION: Json = {
+    "outcome": None,
+    "reason": "",
+    "device": None,
+    "software": {},
+    "conditions": {},
+    "candidates": [],
+    "best": None,
+    "floor_us": None,
+    "date": "",
+    "coverage": "",
+    "advice_before": None,
+    "advice_after": None,
+}
+"""A validation that is not done yet."""
+
+
+class Store:
+    """All queries of pages, API and jobs. Thread-safe. Unknown ids answer None."""
+
+    def __init__(self, url: str) -> None:
+        self.database = Database(url)
+
+    def close(self) -> None:
+        self.database.close()
+
+    # --- traces
+
+    def add_trace(
+        self, *, trace_id: str, name: str, sha256: str, size: int, file: str, request: Json, cap: int
+    ) -> None:
+        """A trace and the job that reads it, of the same id; QueueFullError leaves nothing behind."""
+        with self.database.write() as connection:
+            connection.execute(
+                traces.insert().values(id=trace_id, created_at=now(), name=name, sha256=sha256, bytes=size, file=file)
+            )
+            ledger.add(connection, job_id=trace_id, kind="read", request=request, cap=cap)
+
+    def traces(self, limit: int = 50, after: str | None = None) -> Page:
+        """Newest first, without their regions."""
+        query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
+        return self._page(query, traces, limit, after, _trace)
+
+    def trace(self, trace_id: str) -> Json | None:
+        """One trace with its regions."""
+        if not is_id(trace_id):
+            return None
+        query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
+        with self.database.read() as connection:
+            row = connection.execute(query.where(traces.c.id == trace_id)).mappings().first()
+            if row is None:
+                return None
+            return _trace(row) | {"regions": self._regions(connection, regions.c.trace_id == trace_id)}
+
+    def delete_trace(self, trace_id: str) -> str | None:
+        """Forget a trace, its regions and its job; the name of its file, or None for an unknown id."""
+        if not is_id(trace_id):
+            return None
+        with self.database.write() as connection:
+            file = connection.scalar(sa.select(traces.c.file).where(traces.c.id == trace_id))
+            if file is not None:
+                connection.execute(traces.delete().where(traces.c.id == trace_id))
+                connection.execute(jobs.delete().where(jobs.c.id == trace_id))
+            return file
+
+    # --- regions
+
+    def add_region(self, region: Json) -> str:
+        """A region that somebody wrote down; its new id."""
+        with self.database.write() as connection:
+            return _insert_region(connection, region, trace_id=None, position=0)
+
+    def region(self, region_id: str) -> Json | None:
+        if not is_id(region_id):
+            return None
+        with self.database.read() as connection:
+            found = self._regions(connection, regions.c.id == region_id)
+        return found[0] if found else None
+
+    def regions(self, trace_id: str) -> list[Json]:
+        """The regions of a trace, in the report's order."""
+        with self.database.read() as connection:
+            return self._regions(connection, regions.c.trace_id == trace_id)
+
+    def region_list(self, limit: int = 50, after: str | None = None) -> Page:
+        """Regions that were written down, newest first."""
+        query = sa.select(regions).where(regions.c.trace_id.is_(None))
+        page = self._page(query, regions, limit, after, lambda row: row["id"])
+        with self.database.read() as connection:
+            found = {r["id"]: r for r in self._regions(connection, regions.c.id.in_(page["items"]))}
+        return {"items": [found[i] for i in page["items"] if i in found], "next": page["next"]}
+
+    def _regions(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Json]:
+        found = connection.execute(sa.select(regions).where(condition).order_by(regions.c.position)).mappings().all()
+        ids = [row["id"] for row in found]
+        measured: dict[str, list[Any]] = {region_id: [] for region_id in ids}
+        newest = (
+            sa.select(validations)
+            .where(validations.c.region_id.in_(ids))
+            .order_by(validations.c.created_at.desc(), validations.c.id.desc())
+        )
+        for row in connection.execute(newest).mappings():
+            measured[row["region_id"]].append(row)
+        return [_region(row, measured[row["id"]]) for row in found]
+
+    # --- validations
+
+    def add_validation(self, *, name: str, region: str, region_id: str | None, request: Json, cap: int) -> str:
+        """A validation and the job that measures it, of the same new id; QueueFullError leaves nothing behind."""
+        validation_id = new_id()
+        with self.database.write() as connection:
+            connection.execute(
+                validations.insert().values(
+                    id=validation_id, created_at=now(), region_id=region_id, name=name, region=region
+                )
+            )
+            ledger.add(connection, job_id=validation_id, kind="validate", request=request, cap=cap)
+        return validation_id
+
+    def validation(self, validation_id: str) -> Json | None:
+        if not is_id(validation_id):
+            return None
+        with self.database.read() as connection:
+            row = connection.execute(_validations().where(validations.c.id == validation_id)).mappings().first()
+        return None if row is None else _validation(row)
+
+    def validations(self, limit: int = 50, after: str | None = None, region_id: str | None = None) -> Page:
+        """Newest first; of one region where its id is given."""
+        query = _validations()
+        if region_id is not None:
+            query = query.where(validations.c.region_id == region_id)
+        return self._page(query, validations, limit, after, _validation)
+
+    # --- jobs
+
+    def job(self, job_id: str) -> Json | None:
+        """One job, with what it made once it is done."""
+        if not is_id(job_id):
+            return None
+        with self.database.read() as connection:
+            row = connection.execute(sa.select(jobs).where(jobs.c.id == job_id)).mappings().first()
+        if row is None:
+            return None
+        result = None
+        if row["state"] == "done":
+            result = self.trace(job_id) if row["kind"] == "read" else self.validation(job_id)
+        shown = ("id", "kind", "state", "progress", "error", "attempt", "created_at", "started_at", "finished_at")
+        return {key: row[key] for key in shown} | {"result": result}
+
+    def job_state(self, job_id: str) -> str | None:
+        """Only the state: what a waiting client asks again and again."""
+        with self.database.read() as connection:
+            return connection.scalar(sa.select(jobs.c.state).where(jobs.c.id == job_id))
+
+    def events(self, job_id: str, after: int = 0) -> list[Json]:
+        """The job's stream of {seq, event, data} after number `after`."""
+        with self.database.read() as connection:
+            return ledger.events_after(connection, job_id, after)
+
+    def finish_read(self, *, job_id: str, owner: str, attempt: int, trace: Json) -> bool:
+        """Store what was read and end its job, both or neither; False when the job is no longer ours."""
+        body = finite({k: v for k, v in trace.items() if k in TRACE or k not in _TRACE_OWN})
+        with self.database.write() as connection:
+            if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
+                return False
+            connection.execute(traces.update().where(traces.c.id == job_id).values(body=body))
+            connection.execute(regions.delete().where(regions.c.trace_id == job_id))
+            for position, region in enumerate(trace.get("regions", [])):
+                _insert_region(connection, region, trace_id=job_id, position=position)
+        return True
+
+    def finish_validation(self, *, job_id: str, owner: str, attempt: int, validation: Json) -> bool:
+        """Store what was measured and end its job, both or neither; False when the job is no longer ours."""
+        with self.database.write() as connection:
+            if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
+                return False
+            connection.execute(
+                validations.update()
+                .where(validations.c.id == job_id)
+                .values(body=finite(validation), outcome=validation.get("outcome"), device=validation.get("device"))
+            )
+        return True
+
+    # --- history
+
+    def recent(self, limit: int = 10) -> list[Json]:
+        """The newest traces, written regions and validations together, for the home page."""
+        found: list[Json] = []
+        for trace in self.traces(limit)["items"]:
+            kernels = trace["kernels"]
+            summary = (trace["error"] or {}).get("message", "") or (f"{kernels} kernels" if kernels is not None else "")
+            found.append(_entry("trace", trace, trace["name"], trace["status"], summary))
+        for region in self.region_list(limit)["items"]:
+            headline = region["advice"].get("headline", "")
+            found += [_entry("region", region, region["name"], "ready", headline)]
+        for check in self.validations(limit)["items"]:
+            status = check["outcome"] or check["state"]
+            found += [_entry("validation", check, check["name"], status, check["reason"])]
+        return sorted(found, key=lambda entry: (entry["created_at"], entry["id"]), reverse=True)[:limit]
+
+    def _page(self, query: sa.Select[Any], table: sa.Table, limit: int, after: str | None, shape: Any) -> Page:
+        limit = max(1, min(limit, 200))
+        # One row more than asked tells whether there is a next page.
+        query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit + 1)
+        if after is not None:
+            created_at, _, row_id = after.partition("~")
+            older = table.c.created_at < created_at
+            query = query.where(sa.or_(older, sa.and_(table.c.created_at == created_at, table.c.id < row_id)))
+        with self.database.read() as connection:
+            rows = connection.execute(query).mappings().all()
+        last = rows[limit - 1] if len(rows) > limit else None
+        return {
+            "items": [shape(row) for row in rows[:limit]],
+            "next": None if last is None else f"{last['created_at']}~{last['id']}",
+        }
+
+
+_TRACE_OWN = frozenset({"id", "name", "status", "regions", "created_at", "bytes", "sha256", "error", "job"})
+_REGION_OWN = frozenset({"id", "created_at", "validations"})
+
+
+def finite(value: Any) -> Any:
+    """The same JSON with null in place of NaN and infinities, which JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def _trace(row: Any) -> Json:
+    error = row["error"] or (CANCELLED if row["state"] == "cancelled" else None)
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "status": STATUS[row["state"]],
+        "created_at": row["created_at"],
+        "bytes": row["bytes"],
+        "sha256": row["sha256"],
+        "error": error,
+        "job": row["id"],
+        **TRACE,
+        **(row["body"] or {}),
+    }
+
+
+def _insert_region(connection: sa.Connection, region: Json, *, trace_id: str | None, position: int) -> str:
+    region_id = new_id()
+    body = finite({k: v for k, v in region.items() if k not in _REGION_OWN})
+    if trace_id is not None:
+        body["source"] = {**(body.get("source") or {}), "trace": trace_id}
+    connection.execute(
+        regions.insert().values(
+            id=region_id,
+            trace_id=trace_id,
+            position=position,
+            created_at=now(),
+            name=region["name"],
+            text=region["text"] or "",
+            body=body,
+        )
+    )
+    return region_id
+
+
+def _region(row: Any, measured: list[Any]) -> Json:
+    """A region; its advice is the one issued again with the newest evidence, where there is any."""
+    body = row["body"]
+    advice = body.get("advice") or {}
+    done = next((m for m in measured if m["body"]), None)
+    if done is not None:
+        evidence = {k: v for k, v in done["body"].items() if k not in ("advice_before", "advice_after")}
+        advice = (done["body"].get("advice_after") or advice) | {"validation": {"id": done["id"], **evidence}}
+    return {
+        "id": row["id"],
+        **body,
+        "created_at": row["created_at"],
+        "advice": advice,
+        "validations": [m["id"] for m in measured],
+    }
+
+
+def _validations() -> sa.Select[Any]:
+    job = (jobs.c.state, jobs.c.progress, jobs.c.error)
+    return sa.select(validations, *job).join(jobs, jobs.c.id == validations.c.id)
+
+
+def _validation(row: Any) -> Json:
+    own = ("id", "name", "state", "created_at", "region_id", "region", "error", "progress")
+    return VALIDATION | (row["body"] or {}) | {key: row[key] for key in own}
+
+
+def _entry(kind: str, item: Json, name: str, status: str, summary: str) -> Json:
+    return {
+        "kind": kind,
+        "id": item["id"],
+        "name": name,
+        "status": status,
+        "created_at": item["created_at"],
+        "summary": summary,
+    }

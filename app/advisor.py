@@ -1,0 +1,104 @@
+"""Advisor: app.service for a web server. All work with torch happens in one thread, off the event loop.
+
+torch's FakeTensor and make_fx state is global to the process, so two regions are never lowered at once; and the
+first import of torch takes seconds, so it is started with the server and not with the first request.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+from app.web.problems import Problem, from_region_error
+from profiler.region.model import RegionError
+
+log = logging.getLogger("tritonworthy.advisor")
+
+Json = dict[str, Any]
+
+WARM_UP = "x: f32[64, 64]\ny = relu(x + 1.0)\nreturn y\n"
+
+WAITING_CAP = 16
+"""More requests than this waiting for the one thread are turned away: each would wait too long anyway."""
+
+
+class Advisor:
+    """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes, 503 when busy."""
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix="advice")
+        self.waiting = threading.BoundedSemaphore(WAITING_CAP)
+        self.warm = threading.Event()
+
+    def start(self) -> None:
+        """Begin to import torch; returns at once."""
+        self.executor.submit(self._warm_up)
+
+    def stop(self) -> None:
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+    def _warm_up(self) -> None:
+        started = time.monotonic()
+        try:
+            from app import service
+
+            service.advise_region(WARM_UP)
+        except Exception:
+            # The server serves what else it can; the first request for advice will say what is wrong.
+            log.exception("advice could not be warmed up")
+            return
+        self.warm.set()
+        log.info("advice is warm after %.1f s", time.monotonic() - started)
+
+    def advise_region(self, text: str, **workload: Any) -> Json:
+        """The API's region with its advice."""
+        return self._run("advise_region", text, **workload)
+
+    def advise_widget(self, **answers: Any) -> Json:
+        """The API's advice for the widget's answers. No torch: never waits behind a region."""
+        from app import service
+
+        return service.advise_widget(**answers)
+
+    def _run(self, name: str, *args: Any, **more: Any) -> Json:
+        if not self.waiting.acquire(blocking=False):
+            raise _busy()
+        try:
+            future = self.executor.submit(self._call, name, args, more)
+            future.add_done_callback(lambda _: self.waiting.release())
+        except BaseException:
+            self.waiting.release()
+            raise
+        try:
+            return future.result(self.timeout_s)
+        except FutureTimeoutError:
+            future.cancel()
+            raise _busy() from None
+        except RegionError as error:
+            raise from_region_error(error) from None
+        except ValueError as error:
+            code = getattr(error, "code", None)
+            if code is None:
+                raise
+            raise Problem(422, code, "", str(error), remedy=getattr(error, "remedy", "")) from None
+
+    def _call(self, name: str, args: tuple[Any, ...], more: Json) -> Json:
+        from app import service
+
+        answer: Json = getattr(service, name)(*args, **more)
+        return answer
+
+
+def _busy() -> Problem:
+    return Problem(
+        503,
+        "advice-timeout",
+        "",
+        "Advice on this region takes too long. Try again later.",
+        headers={"Retry-After": "5"},
+    )

@@ -1,0 +1,1 @@
+"""The Archive: validations recorded on named hardware, shipped with the app."""

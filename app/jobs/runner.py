@@ -1,0 +1,280 @@
+"""LocalRunner: one job in one child process, which may hang, crash, lie or fork without harming the server.
+
+The child leads a session of its own. It reads its request as one line on stdin and keeps stdin open: end of file
+there means that the server is gone. It answers with JSON lines on a descriptor of its own; stdout and stderr are a
+log that nobody parses:
+
+    {"type": "progress", ...}                                    any number
+    {"type": "result", "value": ...}  or  {"type": "error", "code": ..., "message": ..., "remedy": ...}   the last
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from app.jobs.exits import Ended, ExitReason, failed
+
+TICK_S = 0.05
+LOG_BYTES = 8 * 1024 * 1024
+OUTPUT_BYTES = 256 * 1024 * 1024
+"""A report of a trace is a few MB; a child that sends more is broken."""
+
+UNKILLABLE_S = 10.0
+"""SIGKILL ends a process at once unless it hangs in the kernel (a driver); then it is reported and left."""
+
+MARK = "TRITONWORTHY_CHILD"
+"""In the environment of a child and of all that it starts: how strays are found, whatever session they moved to."""
+
+Verdict = Literal["go", "cancel", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a child may use. memory_bytes is address space (RLIMIT_AS); None = unlimited."""
+
+    timeout_s: float
+    grace_s: float = 5.0
+    memory_bytes: int | None = None
+
+
+class LocalRunner:
+    """Runs commands on this machine."""
+
+    def run(
+        self,
+        command: Sequence[str],
+        request: dict[str, Any],
+        *,
+        limits: Limits,
+        log: Path,
+        on_progress: Callable[[dict[str, Any]], None] = lambda _: None,
+        tick: Callable[[], Verdict] = lambda: "go",
+        cwd: Path | None = None,
+    ) -> Ended:
+        """Run to the end. "{fd}" in the command becomes the number of the descriptor to answer on.
+
+        tick is called about every 50 ms and decides whether to go on; "cancel" asks the child to end (SIGTERM, and
+        SIGKILL after the grace), "drop" kills it at once.
+        """
+        return _Child(command, request, limits, log, cwd).watch(on_progress, tick)
+
+
+class _Child:
+    def __init__(
+        self, command: Sequence[str], request: dict[str, Any], limits: Limits, log: Path, cwd: Path | None
+    ) -> None:
+        self.limits = limits
+        self.mark = secrets.token_hex(16)
+        self.unsent = json.dumps(request).encode() + b"\n"
+        self.received = bytearray()
+        self.taken = 0
+        self.last: dict[str, Any] | None = None
+        self.broken = ""
+        self.log = log.open("wb")
+        self.output, theirs = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [part.replace("{fd}", str(theirs)) for part in command],
+                stdin=subprocess.PIPE,
+                stdout=self.log,
+                stderr=self.log,
+                pass_fds=(theirs,),
+                start_new_session=True,
+                cwd=cwd,
+                env=_environment(self.mark),
+            )
+        except BaseException:
+            os.close(self.output)
+            self.log.close()
+            raise
+        finally:
+            os.close(theirs)
+        # Before the request is sent, so before the child can use any of it.
+        if limits.memory_bytes is not None and hasattr(resource, "prlimit"):
+            with suppress(ProcessLookupError):
+                resource.prlimit(self.process.pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+
+    def watch(self, on_progress: Callable[[dict[str, Any]], None], tick: Callable[[], Verdict]) -> Ended:
+        stopped: ExitReason | None = None
+        stuck: int | None = None
+        kill_at = float("inf")
+        deadline = time.monotonic() + self.limits.timeout_s
+        try:
+            with selectors.DefaultSelector() as selector:
+                self._register(selector)
+                while self.process.poll() is None:
+                    self._exchange(selector, on_progress)
+                    verdict = tick()
+                    late = time.monotonic() > deadline
+                    if verdict == "drop":
+                        stopped = ExitReason.CANCELLED
+                        break
+                    if self.broken:
+                        stopped = ExitReason.BAD_OUTPUT
+                        break
+                    if stopped is None and (late or verdict == "cancel"):
+                        stopped = ExitReason.TIMEOUT if late else ExitReason.CANCELLED
+                        kill_at = time.monotonic() + self.limits.grace_s
+                        # To the leader alone: it tidies up after the processes that it started.
+                        self.process.terminate()
+                    if time.monotonic() > kill_at:
+                        break
+                stuck = self._end()
+                while self._exchange(selector, on_progress):
+                    pass
+        finally:
+            if self.process.returncode is None and stuck is None:
+                self._end()
+            if self.process.stdin is not None:
+                with suppress(OSError):
+                    self.process.stdin.close()
+            os.close(self.output)
+            self.log.close()
+        return self._judge(stopped, stuck)
+
+    def _register(self, selector: selectors.BaseSelector) -> None:
+        assert self.process.stdin is not None
+        os.set_blocking(self.output, False)
+        os.set_blocking(self.process.stdin.fileno(), False)
+        selector.register(self.output, selectors.EVENT_READ)
+        selector.register(self.process.stdin.fileno(), selectors.EVENT_WRITE)
+
+    def _exchange(self, selector: selectors.BaseSelector, on_progress: Callable[[dict[str, Any]], None]) -> bool:
+        """One round of sending and receiving; whether anything was received."""
+        received = b""
+        if not selector.get_map():
+            time.sleep(TICK_S)
+            return False
+        for key, _ in selector.select(TICK_S):
+            if key.fd == self.output:
+                with suppress(BlockingIOError):
+                    received = os.read(self.output, 1 << 20)
+                    if not received:
+                        selector.unregister(key.fd)
+            else:
+                self._send(selector, key.fd)
+        if os.fstat(self.log.fileno()).st_size > LOG_BYTES:
+            # Keep the beginning of what a chatty child says: its first error is the one that matters.
+            os.ftruncate(self.log.fileno(), LOG_BYTES)
+        self._take(received, on_progress)
+        return bool(received)
+
+    def _send(self, selector: selectors.BaseSelector, fd: int) -> None:
+        try:
+            self.unsent = self.unsent[os.write(fd, self.unsent) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.unsent = b""
+        if not self.unsent:
+            # Sent, but kept open: its end tells the child that the server is gone.
+            selector.unregister(fd)
+
+    def _take(self, received: bytes, on_progress: Callable[[dict[str, Any]], None]) -> None:
+        self.taken += len(received)
+        if self.taken > OUTPUT_BYTES:
+            self.broken = "It sent too much."
+        if not received or self.broken:
+            return
+        self.received += received
+        *lines, rest = self.received.split(b"\n") if b"\n" in received else (self.received,)
+        self.received = bytearray(rest)
+        for line in lines:
+            try:
+                said = json.loads(line)
+                kind = said["type"]
+            except (ValueError, TypeError, KeyError, RecursionError):
+                self.broken = "It did not speak the protocol."
+                return
+            if kind == "progress":
+                on_progress(said)
+            elif kind in ("result", "error") and self.last is None:
+                self.last = said
+            else:
+                self.broken = "It answered twice, or in a way unknown."
+                return
+
+    def _end(self) -> int | None:
+        """Kill whatever is left of the child; its pid if even that does not end it."""
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in _strays(self.mark):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            self.process.wait(UNKILLABLE_S)
+        except subprocess.TimeoutExpired:
+            return self.process.pid
+        return None
+
+    def _judge(self, stopped: ExitReason | None, stuck: int | None) -> Ended:
+        if stuck is not None:
+            return failed(
+                stopped or ExitReason.FAULT, "Its process does not end; the device may hang.", stuck_pid=stuck
+            )
+        if self.broken:
+            return failed(ExitReason.BAD_OUTPUT, self.broken)
+        if stopped is not None:
+            return failed(stopped)
+        status = self.process.returncode
+        if self.last is not None and self.last["type"] == "error":
+            return _told(self.last)
+        if status == 0 and self.last is not None:
+            return Ended(ExitReason.OK, self.last.get("value"))
+        if status == -signal.SIGKILL:
+            # We did not send it: the kernel's out-of-memory killer is who does.
+            return failed(ExitReason.OUT_OF_MEMORY)
+        if status < 0:
+            return failed(ExitReason.FAULT, f"(signal {_signal_name(-status)})")
+        if status == 0:
+            return failed(ExitReason.BAD_OUTPUT, "It ended without an answer.")
+        return failed(ExitReason.FAULT, f"(exit status {status})")
+
+
+def _told(said: dict[str, Any]) -> Ended:
+    """The child's own account of an error, as far as it is one."""
+    if said.get("code") == ExitReason.OUT_OF_MEMORY.value:
+        return failed(ExitReason.OUT_OF_MEMORY)
+    error = {key: str(said.get(key) or "")[:4000] for key in ("code", "message", "remedy")}
+    if not error["code"] or not error["message"]:
+        return failed(ExitReason.BAD_OUTPUT, "Its error says nothing.")
+    more = {k: said[k] for k in ("line", "column", "end_column", "hint", "shown") if isinstance(said.get(k), int | str)}
+    return Ended(ExitReason.ERROR, None, {**error, **more})
+
+
+def _environment(mark: str) -> dict[str, str]:
+    """Ours without our settings: the token and the database's password are no business of a child."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("TRITONWORTHY_")} | {MARK: mark}
+
+
+def _strays(mark: str) -> list[int]:
+    """Processes that the child started and that outlived it, found by their environment (Linux)."""
+    wanted = f"{MARK}={mark}".encode()
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if wanted in _environ(folder)]
+
+
+def _environ(folder: Path) -> bytes:
+    try:
+        return (folder / "environ").read_bytes()
+    except OSError:  # somebody else's process, or gone by now
+        return b""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

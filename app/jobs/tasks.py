@@ -1,0 +1,103 @@
+"""What the child of a job does: `python -m app.jobs.tasks read|validate FD`. See app.jobs.runner for the protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Json = dict[str, Any]
+Say = Callable[[Json], None]
+
+stop = threading.Event()
+"""Set by SIGTERM: end soon, and tidily."""
+
+
+def main(argv: list[str]) -> int:
+    """Read the request from stdin, do the task, answer on the descriptor. The exit status is 0 where it answered."""
+    task, fd = argv
+    # What this process starts must not hold the answer open, nor answer in its place.
+    os.set_inheritable(int(fd), False)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_die_with_the_server, daemon=True).start()
+    with os.fdopen(int(fd), "w", encoding="utf-8") as answer:
+        lock = threading.Lock()
+
+        def say(message: Json) -> None:
+            with lock:
+                answer.write(json.dumps(message) + "\n")
+                answer.flush()
+
+        try:
+            _know_the_host(request)
+            value = TASKS[task](request, say)
+        except MemoryError:
+            say({"type": "error", "code": "out-of-memory", "message": "out of memory", "remedy": ""})
+        except Exception as error:
+            told = _tell(error)
+            if told is None:
+                # Unforeseen: the traceback goes to the log, the exit status tells the runner.
+                raise
+            say({"type": "error", **told})
+        else:
+            say({"type": "result", "value": value})
+    return 0
+
+
+def read(request: Json, say: Say) -> Json:
+    """A trace file as the API's trace, with its regions and their advice."""
+    say({"type": "progress", "phase": "reading"})
+    from app import service
+
+    return service.read_trace_file(request["path"], request["name"], request.get("max_uncompressed_bytes"))
+
+
+def validate(request: Json, say: Say) -> Json:
+    """A region's candidates, measured: the API's validation."""
+    from app.validate import validate_region
+
+    def on_progress(progress: Json) -> None:
+        say({"type": "progress", **progress})
+
+    return validate_region(request, on_progress=on_progress, cancelled=stop.is_set)
+
+
+TASKS: dict[str, Callable[[Json, Say], Json]] = {"read": read, "validate": validate}
+
+
+def _know_the_host(request: Json) -> None:
+    """What the server found out need not be looked for again, and could not be under our memory limit."""
+    if request.get("host"):
+        from kernels import host
+
+        host.assume(host.from_json(request["host"]))
+
+
+def _tell(error: Exception) -> Json | None:
+    """An error that is the user's to know, by its `code`; None for a fault of ours."""
+    code = getattr(error, "code", None)
+    if not isinstance(code, str):
+        return None
+    message = getattr(error, "message", None) or str(error)
+    told: Json = {
+        "code": code,
+        "message": message,
+        "remedy": getattr(error, "remedy", "") or getattr(error, "hint", ""),
+    }
+    return told | {k: getattr(error, k) for k in ("line", "column", "end_column") if hasattr(error, k)}
+
+
+def _die_with_the_server() -> None:
+    """The server keeps our stdin open as long as it lives. Its death must not leave us on the GPU."""
+    while os.read(0, 4096):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,207 @@
+"""What users ask for, once for API and forms: traces, regions, advice, validations. Raises Problem.
+
+`state` is the app.state of app.main: settings, store, queue, service, host.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from app import uploads
+from app.archive import shelf
+from app.database import is_id, new_id
+from app.jobs import ledger
+from app.settings import Settings
+from app.store import finite
+from app.web.problems import Problem, not_found
+from profiler.hardware import find_device
+
+Json = dict[str, Any]
+
+CANDIDATE_CHARS = 200
+MAX_CANDIDATES = 32
+
+
+async def submit_upload(request: Request, state: Any, *, name: str | None = None) -> Json:
+    """Take a trace from a request's body and queue its reading: the trace with status "reading"."""
+    settings: Settings = state.settings
+    trace_id = new_id()
+    upload = await uploads.receive(request, settings.uploads_dir / trace_id, settings, name)
+    return await run_in_threadpool(_queue_reading, state, trace_id, upload)
+
+
+def submit_trace(state: Any, path: Path, name: str) -> Json:
+    """The same for a file that lies on the server, such as an example."""
+    settings: Settings = state.settings
+    trace_id = new_id()
+    upload = uploads.copy_in(path, settings.uploads_dir / trace_id, settings)
+    return _queue_reading(state, trace_id, upload, name)
+
+
+def _queue_reading(state: Any, trace_id: str, upload: uploads.Upload, name: str | None = None) -> Json:
+    shown = uploads.display_name(name) if name else upload.name
+    try:
+        state.store.add_trace(
+            trace_id=trace_id,
+            name=shown,
+            sha256=upload.sha256,
+            size=upload.size,
+            file=upload.path.name,
+            request={
+                "path": str(upload.path.resolve()),
+                "name": shown,
+                "max_uncompressed_bytes": state.settings.max_uncompressed_bytes,
+            },
+            cap=state.settings.queue_cap,
+        )
+    except BaseException as error:
+        upload.path.unlink(missing_ok=True)
+        if isinstance(error, ledger.QueueFullError):
+            raise _queue_full() from None
+        raise
+    state.queue.wake("read")
+    trace: Json = state.store.trace(trace_id)
+    return trace
+
+
+def await_trace(state: Any, trace_id: str, seconds: float) -> Json:
+    """Block until the trace is ready or failed, or the time is over; the trace as it then is."""
+    deadline = time.monotonic() + seconds
+    while state.store.job_state(trace_id) not in (*ledger.FINAL, None) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return find_trace(state, trace_id)
+
+
+def find_trace(state: Any, trace_id: str) -> Json:
+    """One trace, or 404."""
+    trace: Json | None = state.store.trace(trace_id)
+    if trace is None:
+        raise not_found("trace")
+    return trace
+
+
+def delete_trace(state: Any, trace_id: str) -> None:
+    """Forget a trace: its reading is stopped, its file, regions and job are removed."""
+    if is_id(trace_id):
+        state.queue.cancel(trace_id)
+    file = state.store.delete_trace(trace_id)
+    if file is None:
+        raise not_found("trace")
+    (state.settings.uploads_dir / file).unlink(missing_ok=True)
+
+
+def preview_region(state: Any, text: str, **workload: Any) -> Json:
+    """A region with its cost and advice, kept nowhere. workload: the keyword arguments of service.advise_region."""
+    _check_region(state.settings, text, workload.get("shapes"))
+    region: Json = finite(state.service.advise_region(text, **workload))
+    return region
+
+
+def submit_region(state: Any, text: str, **workload: Any) -> Json:
+    """The same, stored: it has an id and a page."""
+    region_id = state.store.add_region(preview_region(state, text, **workload))
+    region: Json = state.store.region(region_id)
+    return region
+
+
+def advise_widget(state: Any, **answers: Any) -> Json:
+    """Advice from share_of_step, uniqueness, irregularity (each 0 to 1), bound and kind where known."""
+    advice: Json = finite(state.service.advise_widget(**answers))
+    return advice
+
+
+def submit_validation(
+    state: Any,
+    *,
+    region: str | None = None,
+    region_id: str | None = None,
+    shapes: list[dict[str, float]] | None = None,
+    candidates: list[str] | None = None,
+    device: list[str] | None = None,
+) -> Json:
+    """Queue the measurement of a region, by its text or its id: the job. 429 when too many wait."""
+    if (region is None) == (region_id is None):
+        raise Problem(422, "invalid-request", "", "Give either `region`, a text, or `region_id`.")
+    known: Json | None = None
+    if region_id is not None:
+        known = state.store.region(region_id)
+        if known is None:
+            raise not_found("region")
+        region = known["text"]
+    if not region:
+        raise Problem(422, "region-without-text", "", "The trace does not say enough to write this region down.")
+    if known is None or shapes is not None:
+        # The advice that the measurement is to confirm or overturn; it also finds every mistake before a job is queued.
+        step = {k: known[k] for k in ("name", "share_of_step") if known.get(k) is not None} if known else {}
+        known = preview_region(state, region, shapes=shapes, **step)
+    if candidates is not None and (
+        not candidates or len(candidates) > MAX_CANDIDATES or any(len(c) > CANDIDATE_CHARS for c in candidates)
+    ):
+        raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
+    request = {
+        "region": known["text"],
+        "shapes": known.get("shapes"),
+        "candidates": candidates,
+        "device": _target(state, device),
+        "budget_s": state.settings.budget_s,
+        "share_of_step": known.get("share_of_step"),
+        "advice_before": known.get("advice"),
+    }
+    try:
+        validation_id = state.store.add_validation(
+            name=known["name"], region=known["text"], region_id=region_id, request=request, cap=state.settings.queue_cap
+        )
+    except ledger.QueueFullError:
+        raise _queue_full() from None
+    state.queue.wake("validate")
+    job: Json = state.store.job(validation_id)
+    return job
+
+
+def device(state: Any) -> Json:
+    """What this host can measure on: gpu (None without one), capability, versions, packages."""
+    facts: Json = state.host()
+    return facts
+
+
+def archive_records(_state: Any) -> list[Json]:
+    """Every record that ships with the app, newest first."""
+    return list(shelf.records())
+
+
+def archived(_state: Any, text: str) -> Json | None:
+    """The archive's nearest record of a region."""
+    return shelf.nearest(text)
+
+
+def _check_region(settings: Settings, text: str, shapes: list[dict[str, float]] | None) -> None:
+    if len(text) > settings.max_region_chars:
+        raise Problem(413, "region-too-large", "", f"A region may have at most {settings.max_region_chars} characters.")
+    if shapes is not None and len(shapes) > settings.max_shapes:
+        raise Problem(422, "too-many-shapes", "", f"At most {settings.max_shapes} shape bindings, please.")
+
+
+def _target(state: Any, names: list[str] | None) -> str | None:
+    """Which device a validation runs on: None is the host's GPU, "cpu" none. 422 for a GPU that is not here."""
+    if not names:
+        return None
+    if len(names) > 1:
+        raise Problem(422, "one-device", "", "This server measures on one device at a time.")
+    if names[0] == "cpu":
+        return "cpu"
+    wanted, gpu = find_device(names[0]), device(state).get("gpu")
+    if wanted is None or wanted != find_device(gpu):
+        there = gpu or "no GPU"
+        raise Problem(422, "device-not-here", "", f"{names[0][:80]!r} is not in this server, which has {there}.")
+    return None
+
+
+def _queue_full() -> Problem:
+    return Problem(
+        429, "queue-full", "", "Too many jobs are waiting. Try again in a minute.", headers={"Retry-After": "60"}
+    )

@@ -1,0 +1,60 @@
+"""One validation from a plain request to the API's object, for the job's child and for the command line.
+
+Imports neither web nor database: it runs on hosts that have only torch, triton and numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kernels.measure.model import Validation, to_json
+from kernels.measure.request import Progress, ValidationRequest
+from profiler.region.model import Binding
+
+Json = dict[str, Any]
+
+
+def bindings(shapes: list[Json] | None) -> tuple[Binding, ...]:
+    """A region's `shapes` as Bindings: [{"binding": {"N": 37}, "calls": 3.0, "time_us_per_step": None}, ...]."""
+    return tuple(
+        Binding(tuple(sorted(shape["binding"].items())), shape["calls"], shape.get("time_us_per_step"))
+        for shape in shapes or ()
+    )
+
+
+def validate_region(
+    request: Json,
+    *,
+    on_progress: Callable[[Json], None] = lambda _: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Json:
+    """Measure the candidates of request["region"]; the API's validation, with the advice before and after.
+
+    request: region (text); where known advice_before, shapes (as the region object has them), candidates, device
+    ("cpu" for none), budget_s, share_of_step. RegionError for a text that cannot be read.
+    """
+    from app.advice.evidence import reissue_json
+    from kernels.measure.session import validate
+
+    asked = ValidationRequest(
+        region_text=request["region"],
+        bindings=bindings(request.get("shapes")),
+        candidates=tuple(request["candidates"]) if request.get("candidates") else None,
+        device=request.get("device"),
+        share_of_step=request.get("share_of_step"),
+        advice_before=request.get("advice_before"),
+    )
+    if request.get("budget_s"):
+        asked = replace(asked, budget_s=float(request["budget_s"]))
+
+    def tell(progress: Progress) -> None:
+        on_progress(to_json(progress))
+
+    measured: Validation = validate(asked, tell, cancelled)
+    body: Json = to_json(measured)
+    before = request.get("advice_before")
+    if before is None:
+        return body
+    return body | {"advice_after": reissue_json(before, body, request.get("share_of_step"))}

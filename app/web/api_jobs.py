@@ -1,0 +1,89 @@
+"""/api/v1/validations and /api/v1/jobs: measure, follow, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from app import submit
+from app.archive import shelf
+from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors
+from app.web.events import job_events
+from app.web.models import Job, Validation, ValidationList, ValidationRequest
+from app.web.problems import not_found
+
+router = APIRouter(prefix="/api/v1", tags=["validations"])
+
+RETRY_MS = 2000
+
+
+@router.post(
+    "/validations",
+    status_code=202,
+    dependencies=JSON_ONLY,
+    responses={202: {"model": Job}, **errors(404, 413, 415, 422, 429, 503)},
+)
+def validate(request: Request, body: ValidationRequest) -> Response:
+    """Queue the measurement of a region's candidates. The job's id is the validation's id."""
+    job = submit.submit_validation(request.app.state, **body.model_dump())
+    return answer(job, 202, Location=f"/api/v1/jobs/{job['id']}")
+
+
+@router.get("/validations", responses={200: {"model": ValidationList}, **errors(422)})
+def validations(
+    request: Request,
+    limit: Limit = 50,
+    after: After = None,
+    region_id: Annotated[str | None, Query(max_length=64, description="Only of this region.")] = None,
+) -> Response:
+    """Validations, newest first."""
+    return answer(request.app.state.store.validations(limit, after, region_id))
+
+
+@router.get("/validations/{validation_id}", responses={200: {"model": Validation}, **errors(404)})
+def validation(request: Request, validation_id: str) -> Response:
+    """One validation, also of the archive. Where nothing could be measured, `archive` has the nearest record."""
+    found: Json | None = request.app.state.store.validation(validation_id)
+    if found is None:
+        recorded = shelf.by_id(validation_id)
+        if recorded is None:
+            raise not_found("validation")
+        return answer(recorded)
+    unmeasured = found["outcome"] in (None, "unmeasured")
+    return answer(found | {"archive": shelf.nearest(found["region"]) if unmeasured else None})
+
+
+def _job(request: Request, job_id: str) -> Json:
+    found: Json | None = request.app.state.store.job(job_id)
+    if found is None:
+        raise not_found("job")
+    return found
+
+
+@router.get("/jobs/{job_id}", responses={200: {"model": Job}, **errors(404)})
+def job(request: Request, job_id: str) -> Response:
+    """One job, with its result once it is done."""
+    return answer(_job(request, job_id))
+
+
+@router.post("/jobs/{job_id}/cancel", responses={200: {"model": Job}, **errors(404)})
+def cancel(request: Request, job_id: str) -> Response:
+    """Cancel a waiting job, or ask a running one to stop; a job that has ended stays as it is."""
+    found = request.app.state.queue.cancel(job_id)
+    if found is None:
+        raise not_found("job")
+    return answer(found)
+
+
+@router.get("/jobs/{job_id}/events", response_class=EventSourceResponse, responses=errors(404))
+async def events(
+    request: Request,
+    known: Annotated[Json, Depends(_job)],
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> AsyncIterator[ServerSentEvent]:
+    """The job's progress as server-sent events: `progress`, then `done`. Last-Event-ID resumes."""
+    async for event in job_events(request.app.state, known["id"], last_event_id):
+        yield ServerSentEvent(data=event.data, event=event.kind, id=str(event.seq), retry=RETRY_MS)

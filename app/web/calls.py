@@ -1,0 +1,94 @@
+"""The API's calls as /api shows them. tests/app/test_pages.py runs every command against the app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: what it does, a curl command, and the keys of its answer."""
+
+    method: str
+    path: str
+    title: str
+    curl: str
+    answers: str
+
+
+_REGION = r"x: bf16[1024, 4096]\ny = gelu(x) * 2\nreturn y"
+
+
+def calls(base: str) -> tuple[Call, ...]:
+    """The calls with commands for the server at base, such as http://127.0.0.1:8000."""
+    api = f"{base}/api/v1"
+    return (
+        Call(
+            "POST",
+            "/api/v1/traces",
+            "Upload a trace and wait for its regions",
+            f"curl --data-binary @trace.json.gz '{api}/traces?name=step&wait=30'",
+            "id, status, kernels, steps, step_time_us, linked_share, notes[], regions[]",
+        ),
+        Call("GET", "/api/v1/traces", "List traces", f"curl '{api}/traces?limit=10'", "items[], next"),
+        Call("GET", "/api/v1/traces/{id}", "One trace", f"curl '{api}/traces/TRACE_ID'", "as above"),
+        Call(
+            "GET",
+            "/api/v1/regions/{id}",
+            "One region with its cost and advice",
+            f"curl '{api}/regions/REGION_ID'",
+            "id, name, text, source, share_of_step, cost, advice",
+        ),
+        Call(
+            "POST",
+            "/api/v1/advice",
+            "Advice on a region, written down",
+            "curl -H 'Content-Type: application/json' -d "
+            f'\'{{"region": "{_REGION}", "share_of_step": 0.2}}\' \'{api}/advice\'',
+            "tool, mode, headline, action, call, criteria[], alternatives[], region_speedup, step_speedup, floor_us",
+        ),
+        Call(
+            "POST",
+            "/api/v1/advice",
+            "Advice from three answers, as the widget asks them",
+            "curl -H 'Content-Type: application/json' -d "
+            '\'{"widget": {"share_of_step": 0.2, "uniqueness": 0.8, "irregularity": 0.6, "bound": "memory"}}\''
+            f" '{api}/advice'",
+            "as above",
+        ),
+        Call(
+            "POST",
+            "/api/v1/validations",
+            "Measure the candidates of a region",
+            f"curl -H 'Content-Type: application/json' -d '{{\"region\": \"{_REGION}\"}}' '{api}/validations'",
+            "a job: id, state, progress",
+        ),
+        Call(
+            "GET", "/api/v1/jobs/{id}", "How a job is doing", f"curl '{api}/jobs/JOB_ID'", "id, state, progress, result"
+        ),
+        Call(
+            "GET",
+            "/api/v1/jobs/{id}/events",
+            "The same as a stream (SSE): progress, then done",
+            f"curl -N '{api}/jobs/JOB_ID/events'",
+            "events progress and done",
+        ),
+        Call(
+            "GET",
+            "/api/v1/validations/{id}",
+            "What was measured",
+            f"curl '{api}/validations/JOB_ID'",
+            "outcome, reason, device, software, conditions, candidates[], best, advice_before, advice_after",
+        ),
+        Call("POST", "/api/v1/jobs/{id}/cancel", "Stop a job", f"curl -X POST '{api}/jobs/JOB_ID/cancel'", "the job"),
+        Call(
+            "DELETE",
+            "/api/v1/traces/{id}",
+            "Forget a trace",
+            f"curl -X DELETE '{api}/traces/TRACE_ID'",
+            "nothing (204)",
+        ),
+        Call("GET", "/api/v1/device", "The host's GPU and versions", f"curl '{api}/device'", "gpu, versions"),
+        Call("GET", "/healthz", "Alive", f"curl '{base}/healthz'", "200"),
+        Call("GET", "/readyz", "Ready for work", f"curl '{base}/readyz'", "200, or 503 with the reason"),
+    )

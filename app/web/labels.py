@@ -1,0 +1,72 @@
+"""The words that pages use for the API's fixed values. One table each; templates look them up."""
+
+from __future__ import annotations
+
+TOOL_LABELS = {
+    "skip": "Leave it",
+    "library": "Library",
+    "compile": "torch.compile",
+    "triton": "Triton",
+    "cuda": "CUDA",
+    "eager": "Eager",
+    "rest": "Not a region",
+}
+
+OUTCOME_LABELS = {
+    "confirmed": ("Confirmed", "The measurement agrees with the advice."),
+    "overturned": ("Overturned", "The measurement disagrees with the prediction, and the measurement wins."),
+    "tie": ("Tie", "The intervals overlap: no candidate is certainly faster, so the one with the least effort stands."),
+    "unmeasured": ("Unmeasured", "Nothing was timed. Correctness was checked as far as this host allows."),
+}
+
+STATUS_LABELS = {
+    "ok": "correct and timed",
+    "correct": "correct, not timed",
+    "mismatch": "wrong result, never timed",
+    "unsupported": "cannot run this region",
+    "not_installed": "not installed here",
+    "error": "raised an error",
+    "fault": "its process died",
+    "timeout": "ran out of time",
+    "out_of_memory": "out of memory",
+    "bad_output": "broke the protocol",
+    "impossible": "faster than the hardware allows: rejected",
+    "cancelled": "cancelled",
+    "not_run": "not run",
+}
+
+CRITERION_STATES = {True: "holds", False: "does not hold", None: "unknown"}
+
+WIDGET_SLIDERS = (
+    ("share_of_step", "How much of the step does it take?", "a sliver", "all of it"),
+    ("uniqueness", "How unusual is the operation?", "textbook", "nobody has it"),
+    ("irregularity", "How irregular are its shapes?", "one fixed shape", "ragged, many"),
+)
+
+WIDGET_BOUNDS = (("", "not known"), ("memory", "memory-bound"), ("compute", "compute-bound"))
+
+WIDGET_KINDS = (
+    ("", "not known"),
+    ("gemm", "matrix product (GEMM)"),
+    ("attention", "attention"),
+    ("elementwise", "elementwise chain"),
+    ("quantised_gemm", "quantised GEMM"),
+    ("normalisation", "normalisation"),
+    ("reduction", "reduction"),
+    ("custom", "something custom"),
+)
+
+RECORD_A_TRACE = """\
+from torch.profiler import ProfilerActivity, profile, schedule
+
+with profile(
+    activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+    schedule=schedule(wait=2, warmup=2, active=1, repeat=1),
+    on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz"),
+    record_shapes=True,
+    with_stack=True,
+) as profiler:
+    for _ in range(5):
+        train_step()
+        profiler.step()"""
+"""What to run for a trace with shapes, stacks and a ProfilerStep."""

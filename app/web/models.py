@@ -1,0 +1,231 @@
+"""What the API takes and answers. Requests refuse fields that do not exist; answers may grow."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MAX_SIZE = 2**40
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Time = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Count = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Shape = dict[
+    Annotated[str, Field(min_length=1, max_length=64)],
+    Annotated[int, Field(gt=0, le=MAX_SIZE)] | Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)],
+]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Request(BaseModel):
+    """A body that the API takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class WidgetAnswers(Request):
+    """The three questions, each answered from 0 to 1, and what is known beside them."""
+
+    share_of_step: Share | None = None
+    uniqueness: Share
+    irregularity: Share
+    bound: Literal["memory", "compute"] | None = None
+    kind: (
+        Literal["gemm", "attention", "elementwise", "quantised_gemm", "normalisation", "reduction", "custom"] | None
+    ) = None
+
+
+class AdviceRequest(Request):
+    """A region as text, with what is known of its use; or the widget's answers."""
+
+    region: Annotated[str, Field(min_length=1)] | None = None
+    widget: WidgetAnswers | None = None
+    share_of_step: Share | None = None
+    step_time_us: Time | None = None
+    target_step_time_us: Time | None = None
+    calls_per_step: Count = 1.0
+    shapes: list[Shape] | None = None
+    device: Name | None = None
+    objective: Literal["time", "memory"] = "time"
+    oracle: Literal["auto", "off"] = "auto"
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.region is None) == (self.widget is None):
+            raise ValueError("give either `region` or `widget`")
+        return self
+
+
+class ValidationRequest(Request):
+    """A region to measure, by text or id. shapes: sizes by symbol, and `calls` per step."""
+
+    region: Annotated[str, Field(min_length=1)] | None = None
+    region_id: Name | None = None
+    shapes: list[Shape] | None = None
+    candidates: list[Name] | None = None
+    device: list[Name] | None = None
+
+
+class Answer(BaseModel):
+    """A body that the API answers with."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Error(Answer):
+    """Why a trace or a job failed."""
+
+    code: str
+    message: str
+    remedy: str = ""
+
+
+class ProblemBody(Answer):
+    """RFC 9457 problem details; `code` is stable."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+
+
+class Range(Answer):
+    """low <= mid <= high."""
+
+    low: float
+    mid: float
+    high: float
+
+
+class Criterion(Answer):
+    """One condition of the rule; holds is null where it could not be judged."""
+
+    name: str
+    holds: bool | None
+    value: float | str | None
+    threshold: float | str | None
+    because: str
+    source: str
+
+
+class Alternative(Answer):
+    """One way to run the region."""
+
+    tool: str
+    time_us: Range | None
+    effort_lines: int
+    note: str
+
+
+class Advice(Answer):
+    """What to do about a region, and why."""
+
+    tool: Literal["skip", "library", "compile", "triton", "cuda"]
+    mode: str
+    headline: str
+    action: str
+    call: str
+    criteria: list[Criterion]
+    alternatives: list[Alternative]
+    region_speedup: Range | None
+    step_speedup: Range | None
+    floor_us: float | None
+    validation: dict[str, Any] | None
+
+
+class Region(Answer):
+    """A part of a step, or a text that somebody wrote down, with its cost and advice."""
+
+    id: str
+    name: str
+    text: str
+    source: dict[str, Any] | None = None
+    calls_per_step: float | None = None
+    time_us_per_step: float | None = None
+    share_of_step: float | None = None
+    shapes: list[Any]
+    cost: dict[str, Any] | None
+    advice: Advice | dict[str, Any]
+    validations: list[str]
+
+
+class TraceSummary(Answer):
+    """A trace without its regions. Figures are null while it is being read."""
+
+    id: str
+    name: str
+    status: Literal["reading", "ready", "failed"]
+    events: int | None
+    kernels: int | None
+    profiler_steps: int | None
+    steps: int | None
+    step_time_us: float | None
+    kernel_time_us: float | None
+    gpu_busy_share: float | None
+    linked_share: float | None
+    device: str | None
+    notes: list[Any]
+    error: Error | None
+    created_at: str
+
+
+class Trace(TraceSummary):
+    """A trace with its regions."""
+
+    regions: list[Region]
+
+
+class Validation(Answer):
+    """The measured candidates and the outcome, null until it is done."""
+
+    id: str
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    region: str
+    region_id: str | None
+    outcome: Literal["confirmed", "overturned", "tie", "unmeasured"] | None
+    reason: str
+    device: str | None
+    candidates: list[dict[str, Any]]
+    best: str | None
+    error: Error | None
+
+
+class Job(Answer):
+    """A piece of work; its id is the id of the trace or validation that it makes."""
+
+    id: str
+    kind: Literal["read", "validate"]
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    progress: dict[str, Any] | None
+    result: dict[str, Any] | None
+    error: Error | None
+    attempt: int
+
+
+class TraceList(Answer):
+    """One page of traces, newest first; `next` goes into `?after=`."""
+
+    items: list[TraceSummary]
+    next: str | None
+
+
+class RegionList(Answer):
+    """One page of written regions, newest first."""
+
+    items: list[Region]
+    next: str | None
+
+
+class ValidationList(Answer):
+    """One page of validations, newest first."""
+
+    items: list[Validation]
+    next: str | None
+
+
+class Device(Answer):
+    """What this host can measure on."""
+
+    gpu: str | None
+    versions: dict[str, str]

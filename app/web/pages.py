@@ -1,0 +1,126 @@
+"""Pages for people: the same data as the API, as HTML. Each works as a plain form; htmx swaps parts where it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+
+from app import submit
+from app.web import views
+from app.web.examples import examples
+from app.web.page_parts import go, home_page, missing, spot, widget_answer
+from app.web.pages_reference import router as reference_router
+from app.web.pages_region import router as region_router
+from app.web.problems import Problem, from_trace_error
+from app.web.templating import is_fragment, render
+
+router = APIRouter(include_in_schema=False)
+router.include_router(region_router)
+router.include_router(reference_router)
+
+Json = dict[str, Any]
+
+READ_WAIT_S = 5.0
+"""An upload waits so long for the reader, then its page shows that it is being read."""
+
+
+def render_problem(request: Request, problem: Problem) -> Response:
+    """An error in the look of the page; a fragment where htmx asked, shown where the form's answer goes."""
+    shown = {
+        "status": problem.status,
+        "code": problem.code,
+        "title": problem.title,
+        "detail": problem.detail,
+        **problem.extra,
+        "spot": spot(problem),
+    }
+    if is_fragment(request):
+        headers = {"HX-Retarget": "#region-error", "HX-Reswap": "innerHTML"} if shown.get("line") else {}
+        return render(
+            "partials/problem.html", {"problem": shown}, request=request, status=problem.status, headers=headers
+        )
+    return render("error.html", {"problem": shown}, request=request, status=problem.status)
+
+
+# ---------------------------------------------------------------------------------------------------------------- home
+
+
+@router.get("/host")
+def host(request: Request) -> Response:
+    """The banner of the start page, once the host is known."""
+    context = {"host": submit.device(request.app.state)}
+    return render("partials/host.html", context, request=request)
+
+
+@router.get("/")
+def home(request: Request) -> Response:
+    """The start page; the widget's answer is part of its address."""
+    return render("home.html", home_page(request), request=request)
+
+
+@router.get("/widget")
+def widget(request: Request) -> Response:
+    """The widget's answer alone for htmx; the whole page, at its own address, for everybody else."""
+    if not is_fragment(request):
+        return RedirectResponse(f"/?{request.url.query}#widget", 303)
+    return render("partials/widget.html", widget_answer(request), request=request)
+
+
+@router.post("/examples/{name}")
+async def load_example(request: Request, name: str) -> Response:
+    """Load a bundled example as if it had been uploaded or pasted."""
+    example = examples().get(name)
+    if example is None:
+        raise missing("example")
+    state = request.app.state
+    if example.kind == "trace":
+        trace = await run_in_threadpool(submit.submit_trace, state, example.path, example.title)
+        await run_in_threadpool(submit.await_trace, state, trace["id"], READ_WAIT_S)
+        return go(request, f"/traces/{trace['id']}")
+    region = await run_in_threadpool(submit.submit_region, state, example.text)
+    return go(request, f"/regions/{region['id']}")
+
+
+# --------------------------------------------------------------------------------------------------------------- traces
+
+
+@router.post("/traces", max_body_size=sys.maxsize)  # submit_upload holds the limit that the settings give
+async def upload(request: Request) -> Response:
+    """A trace by the form. An error stands under the drop zone; the page of a plain form says the same."""
+    state = request.app.state
+    trace = await submit.submit_upload(request, state)
+    trace = await run_in_threadpool(submit.await_trace, state, trace["id"], READ_WAIT_S)
+    if trace["status"] == "failed":
+        raise from_trace_error(trace["error"])
+    return go(request, f"/traces/{trace['id']}")
+
+
+@router.get("/traces/{trace_id}.json")
+def trace_json(request: Request, trace_id: str) -> Response:
+    """The API's trace."""
+    return JSONResponse(_trace(request, trace_id))
+
+
+def _trace(request: Request, trace_id: str) -> Json:
+    trace: Json | None = request.app.state.store.trace(trace_id)
+    if trace is None:
+        raise missing("trace")
+    return trace
+
+
+@router.get("/traces/{trace_id}")
+def trace(request: Request, trace_id: str, body: int = 0) -> Response:
+    """One trace; with `?body=1` only the part that changes while it is being read."""
+    context = views.trace_page(_trace(request, trace_id))
+    return render("partials/trace_body.html" if body else "trace.html", context, request=request)
+
+
+@router.post("/traces/{trace_id}/delete")
+def delete_trace(request: Request, trace_id: str) -> Response:
+    """Forget a trace and its regions."""
+    submit.delete_trace(request.app.state, trace_id)
+    return go(request, "/history")

@@ -1,0 +1,196 @@
+"""Pages of a region and of its validations: advice, costs, evidence; edit, validate, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+
+from app import submit
+from app.archive import shelf
+from app.web import views
+from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
+from app.web.problems import Problem
+from app.web.templating import is_fragment, render
+
+router = APIRouter(include_in_schema=False)
+
+Json = dict[str, Any]
+
+
+def _workload(form: Mapping[str, str]) -> Json:
+    """What the fields beside the text say about the region's use, as submit_region takes it."""
+    return {
+        "share_of_step": number(form.get("share_percent"), 0.01),
+        "calls_per_step": number(form.get("calls_per_step")) or 1.0,
+        "device": form.get("device") or None,
+    }
+
+
+@router.post("/regions")
+def save_region(
+    request: Request,
+    text: Annotated[str, Form()] = "",
+    share_percent: Annotated[str, Form()] = "",
+    calls_per_step: Annotated[str, Form()] = "",
+    device: Annotated[str, Form()] = "",
+) -> Response:
+    """Advise on a region and keep it. A text that cannot be read comes back in its form, with the spot marked."""
+    form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+    try:
+        region = submit.submit_region(request.app.state, text, **_workload(form))
+    except Problem as problem:
+        if is_fragment(request) or not problem.extra.get("line"):
+            raise
+        error = {"title": problem.title, "detail": problem.detail, **problem.extra, "spot": spot(problem)}
+        return render("home.html", {**home_page(request, form), "error": error}, request=request, status=problem.status)
+    return go(request, f"/regions/{region['id']}")
+
+
+@router.post("/regions/preview")
+def preview_region(
+    request: Request,
+    text: Annotated[str, Form()] = "",
+    share_percent: Annotated[str, Form()] = "",
+    calls_per_step: Annotated[str, Form()] = "",
+    device: Annotated[str, Form()] = "",
+    region_id: Annotated[str, Form()] = "",
+) -> Response:
+    """The analysis of an edited text, kept nowhere. Evidence stays only where the text is still the stored one."""
+    form = {"share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+    region = submit.preview_region(request.app.state, text, **_workload(form))
+    stored = _unedited(request, region_id, text)
+    newest = _newest(request, stored) if stored else None
+    context = {**views.analysis(region, newest), **_evidence(request, region, newest), "edited": stored is None}
+    return render("partials/preview.html", context, request=request)
+
+
+def _unedited(request: Request, region_id: str, text: str) -> Json | None:
+    """The stored region of that id where the text is still its own."""
+    stored: Json | None = request.app.state.store.region(region_id) if region_id else None
+    return stored if stored is not None and text.strip() and text.split() == (stored["text"] or "").split() else None
+
+
+def _newest(request: Request, region: Json) -> Json | None:
+    """The newest validation of a stored region."""
+    ids = region.get("validations") or ()
+    found: Json | None = request.app.state.store.validation(ids[0]) if ids else None
+    return found
+
+
+def _region(request: Request, region_id: str) -> Json:
+    region: Json | None = request.app.state.store.region(region_id)
+    if region is None:
+        raise missing("region")
+    return region
+
+
+@router.get("/regions/{region_id}.json")
+def region_json(request: Request, region_id: str) -> Response:
+    """The API's region."""
+    return JSONResponse(_region(request, region_id))
+
+
+@router.get("/regions/{region_id}")
+def region(request: Request, region_id: str) -> Response:
+    """One region: advice, why, cost, what was measured here or elsewhere."""
+    found = _region(request, region_id)
+    newest = _newest(request, found)
+    share = found.get("share_of_step")
+    form = {
+        "share_percent": round(share * 100, 3) if share is not None else None,
+        "calls_per_step": found.get("calls_per_step"),
+        "device": (found.get("advice") or {}).get("device"),
+    }
+    context = {
+        **views.analysis(found, newest),
+        **_evidence(request, found, newest),
+        "host": host_facts(request),
+        "form": form,
+        "device_names": device_names(),
+    }
+    return render("region.html", context, request=request)
+
+
+def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
+    """The newest validation made here, and the archive's record of the same region where this host measured nothing."""
+    context: Json = views.measured(newest) if newest else {}
+    running = newest is not None and newest["state"] in ("queued", "running")
+    unmeasured = newest is None or newest.get("outcome") in (None, "unmeasured")
+    if region["text"] and not running and unmeasured:
+        recorded = submit.archived(request.app.state, region["text"])
+        if recorded is not None:
+            found = views.measured(recorded)
+            context |= {
+                "nearest": recorded,
+                "nearest_chart": found["candidates_chart"],
+                "nearest_rows": found["candidate_rows"],
+            }
+    return context
+
+
+# ---------------------------------------------------------------------------------------------------------- validations
+
+
+@router.post("/validations")
+def validate(request: Request, text: Annotated[str, Form()] = "", region_id: Annotated[str, Form()] = "") -> Response:
+    """Queue a validation: of the stored region where the text is still its own, else of the text as edited."""
+    stored = _unedited(request, region_id, text)
+    job = submit.submit_validation(
+        request.app.state, region=None if stored else text, region_id=stored["id"] if stored else None
+    )
+    if not is_fragment(request):
+        return RedirectResponse(f"/validations/{job['id']}", 303)
+    return render("partials/job.html", {**_measured(request, job["id"]), "swapped": True}, request=request, status=202)
+
+
+def _measured(request: Request, validation_id: str) -> Json:
+    """Context of a validation with its region's evidence from elsewhere."""
+    validation: Json | None = request.app.state.store.validation(validation_id) or shelf.by_id(validation_id)
+    if validation is None:
+        raise missing("validation")
+    context = views.measured(validation)
+    if validation["state"] == "done" and not validation.get("archived"):
+        context |= _evidence(request, {"text": validation["region"]}, validation)
+    return context
+
+
+@router.get("/validations/{validation_id}.json")
+def validation_json(request: Request, validation_id: str) -> Response:
+    """The API's validation."""
+    return JSONResponse(_measured(request, validation_id)["validation"])
+
+
+@router.get("/validations/{validation_id}")
+def validation(request: Request, validation_id: str) -> Response:
+    """One validation: while it runs, its progress; then everything that was measured."""
+    context = _measured(request, validation_id)
+    name = context["validation"].get("name") or "Validation"
+    return render("validation.html", {**context, "name": name}, request=request)
+
+
+@router.get("/validations/{validation_id}/panel")
+def validation_panel(request: Request, validation_id: str) -> Response:
+    """Progress while it runs, the result once it stands: what the region page shows of a validation."""
+    return render("partials/job.html", _measured(request, validation_id), request=request)
+
+
+@router.get("/validations/{validation_id}/progress")
+def validation_progress(request: Request, validation_id: str) -> Response:
+    """Only the bar and its line."""
+    validation = request.app.state.store.validation(validation_id)
+    if validation is None:
+        raise missing("validation")
+    return render("partials/progress.html", {"validation": validation}, request=request)
+
+
+@router.post("/validations/{validation_id}/cancel")
+def cancel_validation(request: Request, validation_id: str) -> Response:
+    """Stop a queued or running validation."""
+    if request.app.state.queue.cancel(validation_id) is None:
+        raise missing("validation")
+    if not is_fragment(request):
+        return RedirectResponse(f"/validations/{validation_id}", 303)
+    return render("partials/job.html", _measured(request, validation_id), request=request)

@@ -1,0 +1,119 @@
+"""Errors as RFC 9457 problem+json with a stable `code`; the same objects are rendered as pages by app.web.pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from profiler.region.model import RegionError
+
+TITLES = {
+    400: "The request cannot be read",
+    401: "Sign in first",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Not possible now",
+    413: "Too large",
+    415: "Unsupported media type",
+    422: "The request cannot be answered",
+    429: "Too many jobs are waiting",
+    500: "The server failed",
+    503: "Not available now",
+    507: "The disk is full",
+}
+
+CODES = {
+    400: "bad-request",
+    401: "token-missing",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "body-too-large",
+    415: "unsupported-media-type",
+    500: "internal",
+    503: "unavailable",
+}
+
+
+class Problem(Exception):  # noqa: N818 - the name of the thing in RFC 9457
+    """An error that the client is told of. extra: more fields of the body; `headers` of the response."""
+
+    def __init__(self, status: int, code: str, title: str = "", detail: str = "", **extra: Any) -> None:
+        super().__init__(detail or code)
+        self.status = status
+        self.code = code
+        self.title = title or TITLES.get(status, "Error")
+        self.detail = detail
+        self.headers: dict[str, str] = extra.pop("headers", {})
+        self.extra = extra
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "type": "about:blank",
+            "title": self.title,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+            **self.extra,
+        }
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(
+            self.body(), status_code=self.status, headers=self.headers, media_type="application/problem+json"
+        )
+
+
+def not_found(what: str) -> Problem:
+    """404 for an id that is unknown or not even an id."""
+    return Problem(404, "not-found", f"There is no such {what}")
+
+
+def from_region_error(error: RegionError) -> Problem:
+    """422 with the place in the text; `shown` has the line with a caret under the spot."""
+    return Problem(
+        422,
+        error.code,
+        "The region cannot be read",
+        error.message,
+        line=error.line,
+        column=error.column,
+        end_column=error.end_column,
+        hint=error.hint,
+        shown=str(error),
+    )
+
+
+def from_trace_error(error: dict[str, Any]) -> Problem:
+    """422 from the `error` of a trace that could not be read."""
+    return Problem(
+        422,
+        error["code"],
+        "The trace cannot be read",
+        error["message"],
+        remedy=error.get("remedy", ""),
+    )
+
+
+def from_http(error: HTTPException) -> Problem:
+    """What Starlette and FastAPI raise themselves."""
+    if error.status_code == 400 and error.detail == "There was an error parsing the body":
+        return Problem(422, "invalid-json", "", "The body is not JSON that can be read.")
+    code = CODES.get(error.status_code, f"http-{error.status_code}")
+    return Problem(error.status_code, code, "", str(error.detail), headers=dict(error.headers or {}))
+
+
+def from_validation(error: RequestValidationError) -> Problem:
+    """422 that names each wrong field, without repeating what was sent."""
+    problems = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return Problem(422, "invalid-json", "", "The body is not JSON that can be read.")
+    wrong = [
+        {"field": ".".join(str(part) for part in problem["loc"][1:]), "message": str(problem["msg"])}
+        for problem in problems[:20]
+    ]
+    detail = "; ".join(f"{w['field']}: {w['message']}" if w["field"] else w["message"] for w in wrong)
+    return Problem(422, "invalid-request", "", detail, errors=wrong)

@@ -1,0 +1,68 @@
+"""Jinja2 for the pages: autoescaped, with the filters of app.web.units and the words of app.web.labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from app.web import labels, units
+from app.web.assets import asset
+
+TEMPLATES = Path(__file__).resolve().parent.parent.parent / "templates"
+
+
+def ticks(text: object) -> Markup:
+    """Text with `code` in backticks, as the advice writes it: escaped first, then the pairs become <code>."""
+    return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+@cache
+def environment() -> Environment:
+    """One environment per process. Every template is HTML, so everything is escaped unless said otherwise."""
+    env = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    env.filters |= {
+        "duration": units.duration,
+        "amount": units.amount,
+        "share": units.share,
+        "factor": units.factor,
+        "span": units.span,
+        "ratio": units.ratio,
+        "digits": units.digits,
+        "plain": units.plain,
+        "ticks": ticks,
+        "count": units.count,
+        "sentence": units.sentence,
+    }
+    env.globals |= {
+        "asset": asset,
+        "tool_labels": labels.TOOL_LABELS,
+        "outcome_labels": labels.OUTCOME_LABELS,
+        "status_labels": labels.STATUS_LABELS,
+    }
+    return env
+
+
+def is_fragment(request: Request) -> bool:
+    """htmx asks for a part of a page, not for a whole one."""
+    return request.headers.get("hx-request") == "true"
+
+
+def render(
+    template: str,
+    context: Mapping[str, Any],
+    *,
+    request: Request,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> HTMLResponse:
+    """The template as a response. Varies by HX-Request: Back must not show a bare fragment."""
+    html = environment().get_template(template).render(request=request, current=request.url.path, **context)
+    return HTMLResponse(html, status, {"Vary": "HX-Request", **(headers or {})})

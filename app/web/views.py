@@ -1,0 +1,132 @@
+"""What a template needs beside the API's dictionaries: charts, their rows, rankings. Pure functions of API JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from app.web import charts, roofline
+from profiler.hardware import DEFAULT_DEVICE, Device, find_device
+
+Json = Mapping[str, Any]
+
+SMALL_SHARE = 0.005
+FEW = 5
+"""Regions under half a per cent of the step that nothing is to be done about are folded away, where there are many."""
+
+
+def device_json(device: Device, dtype: str | None) -> dict[str, Any]:
+    """A device as the roofline needs it: its fields, the rates that estimates use, whether those were measured."""
+    return {
+        **dataclasses.asdict(device),
+        "copy_rate": device.copy_rate,
+        "ceilings_measured": device.ceilings_measured,
+        "matmul_rates": {dtype: device.matmul_rate(dtype)} if dtype else {},
+    }
+
+
+def analysis(region: Json, validation: Json | None = None) -> dict[str, Any]:
+    """Context of partials/analysis.html. Measured points join the roofline where the validation is of its device."""
+    advice, cost = region.get("advice") or {}, region.get("cost")
+    device = find_device(advice.get("device")) or find_device(DEFAULT_DEVICE)
+    if device is None:
+        raise LookupError(f"the device table lacks its own default, {DEFAULT_DEVICE}")
+    shown = device_json(device, cost.get("matmul_dtype") if cost else None)
+    same = validation if validation and find_device(validation.get("device")) == device else None
+    return {
+        "region": region,
+        "device": shown,
+        "alternatives_chart": charts.alternatives(advice) if advice else None,
+        "bytes_chart": charts.bytes_moved(cost) if cost else None,
+        "roofline_chart": roofline.roofline(cost, shown, same) if cost else None,
+        "peak": roofline.compute_rate(cost, shown) if cost else None,
+        "ceilings": roofline.ceilings(cost, shown) if cost else None,
+        "roofline_points": roofline.roofline_points(cost, shown, same) if cost else [],
+    }
+
+
+def measured(validation: Json) -> dict[str, Any]:
+    """Context of partials/validation_summary.html."""
+    return {
+        "validation": validation,
+        "candidates_chart": charts.candidates(validation) if validation.get("candidates") else None,
+        "candidate_rows": charts.candidate_rows(validation),
+    }
+
+
+def saves_us(region: Json, step_us: float | None) -> float:
+    """µs of one step that following the advice is predicted to save: 0 where it says to leave the region.
+
+    By the step's speed-up, which counts waiting for launches as well; without a step time by the region's own.
+    """
+    advice = region.get("advice") or {}
+    step, own = ((advice.get(name) or {}).get("mid") for name in ("step_speedup", "region_speedup"))
+    time_us = region.get("time_us_per_step")
+    if advice.get("tool") in (None, "skip"):
+        return 0.0
+    if step and step_us:
+        return float(step_us) * (1 - 1 / float(step))
+    return float(time_us) * (1 - 1 / float(own)) if own and time_us else 0.0
+
+
+def ranked(regions: Iterable[Json], step_us: float | None) -> list[dict[str, Any]]:
+    """Regions with `saves_us`, the largest saving first, then by time."""
+    found = [{**r, "saves_us": saves_us(r, step_us)} for r in regions]
+    return sorted(found, key=lambda r: (-r["saves_us"], -(r.get("time_us_per_step") or 0.0)))
+
+
+def trace_page(trace: Json) -> dict[str, Any]:
+    """Context of partials/trace_body.html."""
+    if trace["status"] != "ready":
+        return {"trace": trace}
+    rows = charts.step_rows(trace)
+    by_tool: dict[str, float] = {}
+    for row in rows:
+        by_tool[row["tool"]] = by_tool.get(row["tool"], 0.0) + row["time_us"]
+    step_us = trace.get("step_time_us")
+    regions = ranked(trace.get("regions") or (), step_us)
+    saved = sum(r["saves_us"] for r in regions)
+    small = [r for r in regions if not r["saves_us"] and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
+    used = [
+        {"tool": tool, "time_us": by_tool[tool], "share": by_tool[tool] / step_us if step_us else None}
+        for tool in charts.TOOLS
+        if tool in by_tool
+    ]
+    order = {tool: place for place, tool in enumerate(charts.TOOLS)}
+    return {
+        "trace": trace,
+        "step_rows": rows,
+        "strip": sorted(rows, key=lambda row: (order[row["tool"]], -row["time_us"])),
+        "tools_used": used,
+        "step_chart": charts.step_by_region(trace),
+        "regions": regions if len(small) < FEW else [r for r in regions if r not in small],
+        "small": [] if len(small) < FEW else small,
+        "followed_us": step_us - saved if step_us and 0 < saved < step_us else None,
+    }
+
+
+def recent_rows(items: Iterable[Json]) -> list[dict[str, Any]]:
+    """Rows of partials/recent.html from the store's mixed list."""
+    folders = {"trace": "traces", "region": "regions", "validation": "validations"}
+    return [
+        {**item, "url": f"/{folders[item['kind']]}/{item['id']}", "when": when(item["created_at"])} for item in items
+    ]
+
+
+def when(iso: str) -> str:
+    """2026-11-21T06:34:12.123Z as 2026-11-21 06:34 UTC."""
+    return f"{iso[:10]} {iso[11:16]} UTC" if len(iso) >= 16 else iso
+
+
+def choices(validations: Sequence[Json]) -> list[dict[str, str]]:
+    """Finished validations as options of /compare."""
+    return [
+        {
+            "id": v["id"],
+            "label": f"{v.get('name') or 'region'} · {v.get('outcome') or v['state']} · {v.get('device') or 'no GPU'}"
+            f" · {when(v['created_at']) if v.get('created_at') else v.get('date') or ''}",
+        }
+        for v in validations
+        if v["state"] == "done"
+    ]

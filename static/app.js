@@ -1,0 +1,139 @@
+// What changes in the page is htmx's; this file draws charts, shows upload progress, copies code and switches themes.
+(function () {
+  "use strict";
+  const root = document.documentElement;
+  const every = (selector, within) => Array.from((within || document).querySelectorAll(selector));
+
+  // ---------------------------------------------------------------------------------------------------------- charts
+  function template() {
+    const style = getComputedStyle(root);
+    const token = (name) => style.getPropertyValue(name).trim();
+    const axis = {
+      color: token("--text-2"), gridcolor: token("--line"), zerolinecolor: token("--line-strong"),
+      linecolor: token("--line-strong"), tickfont: { color: token("--text") }, title: { font: { size: 12 } },
+    };
+    const text = { color: token("--text"), family: token("--font"), size: window.innerWidth < 560 ? 10 : 12 };
+    return {
+      layout: {
+        font: text, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", xaxis: axis, yaxis: axis,
+        hoverlabel: { bgcolor: token("--surface"), bordercolor: token("--line-strong"), font: text },
+        annotationdefaults: { font: text },
+      },
+    };
+  }
+
+  // A phone: cut the names, and leave the labels beside the marks the room that they need.
+  function narrow(layout) {
+    const names = layout.yaxis.tickvals;
+    if (!names) return layout;
+    const cut = names.map((name) => (name.length > 17 ? name.slice(0, 16) + "…" : name));
+    const [low, high] = layout.xaxis.range;
+    const yaxis = Object.assign({}, layout.yaxis, { ticktext: cut });
+    const xaxis = Object.assign({}, layout.xaxis, { range: [low, high + 0.45 * (high - low)], nticks: 4 });
+    return Object.assign({}, layout, { yaxis, xaxis, showlegend: false });
+  }
+
+  function draw(element) {
+    if (!window.Plotly || element.dataset.drawn || element.offsetWidth === 0) return;
+    const chart = JSON.parse(element.dataset.figure);
+    element.dataset.drawn = "yes";
+    const given = element.clientWidth < 520 ? narrow(chart.figure.layout) : chart.figure.layout;
+    const layout = Object.assign({}, given, { template: template() });
+    window.Plotly.newPlot(element, chart.figure.data, layout, chart.config);
+  }
+
+  const drawAll = (within) => every("[data-figure]", within).forEach(draw);
+
+  function recolour() {
+    every("[data-drawn]").forEach((element) => window.Plotly.relayout(element, { template: template() }));
+  }
+
+  // ------------------------------------------------------------------------------------------------------------ theme
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  function toggleTheme() {
+    const now = root.dataset.theme || (dark.matches ? "dark" : "light");
+    root.dataset.theme = now === "dark" ? "light" : "dark";
+    try { localStorage.setItem("theme", root.dataset.theme); } catch (e) { /* storage refused: this page only */ }
+    recolour();
+  }
+  dark.addEventListener("change", recolour);
+
+  // ------------------------------------------------------------------------------------------------------------- copy
+  async function copy(button) {
+    const text = button.parentElement.querySelector("pre").textContent;
+    let said = "Copied";
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch (e) { // no clipboard without a secure origin: select it, so that one key does
+      const range = document.createRange();
+      range.selectNodeContents(button.parentElement.querySelector("pre"));
+      const selection = window.getSelection();
+      selection.removeAllRanges();
+      selection.addRange(range);
+      said = "Selected";
+    }
+    button.textContent = said;
+    window.setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.matches(".copy")) copy(button);
+    if (button.matches("#theme")) toggleTheme();
+    if (button.matches("[data-fill]")) {
+      const area = document.getElementById(button.dataset.fill);
+      area.value = button.dataset.text;
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+      area.focus();
+    }
+  });
+
+  // ----------------------------------------------------------------------------------------------------------- upload
+  document.addEventListener("change", (event) => {
+    if (event.target.matches(".drop input[type=file]") && event.target.files.length) event.target.form.requestSubmit();
+  });
+  for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
+    document.addEventListener(kind, (event) => {
+      const zone = event.target.closest ? event.target.closest(".drop") : null;
+      if (!zone) return;
+      event.preventDefault();
+      zone.classList.toggle("over", kind === "dragenter" || kind === "dragover");
+      if (kind === "drop" && event.dataTransfer.files.length) {
+        const input = zone.querySelector("input[type=file]");
+        input.files = event.dataTransfer.files;
+        input.form.requestSubmit();
+      }
+    });
+  }
+  document.addEventListener("htmx:xhr:progress", (event) => {
+    if (!event.target.matches("form[data-upload]") || !event.detail.lengthComputable) return;
+    const bar = event.target.querySelector("progress");
+    bar.hidden = false;
+    bar.max = event.detail.total;
+    bar.value = event.detail.loaded;
+    const done = event.detail.loaded >= event.detail.total;
+    event.target.querySelector("[data-upload-state]").textContent = done ? "Reading the trace…" : "Uploading…";
+  });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (!event.target.matches("form[data-upload]")) return;
+    event.target.querySelector("progress").hidden = true;
+    event.target.querySelector("[data-upload-state]").textContent = "";
+    event.target.querySelector("input[type=file]").value = "";
+  });
+
+  // ---------------------------------------------------------------------------------------------------------- sliders
+  document.addEventListener("input", (event) => {
+    const slider = event.target.closest(".slider");
+    if (slider) slider.querySelector("output").textContent = Math.round(event.target.value * 100) + " %";
+  });
+
+  // --------------------------------------------------------------------------------------------------------- lifetime
+  document.addEventListener("toggle", (event) => { if (event.target.open) drawAll(event.target); }, true);
+  document.addEventListener("htmx:afterSettle", () => drawAll(document));
+  document.addEventListener("htmx:beforeCleanupElement", (event) => {
+    const element = event.detail.elt;
+    if (element.dataset && element.dataset.drawn) window.Plotly.purge(element);
+  });
+  drawAll(document);
+})();

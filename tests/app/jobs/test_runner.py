@@ -1,0 +1,156 @@
+"""Whatever a child does, the runner says what it was, in time, and leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.jobs import runner
+from app.jobs.exits import TEXTS, Ended, ExitReason
+from app.jobs.runner import Limits, LocalRunner
+
+CHILDREN = Path(__file__).with_name("children.py")
+
+Run = Callable[..., Ended]
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def start(child: str, request: dict[str, Any] | None = None, **more: Any) -> Ended:
+        limits = more.pop("limits", Limits(timeout_s=20, grace_s=0.3))
+        command = [sys.executable, str(CHILDREN), child, "{fd}"]
+        return LocalRunner().run(command, request or {}, limits=limits, log=tmp_path / "log", **more)
+
+    return start
+
+
+def test_answer_progress_and_log(run: Run, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    ended = run("ok", {"n": 1}, on_progress=seen.append)
+    assert ended == Ended(ExitReason.OK, {"echo": {"n": 1}})
+    assert [s["phase"] for s in seen] == ["half"]
+    assert (tmp_path / "log").read_text() == "this goes to the log\n"
+
+
+def test_the_childs_own_error_reaches_the_user(run: Run) -> None:
+    ended = run("error")
+    assert ended.reason is ExitReason.ERROR
+    assert ended.error == {"code": "trace-not-json", "message": "not JSON", "remedy": "send JSON"}
+
+
+@pytest.mark.parametrize(
+    ("child", "reason", "detail"),
+    [
+        ("abort", ExitReason.FAULT, "SIGABRT"),
+        ("killed", ExitReason.OUT_OF_MEMORY, ""),
+        ("status", ExitReason.FAULT, "exit status 7"),
+        ("silent", ExitReason.BAD_OUTPUT, "without an answer"),
+        ("garbage", ExitReason.BAD_OUTPUT, "protocol"),
+        ("partial", ExitReason.BAD_OUTPUT, "without an answer"),
+        ("twice", ExitReason.BAD_OUTPUT, "twice"),
+    ],
+)
+def test_crashes_and_lies(run: Run, child: str, reason: ExitReason, detail: str) -> None:
+    started = time.monotonic()
+    ended = run(child)
+    assert ended.reason is reason
+    assert ended.error is not None
+    assert ended.error["code"] == reason.value
+    assert detail in ended.error["message"]
+    assert time.monotonic() - started < 10
+
+
+def test_timeout_ends_a_child_that_ignores_sigterm(run: Run, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    started = time.monotonic()
+    ended = run("stubborn", {"pid_file": str(pid_file)}, limits=Limits(timeout_s=1.0, grace_s=0.5))
+    assert ended.reason is ExitReason.TIMEOUT
+    assert 1.5 <= time.monotonic() - started < 4
+    assert not alive(int(pid_file.read_text()))
+
+
+def test_cancel_gives_the_child_time_to_tidy_up(run: Run, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    ended = run(
+        "polite",
+        {"pid_file": str(pid_file)},
+        limits=Limits(timeout_s=20, grace_s=10),
+        tick=lambda: "cancel" if pid_file.exists() else "go",
+    )
+    assert ended.reason is ExitReason.CANCELLED
+    assert not alive(int(pid_file.read_text()))
+
+
+def test_drop_kills_at_once(run: Run, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    started = time.monotonic()
+    request = {"pid_file": str(pid_file)}
+    run("stubborn", request, limits=Limits(20, grace_s=20), tick=lambda: "drop" if pid_file.exists() else "go")
+    assert time.monotonic() - started < 5
+    assert not alive(int(pid_file.read_text()))
+
+
+def test_what_a_child_leaves_behind_is_killed_in_any_session(run: Run, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    assert run("orphan", {"pid_file": str(pid_file)}).reason is ExitReason.OK
+    pid = int(pid_file.read_text())
+    deadline = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+def test_a_large_request_and_a_large_answer_do_not_block_each_other(run: Run) -> None:
+    assert run("deaf", {"text": "x" * 2_000_000}).value == 2_000_000
+    assert len(run("big", {"text": "x" * 2_000_000}).value) == 3_000_000
+
+
+def test_a_flood_on_the_pipe_is_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "OUTPUT_BYTES", 16 << 20)
+    assert run("flood").reason is ExitReason.BAD_OUTPUT
+
+
+def test_a_flood_on_stdout_fills_no_disk(run: Run, tmp_path: Path) -> None:
+    assert run("chatty").reason is ExitReason.OK
+    # What is allocated, not the length: the child writes on behind the cut.
+    assert os.stat(tmp_path / "log").st_blocks * 512 <= 3 * runner.LOG_BYTES
+
+
+def test_address_space_is_limited(run: Run) -> None:
+    limited = run("greedy", limits=Limits(timeout_s=20, memory_bytes=512 << 20))
+    assert limited.reason is ExitReason.OUT_OF_MEMORY
+    # The same child without the limit ends well, so it was the limit.
+    assert run("greedy").reason is ExitReason.BAD_OUTPUT
+
+
+def test_children_do_not_see_our_secrets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITONWORTHY_TOKEN", "0123456789abcdef")
+    names = run("environment").value
+    assert [n for n in names if n.startswith("TRITONWORTHY_")] == [runner.MARK]
+
+
+def test_descriptors_do_not_leak(run: Run) -> None:
+    run("ok")
+    before = len(os.listdir("/proc/self/fd"))
+    for child in ("ok", "abort", "garbage", "error"):
+        run(child)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_every_reason_has_a_text() -> None:
+    assert set(TEXTS) == set(ExitReason)
+    assert all(text.message and (text.remedy or reason is ExitReason.OK) for reason, text in TEXTS.items())

@@ -1,0 +1,103 @@
+"""The real children's limits and errors, and what answers are refused. What they do well: test_end_to_end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.jobs.checks import check_trace, check_validation
+from app.jobs.exits import Ended, ExitReason
+from app.jobs.runner import Limits, LocalRunner
+from app.settings import Settings
+from tests.conftest import ROOT
+
+EXAMPLES = ROOT / "app" / "examples"
+REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
+
+
+def run(folder: Path, task: str, request: dict[str, Any], limits: Limits | None = None, **more: Any) -> Ended:
+    command = [sys.executable, "-m", "app.jobs.tasks", task, "{fd}"]
+    settings = Settings()
+    chosen = limits or Limits(120, 3, settings.read_memory_bytes if task == "read" else None)
+    return LocalRunner().run(command, request, limits=chosen, log=folder / "log", cwd=ROOT, **more)
+
+
+def read(folder: Path, content: bytes, **request: Any) -> Ended:
+    path = folder / "trace"
+    path.write_bytes(content)
+    return run(folder, "read", {"path": str(path), "name": "t", **request})
+
+
+def test_the_size_limit_reaches_the_reader(tmp_path: Path) -> None:
+    content = (EXAMPLES / "handrolled_blocks.json.gz").read_bytes()
+    ended = read(tmp_path, content, max_uncompressed_bytes=100_000)
+    assert ended.error is not None
+    assert ended.error["code"] == "trace-too-large"
+
+
+def test_a_memory_limit_that_is_too_small_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes((EXAMPLES / "handrolled_blocks.json.gz").read_bytes())
+    limits = Limits(60, 1, 320 << 20)
+    ended = run(tmp_path, "read", {"path": str(path), "name": "t"}, limits)
+    # torch's libraries may not even load under it: then it is a fault with a log, never a hang or a wrong answer.
+    assert ended.reason in (ExitReason.OUT_OF_MEMORY, ExitReason.FAULT)
+
+
+def test_a_mistake_in_a_region_keeps_its_place(tmp_path: Path) -> None:
+    wrong = run(tmp_path, "validate", {"region": "x: f32[4]\ny = glu(\nreturn y"})
+    assert wrong.reason is ExitReason.ERROR
+    assert wrong.error is not None
+    assert wrong.error["line"] == 2
+    assert wrong.error["code"].startswith("region")
+
+
+def test_cancelling_a_real_validation(tmp_path: Path) -> None:
+    request = {"region": REGION, "device": "cpu", "budget_s": 60.0}
+    started: list[float] = []
+
+    def tick() -> Any:
+        return "cancel" if started else "go"
+
+    ended = run(tmp_path, "validate", request, on_progress=lambda _: started.append(time.monotonic()), tick=tick)
+    assert ended.reason is ExitReason.CANCELLED
+    assert time.monotonic() - started[0] < 8
+
+
+INTERVAL = {"median": 2.0, "low": 1.0, "high": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({}, ""),
+        ({"time_us": INTERVAL | {"median": float("nan")}}, "time_us"),
+        ({"time_us": INTERVAL | {"low": 0.0}}, "time_us"),
+        ({"time_us": INTERVAL | {"low": -1.0}}, "time_us"),
+        ({"time_us": INTERVAL | {"high": 1.5}}, "time_us"),
+        ({"time_us": INTERVAL | {"median": "2"}}, "time_us"),
+        ({"ratio_to_eager": INTERVAL | {"high": float("inf")}}, "ratio_to_eager"),
+        ({"shapes": [{"binding": {}, "time_us": INTERVAL | {"low": -1.0}}]}, "time_us"),
+        ({"status": "great"}, "status"),
+        ({"unknown": 1}, "not a validation"),
+        ({"time_us": 5.0}, "not a validation"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(change: dict[str, Any], wrong: str) -> None:
+    candidate = {"name": "eager", "tool": "eager", "status": "ok", "time_us": INTERVAL} | change
+    answer = {"outcome": "confirmed", "reason": "", "region": "", "candidates": [candidate]}
+    found = check_validation(answer)
+    assert wrong in found
+    assert bool(found) == bool(wrong)
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [], "x", 5, {}, {"outcome": "great", "reason": "", "region": "", "candidates": []}]
+)
+def test_answers_that_are_none(answer: Any) -> None:
+    assert check_validation(answer)
+    assert check_trace(answer)

@@ -1,0 +1,54 @@
+"""Evidence as shown: a record from elsewhere must never look like a measurement of this host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.web import views
+from app.web.templating import environment
+from tests.app import samples
+
+
+def rendered(**context: Any) -> str:
+    return environment().get_template("partials/evidence.html").render(current="/regions/x", **context)
+
+
+def test_a_record_of_the_archive_names_its_device_and_day() -> None:
+    record = samples.validation(archived={"file": "x.json", "match": "same"})
+    shown = views.measured(record)
+    page = rendered(nearest=record, nearest_chart=shown["candidates_chart"], nearest_rows=shown["candidate_rows"])
+    assert "from elsewhere: NVIDIA H200, 2026-11-21" in page
+    assert "measured here" not in page
+    assert "data-figure" in page
+    other = {**record, "archived": {"file": "x.json", "match": "other-sizes"}}
+    assert "same program at other sizes" in rendered(nearest=other, nearest_chart=None, nearest_rows=[])
+
+
+def test_a_host_without_a_gpu_says_unmeasured_and_shows_no_time() -> None:
+    unmeasured = samples.validation(
+        outcome="unmeasured",
+        reason="nothing was timed",
+        device=None,
+        best=None,
+        candidates=[samples.candidate("eager", "eager", None, status="correct")],
+    )
+    page = rendered(**views.measured(unmeasured))
+    assert "<h2>Unmeasured</h2>" in page
+    assert "unmeasured: no GPU" in page
+    assert "Device time" not in page
+    assert "data-figure" not in page
+
+
+@pytest.mark.parametrize(("device", "measured"), [("NVIDIA H200", 3), ("NVIDIA A100-SXM4-80GB", 0)])
+def test_measured_points_join_only_the_roofline_of_their_own_device(device: str, measured: int) -> None:
+    shown = views.analysis(samples.region("a"), samples.validation(device=device))
+    assert sum(point["measured"] for point in shown["roofline_points"]) == measured
+
+
+def test_saving_counts_the_whole_step_and_nothing_for_what_is_left_alone() -> None:
+    region = samples.region("a", "compile", time_us=1000.0)
+    assert views.saves_us(region, 10000.0) == pytest.approx(10000.0 * (1 - 1 / 1.05))
+    assert views.saves_us(region, None) == pytest.approx(1000.0 * (1 - 1 / 1.25))
+    assert views.saves_us(samples.region("a", "skip"), 10000.0) == 0.0

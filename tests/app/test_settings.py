@@ -1,0 +1,97 @@
+"""Settings: documented, checked, and never printed with their values."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.settings import PREFIX, Settings, explain
+from tests.conftest import ROOT
+
+TOKEN = "0123456789abcdef-secret"
+
+
+def test_every_setting_is_documented_with_its_default_and_no_other() -> None:
+    rows = {}
+    for line in (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith(f"| `{PREFIX}"):
+            name, default, meaning = (cell.strip() for cell in line.strip("|").split(" | "))
+            rows[name.strip("` ")] = (default.strip("`"), meaning.rstrip(" |"))
+    wanted = {}
+    for name, field in Settings.model_fields.items():
+        default = "unset" if field.default in (None, "") else str(field.default)
+        wanted[PREFIX + name.upper()] = (default, field.description)
+    assert rows == wanted
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITONWORTHY_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITONWORTHY_PORT", "8123")
+    settings = Settings()
+    assert (settings.data_dir, settings.port) == (tmp_path, 8123)
+    assert settings.url == f"sqlite:///{tmp_path / 'tritonworthy.db'}"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", ""])
+def test_exposed_needs_a_token(host: str) -> None:
+    with pytest.raises(ValidationError, match="TRITONWORTHY_TOKEN"):
+        Settings(host=host)
+    assert Settings(host=host, token=TOKEN).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_loopback_needs_none(host: str) -> None:
+    assert Settings(host=host).token is None
+
+
+@pytest.mark.parametrize(("token", "accepted"), [("short", False), ("", True), ("x" * 16, True), ("ü" * 20, False)])
+def test_tokens(token: str, accepted: bool) -> None:
+    if accepted:
+        found = Settings(token=token).token
+        assert (found.get_secret_value() if found else "") == token
+    else:
+        with pytest.raises(ValidationError):
+            Settings(token=token)
+
+
+def test_hosts_never_include_a_wildcard_address() -> None:
+    settings = Settings(host="0.0.0.0", token=TOKEN, allowed_hosts="GPU1.example.org, gpu2.example.org:8000,")
+    assert "0.0.0.0" not in settings.hosts
+    assert {"gpu1.example.org", "localhost", "127.0.0.1", "[::1]"} <= settings.hosts
+    assert "[::1]" in Settings(host="::1").hosts
+
+
+def test_an_explanation_names_the_variable_and_hides_the_value() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings(port=99999, token="tooshort-secret")
+    text = explain(caught.value)
+    assert "TRITONWORTHY_PORT" in text
+    assert "TRITONWORTHY_TOKEN" in text
+    assert "tooshort" not in text
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"TRITONWORTHY_HOST": "0.0.0.0"}, "TRITONWORTHY_TOKEN"),
+        ({"TRITONWORTHY_PORT": "http"}, "TRITONWORTHY_PORT"),
+        ({"TRITONWORTHY_DATA_DIR": "/dev/null/data"}, "data folder"),
+    ],
+)
+def test_serve_refuses_with_status_2(variables: dict[str, str], said: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "app.cli", "serve"],
+        env={k: v for k, v in os.environ.items() if not k.startswith(PREFIX)} | variables,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,60 @@
+"""Children of jobs for tests of the web: `python children.py NAME FD`. Their answers have the API's shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+FD = int(sys.argv[2])
+REQUEST = json.loads(sys.stdin.readline())
+
+
+def say(message: object) -> None:
+    os.write(FD, json.dumps(message).encode() + b"\n")
+
+
+def trace() -> None:
+    """A trace whose `events` is the size of the file that was uploaded, or a validation without a GPU."""
+    if "path" not in REQUEST:
+        validation()
+        return
+    advice = {"tool": "skip", "headline": "leave it", "action": "", "call": "", "mode": "", "criteria": []}
+    regions = [
+        {"name": name, "text": "x: f32[4]\nreturn x\n", "source": {"module": "m", "ops": []}, "shapes": []}
+        | {
+            "cost": None,
+            "advice": advice,
+            "calls_per_step": 2.0,
+            "share_of_step": share,
+            "time_us_per_step": float("nan"),
+        }
+        for name, share in (("first", 0.6), ("second", 0.4))
+    ]
+    counts = {"events": Path(REQUEST["path"]).stat().st_size, "kernels": 3, "profiler_steps": 0, "steps": 1}
+    say({"type": "result", "value": {**counts, "linked_share": 1.0, "notes": [], "regions": regions}})
+
+
+def validation() -> None:
+    for number in range(3):
+        say({"type": "progress", "phase": "measure", "candidate": "eager", "fraction": number / 3, "message": "…"})
+        time.sleep(0.15)
+    body = {"outcome": "unmeasured", "reason": "no GPU", "region": REQUEST["region"], "candidates": []}
+    say({"type": "result", "value": body})
+
+
+def not_a_trace() -> None:
+    say({"type": "error", "code": "trace-not-json", "message": "This is not JSON.", "remedy": "Send a trace."})
+
+
+def hang() -> None:
+    time.sleep(60)
+
+
+def crash() -> None:
+    os.abort()
+
+
+globals()[sys.argv[1]]()
