@@ -67,6 +67,7 @@ def evaluate(
     by_hand = any(m.by_hand for m in matches)
     covers = coverage(written, matches, probe_host())
     more = {k: v for k, v in situation.facts.items() if v is not None}
+    title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
     advice = advise(facts, workload, device, thresholds or Thresholds(), objective=situation.objective)
     cost = shapes[[g for g, _ in graphs].index(graph)].cost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.advice.facts import RegionFacts
 from app.advice.rule import advise
@@ -12,12 +12,14 @@ from app.evaluate import Situation, evaluate
 from app.service import choose_device, region_json
 from kernels.measure.model import to_json
 from profiler.hardware import Device
-from profiler.region.mining import MinedRegion, Mining, mine
 from profiler.region.model import RegionError
 from profiler.region.text import parse
-from profiler.trace import read_trace, steady_step
+from profiler.trace import read_trace
 from profiler.trace.model import Trace
 from profiler.trace.source import Limits
+
+if TYPE_CHECKING:
+    from profiler.region.mining import MinedRegion, Mining
 
 Json = dict[str, Any]
 
@@ -31,7 +33,9 @@ def report(path: str | Path, name: str, max_bytes: int | None = None) -> Json:
     device, note = choose_device(None, trace.device)
     if not trace.steps:
         return trace_json(trace, name, None, [], device, (NO_STEP,))
-    mining = mine(trace, steady_step(trace))
+    from profiler.region.mining import mine  # imports torch: not before the file is known to be a trace
+
+    mining = mine(trace)
     regions = [_region(trace, mining, r, device) for r in mining.regions]
     regions.sort(key=lambda r: -(r["time_us_per_step"] or 0.0))
     return trace_json(trace, name, mining, regions, device, (note,) if note else ())
@@ -42,6 +46,7 @@ def trace_json(
 ) -> Json:
     """The API's trace object, without the fields that the store adds (id, status, created_at)."""
     notes: list[Json] = [to_json(n) for n in trace.notes]
+    notes += _idle_note(mining)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
     step_time = _step_time(mining) if mining else None
     return {
@@ -64,13 +69,37 @@ def trace_json(
         "notes": notes,
         "rests": [
             {
-                "name": r.name, "time_us": r.time_us, "kernels": r.kernels,
+                "name": r.name, "time_us": r.time_us, "kernels": len(r.kernels), "remedy": r.remedy,
                 "share_of_step": r.time_us / step_time if step_time else None,
             }
             for r in (mining.rests if mining else ())
         ],
         "regions": regions,
     }  # fmt: skip
+
+
+IDLE_SHARE = Thresholds().idle_share
+SHORT_KERNEL_US = Thresholds().short_kernel_us
+
+
+def _idle_note(mining: Mining | None) -> list[Json]:
+    """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
+    kernels = sum(r.launches for r in mining.regions) if mining else 0
+    if mining is None or not kernels or mining.busy_us > (1 - IDLE_SHARE) * _step_time(mining):
+        return []
+    mean = mining.busy_us / kernels
+    short = mean < SHORT_KERNEL_US
+    message = (
+        f"the GPU works {mining.busy_us / _step_time(mining):.0%} of the step's {_step_time(mining) / 1e3:.1f} ms; "
+        f"its {kernels:.0f} kernels take {mean:.1f} µs on average"
+    )
+    helps = (
+        'launch-bound: torch.compile(model, mode="reduce-overhead") replays the step as CUDA graphs'
+        if short
+        else "the host holds it up: look at data loading, synchronising calls (.item(), .cpu()), Python between launches"
+    )
+    caveat = "recording shapes and stacks slows the host too: compare with the step's time without the profiler"
+    return [{"code": "gpu-idle", "level": "warning", "message": message, "remedy": f"{helps}; {caveat}"}]
 
 
 def _step_time(mining: Mining) -> float:
@@ -85,14 +114,16 @@ def _region(trace: Trace, mining: Mining, mined: MinedRegion, device: Device) ->
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
     situation = Situation(
+        notes=tuple(f"the trace does not record {a}" for a in mined.assumed),
         facts={
+            "title": mined.title,
             "gpu_idle_share": max(0.0, 1.0 - mining.busy_us / step_time) if step_time else None,
             "mean_kernel_us": mining.busy_us / step_kernels if step_kernels else None,
             "launches": kernels / mined.calls_per_step if mined.calls_per_step else None,
             "compiled": mined.kind == "compiled",
             "optimizer": mined.kind == "optimizer",
             "communication": mined.kind == "communication",
-        }
+        },
     )
     source = {"trace": "", "module": mined.module, "ops": list(mined.operations)}
     if mined.text is not None:
@@ -111,7 +142,7 @@ def _without_text(
     mined: MinedRegion, workload: Any, share: float | None, device: Device, situation: Situation, source: Json, why: str
 ) -> Json:
     facts = RegionFacts(
-        name=mined.title, kind=mined.kind, title=mined.title, by_hand=mined.by_hand,
+        name=mined.title, kind=mined.kind, by_hand=mined.by_hand,
         **{k: v for k, v in situation.facts.items() if v is not None},
     )  # fmt: skip
     advice = advise(facts, workload, device, Thresholds(), objective="time")
@@ -129,5 +160,6 @@ def _observed(mined: MinedRegion, share: float | None) -> Json:
         "time_us_per_step": mined.time_us_per_step,
         "kernels_per_call": mined.kernels_per_call,
         "kernel_names": list(mined.kernel_names),
+        "backward": mined.backward,
         "share_of_step": share,
     }

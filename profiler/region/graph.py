@@ -101,9 +101,17 @@ def _whole_operations() -> Any:
             "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float dropout, bool causal, float? scale, bool gqa)"
             " -> Tensor"
         )
+        library.define(
+            "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor? mask, float dropout,"
+            " bool causal, float? scale, bool gqa) -> (Tensor, Tensor, Tensor)"
+        )
         library.define("rms_norm(Tensor x, SymInt[] shape, Tensor? weight, float? eps) -> Tensor")
         library.impl("attention", _attention, "CompositeExplicitAutograd")
         library.impl("attention", _attention_meta, "Meta")
+        library.impl("attention_backward", _attention_backward_meta, "Meta")
+        torch.library.register_autograd(
+            f"{LIBRARY}::attention", _attention_gradients, setup_context=_keep_for_backward, lib=library
+        )
         library.impl("rms_norm", lambda x, shape, w, eps: F.rms_norm(x, shape, w, eps), "CompositeExplicitAutograd")
         library.impl("rms_norm", lambda x, shape, w, eps: torch.empty_like(x), "Meta")
         _library.append(library)
@@ -119,12 +127,27 @@ def _attention_meta(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) 
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
+def _attention_backward_meta(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+                             *_: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[:3], output)
+    ctx.rest = inputs[3:]
+
+
+def _attention_gradients(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    gradients = torch.ops.tritonworthy.attention_backward(grad, *ctx.saved_tensors, *ctx.rest)
+    return (*gradients, *(None for _ in ctx.rest))
+
+
 class _Lowering(torch.fx.Interpreter):
     """Runs the user's program under make_fx and carries each node's line and label to aten."""
 
-    def __init__(self, module: torch.fx.GraphModule, whole: bool) -> None:
+    def __init__(self, module: torch.fx.GraphModule, grad: bool) -> None:
         super().__init__(module)
-        self.whole = whole
+        self.grad = grad
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is F.dropout and args[0].device.type != "cuda" and (len(args) < 3 or args[2] is not False):
@@ -132,9 +155,9 @@ class _Lowering(torch.fx.Interpreter):
             if kwargs.get("training", True):
                 rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
                 return torch.ops.aten.native_dropout(args[0], rate, True)[0]
-        if self.whole and target is F.scaled_dot_product_attention:
+        if target is F.scaled_dot_product_attention:
             return self.attention(*args, **kwargs)
-        if self.whole and target in (F.rms_norm, torch.rms_norm):
+        if not self.grad and target in (F.rms_norm, torch.rms_norm):
             return self.rms_norm(*args, **kwargs)
         return super().call_function(target, args, kwargs)
 
@@ -153,13 +176,22 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     """
     built = program(region, binding, device)
     grad = region.requires_grad
-    runner = _Lowering(built.module, whole=not grad)
+    runner = _Lowering(built.module, grad)
     with built.mode, _preserved_meta():
         module = make_fx(_joint(runner, region) if grad else _forward(runner))(*built.inputs)
     module.graph.eliminate_dead_code(is_impure_node=_mutates)
+    _keep_names_apart(region, module)
     module.recompile()
     chosen = dict(region.bindings[0] if binding is None else binding)
     return _graph(region, chosen, built, module)
+
+
+def _keep_names_apart(region: Region, module: torch.fx.GraphModule) -> None:
+    """An operation must not be called as an input is: `mul: bf16[8]` beside aten.mul."""
+    taken = {i.name for i in region.inputs}
+    for node in module.graph.nodes:
+        if node.op != "placeholder" and node.name in taken:
+            node._rename(f"{node.name}_operation")
 
 
 def _mutates(node: torch.fx.Node) -> bool:
@@ -298,9 +330,11 @@ def _flops(node: torch.fx.Node, written: tuple[Tensor, ...]) -> int:
     """torch's own registry for matrix products, convolutions and attention; else one per element written or read."""
     target: Any = node.target
     if str(target).startswith(f"{LIBRARY}.attention"):
-        q, k, v = (n.meta["val"] for n in node.args[:3])  # type: ignore[union-attr]
-        causal = 2 if node.args[5] else 1
-        return int(2 * q.shape[:-1].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])) // causal
+        backward = "backward" in str(target)
+        q, k, v = (n.meta["val"] for n in (node.args[1:4] if backward else node.args[:3]))  # type: ignore[union-attr]
+        causal = 2 if node.args[7 if backward else 5] else 1
+        forward = int(2 * q.shape[:-1].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])) // causal
+        return forward * 5 // 2 if backward else forward  # five products instead of two, as torch's counter has it
     packet = getattr(target, "_overloadpacket", None)
     if packet in flop_registry:
         args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])

@@ -18,7 +18,7 @@ _TABLE: dict[str, str] = {
         grouped_mm scaled_mm matmul_backward _sparse_semi_structured_linear""",
     ATTENTION: """scaled_dot_product_attention _scaled_dot_product_flash_attention _flash_attention_forward
         _scaled_dot_product_efficient_attention _efficient_attention_forward _scaled_dot_product_cudnn_attention
-        _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math attention
+        _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math attention attention_backward
         _scaled_dot_product_flash_attention_backward _flash_attention_backward _efficient_attention_backward
         _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward
         _scaled_dot_product_flash_attention_for_cpu_backward _cudnn_attention_forward

@@ -134,6 +134,7 @@ class _Builder:
             self.statement(statement)
         results = []
         for expression in self.region.returned:
+            self.line = expression.lineno
             value = self.value(expression)
             if not isinstance(value, torch.fx.Node):
                 raise error(expression, "a region returns tensors", code="region-type")
