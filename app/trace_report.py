@@ -14,7 +14,7 @@ from kernels.measure.model import to_json
 from profiler.hardware import Device
 from profiler.region.model import RegionError
 from profiler.region.text import parse
-from profiler.trace import read_trace
+from profiler.trace import TraceError, read_trace
 from profiler.trace.model import Trace
 from profiler.trace.source import Limits
 
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-NO_STEP = "there is no step in this trace: no operation and no kernel"
-
 
 def report(path: str | Path, name: str, max_bytes: int | None = None) -> Json:
-    """Read, mine and advise. Raises TraceError where the file is no trace; a trace without kernels is reported."""
+    """Read, mine and advise. Raises TraceError where the file is no trace, or holds no kernel to advise on."""
     limits = Limits() if max_bytes is None else Limits(max_bytes=max_bytes)
     trace = read_trace(path, limits)
+    _require_kernels(trace)
     device, note = choose_device(None, trace.device)
-    if not trace.steps:
-        return trace_json(trace, name, None, [], device, (NO_STEP,))
     from profiler.region.mining import mine  # imports torch: not before the file is known to be a trace
 
     mining = mine(trace)
@@ -41,14 +38,27 @@ def report(path: str | Path, name: str, max_bytes: int | None = None) -> Json:
     return trace_json(trace, name, mining, regions, device, (note,) if note else ())
 
 
+def _require_kernels(trace: Trace) -> None:
+    """Without a kernel there is nothing to advise on: an error that says what to record, not an empty report."""
+    if len(trace.kernels.name):
+        return
+    remedy = next((n.remedy for n in trace.notes if n.code == "no-kernels"), "")
+    if trace.truncated:
+        raise TraceError(
+            "trace-truncated", "The file is cut off before its first GPU kernel.", "Copy it again, or record it again."
+        )
+    message = next((n.message for n in trace.notes if n.code == "no-kernels"), "The trace has no GPU kernels.")
+    raise TraceError("trace-no-kernels", message, remedy)
+
+
 def trace_json(
-    trace: Trace, name: str, mining: Mining | None, regions: list[Json], device: Device, remarks: tuple[str, ...]
+    trace: Trace, name: str, mining: Mining, regions: list[Json], device: Device, remarks: tuple[str, ...]
 ) -> Json:
     """The API's trace object, without the fields that the store adds (id, status, created_at)."""
     notes: list[Json] = [to_json(n) for n in trace.notes]
     notes += _idle_note(mining)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
-    step_time = _step_time(mining) if mining else None
+    step_time = _step_time(mining)
     return {
         "name": name,
         "events": trace.events,
@@ -59,7 +69,7 @@ def trace_json(
         "step_source": trace.step_source,
         "step_time_us": step_time,
         "kernel_time_us": trace.kernel_time_us,
-        "gpu_busy_share": min(1.0, mining.busy_us / step_time) if mining and step_time else None,
+        "gpu_busy_share": min(1.0, mining.busy_us / step_time) if step_time else None,
         "linked_share": trace.linked_share,
         "has_shapes": trace.has_shapes,
         "has_stacks": trace.has_stacks,
@@ -72,20 +82,23 @@ def trace_json(
                 "name": r.name, "time_us": r.time_us, "kernels": len(r.kernels), "remedy": r.remedy,
                 "share_of_step": r.time_us / step_time if step_time else None,
             }
-            for r in (mining.rests if mining else ())
+            for r in mining.rests
         ],
         "regions": regions,
     }  # fmt: skip
 
 
+CUSTOM = "custom operation"
+"""How mining titles what no aten operation computes: a kernel that somebody wrote."""
+
 IDLE_SHARE = Thresholds().idle_share
 SHORT_KERNEL_US = Thresholds().short_kernel_us
 
 
-def _idle_note(mining: Mining | None) -> list[Json]:
+def _idle_note(mining: Mining) -> list[Json]:
     """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
-    kernels = sum(r.launches for r in mining.regions) if mining else 0
-    if mining is None or not kernels or mining.busy_us > (1 - IDLE_SHARE) * _step_time(mining):
+    kernels = sum(r.launches for r in mining.regions)
+    if not kernels or mining.busy_us > (1 - IDLE_SHARE) * _step_time(mining):
         return []
     mean = mining.busy_us / kernels
     short = mean < SHORT_KERNEL_US
@@ -96,7 +109,7 @@ def _idle_note(mining: Mining | None) -> list[Json]:
     helps = (
         'launch-bound: torch.compile(model, mode="reduce-overhead") replays the step as CUDA graphs'
         if short
-        else "the host holds it up: look at data loading, synchronising calls (.item(), .cpu()), Python between launches"
+        else "the host holds it up: look at data loading, synchronising calls (.item(), .cpu()), slow Python"
     )
     caveat = "recording shapes and stacks slows the host too: compare with the step's time without the profiler"
     return [{"code": "gpu-idle", "level": "warning", "message": message, "remedy": f"{helps}; {caveat}"}]
@@ -122,6 +135,7 @@ def _region(trace: Trace, mining: Mining, mined: MinedRegion, device: Device) ->
             "launches": kernels / mined.calls_per_step if mined.calls_per_step else None,
             "compiled": mined.kind == "compiled",
             "optimizer": mined.kind == "optimizer",
+            "already_tuned": mined.title.startswith(CUSTOM),
             "communication": mined.kind == "communication",
         },
     )

@@ -43,7 +43,11 @@ class Device:
 
         A measured bf16 rate scales the datasheet's other 16- and 8-bit rates by the share it reached.
         """
-        datasheet = {"f16": self.f16_rate, "bf16": self.bf16_rate or self.f32_rate}
+        datasheet = {
+            "tf32": self.tf32_rate or self.f32_rate,
+            "f16": self.f16_rate,
+            "bf16": self.bf16_rate or self.f32_rate,
+        }
         datasheet |= {"f8e4m3": self.f8_rate or self.f16_rate, "f8e5m2": self.f8_rate or self.f16_rate}
         rate = datasheet.get(dtype, self.f32_rate if dtype != "f64" else self.f32_rate / 2)
         if self.measured_matmul_rate and dtype in datasheet and self.bf16_rate:

@@ -100,7 +100,12 @@ def kernel_problem(case: Case) -> Criterion:
         short = idle >= settings.idle_share and mean <= settings.short_kernel_us
         because = (
             f"the GPU is idle for {percent(idle)} of the step, and its kernels take {mean:.3g} µs on average: "
-            + ("launching them takes longer than running them" if short else "it is not waiting for launches")
+            + (
+                "launching them takes longer than running them"
+                if short
+                else "kernels of this length hide their own launches"
+                + ("; what the host does between them comes first" if idle >= settings.idle_share else "")
+            )
         )
         value = f"idle {percent(idle)}, {mean:.3g} µs a kernel"
         threshold = f"idle {percent(settings.idle_share)}, {settings.short_kernel_us:.3g} µs a kernel"

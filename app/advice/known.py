@@ -35,7 +35,7 @@ F = "torch.nn.functional."
 TABLE: dict[str, tuple[str, str, str, str]] = {
     # kind: (package, call's name, code, condition)
     "attention": (
-        "torch", F + "scaled_dot_product_attention", "y = F.scaled_dot_product_attention(q, k, v)",
+        "torch", F + "scaled_dot_product_attention", "y = F.scaled_dot_product_attention(q, k, v, attn_mask=...)",
         "16-bit types with heads of up to 256 for the fused backends; FlexAttention for a bias or a mask",
     ),
     "gemm": ("torch", "torch.matmul", "y = torch.matmul(a, b)", "cuBLAS, every dtype"),

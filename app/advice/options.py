@@ -100,7 +100,7 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
     name = cover.candidate.removeprefix("library:")
     whole = cover.whole or (facts.requires_grad and only_backward_left(facts, cover.operations))
     part = None if whole else cover.operations
-    predicted = estimate.library(facts, device, name, part, rates)
+    predicted = estimate.library(facts, device, f"{name}{_slower_with(cover)}", part, rates)
     missing = "" if cover.installed else f"{cover.package} is not installed here"
     rest = "" if whole else "the rest stays as it is"
     note = "; ".join(n.rstrip(".") for n in (missing, rest, cover.note) if n)
@@ -109,6 +109,12 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
         True, cover.call, name,
     )  # fmt: skip
     return Option(alternative, predicted.bytes_written if predicted else None, cover.installed)
+
+
+def _slower_with(cover: Cover) -> str:
+    """What the estimate tells apart under one call's name: attention with an arbitrary mask."""
+    masked = "attn_mask=" in cover.call and "attn_mask=None" not in cover.call
+    return " with a mask" if masked and "scaled_dot_product_attention" in cover.candidate else ""
 
 
 BACKWARD = (

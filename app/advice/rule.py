@@ -49,7 +49,6 @@ def advise(
     launches = share_of_launches(facts, workload, settings)
     if launches is not None and launches > (share or 0.0):
         share, share_source = launches, "of its launches, and launching is what the step waits for"
-        current = _wall(launches, workload) or current
     case = Case(facts, workload, device, settings, covers, current, share, share_source, rates=rates)
     found = options(facts, covers, device, current, observed, rates)
     first = {c.name: c for c in judge(case)}
@@ -100,15 +99,6 @@ def share_of_launches(facts: RegionFacts, workload: Workload, settings: Threshol
     return min(1.0, own * mean / max((1 - idle) * step, own * mean))
 
 
-def _wall(share: float, workload: Workload) -> Range | None:
-    """Wall time of one call in a launch-bound step: its share of the launches, of the step."""
-    calls = sum(b.calls_per_step for b in workload.bindings)
-    if not workload.step_time_us or calls <= 0:
-        return None
-    wall = share * workload.step_time_us / calls
-    return Range(wall, wall, wall)
-
-
 def _admit(found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
     """Each option with whether the rule lets it compete, and why not."""
     return tuple(_admitted(o, criteria, case) for o in found)
@@ -123,6 +113,12 @@ def _admitted(option: Option, criteria: Mapping[str, Criterion], case: Case) -> 
     elif alternative.tool == "compile" and option.mid is None and criteria["compile-fuses"].holds is False:
         single = alternative.mode == "max-autotune" and criteria["several-shapes"].holds is not True
         reason = "" if single else "nothing says that it would fuse"
+    elif alternative.tool != "skip" and case.facts.already_tuned:
+        reason = "it is an opaque kernel already: torch.compile cannot enter it"
+    elif alternative.tool == "triton" and case.facts.kind in TUNED_BY_HAND and runs_on_library(case.covers) is not None:
+        reason = "it runs on a library's hand-tuned kernel"
+    elif alternative.tool == "compile" and _one_kernel(case) and not _surely_faster(option, case):
+        reason = "it is one kernel already, and the predicted gain is within the estimate's error"
     elif alternative.tool == "triton" and criteria["bandwidth-bound-or-custom"].holds is False:
         reason = "compute-bound, and what it does has fused kernels"
     elif alternative.tool == "triton" and option.mid is None:
@@ -137,6 +133,21 @@ def _admitted(option: Option, criteria: Mapping[str, Criterion], case: Case) -> 
     return replace(option, alternative=replace(alternative, admitted=False, note=note))
 
 
+TUNED_BY_HAND = frozenset({"attention", "gemm", "grouped_gemm"})
+"""Kinds whose library kernels Triton reaches 80 to 95 % of: a prediction is no reason to replace them."""
+
+
+def _one_kernel(case: Case) -> bool:
+    shape = case.facts.heaviest
+    return shape is not None and shape.cost.unfused.launches <= 1
+
+
+def _surely_faster(option: Option, case: Case) -> bool:
+    """Even the slow end of its prediction is faster than what runs now."""
+    predicted = option.alternative.time_us
+    return predicted is not None and case.current is not None and predicted.high < case.current.mid
+
+
 def _choose(
     found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case, objective: str
 ) -> tuple[Option, str]:
@@ -149,6 +160,11 @@ def _choose(
     problem = criteria["kernel-problem"]
     if problem.holds is False:
         graphs = next((o for o in found if o.alternative.mode == "reduce-overhead"), None)
+        fused = next(
+            (o for o in found if case.facts.optimizer and o.tool == "library" and o.alternative.admitted), None
+        )
+        if launch_bound(problem) and fused is not None:
+            return fused, "launch-bound"
         if launch_bound(problem) and graphs is not None:
             return graphs, "launch-bound"
         return keep, "kernel-problem"
@@ -249,6 +265,8 @@ def _advice(
     keep = next(o for o in found if o.tool == "skip")
     one = Range(1.0, 1.0, 1.0)
     region = one if chosen.tool == "skip" else speedup(keep.alternative.time_us, chosen.alternative.time_us)
+    if why == "launch-bound" and case.facts.gpu_idle_share is not None:
+        region = None  # graphs speed up the step, by what its launches cost; no part of that is this region's alone
     words = wording.write(case, {c.name: c for c in criteria}, chosen.alternative, why, region)
     shape = case.facts.heaviest
     return Advice(

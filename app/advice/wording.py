@@ -36,7 +36,12 @@ def _times(region: Range | None) -> str:
     """ ", predicted 3.2 times as fast (2.4 to 4.1)"; "" without a prediction."""
     if region is None:
         return ""
-    return f", predicted {region.mid:.3g} times as fast ({region.low:.2g} to {region.high:.2g})"
+    return f", predicted {_factor(region.mid)} times as fast ({_factor(region.low)} to {_factor(region.high)})"
+
+
+def _factor(value: float) -> str:
+    """1.27, 7.9, 68, 120: two figures, never an exponent."""
+    return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
 def _skip(
@@ -73,7 +78,7 @@ def _with_hint(case: Case, action: str) -> str:
                 f"{action}; it is in f32 without TF32. Where 10 bits of mantissa will do, "
                 'torch.set_float32_matmul_precision("high") lets the matrix units do it'
             )
-    if case.facts.kind == "convolution":
+    if case.facts.kind == "convolution" and case.facts.dtype not in ("bf16", "f16"):
         return f"{action}; memory_format=torch.channels_last and 16 bits come before any kernel."
     return f"{action}."
 
@@ -116,6 +121,8 @@ def _compile(
     title = case.facts.title
     if chosen.mode == "reduce-overhead":
         headline = f"Launch-bound: torch.compile with CUDA graphs for {title}{_times(region)}"
+        if case.facts.gpu_idle_share is not None:
+            headline = f"Launch-bound step: CUDA graphs for all of it, {title} among it"
         action = (
             'Compile the step with mode="reduce-overhead", or capture it in a CUDA graph; sizes and addresses have to '
             "stay the same (a static cache)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -127,7 +128,23 @@ def _gelu_tanh(e: _Editor, match: Match) -> torch.fx.Node:
     return e.call(F.gelu, x, approximate="tanh", like=x)
 
 
-def _attention(e: _Editor, match: Match) -> torch.fx.Node:
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Operands of an attention call. grouped: fewer heads of k and v than of q."""
+
+    q: torch.fx.Node
+    k: torch.fx.Node
+    v: torch.fx.Node
+    grouped: bool
+
+    def result(self) -> torch.Tensor:
+        """A fake of the call's result."""
+        q, v = self.q.meta["val"], self.v.meta["val"]
+        made: torch.Tensor = q.new_empty((*q.shape[:-1], v.shape[-1]))
+        return made
+
+
+def _heads(e: _Editor, match: Match) -> _Heads:
     roles = match.roles
     q, k, v = (e.need(roles[name]) for name in ("q", "k", "v"))
     if not roles.get("k_transposed", True):
@@ -144,6 +161,11 @@ def _attention(e: _Editor, match: Match) -> torch.fx.Node:
         shapes[0][:-3] != shapes[1][:-3] or shapes[1][:-2] != shapes[2][:-2] or shapes[0][-3] % shapes[1][-3]
     ):
         raise Unsupported(f"q, k and v of shapes {shapes}")
+    return _Heads(q, k, v, grouped)
+
+
+def _attention(e: _Editor, match: Match) -> torch.fx.Node:
+    roles, heads = match.roles, _heads(e, match)
     mask = e.node(roles.get("mask"))
     if mask is not None:
         value = mask.meta["val"]
@@ -152,15 +174,35 @@ def _attention(e: _Editor, match: Match) -> torch.fx.Node:
         elif roles.get("mask_kind") == "keep":
             mask = e.cast(mask, torch.bool)
         elif value.dtype != torch.bool:
-            mask = e.cast(mask, dtype)
+            mask = e.cast(mask, heads.q.meta["val"].dtype)
         else:
             raise Unsupported("a boolean mask that is added")
-    more: dict[str, Any] = {"enable_gqa": True} if grouped else {}
+        if len(heads.q.meta["val"].shape) == 4 and value.dim() == 3:
+            # torch's cuDNN backend takes masks of two or four dimensions: see covering._mask_as_passed
+            mask = e.call(torch.reshape, mask, (1, *value.shape))
+    more: dict[str, Any] = {"enable_gqa": True} if heads.grouped else {}
     made = e.call(
-        F.scaled_dot_product_attention, q, k, v, attn_mask=mask, dropout_p=0.0, is_causal=bool(roles.get("causal")),
-        scale=float(roles["scale"]), like=q, **more,
+        F.scaled_dot_product_attention, heads.q, heads.k, heads.v, attn_mask=mask,
+        dropout_p=float(roles.get("dropout") or 0.0), is_causal=bool(roles.get("causal")), scale=float(roles["scale"]),
+        like=heads.q, **more,
     )  # fmt: skip
-    made.meta["val"] = q.meta["val"].new_empty((*shapes[0][:-1], shapes[2][-1]))
+    made.meta["val"] = heads.result()
+    return made
+
+
+def _flex_attention(e: _Editor, match: Match) -> torch.fx.Node:
+    from kernels.libraries.flex import flex_attention
+
+    roles, heads = match.roles, _heads(e, match)
+    if len(heads.q.meta["val"].shape) != 4:
+        raise Unsupported("FlexAttention takes [batch, heads, time, dimension]")
+    if roles.get("dropout"):
+        raise Unsupported("FlexAttention has no dropout")
+    made = e.call(
+        flex_attention, heads.q, heads.k, heads.v, e.node(roles.get("mask")), roles.get("mask_kind"),
+        bool(roles.get("causal")), float(roles["scale"]), heads.grouped, like=heads.q,
+    )  # fmt: skip
+    made.meta["val"] = heads.result()
     return made
 
 
@@ -192,6 +234,7 @@ ADAPTERS: Mapping[str, Maker] = {
     "softmax": _softmax,
     "gelu_tanh": _gelu_tanh,
     "attention": _attention,
+    "flex_attention": _flex_attention,
     "addmm_activation": _addmm_activation,
     "triton:softmax": _triton_softmax,
     "triton:rms_norm": _triton_rms_norm,

@@ -19,6 +19,8 @@ from profiler.region.roles import covered, role
 
 ENTRIES: tuple[Entry, ...] = (*pytorch.ENTRIES, *others.ENTRIES)
 NOT_MEASURED = "Not measured here: no adapter."
+TAKES_DTYPE = frozenset({"library:torch.softmax"})
+"""Calls with a dtype argument: they convert as they read."""
 
 
 def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover, ...]:
@@ -52,11 +54,17 @@ def _cover(entry: Entry, match: Match, graph: Graph, host: Host, working: set[st
     installed = entry.package in host.packages and (not entry.feature or entry.feature in host.features)
     already = entry.package == "torch" and entry in pytorch.ENTRIES and _is_call(match, graph)
     adapter = entry.adapter or None
+    call = _shown(entry.call, match.roles | _mask_as_passed(match, facts))
+    if entry in pytorch.ENTRIES and not match.by_hand and (wanted := _other_dtype(match, graph)):
+        if entry.candidate in TAKES_DTYPE:
+            call, adapter = f"{call[:-1]}, dtype={wanted})", None
+        else:
+            conditions = (*conditions, (f"a result in the operand's dtype, not in {wanted}", False))
     notes = [entry.note, "" if adapter or already else NOT_MEASURED]
     return Cover(
         candidate=entry.candidate,
         package=entry.package,
-        call=_shown(entry.call, match.roles),
+        call=call,
         covers=all(holds is not False for _, holds in conditions),
         conditions=conditions,
         installed=installed,
@@ -71,12 +79,61 @@ def _cover(entry: Entry, match: Match, graph: Graph, host: Host, working: set[st
 
 
 def _is_call(match: Match, graph: Graph) -> bool:
-    """The match is one call of the library already, casts and views aside."""
-    if match.by_hand:
+    """The match is one call of the library already, views aside. A cast to another dtype is a kernel that a call saves.
+
+    bf16[8192, 4096] as softmax(x.float(), -1).to(bf16) is three kernels, torch.softmax(x, -1) one.
+    """
+    if match.by_hand or casts_inside(match, graph):
         return False
     real = [graph.operation(n) for n in match.operations if graph.operation(n).kind not in (kinds.VIEW, kinds.CONSTANT)]
     real = [o for o in real if kinds.base_name(o.target) not in ("_to_copy", "_log_softmax", "clone")]
     return len(real) == 1 and pytorch.ALREADY_CALLS.get(kinds.base_name(real[0].target)) == match.kind
+
+
+def _mask_as_passed(match: Match, facts: Facts) -> dict[str, Any]:
+    """The mask as SDPA's fast backends want it: true stays, and two or four dimensions.
+
+    [16, 2048, 2048] took 1115 µs, [1, 16, 2048, 2048] 476 µs (H200, torch 2.11): three leave the memory-efficient one.
+    """
+    mask = match.roles.get("mask")
+    if not isinstance(mask, str):
+        return {"score": "score", "blocks": _blocks(match)}
+    rank = len(facts.sizes.get("mask", ()))
+    at = f"{mask}[{', '.join(('b', 'h', 'q_idx', 'kv_idx')[4 - rank :])}]"
+    score = {"drop": f'torch.where({at}, float("-inf"), score)', "keep": f'torch.where({at}, score, float("-inf"))'}
+    kind = str(match.roles.get("mask_kind"))
+    return {
+        "mask": ("~" if kind == "drop" else "") + mask + ("[None]" if rank == 3 else ""),
+        "score": score.get(kind, f"score + {at}"),
+        "blocks": _blocks(match),
+    }
+
+
+def _blocks(match: Match) -> str:
+    """FlexAttention's block mask for a causal order."""
+    if not match.roles.get("causal"):
+        return "None"
+    q, k = match.roles.get("q"), match.roles.get("k")
+    return f"create_block_mask(lambda b, h, i, j: i >= j, None, None, {q}.shape[-2], {k}.shape[-2])"
+
+
+def casts_inside(match: Match, graph: Graph) -> list[torch.fx.Node]:
+    """The match's conversions to another dtype."""
+    nodes = [n for n in graph.module.graph.nodes if n.name in match.operations and is_call(n, "_to_copy")]
+    return [n for n in nodes if n.meta["val"].dtype != n.args[0].meta["val"].dtype]
+
+
+def _other_dtype(match: Match, graph: Graph) -> str:
+    """The result's dtype, where casts inside the match make it another than its operand's; else nothing."""
+    nodes = {n.name: n for n in graph.module.graph.nodes if n.name in match.operations}
+    casts = casts_inside(match, graph)
+    if not casts or match.output not in nodes:
+        return ""
+    outside = [n for n in casts if n.args[0].name not in nodes]
+    before = (outside[0].args[0] if outside else casts[-1].args[0]).meta["val"].dtype
+    result = nodes[match.output].meta["val"]
+    result = (result[0] if isinstance(result, tuple) else result).dtype
+    return "" if before == result else str(result)
 
 
 class _Roles(dict[str, Any]):

@@ -1,4 +1,4 @@
-"""Libraries beside torch: known, probed for, not measured here yet (no adapter). From research with a source each."""
+"""Calls beside torch's plain functions: FlexAttention, and libraries that are known but have no adapter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from kernels.libraries.model import (
     FORWARD_ONLY,
     Condition,
     Entry,
+    Facts,
     capability_at_least,
     dtype_among,
 )
@@ -18,14 +19,31 @@ SMALL_BATCH = Condition(
 TANH_OR_SILU = Condition(
     "SiLU, or the tanh form of GELU", lambda f: f.kind == "swiglu" or f.roles.get("approximate") == "tanh"
 )
-FP8_OR_INT4 = Condition("weights of 8 or 4 bits", lambda f: None)
+WEIGHT_ONLY = Condition(
+    "integer weights of 8 or 4 bits, unpacked before the product", lambda f: f.by_hand and f.dtypes.get("b") != "f8e4m3"
+)
+
+
+def _decodes(facts: Facts) -> bool:
+    size = facts.sizes.get("q", ())
+    return len(size) > 1 and size[-2] == 1
+
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         "library:torch.nn.attention.flex_attention", "torch", frozenset({"attention"}),
-        "flex_attention({q}, {k}, {v}, score_mod=..., block_mask=...)  # under torch.compile",
-        (Condition("a bias, mask or window that is a function of position", lambda f: None),),
-        feature="flex_attention", note="For a score change that SDPA has no argument for; nothing is stored.",
+        "def score_mod(score, b, h, q_idx, kv_idx):\n    return {score}\n\n"
+        "torch.compile(flex_attention)({q}, {k}, {v}, score_mod=score_mod, block_mask={blocks}, scale={scale})",
+        (
+            FORWARD_ONLY,
+            Condition(
+                "a bias, a mask or a causal order, which score_mod and block_mask express",
+                lambda f: True if f.roles.get("mask") or f.roles.get("causal") else None,
+            ),
+            Condition("operands of [batch, heads, time, dimension]", lambda f: len(f.sizes.get("q", ())) == 4),
+        ),
+        adapter="flex_attention", feature="flex_attention",
+        note="For a score change that SDPA's fast backends do not take; the scores are never stored.",
         source="torch 2.5 or newer",
     ),
     Entry(
@@ -36,7 +54,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "library:flashinfer.attention", "flashinfer", frozenset({"attention"}),
-        "flashinfer.BatchDecodeWithPagedKVCacheWrapper(...)", (FORWARD_ONLY, dtype_among("f16", "bf16")),
+        "flashinfer.BatchDecodeWithPagedKVCacheWrapper(...)",
+        (FORWARD_ONLY, dtype_among("f16", "bf16"), Condition("decoding: one query a sequence", _decodes)),
         note="For decoding with a paged cache.", source="flashinfer fb28d724",
     ),
     Entry(
@@ -70,16 +89,16 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "library:vllm.marlin_gemm", "vllm", frozenset({"quantised_gemm"}), "vllm ops.marlin_gemm(...)",
-        (FP8_OR_INT4, SMALL_BATCH, capability_at_least(8), FORWARD_ONLY),
+        (WEIGHT_ONLY, SMALL_BATCH, capability_at_least(8), FORWARD_ONLY),
         source="IST-DASLab/marlin; vllm#2497",
     ),
     Entry(
         "library:torchao.int4_weight_only", "torchao", frozenset({"quantised_gemm"}),
-        "quantize_(model, Int4WeightOnlyConfig())", (FP8_OR_INT4, SMALL_BATCH, FORWARD_ONLY),
+        "quantize_(model, Int4WeightOnlyConfig())", (WEIGHT_ONLY, SMALL_BATCH, FORWARD_ONLY),
         source="pytorch/ao 6027d82d",
     ),
     Entry(
         "library:gemlite.A16W4", "gemlite", frozenset({"quantised_gemm"}), "gemlite A16W4_HQQ_INT(...)",
-        (FP8_OR_INT4, SMALL_BATCH, FORWARD_ONLY), source="gemlite fd3f933",
+        (WEIGHT_ONLY, SMALL_BATCH, FORWARD_ONLY), source="gemlite fd3f933",
     ),
 )  # fmt: skip

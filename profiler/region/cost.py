@@ -39,10 +39,16 @@ def cost(graph: Graph) -> Cost:
         fused=fused,
         ideal=ideal,
         savings=_savings(graph, fused_groups, kernels, by_name, unfused, fused, ideal),
-        matmul_dtype=heaviest.reads[0].dtype if heaviest else None,
+        matmul_dtype=_matmul_dtype(heaviest) if heaviest else None,
         gemm_flops=sum(o.flops for o in gemms),
         intensity=ideal.flops / ideal.bytes_moved if ideal.bytes_moved else 0.0,
     )
+
+
+def _matmul_dtype(operation: Operation) -> str:
+    """What the matrix units work in: f32 convolutions run in TF32, cuDNN's default; f32 products do not."""
+    dtype = operation.reads[0].dtype
+    return "tf32" if operation.kind == kinds.CONVOLUTION and dtype == "f32" else dtype
 
 
 def floor_us(counted: Cost, device: Device) -> float:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import flop_registry
 
-from profiler.region.kinds import ATTENTION, kind_of
+from profiler.region.kinds import kind_of
 from profiler.region.model import Region
 from profiler.region.program import Program, program
 from profiler.region.vocabulary import DTYPE_NAMES
@@ -57,7 +57,11 @@ class Operation:
 
 @dataclass(frozen=True)
 class Graph:
-    """The region at one binding. module(*inputs) -> tuple of outputs (then gradients, where inputs require them)."""
+    """The region at one binding. module(*inputs) -> tuple of outputs.
+
+    Where inputs require gradients: inputs are followed by one upstream gradient per floating output (`upstream_0`, ...)
+    and outputs by the gradients.
+    """
 
     region: Region
     binding: Mapping[str, int]
@@ -178,7 +182,9 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     grad = region.requires_grad
     runner = _Lowering(built.module, grad)
     with built.mode, _preserved_meta():
-        module = make_fx(_joint(runner, region) if grad else _forward(runner))(*built.inputs)
+        upstream = [torch.empty_like(o) for o in built.outputs if o.is_floating_point()] if grad else []
+        traced = _joint(runner, region) if grad else _forward(runner)
+        module = make_fx(traced)(*built.inputs, *upstream)
     module.graph.eliminate_dead_code(is_impure_node=_mutates)
     _keep_names_apart(region, module)
     module.recompile()
@@ -211,14 +217,18 @@ def _forward(runner: _Lowering) -> Callable[..., tuple[torch.Tensor, ...]]:
 
 
 def _joint(runner: _Lowering, region: Region) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """Outputs and the gradients of the inputs that require them; upstream gradients are ones of the outputs' shape."""
+    """Outputs and the gradients of the inputs that require them; after the inputs come the upstream gradients, one per
+    floating output.
+    """
 
-    def joint(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def joint(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inputs, upstream = given[: len(region.inputs)], given[len(region.inputs) :]
         values = [x.detach().requires_grad_(i.requires_grad) for x, i in zip(inputs, region.inputs, strict=True)]
         outputs = tuple(runner.run(*values))
         wanted = [v for v, i in zip(values, region.inputs, strict=True) if i.requires_grad]
-        floating = [o for o in outputs if o.requires_grad]
-        gradients = torch.autograd.grad(floating, wanted, [torch.ones_like(o) for o in floating], allow_unused=True)
+        pairs = zip((o for o in outputs if o.is_floating_point()), upstream, strict=True)
+        reached = [(o, g) for o, g in pairs if o.requires_grad]
+        gradients = torch.autograd.grad([o for o, _ in reached], wanted, [g for _, g in reached], allow_unused=True)
         return (*(o.detach() for o in outputs), *(g for g in gradients if g is not None))
 
     return joint
@@ -248,10 +258,11 @@ def _graph(region: Region, binding: Mapping[str, int], built: Program, module: t
     outputs: tuple[str, ...] = ()
     output_tensors: tuple[Tensor, ...] = ()
     rename: dict[str, str] = {}
-    placeholders = iter(region.inputs)
+    names = (*(i.name for i in region.inputs), *(f"upstream_{i}" for i in range(len(built.outputs))))
+    placeholders = iter(names)
     for node in module.graph.nodes:
         if node.op == "placeholder":
-            rename[node.name] = next(placeholders).name
+            rename[node.name] = next(placeholders)
             inputs.append((rename[node.name], tensor(node.meta["val"])))
         elif node.op == "output":
             results = [r for r in node.args[0] if isinstance(r, torch.fx.Node)]
@@ -336,6 +347,8 @@ def _flops(node: torch.fx.Node, written: tuple[Tensor, ...]) -> int:
         forward = int(2 * q.shape[:-1].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])) // causal
         return forward * 5 // 2 if backward else forward  # five products instead of two, as torch's counter has it
     packet = getattr(target, "_overloadpacket", None)
+    if packet is torch.ops.aten.convolution_backward:
+        return _convolution_backward_flops(node)
     if packet in flop_registry:
         args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
@@ -351,6 +364,11 @@ def _flops(node: torch.fx.Node, written: tuple[Tensor, ...]) -> int:
     return most
 
 
-def is_attention(operation: Operation) -> bool:
-    """The operation is one fused attention call, whichever backend."""
-    return operation.kind == ATTENTION
+def _convolution_backward_flops(node: torch.fx.Node) -> int:
+    """2 · |grad| · C_in/groups · |kernel|, once for each of grad_input and grad_weight that is asked for.
+
+    torch's registry counts every group against all channels (torch 2.13), 96 times too much for a depthwise kernel.
+    """
+    grad, weight = (n.meta["val"] for n in (node.args[0], node.args[2]))  # type: ignore[union-attr]
+    wanted: Any = node.args[10]
+    return int(2 * grad.numel() * weight.shape[1:].numel() * sum(bool(w) for w in wanted[:2]))

@@ -12,6 +12,7 @@ from profiler.region.nodes import (
     argument,
     behind_casts,
     is_call,
+    keeps_dim,
     last_dim_only,
     number,
     operands,
@@ -108,6 +109,8 @@ def rms_norm(graph: Graph) -> Iterator[Match]:
             continue
         for product in normalised_products(x, node, divided):
             source = behind_casts(x)
+            if not keeps_dim(inner[0], source):
+                continue
             output, weight, _ = with_affine(product, shape(source)[-1], bias=False)
             inside = covered(graph, output, [source, behind_casts(weight)])
             if inside is None:
@@ -129,6 +132,8 @@ def layer_norm(graph: Graph) -> Iterator[Match]:
         for difference in centre:
             for product in normalised_products(difference, node, divided):
                 source = behind_casts(difference.args[0])
+                if not keeps_dim(inner[0], source):
+                    continue
                 output, weight, bias = with_affine(product, shape(source)[-1], bias=True)
                 leaves = [source, behind_casts(weight), behind_casts(bias)]
                 inside = covered(graph, output, leaves)
@@ -144,15 +149,24 @@ def _variance_of(node: Any) -> list[Node] | None:
     node = behind_casts(node)
     if is_call(node, "mean") and last_dim_only(node):
         difference = behind_casts(squared(node.args[0]))
-        if is_call(difference, "sub") and is_call(behind_casts(difference.args[1]), "mean"):
-            return [difference]
+        return [difference] if _is_centred(difference) else None
     biased = is_call(node, "var") and _biased(node)
     if is_call(node, "getitem") and is_call(node.args[0], "var_mean") and node.args[1] == 0:
         node, biased = node.args[0], _biased(node.args[0])
-    if biased:
+    if biased and last_dim_only(node):
         x = behind_casts(node.args[0])
-        return [n for n in users(x, "sub") if same(n.args[0], x)]
+        return [n for n in users(x, "sub") if same(n.args[0], x) and _is_centred(n)]
     return None
+
+
+def _is_centred(node: Any) -> bool:
+    """x - mean of the same x over the last dimension, kept."""
+    if not is_call(node, "sub") or number(argument(node, 2, "alpha", 1)) != 1:
+        return False
+    x, mean = (behind_casts(o) for o in operands(node))
+    if is_call(mean, "getitem") and is_call(mean.args[0], "var_mean") and mean.args[1] == 1:
+        return same(mean.args[0].args[0], x) and last_dim_only(mean.args[0]) and keeps_dim(mean, x)
+    return is_call(mean, "mean") and same(mean.args[0], x) and last_dim_only(mean) and keeps_dim(mean, x)
 
 
 def _biased(node: Node) -> bool:
@@ -175,13 +189,21 @@ def softmax(graph: Graph) -> Iterator[Match]:
         if not (is_call(top, "exp") and is_call(bottom, "sum") and same(bottom.args[0], top)):
             continue
         difference = behind_casts(top.args[0])
-        if is_call(difference, "sub") and is_call(behind_casts(difference.args[1]), "amax", "getitem", "max"):
-            x = behind_casts(difference.args[0])
-            inside = covered(graph, node, [x])
+        dim = _single_dim(bottom)
+        if dim is not None and is_call(difference, "sub") and len(shape(bottom)) == len(shape(top)):
+            x, most = (behind_casts(o) for o in operands(difference))
+            most = most.args[0] if is_call(most, "getitem") and most.args[1] == 0 else most
+            largest = is_call(most, "amax", "max") and same(most.args[0], x) and _single_dim(most) == dim
+            inside = covered(graph, node, [x]) if largest else None
             if inside is not None:
-                dims = argument(bottom, 1, "dim")
-                dim = dims if isinstance(dims, int) else dims[0]
                 yield Match("softmax", "softmax by hand", True, inside, node.name, {"x": role(graph, x), "dim": dim})
+
+
+def _single_dim(node: Node) -> int | None:
+    """The one dimension that a reduction runs over, non-negative; None for several or all."""
+    dims = argument(node, 1, "dim")
+    listed = [dims] if isinstance(dims, int) else list(dims or [])
+    return int(listed[0]) % max(1, len(shape(node.args[0]))) if len(listed) == 1 else None  # type: ignore[arg-type]
 
 
 def _cast_after(node: Node) -> Node:

@@ -50,11 +50,19 @@ def behind_casts(node: Any) -> Any:
     return node
 
 
-def behind_views(node: Any) -> Any:
-    """The node behind casts and the views that matmul puts round its operands; shape may differ."""
-    while is_call(node, *CASTS, "view", "_unsafe_view", "expand", "reshape", "unsqueeze", "squeeze"):
+BATCH_VIEWS = ("view", "_unsafe_view", "expand", "reshape")
+
+
+def behind_batch_views(node: Any) -> Any:
+    """The node behind casts and the views with which matmul folds batch dimensions: rows and columns stay."""
+    while is_call(node, *CASTS) or (is_call(node, *BATCH_VIEWS) and shape(node)[-2:] == shape(node.args[0])[-2:]):
         node = node.args[0]
     return node
+
+
+def keeps_dim(reduced: Any, source: Any) -> bool:
+    """The reduction over the last dimension kept it, so that it broadcasts back along rows."""
+    return len(shape(reduced)) == len(shape(source)) and shape(reduced)[-1] == 1
 
 
 def same(a: Any, b: Any) -> bool:

@@ -99,8 +99,8 @@ def _links(trace: Trace) -> Iterator[Note]:
         yield Note(
             "graph-launches",
             "warning",
-            f"{share(graph):.0%} of kernel time ({_count(int(graph.sum()), 'kernel')}) was replayed from CUDA graphs, "
-            "which hide operators and shapes.",
+            f"{_percent(share(graph))} of kernel time ({_count(int(graph.sum()), 'kernel')}) was replayed from CUDA "
+            "graphs, which hide operators and shapes.",
             "Profile the same step without CUDA graphs (eager, or torch.compile in its default mode):\n" + RECIPE,
         )
     early = ~kernels.launched
@@ -108,8 +108,8 @@ def _links(trace: Trace) -> Iterator[Note]:
         yield Note(
             "launched-before-window",
             "warning" if share(early) >= 0.01 else "info",
-            f"{share(early):.0%} of kernel time ({_count(int(early.sum()), 'kernel')}) has no launch in the trace: it "
-            "was launched before recording began, or its launch was not recorded.",
+            f"{_percent(share(early))} of kernel time ({_count(int(early.sum()), 'kernel')}) has no launch in the "
+            "trace: it was launched before recording began, or its launch was not recorded.",
             "Call torch.cuda.synchronize() before the recorded steps and give the schedule a warmup:\n" + RECIPE,
         )
     bare = kernels.launched & ~graph & (kernels.op == NONE)
@@ -117,7 +117,7 @@ def _links(trace: Trace) -> Iterator[Note]:
         yield Note(
             "launched-outside-ops",
             "warning" if share(bare) >= 0.01 else "info",
-            f"{share(bare):.0%} of kernel time ({_count(int(bare.sum()), 'kernel')}) was launched outside every "
+            f"{_percent(share(bare))} of kernel time ({_count(int(bare.sum()), 'kernel')}) was launched outside every "
             "operator (a hand-written kernel, or a library called directly).",
             "Wrap the call in torch.library.custom_op, so that the profiler records its name and shapes.",
         )
@@ -199,6 +199,10 @@ def _communication(trace: Trace) -> Iterator[Note]:
         f"Communication kernels run for {communication / both:.0%} of the GPU's busy time; "
         f"{1 - exposed / communication:.0%} of that is hidden behind other kernels.",
     )
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.01 or not share else "under 1%"
 
 
 def _count(number: int, noun: str) -> str:

@@ -96,17 +96,21 @@ z = gelu(z)
 y = z * mask
 return y
 """
+FLEX = "library:torch.nn.attention.flex_attention"
 SDPA = "library:torch.nn.functional.scaled_dot_product_attention"
 ADDMM = "library:torch.ops.aten._addmm_activation"
 CASES = [
     (RMS.format(d="f32"), "library:torch.nn.functional.rms_norm", "F.rms_norm(hidden, (64,), weight=g, eps=1e-06)"),
     (RMS.format(d="bf16"), "library:torch.nn.functional.rms_norm", "F.rms_norm(hidden, (64,), weight=g, eps=1e-06)"),
     (LAYER, "library:torch.nn.functional.layer_norm", "F.layer_norm(x, (64,), weight=w, bias=b, eps=1e-05)"),
-    (SOFTMAX, "library:torch.softmax", "torch.softmax(mul, dim=-1)"),
+    (SOFTMAX, "library:torch.softmax", "torch.softmax(mul, dim=1)"),
     (ATTENTION.format(d="f32"), SDPA, "scale=0.35"),
     (ATTENTION.format(d="bf16"), SDPA, "attn_mask=bias"),
     (CAUSAL, SDPA, "is_causal=True"),
-    (DROPPED, SDPA, "attn_mask=drop"),
+    (DROPPED, SDPA, "attn_mask=~drop"),
+    (ATTENTION.format(d="f32"), FLEX, "return score + bias["),
+    (CAUSAL, FLEX, "create_block_mask(lambda b, h, i, j: i >= j"),
+    (DROPPED, FLEX, "torch.where(drop[q_idx, kv_idx]"),
     (GELU, "library:torch.nn.functional.gelu", 'F.gelu(x, approximate="tanh")'),
     (LINEAR_RELU, ADDMM, "_addmm_activation(b, x, w, use_gelu=False)"),
     (LINEAR_GELU, ADDMM, "use_gelu=True"),
@@ -186,6 +190,27 @@ def test_a_region_that_is_the_call_already_says_so() -> None:
     assert cover.call == "F.rms_norm(x, (64,), weight=w, eps=1e-06)"
     reasons = {c.name: c.reason for c in candidates(lower(parse(text)), H200)}
     assert "already" in reasons["library:torch.nn.functional.rms_norm"]
+
+
+def test_a_call_between_casts_is_three_kernels_and_not_the_call_already() -> None:
+    region = parse("x: bf16[32, 64]\ny = torch.softmax(x.float(), -1).to(bf16)\nreturn y\n")
+    graph = lower(region)
+    (cover,) = (c for c in coverage(graph, match(graph), H200) if c.candidate == "library:torch.softmax")
+    assert not cover.already
+    assert cover.covers
+    assert cover.call == "torch.softmax(x, dim=-1)"
+    x = torch.randn(32, 64).to(torch.bfloat16)
+    (got,) = build(cover.candidate, region, {}, "cpu")(x)
+    torch.testing.assert_close(got, torch.softmax(x, -1))
+    assert covers("x: bf16[32, 64]\ny = torch.softmax(x, -1)\nreturn y\n")["library:torch.softmax"].already
+
+
+def test_a_result_in_a_wider_dtype_is_asked_of_the_call_or_denied() -> None:
+    cover = covers("x: bf16[32, 64]\ny = torch.softmax(x.float(), -1)\nreturn y\n")["library:torch.softmax"]
+    assert cover.call == "torch.softmax(x, dim=-1, dtype=torch.float32)"
+    assert not cover.already
+    text = "x: bf16[32, 64]\ni: i64[32]\ny = F.cross_entropy(x.float(), i)\nreturn y\n"
+    assert not covers(text)["library:torch.nn.functional.cross_entropy"].covers
 
 
 def test_conditions_follow_the_host_and_are_unknown_without_a_gpu() -> None:

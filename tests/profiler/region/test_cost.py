@@ -115,3 +115,29 @@ def test_floor_is_the_larger_of_bytes_and_flops() -> None:
     assert floor_us(example, device) == pytest.approx(1e6 * 2 * 8192 * 4096 * 16384 / 790e12, rel=1e-6)
     assert bound(norm, device) == "memory"
     assert floor_us(norm, device) == pytest.approx(1e6 * norm.ideal.bytes_moved / 4.3e12, rel=1e-6)
+
+
+def test_depthwise_backward_counts_its_own_channels_only() -> None:
+    text = (
+        "x: bf16[64, 96, 56, 56].requires_grad.channels_last\nw: bf16[96, 1, 7, 7].requires_grad\n"
+        "return conv2d(x, w, groups=96, padding=3)\n"
+    )
+    one = 2 * 64 * 96 * 56 * 56 * 49
+    assert counted(text).gemm_flops == 3 * one
+
+
+def test_f32_convolution_runs_in_tf32_and_a_product_does_not() -> None:
+    device = find_device("NVIDIA H200")
+    assert device is not None
+    conv = counted("x: f32[8, 64, 56, 56]\nw: f32[64, 64, 3, 3]\nreturn conv2d(x, w)\n")
+    product = counted("x: f32[512, 512]\nreturn x @ x\n")
+    assert (conv.matmul_dtype, product.matmul_dtype) == ("tf32", "f32")
+    assert device.matmul_rate("tf32") > device.matmul_rate("f32")
+
+
+def test_sdpa_in_training_is_costed_as_attention() -> None:
+    qkv = "".join(f"{n}: bf16[4, 16, 2048, 128].requires_grad\n" for n in "qkv")
+    found = counted(qkv + "return scaled_dot_product_attention(q, k, v)\n")
+    forward = 4 * 4 * 16 * 2048 * 2048 * 128
+    assert found.gemm_flops == forward + forward * 5 // 2
+    assert [k.kind for k in found.kernels] == ["attention", "attention"]

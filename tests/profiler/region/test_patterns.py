@@ -95,3 +95,52 @@ def test_scale_after_the_bias_is_no_plain_attention() -> None:
 def test_scores_that_are_returned_stay_computed() -> None:
     text = texts.ATTENTION.replace("return p @ v", "return p @ v, p")
     assert "attention" not in [m.kind for m in found(text)[1]]
+
+
+SQUARE = "x: f32[64, 64]\nz: f32[64, 64]\n"
+QKV = "q: f32[2, 4, 64, 64]\nk: f32[2, 4, 64, 64]\nv: f32[2, 4, 64, 64]\nm: bool[64, 64]\nb: f32[64, 64]\n"
+SCORES = "s = q @ k.transpose(-1, -2) * 0.125\n"
+OTHER_FUNCTIONS = {
+    "a mask filled with 0": ("attention", QKV + SCORES + "return softmax(s.masked_fill(m, 0.0), -1) @ v\n"),
+    "a mask filled with -1": ("attention", QKV + SCORES + "return softmax(torch.where(m, s, -1.0), -1) @ v\n"),
+    "a bias added twice": ("attention", QKV + SCORES + "return softmax(torch.add(s, b, alpha=2), -1) @ v\n"),
+    "probabilities turned": ("attention", QKV + SCORES + "return softmax(s, -1).transpose(-2, -1) @ v\n"),
+    "a negative scale": ("attention", QKV + SCORES.replace("0.125", "(-0.125)") + "return softmax(s, -1) @ v\n"),
+    "a mean that broadcasts along columns": ("rms_norm", SQUARE + "return x * rsqrt(x.pow(2).mean(-1) + 1e-6)\n"),
+    "a sum that broadcasts along columns": (
+        "softmax",
+        SQUARE + "e = exp(x - x.amax(-1, keepdim=True))\nreturn e / e.sum(-1)\n",
+    ),
+    "the maximum of columns": (
+        "softmax",
+        SQUARE + "e = exp(x - x.amax(0, keepdim=True))\nreturn e / e.sum(-1, keepdim=True)\n",
+    ),
+    "the mean of another tensor": (
+        "layer_norm",
+        SQUARE + "d = x - z.mean(-1, keepdim=True)\nreturn d * rsqrt(d.pow(2).mean(-1, keepdim=True) + 1e-5)\n",
+    ),
+    "the variance of columns": (
+        "layer_norm",
+        SQUARE + "d = x - x.mean(-1, keepdim=True)\nreturn d * rsqrt(x.var(0, unbiased=False, keepdim=True) + 1e-5)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), OTHER_FUNCTIONS.values(), ids=OTHER_FUNCTIONS)
+def test_another_function_is_not_taken_for_the_pattern(kind: str, text: str) -> None:
+    assert kind not in [m.kind for m in found(text)[1] if m.by_hand]
+
+
+MASKED = {
+    "drop": "s.masked_fill(m, float('-inf'))",
+    "keep": "torch.where(m, s, float('-inf'))",
+    "additive": "s + b",
+}
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_mask_kinds_are_told_apart(kind: str) -> None:
+    (only,) = found(QKV + SCORES + f"p = softmax({MASKED[kind]}, -1)\nreturn dropout(p, 0.1) @ v\n")[1]
+    assert only.kind == "attention"
+    assert only.roles["mask_kind"] == kind
+    assert only.roles["dropout"] == pytest.approx(0.1)
