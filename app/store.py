@@ -223,7 +223,7 @@ class Store:
         found: list[Json] = []
         for trace in self.traces(limit)["items"]:
             kernels = trace["kernels"]
-            summary = (trace["error"] or {}).get("message", "") or (f"{kernels} kernels" if kernels is not None else "")
+            summary = (trace["error"] or {}).get("message", "") or ("" if kernels is None else _kernels(kernels))
             found.append(_entry("trace", trace, trace["name"], trace["status"], summary))
         for region in self.region_list(limit)["items"]:
             headline = region["advice"].get("headline", "")
@@ -325,6 +325,10 @@ def _validations() -> sa.Select[Any]:
 def _validation(row: Any) -> Json:
     own = ("id", "name", "state", "created_at", "region_id", "region", "error", "progress")
     return VALIDATION | (row["body"] or {}) | {key: row[key] for key in own}
+
+
+def _kernels(number: int) -> str:
+    return f"{number:,} kernel{'' if number == 1 else 's'}"
 
 
 def _entry(kind: str, item: Json, name: str, status: str, summary: str) -> Json:

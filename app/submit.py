@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from starlette.requests import Request
 
 from app import uploads
 from app.archive import shelf
+from app.candidates import known_names
 from app.database import is_id, new_id
 from app.jobs import ledger
 from app.settings import Settings
@@ -143,6 +145,7 @@ def submit_validation(
         not candidates or len(candidates) > MAX_CANDIDATES or any(len(c) > CANDIDATE_CHARS for c in candidates)
     ):
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
+    _check_candidates(candidates or ())
     request = {
         "region": known["text"],
         "shapes": known.get("shapes"),
@@ -184,6 +187,15 @@ def _check_region(settings: Settings, text: str, shapes: list[dict[str, float]] 
         raise Problem(413, "region-too-large", "", f"A region may have at most {settings.max_region_chars} characters.")
     if shapes is not None and len(shapes) > settings.max_shapes:
         raise Problem(422, "too-many-shapes", "", f"At most {settings.max_shapes} shape bindings, please.")
+
+
+def _check_candidates(names: Sequence[str]) -> None:
+    """422 for a name that no candidate has; whether a known one fits the region is the measurement's to say."""
+    unknown = [name for name in names if name not in known_names()]
+    if unknown:
+        known = known_names()
+        detail = f"There is no candidate {unknown[0][:80]!r}. Known: {', '.join(known)}."
+        raise Problem(422, "candidate-unknown", "", detail, known=list(known))
 
 
 def _target(state: Any, names: list[str] | None) -> str | None:

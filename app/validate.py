@@ -24,6 +24,17 @@ def bindings(shapes: list[Json] | None) -> tuple[Binding, ...]:
     )
 
 
+TIMES = ("time_us", "wall_us", "ratio_to_eager", "ratio_to_best_other", "share_of_limit", "compile_s")
+
+
+def _without_times(candidate: Json) -> Json:
+    """What a CPU or Triton's interpreter took is no evidence of what a GPU would take: null."""
+    bare: Json = {key: None if key in TIMES else value for key, value in candidate.items()}
+    if "shapes" in bare:
+        bare["shapes"] = [_without_times(shape) for shape in bare["shapes"]]
+    return bare
+
+
 def validate_region(
     request: Json,
     *,
@@ -54,6 +65,8 @@ def validate_region(
 
     measured: Validation = validate(asked, tell, cancelled)
     body: Json = to_json(measured)
+    if body["device"] is None:
+        body["candidates"] = [_without_times(c) for c in body["candidates"]]
     before = request.get("advice_before")
     if before is None:
         return body

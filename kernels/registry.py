@@ -19,6 +19,8 @@ from profiler.region.model import Region
 from profiler.region.patterns import Match, match
 
 GENERATED = "triton:generated"
+ALREADY = "the region is this call already: eager is its time"
+NO_ADAPTER = "not measured here: no adapter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Candidate:
     """One runnable implementation of a region. reason: why it is not available, "" where it is.
 
     call: what the user would write. source: the kernel's whole text, where it was generated.
+    on_request: measured only where it was advised or asked for by name. untried: it is not available because nothing
+    here can try it, which says nothing against it.
     """
 
     name: str
@@ -35,6 +39,8 @@ class Candidate:
     available: bool
     reason: str = ""
     source: str = ""
+    on_request: bool = False
+    untried: bool = False
 
 
 def hand_written() -> tuple[ModuleType, ...]:
@@ -45,7 +51,7 @@ def hand_written() -> tuple[ModuleType, ...]:
 
 
 def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
-    """eager, compile, compile-max-autotune, library calls, Triton kernels that match, the generated one: always in
+    """eager, compile in its modes, library calls, Triton kernels that match, the generated one: always in
     this order, those that cannot run with the reason.
     """
     return (
@@ -53,6 +59,8 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
         Candidate("compile", "compile", baselines.CALLS["compile"], "torch.compile, default mode", True),
         Candidate("compile-max-autotune", "compile", baselines.CALLS["compile-max-autotune"],
                   "torch.compile, autotuned, without CUDA graphs", True),
+        Candidate("compile-reduce-overhead", "compile", baselines.CALLS["compile-reduce-overhead"],
+                  "torch.compile, with CUDA graphs", True, on_request=True),
         *_libraries(graph, host),
         *_hand_written(graph),
         _generated(graph),
@@ -63,19 +71,22 @@ def _libraries(graph: Graph, host: Host) -> list[Candidate]:
     found = []
     for cover in coverage(graph, match(graph), host):
         reason = _library_reason(cover)
-        found.append(Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason))
+        untried = reason in (ALREADY, NO_ADAPTER)
+        found.append(
+            Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason, untried=untried)
+        )
     return found
 
 
 def _library_reason(cover: Cover) -> str:
     if cover.already:
-        return "the region is this call already: eager is its time"
+        return ALREADY
     failing = [text for text, holds in cover.conditions if holds is False]
     if failing:
         return f"does not cover it: needs {failing[0]}"
     if not cover.installed:
         return f"{cover.package} is not installed" if cover.package != "torch" else "this torch does not have it"
-    return "" if cover.adapter else "not measured here: no adapter"
+    return "" if cover.adapter else NO_ADAPTER
 
 
 def _hand_written(graph: Graph) -> list[Candidate]:
@@ -147,14 +158,15 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
 
 def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
     from kernels.libraries.adapters import adapt
-    from kernels.libraries.covering import ENTRIES, activations
+    from kernels.libraries.covering import ENTRIES, activations, casts_inside
 
     entry = next((e for e in ENTRIES if e.candidate == name), None)
     if entry is None:
         raise KeyError(name)
     if not entry.adapter:
         raise Unsupported(f"{entry.call}: not measured here, no adapter")
-    fitting = [m for m in (*activations(graph), *match(graph)) if m.kind in entry.kinds and m.by_hand]
+    found = [m for m in (*activations(graph), *match(graph)) if m.kind in entry.kinds]
+    fitting = [m for m in found if m.by_hand or casts_inside(m, graph)]
     if not fitting:
         raise Unsupported(f"nothing in this region that {name.removeprefix('library:')} would replace")
     return adapt(graph, fitting, entry.adapter)

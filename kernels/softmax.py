@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.device import high_half, kept, low_half, pair_of
+from kernels.device import exp_of, high_half, kept, low_half, pair_of
 from kernels.rows import CHUNKS, DTYPES, HELD, HELD_PACKED, held_dtype, paired, rows_of
 from kernels.tuning import Tuner, Variant
 
@@ -71,12 +71,13 @@ def softmax_packed(
     col = tl.arange(0, BLOCK)
     x_ptr += row * x_stride
     y_ptr += row * y_stride
+    # a pair of -inf; not in the loop, where Triton 3.6 refuses a second constexpr of one name
+    nothing: tl.constexpr = -8323200 if DTYPE == tl.bfloat16 else -67044352  # noqa: SIM300
     pieces = ()
     for i in tl.static_range(CHUNKS):
         if WHOLE:
             piece = tl.load(x_ptr + i * BLOCK + col)
-        else:  # outside: a pair of -inf
-            nothing: tl.constexpr = -8323200 if DTYPE == tl.bfloat16 else -67044352  # noqa: SIM300
+        else:
             piece = tl.load(x_ptr + i * BLOCK + col, mask=i * BLOCK + col < PAIRS, other=nothing)
         pieces = pieces + (piece,)  # noqa: RUF005 - Triton's tuples know only this
     top = tl.full((BLOCK,), float("-inf"), tl.float32)
@@ -86,13 +87,13 @@ def softmax_packed(
     total = tl.zeros((BLOCK,), tl.float32)
     for i in tl.static_range(CHUNKS):
         x = kept(pieces[i], largest, zero)
-        total += tl.exp(low_half(x, DTYPE) - largest) + tl.exp(high_half(x, DTYPE) - largest)
+        total += exp_of(low_half(x, DTYPE) - largest) + exp_of(high_half(x, DTYPE) - largest)
     full = tl.sum(total, 0)
     scale = 1.0 / full
     for i in tl.static_range(CHUNKS):
         x = kept(pieces[i], full, zero)
-        low = tl.exp(low_half(x, DTYPE) - largest) * scale
-        high = tl.exp(high_half(x, DTYPE) - largest) * scale
+        low = exp_of(low_half(x, DTYPE) - largest) * scale
+        high = exp_of(high_half(x, DTYPE) - largest) * scale
         at = y_ptr + i * BLOCK + col
         if WHOLE:
             tl.store(at, pair_of(low, high, DTYPE))
@@ -118,7 +119,8 @@ def softmax_loop(x_ptr, y_ptr, x_stride, y_stride, N: tl.constexpr, BLOCK: tl.co
         total = total * tl.exp(top - shift) + tl.exp(x - shift)
         top = larger
     largest = tl.max(top, 0)
-    full = tl.sum(tl.where(top == float("-inf"), 0.0, total * tl.exp(top - largest)), 0)
+    # A lane of -inf alone adds 0 * exp(-inf); one that saw NaN has it in its sum, though not in its largest value.
+    full = tl.sum(total * tl.exp(top - largest), 0)
     scale = 1.0 / full
     for start in range(0, N, BLOCK):
         inside = start + col < N

@@ -26,7 +26,7 @@
   function narrow(layout) {
     const names = layout.yaxis.tickvals;
     if (!names) return layout;
-    const cut = names.map((name) => (name.length > 17 ? name.slice(0, 16) + "…" : name));
+    const cut = names.map((name) => (name.length > 25 ? name.slice(0, 24) + "…" : name));
     const [low, high] = layout.xaxis.range;
     const yaxis = Object.assign({}, layout.yaxis, { ticktext: cut });
     const xaxis = Object.assign({}, layout.xaxis, { range: [low, high + 0.45 * (high - low)], nticks: 4 });

@@ -198,6 +198,8 @@ class _Run:
         self.verdict: Verdict = "go"
 
     def progress(self, said: Json) -> None:
+        if self.verdict != "go":
+            return  # what a child says of its end after it was told to stop is no progress
         fraction = said.get("fraction")
         number = isinstance(fraction, int | float) and not isinstance(fraction, bool) and 0 <= fraction <= 1
         self.pending = ledger.progress(
@@ -210,8 +212,8 @@ class _Run:
     def tick(self) -> Verdict:
         if self.queue.stopping.is_set():
             return "drop"
-        if self.job["id"] in self.queue.cancels and self.verdict == "go":
-            self.verdict = "cancel"
+        if self.job["id"] in self.queue.cancels:
+            self._cancel()
         clock = time.monotonic()
         if self.pending is not None and clock >= self.next_event:
             self.next_event = clock + 1 / EVENTS_PER_S
@@ -223,8 +225,13 @@ class _Run:
             if answer == "lost":
                 self.verdict = "drop"
             elif answer == "cancel":
-                self.verdict = "cancel"
+                self._cancel()
         return self.verdict
+
+    def _cancel(self) -> None:
+        if self.verdict == "go":
+            self.verdict = "cancel"
+            self.pending = ledger.progress("cancelling")
 
     def _write_progress(self) -> None:
         with self.queue.store.database.write() as connection:
@@ -247,6 +254,9 @@ class _Run:
             store.finish_validation(**self.key, validation=ended.value)
             return
         state = "cancelled" if ended.reason is ExitReason.CANCELLED else "failed"
+        if state == "cancelled":
+            self.pending = ledger.progress("cancelled")
+            self._write_progress()
         with store.database.write() as connection:
             ledger.finish(connection, **self.key, state=state, error=None if state == "cancelled" else ended.error)
 

@@ -34,6 +34,9 @@ OUTPUT_BYTES = 256 * 1024 * 1024
 UNKILLABLE_S = 10.0
 """SIGKILL ends a process at once unless it hangs in the kernel (a driver); then it is reported and left."""
 
+CANCEL_GRACE_S = 1.5
+"""Who cancels waits for it: a child that does not react to SIGTERM by then is killed with all that it started."""
+
 MARK = "TRITONWORTHY_CHILD"
 """In the environment of a child and of all that it starts: how strays are found, whatever session they moved to."""
 
@@ -66,7 +69,7 @@ class LocalRunner:
         """Run to the end. "{fd}" in the command becomes the number of the descriptor to answer on.
 
         tick is called about every 50 ms and decides whether to go on; "cancel" asks the child to end (SIGTERM, and
-        SIGKILL after the grace), "drop" kills it at once.
+        SIGKILL after CANCEL_GRACE_S or the shorter grace), "drop" kills it at once.
         """
         return _Child(command, request, limits, log, cwd).watch(on_progress, tick)
 
@@ -126,7 +129,8 @@ class _Child:
                         break
                     if stopped is None and (late or verdict == "cancel"):
                         stopped = ExitReason.TIMEOUT if late else ExitReason.CANCELLED
-                        kill_at = time.monotonic() + self.limits.grace_s
+                        grace_s = self.limits.grace_s
+                        kill_at = time.monotonic() + (grace_s if late else min(grace_s, CANCEL_GRACE_S))
                         # To the leader alone: it tidies up after the processes that it started.
                         self.process.terminate()
                     if time.monotonic() > kill_at:

@@ -217,7 +217,7 @@ def bytes_moved(cost: Json) -> Chart | None:
 
 def _dots(rows: Sequence[Json], low: str, mid: str, high: str, span: str) -> tuple[list[dict[str, Any]], list[str]]:
     """One dot with its interval per row, coloured by tool, labelled at the right."""
-    labels = _distinct(escape(row["name"], 44) for row in rows)
+    labels = _distinct(escape(row["name"].replace("torch.nn.functional.", "F."), 44) for row in rows)
     traces = []
     for label, row in zip(labels, rows, strict=True):
         time = row[span]

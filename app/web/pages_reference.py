@@ -14,6 +14,7 @@ from app.web.compare import compare
 from app.web.examples import DEFAULT_REGION, examples
 from app.web.learn import LADDER, LANGUAGE, RULE
 from app.web.templating import render
+from app.web.units import count
 from profiler.hardware import DEFAULT_DEVICE, DEVICES
 
 router = APIRouter(include_in_schema=False)
@@ -34,7 +35,8 @@ def _known(request: Request) -> list[Json]:
 def compare_page(request: Request, a: str = "", b: str = "") -> Response:
     """Two validations side by side."""
     known = {v["id"]: v for v in _known(request) if v.get("id")}
-    context: Json = {"choices": views.choices(list(known.values())), "picked": {"a": a, "b": b}, "comparison": None}
+    choices = views.choices(list(known.values()))
+    context: Json = {"choices": choices, "picked": views.picked(choices, a, b), "comparison": None}
     left, right = known.get(a), known.get(b)
     if left and right:
         found = compare(left, right)
@@ -67,7 +69,7 @@ def _entry(kind: str, item: Json) -> Json:
     if kind == "trace":
         status, summary = (
             item["status"],
-            (item.get("error") or {}).get("message") or f"{item.get('kernels') or 0:,} kernels",
+            (item.get("error") or {}).get("message") or count(item.get("kernels") or 0, "kernel"),
         )
     elif kind == "region":
         status, summary = "ready", (item.get("advice") or {}).get("headline", "")

@@ -39,6 +39,7 @@ def environment() -> Environment:
         "plain": units.plain,
         "ticks": ticks,
         "count": units.count,
+        "criterion": units.criterion,
         "sentence": units.sentence,
     }
     env.globals |= {

@@ -103,3 +103,15 @@ def sentence(text: str | None) -> str:
 def count(number: float, one: str, many: str = "") -> str:
     """1 step, 3 steps."""
     return f"{plain(number)} {one if number == 1 else many or one + 's'}"
+
+
+CRITERION_UNITS = {"fast-enough": duration, "worth-it": share, "kernel-problem": share, "compile-fuses": factor}
+"""What a criterion's numbers are; those of the others are scores from 0 to 1."""
+
+
+def criterion(value: object, name: str) -> str:
+    """A criterion's value or threshold with its unit: µs, per cent, or times the fewest bytes."""
+    show = CRITERION_UNITS.get(name)
+    if show is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return plain(value)
+    return show(float(value))

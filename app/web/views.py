@@ -76,6 +76,33 @@ def ranked(regions: Iterable[Json], step_us: float | None) -> list[dict[str, Any
     return sorted(found, key=lambda r: (-r["saves_us"], -(r.get("time_us_per_step") or 0.0)))
 
 
+def shown_notes(trace: Json) -> list[dict[str, Any]]:
+    """The trace's notes for its page: what comes before any kernel first, and no recipe printed twice."""
+    notes = sorted(trace.get("notes") or (), key=lambda n: n["code"] != "gpu-idle")
+    shown, recipes = [], set()
+    for note in notes:
+        words, code = _parts(note.get("remedy") or "")
+        if code in recipes:
+            words, code = words.rstrip(":.\n") + ", recorded as above." if words else "", ""
+        elif code:
+            recipes.add(code)
+        shown.append({**note, "remedy": f"{words}\n{code}" if words and code else words or code})
+        if note["code"] == "no-device" and trace.get("estimates_for"):
+            shown[-1]["message"] = (
+                f"The trace does not name its GPU: floors and predictions are for {trace['estimates_for']}. If it was "
+                "another, open a region and choose the GPU there."
+            )
+    return shown
+
+
+def _parts(remedy: str) -> tuple[str, str]:
+    """A remedy's sentence and its code; either may be ""."""
+    if remedy.startswith(("from ", "import ")):
+        return "", remedy.strip()
+    words, _, code = remedy.partition("\n")
+    return words, code.strip()
+
+
 def trace_page(trace: Json) -> dict[str, Any]:
     """Context of partials/trace_body.html."""
     if trace["status"] != "ready":
@@ -88,6 +115,8 @@ def trace_page(trace: Json) -> dict[str, Any]:
     regions = ranked(trace.get("regions") or (), step_us)
     saved = sum(r["saves_us"] for r in regions)
     small = [r for r in regions if not r["saves_us"] and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
+    helping = [r["advice"] for r in regions if (r.get("advice") or {}).get("tool") not in (None, "skip")]
+    timeless = bool(helping) and not any(a.get("region_speedup") for a in helping)
     used = [
         {"tool": tool, "time_us": by_tool[tool], "share": by_tool[tool] / step_us if step_us else None}
         for tool in charts.TOOLS
@@ -96,6 +125,8 @@ def trace_page(trace: Json) -> dict[str, Any]:
     order = {tool: place for place, tool in enumerate(charts.TOOLS)}
     return {
         "trace": trace,
+        "notes": shown_notes(trace),
+        "no_saving": "not known: no times can be predicted" if timeless else "no saving predicted",
         "step_rows": rows,
         "strip": sorted(rows, key=lambda row: (order[row["tool"]], -row["time_us"])),
         "tools_used": used,
@@ -130,3 +161,10 @@ def choices(validations: Sequence[Json]) -> list[dict[str, str]]:
         for v in validations
         if v["state"] == "done"
     ]
+
+
+def picked(choices: Sequence[Mapping[str, str]], a: str, b: str) -> dict[str, str]:
+    """Which options of /compare stand selected: what was asked for, else the newest two, never the same one twice."""
+    ids = [choice["id"] for choice in choices]
+    first = a or next((i for i in ids if i != b), "")
+    return {"a": first, "b": b or next((i for i in ids if i != first), "")}

@@ -79,6 +79,10 @@ class Linear:
         """The largest value it takes."""
         return self.offset + sum(c * (domain.sizes[d] - 1) for d, c in self.terms if c > 0)
 
+    def furthest(self, domain: Domain) -> int:
+        """A bound on the magnitude of every partial sum of it."""
+        return abs(self.offset) + sum(abs(c) * (domain.sizes[d] - 1) for d, c in self.terms)
+
 
 ZERO = Linear()
 Index = tuple[Linear, ...]

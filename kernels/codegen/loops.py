@@ -102,7 +102,8 @@ def _needed(wanted: list[Value]) -> set[int]:
 def _open(writer: Writer, width: int, col_lines: list[str], ragged: bool) -> None:
     writer.say(f"for start in range(0, {width}, BLOCK):")
     writer.indent += 1
-    writer.say("col = start + tl.arange(0, BLOCK)")
+    wide = ".to(tl.int64)" if writer.plan.wide_columns else ""
+    writer.say(f"col = start + tl.arange(0, BLOCK){wide}")
     if ragged:
         writer.say(f"in_col = col < {width}")
         writer.col_mask = "in_col"
@@ -205,8 +206,8 @@ class _Accumulators:
             write.assign(value, write.over(value.text, name))
             top = write.written[id(value)]
             lanes = self.names[id(total)]
-            zero = f'tl.where({name} == float("-inf"), 0.0, {lanes} * tl.exp({name} - {top}))'
-            write.assign(total, write.over("sum", zero))
+            # A lane that saw only -inf holds 0, one that saw NaN holds NaN: neither is chosen by its largest value.
+            write.assign(total, write.over("sum", f"{lanes} * tl.exp({name} - {top})"))
         elif id(value) in self.welford:
             m2 = self.welford[id(value)]
             count = write.names.new("lane_count")

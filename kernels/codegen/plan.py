@@ -56,9 +56,21 @@ class Plan:
 
     @property
     def wide_addresses(self) -> bool:
-        """Some element lies 2^31 elements or more into its tensor."""
-        reach = [o.reach for o in self.operands.values()] + [s.where.largest(self.domain) for s in self.stores]
+        """Some element lies 2^31 elements or more into its tensor, or some number that counts places is as large."""
+        reach = [o.reach for o in self.operands.values()] + [x.furthest(self.domain) for x in self.linears]
         return max([self.domain.rows * self.domain.width, *reach]) >= 2**31
+
+    @property
+    def wide_columns(self) -> bool:
+        """A row's own part of some address is 2^31 or more: a large step from one column to the next."""
+        first = self.domain.first_column
+        parts = [replace(x, terms=tuple(t for t in x.terms if t[0] >= first)) for x in self.linears]
+        return max([self.domain.width, *(p.furthest(self.domain) for p in parts)]) >= 2**31
+
+    @property
+    def linears(self) -> list[Linear]:
+        """Every address and position in the text."""
+        return [v.where for v in self.values if v.kind in ("load", "position")] + [s.where for s in self.stores]
 
     @property
     def full_loads(self) -> int:

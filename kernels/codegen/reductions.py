@@ -42,8 +42,10 @@ def reduction(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Va
         found = b.reduce("max", b.cast(flag, "i32"))
         return b.expression("{0} != 0" if how == "any" else "{0} == 0", "bool", found)
     if how == "logsumexp":
-        top, total = _exponentials(b, wide)
-        return b.expression("{0} + tl.log({1})", top.dtype, top, total)
+        # The largest value carries NaN, so that an infinite one is a row of -inf or a row with +inf: the result itself
+        top, total = _exponentials(b, wide, "nan_max")
+        text = 'tl.where(tl.abs({0}) == float("inf"), {0}, {0} + tl.log({1}))'
+        return b.expression(text, top.dtype, top, total)
     if how == "norm":
         if a.get("ord") != 2:
             raise Unsupported(f"a norm of order {a.get('ord')}")
@@ -61,9 +63,9 @@ def _variance(b: Builder, a: Arguments, wide: Value) -> Value:
     return b.expression(f"{{0}} / {float(divisor)!r}", wide.dtype, b.reduce("m2", wide, b.mean(wide)))
 
 
-def _exponentials(b: Builder, wide: Value) -> tuple[Value, Value]:
-    """(largest, sum of exp(x - largest)) of a row."""
-    top = b.named(b.reduce("max", wide), "largest")
+def _exponentials(b: Builder, wide: Value, how: str = "max") -> tuple[Value, Value]:
+    """(largest, sum of exp(x - largest)) of a row. how: max, or nan_max where the largest itself must be NaN."""
+    top = b.named(b.reduce(how, wide), "largest")
     return top, b.named(b.reduce("sum", _exponential(b, wide, top)), "total")
 
 

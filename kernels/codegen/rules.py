@@ -98,11 +98,21 @@ def _arithmetic(name: str) -> Rule:
 
 
 def _div(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
-    mode = a.get("rounding_mode")
-    if mode and not dtype(node).startswith(("f", "b")):
-        raise Unsupported("integer division")
-    value = plain(b, node, "div", index, (a["self"], a["other"]))
-    return value if not mode else b.apply(mode, dtype(node), value)
+    mode, inner = a.get("rounding_mode"), dtype(node)
+    if not mode:
+        return plain(b, node, "div", index, (a["self"], a["other"]))
+    # aten floors by fmod, which Triton has only approximately, and rounds a quotient of 16 bits before it cuts it
+    if mode != "trunc" or inner not in ("f32", "f64"):
+        raise Unsupported(f"a division of {inner} with rounding mode {mode}")
+    shape = tuple(fake(node).shape)
+    top, bottom = (b.operand_at(a[k], index, shape, inner) for k in ("self", "other"))
+    text = ops.POINTWISE["div"].form(inner, precise=True)
+    assert text is not None
+    return b.apply("trunc", inner, b.expression(text, inner, top, bottom))
+
+
+def _floored(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    raise Unsupported("// and %: aten takes them from an exact fmod, which Triton has not")
 
 
 def _clamp(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
@@ -272,6 +282,7 @@ def _looked_up(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> V
 RULES: dict[str, Rule] = {
     "add": _arithmetic("add"), "sub": _arithmetic("sub"), "rsub": _arithmetic("rsub"),
     "div": _div, "true_divide": _div,
+    **dict.fromkeys(("floor_divide", "remainder", "fmod"), _floored),
     "clamp": _clamp, "clamp_min": _clamp, "clamp_max": _clamp,
     "where": _where, "masked_fill": _masked_fill,
     "pow": _pow, "gelu": _gelu, "gelu_backward": _gelu,

@@ -54,6 +54,11 @@ def _number(plan: Plan, text: str) -> str:
     return f"{text}.to(tl.int64)" if plan.wide_addresses else text
 
 
+def _columns(plan: Plan, text: str) -> str:
+    """A row's columns, in 64 bits where the step between two makes an address need them."""
+    return f"{text}.to(tl.int64)" if plan.wide_columns else text
+
+
 def _writer(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str], axes: Mapping[int, str]) -> Writer:
     return Writer(plan, parameters, lines, axes, names=Names(parameters.values()))
 
@@ -182,13 +187,13 @@ def _rows(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     configs = _row_configs(block, rows, max(1, plan.full_loads))
     if several:
         writer.say(f"row = ({_number(plan, 'tl.program_id(0)')} * ROWS + tl.arange(0, ROWS))[:, None]")
-        writer.say(f"col = tl.arange(0, {block})[None, :]")
+        writer.say(f"col = {_columns(plan, f'tl.arange(0, {block})')}[None, :]")
         if rows % max(dict(c)["ROWS"] for c, _ in configs):
             writer.say(f"in_row = row < {rows}")
             writer.row_mask = "in_row"
     else:
         writer.say(f"row = {_number(plan, 'tl.program_id(0)')}")
-        writer.say(f"col = tl.arange(0, {block})")
+        writer.say(f"col = {_columns(plan, f'tl.arange(0, {block})')}")
     if block != width:
         writer.say(f"in_col = col < {width}")
         writer.col_mask = "in_col"

@@ -81,6 +81,21 @@ def test_the_trace_page_shows_the_trace_and_its_twin(client: httpx.Client, trace
         assert html.escape(found["name"], quote=False) in page
 
 
+def test_a_trace_without_operators_shows_what_its_time_is_and_one_recipe(client: httpx.Client) -> None:
+    path = SHARED / "traces" / "handrolled_blocks_bf16_cudagraph.json.gz"
+    with path.open("rb") as file:
+        answer = client.post("/traces", files={"file": (path.name, file)})
+    page = settled(client, answer.headers["location"])
+    twin = client.get(f"{answer.headers['location']}.json").json()
+    assert sum("train_step()" in n["remedy"] for n in twin["notes"]) > 1
+    assert page.count("train_step()") == 1
+    assert "Profile the same step without CUDA graphs" in page
+    rows = re.findall(r'<tr><th scope="row">CUDA graph.*?</tr>', page)
+    assert len(rows) == 1
+    assert "98.8 %" in rows[0]
+    assert "without CUDA graphs, with record_shapes=True" in rows[0]
+
+
 def test_regions_stand_in_the_order_of_what_the_advice_saves(client: httpx.Client, trace: str) -> None:
     twin = client.get(f"{trace}.json").json()
 

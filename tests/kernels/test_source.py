@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels.codegen import source as files
+from kernels.codegen.index import Unsupported
 from kernels.codegen.names import Names, comment
 from kernels.generated import generate
 from profiler.region.graph import lower
@@ -72,3 +73,40 @@ def test_indices_beyond_32_bits_are_computed_in_64() -> None:
     (small,) = generate(lower(parse("x: bf16[65536, 4000]\nb: bf16[4000]\ny = x + b\nreturn y\n"))).sources
     assert "tl.int64" in large.text
     assert "tl.int64" not in small.text
+
+
+COLUMNS_FAR_APART = {
+    "walked rows": "x: bf16[65536, 65536].strides(1, 65536)\ny = torch.softmax(x, -1)\nreturn y\n",
+    "held rows": "x: bf16[65536, 32768].strides(1, 131072)\ny = torch.softmax(x, -1)\nreturn y\n",
+    "several rows": "x: bf16[8388608, 512].strides(1, 8388608)\ny = torch.softmax(x, -1)\nreturn y\n",
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS_FAR_APART)
+def test_columns_far_apart_are_multiplied_in_64_bits(name: str) -> None:
+    (source,) = generate(lower(parse(COLUMNS_FAR_APART[name]))).sources
+    assert " + col * " in source.text
+    columns = [line for line in source.text.splitlines() if line.strip().startswith("col = ")]
+    assert columns
+    assert all("tl.int64" in line for line in columns)
+
+
+def test_columns_next_to_each_other_stay_in_32_bits_however_many_rows() -> None:
+    (source,) = generate(lower(parse("x: bf16[65536, 65536]\ny = torch.softmax(x, -1)\nreturn y\n"))).sources
+    columns = [line for line in source.text.splitlines() if line.strip().startswith("col = ")]
+    assert columns
+    assert not any("tl.int64" in line for line in columns)
+
+
+def test_a_number_that_counts_far_is_counted_in_64_bits() -> None:
+    text = "x: f32[8192]\ny = x + torch.arange(0, 8589934592, 1048576)\nreturn y\n"
+    (source,) = generate(lower(parse(text))).sources
+    assert next(line for line in source.text.splitlines() if line.strip().startswith("at = ")).count("tl.int64") == 1
+
+
+@pytest.mark.parametrize(
+    "step", ["x // 2.5", "x % 3.0", 'torch.div(x, 3.0, rounding_mode="floor")', "torch.floor_divide(x, x)"]
+)
+def test_what_aten_takes_from_an_exact_fmod_is_refused(step: str) -> None:
+    with pytest.raises(Unsupported, match=r"fmod|rounding mode floor"):
+        generate(lower(parse(f"x: f32[8, 160]\ny = {step}\nreturn y\n")))

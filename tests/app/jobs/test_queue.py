@@ -137,11 +137,28 @@ def test_cancel_queued_and_running(bench: Bench) -> None:
     job = bench.until(running, "cancelled", seconds=5)
     assert job["error"] is None
     assert job["attempt"] == 1
+    assert job["progress"]["phase"] == "cancelled"
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
     assert [e["event"] for e in bench.store.events(waiting)] == ["progress", "done"]
     # What has ended stays as it is.
     assert queue.cancel(running)["state"] == "cancelled"  # type: ignore[index]
     assert queue.cancel("a" * 26) is None
+
+
+def test_a_child_that_answers_after_the_cancel_or_ignores_it_is_cancelled_soon(bench: Bench) -> None:
+    queue = bench.queue()
+    queue.limits["validate"] = Limits(20, 30)  # however long the grace of a child that is out of time
+    queue.start()
+    for child in ("polite", "stubborn"):
+        bench.child = child
+        pid_file = bench.folder / child
+        job_id = bench.add(pid_file=str(pid_file))
+        wait_for(pid_file.exists)
+        queue.cancel(job_id)
+        asked = time.monotonic()
+        job = bench.until(job_id, "cancelled", seconds=5)
+        assert time.monotonic() - asked < 2.5
+        assert (job["progress"]["phase"], job["result"]) == ("cancelled", None)
 
 
 def test_the_cap_holds_and_leaves_nothing_behind(bench: Bench) -> None:

@@ -291,6 +291,7 @@ def test_the_queue_is_capped_and_the_server_stays_quick(web: Serving) -> None:
         ({"region": REGION, "region_id": "a" * 26}, (422, "invalid-request")),
         ({"region_id": "a" * 26}, (404, "not-found")),
         ({"region_id": "REAL", "candidates": []}, (422, "invalid-request")),
+        ({"region_id": "REAL", "candidates": ["eager", "nope"]}, (422, "candidate-unknown")),
         ({"region_id": "REAL", "device": ["NVIDIA B200"]}, (422, "device-not-here")),
         ({"region_id": "REAL", "device": ["cpu", "H200"]}, (422, "one-device")),
         ({"region_id": "REAL", "shapes": [{"N": 4}] * 65}, (422, "too-many-shapes")),
@@ -304,6 +305,14 @@ def test_validations_that_cannot_be(web: Serving, body: dict[str, Any], wanted: 
 
 
 # --- the server
+
+
+def test_an_unknown_candidate_is_answered_with_the_known_ones(web: Serving) -> None:
+    body = {"region_id": region_id(web), "candidates": ["compile-max"]}
+    refused = web.client.post("/api/v1/validations", json=body).json()
+    assert "'compile-max'" in refused["detail"]
+    assert {"eager", "compile-max-autotune", "triton:softmax", "triton:generated"} <= set(refused["known"])
+    assert "library:torch.nn.functional.rms_norm" in refused["known"]
 
 
 def test_health_metrics_and_openapi(web: Serving) -> None:

@@ -1,0 +1,16 @@
+"""The names of everything that a validation may be asked to measure."""
+
+from __future__ import annotations
+
+from functools import cache
+
+
+@cache
+def known_names() -> tuple[str, ...]:
+    """Every candidate's name, whatever the region: which of them fit one is for the measurement to say."""
+    from kernels.baselines import MODES  # imports torch, as the next two do
+    from kernels.libraries.covering import ENTRIES
+    from kernels.registry import GENERATED, hand_written
+
+    libraries = sorted({entry.candidate for entry in ENTRIES})
+    return ("eager", *MODES, *(module.NAME for module in hand_written()), GENERATED, *libraries)
