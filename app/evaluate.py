@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from app.advice.facts import RegionFacts, ShapeFacts, region_facts, shape_facts
+from app.advice.facts import RegionFacts, ShapeFacts, region_facts, rewritten_to_sdpa, shape_facts
 from app.advice.irregularity import Irregularity, irregularity
 from app.advice.model import Advice
 from app.advice.rule import advise
@@ -52,6 +52,7 @@ def evaluate(
     region: Region, workload: Workload, device: Device, situation: Situation, thresholds: Thresholds | None = None
 ) -> Evaluated:
     """Lower, count, match, ask coverage and the rule. Raises RegionError where the region does not fit together."""
+    from kernels import generated
     from kernels.host import probe_host
     from kernels.libraries import coverage
     from profiler.region.patterns import match, region_kind
@@ -66,7 +67,9 @@ def evaluate(
     kind, title = region_kind(written, matches)
     by_hand = any(m.by_hand for m in matches)
     covers = coverage(written, matches, probe_host())
-    more = {k: v for k, v in situation.facts.items() if v is not None}
+    refused = "" if region.requires_grad else generated.covers(graph)[1]
+    more = {"not_generated": refused, "sdpa": rewritten_to_sdpa(graph, matches)}
+    more |= {k: v for k, v in situation.facts.items() if v is not None}
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
     advice = advise(facts, workload, device, thresholds or Thresholds(), objective=situation.objective)

@@ -19,6 +19,9 @@ MODES: Mapping[str, str | None] = {
 }
 """Candidate -> torch.compile's mode; None is its default."""
 
+GRAPHED = frozenset({"compile-reduce-overhead"})
+"""Candidates that replay CUDA graphs: the next call overwrites the outputs of the last one."""
+
 CALLS: Mapping[str, str] = {
     "eager": "region(*inputs)",
     "compile": "torch.compile(region)",
@@ -46,7 +49,21 @@ def eager(region: Region, binding: Mapping[str, int] | None, device: str) -> Run
 
 
 def compiled(region: Region, binding: Mapping[str, int] | None, device: str, mode: str | None) -> Runner:
-    """The region's program under torch.compile, sizes fixed; compiles at the first call."""
+    """The region's program under torch.compile, sizes fixed; compiles at the first call.
+
+    In mode reduce-overhead outputs lie in the graph's own memory, which the next call overwrites: clone what is kept.
+    """
     torch._dynamo.reset()
     module = torch.compile(program(region, binding, device).module, mode=mode, dynamic=False, fullgraph=True)
-    return with_gradients(module, region.requires_grad)
+    runner = with_gradients(module, region.requires_grad)
+    return _stepping(runner) if mode == "reduce-overhead" else runner
+
+
+def _stepping(runner: Runner) -> Runner:
+    """Each call is a step of its own: CUDA graphs may overwrite the last one's outputs, whoever still holds them."""
+
+    def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        torch.compiler.cudagraph_mark_step_begin()
+        return runner(*inputs)
+
+    return run

@@ -72,9 +72,7 @@ def _libraries(graph: Graph, host: Host) -> list[Candidate]:
     for cover in coverage(graph, match(graph), host):
         reason = _library_reason(cover)
         untried = reason in (ALREADY, NO_ADAPTER)
-        found.append(
-            Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason, untried=untried)
-        )
+        found.append(Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason, untried=untried))
     return found
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from app.advice.facts import SPECIAL, KernelFacts, OperationFacts, RegionFacts, ShapeFacts
 from app.advice.model import Range
-from app.advice.rates import FITTED, MATRIX_KINDS, SIXTEEN_BIT, Fused, Rates, longest_prefix
+from app.advice.rates import FITTED, MATRIX_KINDS, SIXTEEN_BIT, Fused, Rates, longest_prefix, spread
 from profiler.hardware import Device
 from profiler.region import kinds
 from profiler.region.cost_model import Cost, KernelCost, OperationCost
 
+SDPA = "torch.nn.functional.scaled_dot_product_attention"
 LIGER_COLUMNS = 32768
 SHORT_ROWS = 512
 PERSISTENT_COLUMNS = 1024
@@ -39,13 +40,6 @@ class Prediction:
     bytes_written: int
 
 
-def spread(mid: float, candidate: str, rates: Rates = FITTED) -> Range:
-    """mid with the spread that the calibration found for this candidate's tool."""
-    tool = candidate.split(":", 1)[0]
-    low, high = rates.spread.get(tool, rates.spread["compile"])
-    return Range(mid * min(low, 1.0), mid, mid * max(high, 1.0))
-
-
 def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Prediction | None:
     """Every operation on its own, as PyTorch launches it. None without sizes."""
     return _predict(
@@ -64,7 +58,7 @@ def compiled(facts: RegionFacts, device: Device, mode: str = "default", rates: R
         "compile" if mode == "default" else f"compile-{mode}",
         facts,
         rates,
-        time=lambda s: compiled_us(s, device, mode, rates, facts.requires_grad),
+        time=lambda s: compiled_us(s, device, mode, rates, facts.requires_grad, facts.sdpa),
         written=lambda c: c.fused.bytes_written,
         launches=lambda s: s.cost.fused.launches * rates.times.fused_kernel,
     )
@@ -212,16 +206,20 @@ def _eager_share(item: OperationCost, facts: OperationFacts | None, rates: Rates
 
 
 def compiled_us(
-    shape: ShapeFacts, device: Device, mode: str = "default", rates: Rates = FITTED, grad: bool = False
-) -> float:
-    """µs of device time for one call under torch.compile."""
+    shape: ShapeFacts, device: Device, mode: str = "default", rates: Rates = FITTED, grad: bool = False,
+    sdpa: frozenset[str] = frozenset(),
+) -> float:  # fmt: skip
+    """µs of device time for one call under torch.compile. sdpa: operations that it makes one attention call of."""
     fused = rates.default if mode == "default" else rates.autotuned
     start = rates.times.graph_kernel if mode == "reduce-overhead" else rates.times.fused_kernel
     cost = shape.cost
     if mode == "max-autotune" and _gemv(shape):
         return rates.times.event + start + _bytes_us(cost.ideal.bytes_moved, fused.reduction, device)
-    total = rates.times.event + sum(start + kernel_us(k, shape, device, fused, rates) for k in cost.kernels)
-    if mode == "max-autotune":
+    kernels = [k for k in cost.kernels if not sdpa.issuperset(k.operations)]
+    total = rates.times.event + sum(start + kernel_us(k, shape, device, fused, rates) for k in kernels)
+    if len(kernels) < len(cost.kernels):
+        total += call_us(shape, device, SDPA, rates, sdpa)
+    elif mode == "max-autotune":
         total = min(total, _epilogues_us(shape, device, fused, rates))
     return _with_backward(total, cost, device, rates) if grad else total
 
@@ -270,14 +268,12 @@ def kernel_us(kernel: KernelCost, shape: ShapeFacts, device: Device, fused: Fuse
         return _bytes_us(kernel.bytes_moved, reached, device)
     names = set(kernel.operations)
     inside = [o for o in shape.operations if o.name in names]
-    space = next((k for k in shape.kernels if k.operations == kernel.operations), None)
+    here = (kernel.operations, kernel.stage)
+    space = next((k for k in shape.kernels if (k.operations, k.stage) == here), None)
     again = space is not None and space.columns > PERSISTENT_COLUMNS and _beyond_l2(inside, space, device)
     small = kernel.bytes_written < 0.1 * kernel.bytes_read
     reached = fused_share(inside, space, fused, again and not small, small)
     moved = kernel.bytes_moved + (kernel.bytes_read if again and not small else 0)
-    if space is not None and space.columns > PERSISTENT_COLUMNS and space.rows < device.processors and not small:
-        # Few long rows: the reduction is split over blocks, which takes two more kernels and another pass.
-        return 2 * rates.times.fused_kernel + _bytes_us(moved + kernel.bytes_read, reached, device)
     waiting = rates.times.unrolled * len(inside) if len(inside) > UNROLLED else 0.0
     return max(waiting, _bytes_us(moved, reached, device))
 
@@ -300,7 +296,9 @@ def fused_share(
             reached = long if space.columns > PERSISTENT_COLUMNS else fused.short_softmax
         if space.strided and not small:
             reached = min(reached, fused.strided)
+    applied = space is not None and space.stage == "apply"
     limits = (
+        (applied and any(o.kind == kinds.SOFTMAX for o in inside), fused.softmax),
         (targets & SPECIAL, fused.special),
         (any(o.kind == kinds.RANDOM for o in inside), fused.random),
         (targets & UNPACKING, fused.unpack),
@@ -345,17 +343,22 @@ def library_us(
 def _part_us(shape: ShapeFacts, device: Device, call: str, rates: Rates, part: frozenset[str]) -> float:
     """A call for some of the operations: it reads what the first of them read and writes what the last writes."""
     by_name = {o.name: o for o in shape.operations}
-    inside = [o for o in shape.cost.operations if o.name in part and o.launches]
     rest = [o for o in shape.cost.operations if o.name not in part and o.launches]
-    left = sum(operation_us(o, by_name.get(o.name), device, rates) for o in rest)
+    left = rates.times.event + sum(operation_us(o, by_name.get(o.name), device, rates) for o in rest)
+    return left + call_us(shape, device, call, rates, part)
+
+
+def call_us(shape: ShapeFacts, device: Device, call: str, rates: Rates, part: frozenset[str]) -> float:
+    """µs of one library call for some of the operations; 0 where none of them launches anything."""
+    inside = [o for o in shape.cost.operations if o.name in part and o.launches]
     if not inside:
-        return rates.times.event + left
+        return 0.0
     moved = inside[0].bytes_read + inside[-1].bytes_written
     reached = longest_prefix(rates.library_bytes, call, 0.85)
     flops = sum(o.flops for o in inside if o.kind in MATRIX_KINDS)
     dtype = shape.cost.matmul_dtype or "bf16"
     computed = 1e6 * flops / (device.matmul_rate(dtype) * longest_prefix(rates.library_flops, call, 0.70))
-    return rates.times.event + left + rates.times.fused_kernel + max(_bytes_us(moved, reached, device), computed)
+    return rates.times.fused_kernel + max(_bytes_us(moved, reached, device), computed)
 
 
 def triton_us(shape: ShapeFacts, device: Device, whole: bool, rates: Rates = FITTED, grad: bool = False) -> float:

@@ -168,16 +168,22 @@ def _headline(advice: Advice, won: CandidateResult, outcome: str, region: Range 
     gain = f", {region.mid:.3g} times as fast as eager" if region is not None and won.tool != "eager" else ""
     where = f" on {device}" if device else ""
     words = {"confirmed": "confirmed", "overturned": "overturned", "tie": "a tie"}[outcome]
-    if outcome == "overturned" or TOOLS[won.tool] != advice.tool:
+    if outcome == "overturned" or not _as_advised(won, advice):
         leave = "leave it as it is" if won.tool == "eager" else won.name
-        was = "" if outcome == "tie" else f"; the prediction ({advice.tool}) is overturned"
+        predicted = measured.candidate_of_advice(to_json(advice)) or advice.tool
+        was = "" if outcome == "tie" else f"; the prediction ({predicted}) is overturned"
         lead = "Measured otherwise" if outcome == "overturned" else "Measured, a tie"
         return f"{lead}: {leave}{gain}{where}{was}"
     return f"{_stem(advice.headline)}: {words} by measurement{gain}{where}"
 
 
+def _as_advised(won: CandidateResult, advice: Advice) -> bool:
+    """The tool of the advice, and its mode of torch.compile."""
+    return TOOLS[won.tool] == advice.tool and measured.candidate_of_advice(to_json(advice)) in (None, won.name)
+
+
 def _action(advice: Advice, won: CandidateResult, outcome: str) -> str:
-    if TOOLS[won.tool] == advice.tool and outcome != "overturned":
+    if _as_advised(won, advice) and outcome != "overturned":
         return advice.action
     if won.tool == "eager":
         return "Nothing: no candidate that was measured is worth its effort."

@@ -15,6 +15,7 @@ from profiler.region.model import ITEMSIZE, Binding, Workload
 if TYPE_CHECKING:
     from profiler.region.fusion import Group
     from profiler.region.graph import Graph, Operation, Tensor
+    from profiler.region.patterns import Match
 
 FALLBACKS = frozenset(
     """_addmm_activation _grouped_mm _embedding_bag embedding_bag segment_reduce topk sort kthvalue median mode
@@ -37,7 +38,8 @@ class Cover(Protocol):
 
     candidate: "library:PACKAGE.CALL". call: code to paste. covers: every condition holds, as far as it is known.
     conditions: (text, holds or None where unknown). already: those operations are this call as they stand.
-    operations: names of the operations that it replaces; whole: they are all there is.
+    operations: names of the operations that it replaces; whole: they are all there is. adapter: names the rewrite by
+    which this program runs it, empty where a user has to write that.
     """
 
     @property
@@ -60,6 +62,8 @@ class Cover(Protocol):
     def operations(self) -> frozenset[str]: ...
     @property
     def whole(self) -> bool: ...
+    @property
+    def adapter(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +95,14 @@ class OperationFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """One kernel of the fused region: its iteration space. sources: row reductions in it, in order."""
+    """One kernel of the fused region: iteration space, reductions over rows in order, stage as in KernelCost."""
 
     operations: tuple[str, ...]
     rows: int
     columns: int
     strided: bool = False
     reductions: tuple[str, ...] = ()
+    stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,8 @@ class RegionFacts:
     or an answer says so. uniqueness: the widget's answer. irregularity: 0 to 1, see `irregularity`.
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
     already_tuned: it runs on a hand-written Triton or CUDA kernel. needs: what Triton does not give ("grid-wide",
-    "nvlink", "last per cent").
+    "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the region, "" where it takes it or
+    was not asked. sdpa: operations that torch.compile turns into scaled_dot_product_attention.
     """
 
     name: str = "region"
@@ -155,6 +161,8 @@ class RegionFacts:
     gpu_idle_share: float | None = None
     mean_kernel_us: float | None = None
     launches: float | None = None
+    not_generated: str = ""
+    sdpa: frozenset[str] = frozenset()
 
     @property
     def cost(self) -> Cost | None:
@@ -231,6 +239,36 @@ def extern_calls(operations: Iterable[Operation]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def rewritten_to_sdpa(graph: Graph, matches: Iterable[Match]) -> frozenset[str]:
+    """Attention by hand that torch.compile turns into scaled_dot_product_attention.
+
+    torch._inductor.fx_passes.fuse_attention's plain forms for inference: 16-bit [B, H, L, D], scores scaled by a
+    number as they leave the product, no mask, no dropout. A scale on q, none at all, a conversion in front of it, three
+    dimensions and f32 without TF32 are left as they are (torch 2.13).
+    """
+    found: frozenset[str] = frozenset()
+    if graph.region.requires_grad:
+        return found
+    tensors = dict(graph.inputs) | {o.name: o.writes[0] for o in graph.operations if o.writes}
+    for match in matches:
+        roles = match.roles
+        if match.kind != "attention" or not match.by_hand or roles["causal"] or roles["mask"] or roles["dropout"]:
+            continue
+        q = tensors.get(str(roles["q"]))
+        plain = q is not None and len(q.shape) == 4 and q.dtype in ("bf16", "f16")
+        product = next(o for o in graph.operations if o.name in match.operations and o.kind == kinds.GEMM)
+        if plain and _readers(graph, product.name) in (["mul"], ["div"]):
+            found |= match.operations
+    return found
+
+
+def _readers(graph: Graph, name: str) -> list[str]:
+    """Names of the functions that read a result, through views."""
+    users = [graph.operation(u) for u in graph.users.get(name, ())]
+    through = [r for u in users if u.kind == kinds.VIEW for r in _readers(graph, u.name)]
+    return through + [kinds.base_name(u.target) for u in users if u.kind != kinds.VIEW]
+
+
 def _operation(operation: Operation) -> OperationFacts:
     tensors = (*operation.reads, *operation.writes)
     elements = max((t.elements for t in tensors), default=1)
@@ -300,13 +338,16 @@ def _gaps(tensor: Tensor) -> bool:
 
 
 def _kernel(group: Group, by_name: Mapping[str, OperationFacts]) -> KernelFacts:
+    if group.stage in ("final", "apply"):  # no long rows: partial results are few, and applying them is pointwise
+        return KernelFacts(group.operations, group.domain.rows, 1, stage=group.stage)
     inside = [by_name[n] for n in group.operations if n in by_name]
     rowwise = [o for o in inside if o.columns > 1]
     widest = max(rowwise, key=lambda o: o.rows * o.columns, default=None)
     rows, columns = (widest.rows, widest.columns) if widest else (group.domain.rows, 1)
     return KernelFacts(
-        group.operations, rows, columns, widest.strided if widest else False, tuple(o.target for o in rowwise)
-    )
+        group.operations, rows, columns, widest.strided if widest else False, tuple(o.target for o in rowwise),
+        group.stage,
+    )  # fmt: skip
 
 
 def _main_dtype(graph: Graph) -> str:

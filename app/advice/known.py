@@ -28,6 +28,7 @@ class Known:
     note: str
     operations: frozenset[str] = frozenset()
     whole: bool = True
+    adapter: str | None = None
 
 
 F = "torch.nn.functional."

@@ -10,7 +10,7 @@ from app.advice import estimate
 from app.advice.estimate import Prediction
 from app.advice.facts import Cover, RegionFacts, ShapeFacts
 from app.advice.model import Alternative, Range, Tool
-from app.advice.rates import FITTED, Rates
+from app.advice.rates import FITTED, Rates, spread
 from profiler.hardware import Device
 from profiler.region import kinds
 
@@ -38,6 +38,8 @@ class Option:
     alternative: Alternative
     bytes_written: int | None = None
     installed: bool = True
+    runs: bool = True  # installed, or this program has a rewrite that runs it
+    part: frozenset[str] | None = None  # what it replaces; None for all of it
 
     @property
     def costly(self) -> bool:
@@ -108,7 +110,8 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
         "library", cover.candidate, predicted.time_us if predicted else None, EFFORT_LINES["library"], note,
         True, cover.call, name,
     )  # fmt: skip
-    return Option(alternative, predicted.bytes_written if predicted else None, cover.installed)
+    runs = cover.installed or bool(cover.adapter)
+    return Option(alternative, predicted.bytes_written if predicted else None, cover.installed, runs, part)
 
 
 def _slower_with(cover: Cover) -> str:
@@ -147,6 +150,8 @@ def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         if facts.compiled and mode == "default":
             continue
         predicted = estimate.compiled(facts, device, mode, rates)
+        if facts.sdpa:
+            note = "; ".join(n for n in (note, "turns the attention into scaled_dot_product_attention") if n)
         candidate = "compile" if mode == "default" else f"compile-{mode}"
         alternative = Alternative(
             "compile", candidate, predicted.time_us if predicted else None, EFFORT_LINES["compile"], note, True,
@@ -183,7 +188,8 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         return [
             _written(predicted, "triton:custom", "custom", 2 * _lines(facts), "forward and backward, to be written")
         ]
-    if any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels):
+    fused = any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels)
+    if fused and not facts.not_generated:
         predicted = estimate.triton(facts, device, False, rates)
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
@@ -197,6 +203,13 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         found.append(
             _written(predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written")
         )
+    elif fused and facts.not_generated:
+        predicted = estimate.triton(facts, device, False, rates)
+        note = "a kernel for each group that fuses, to be written"
+        found.append(_written(predicted, "triton:custom", "custom", _lines(facts), note))
+    if fused and facts.not_generated:
+        refused = f"not generated: {facts.not_generated.rstrip('.')}"
+        found = [replace(o, alternative=replace(o.alternative, note=f"{o.alternative.note}; {refused}")) for o in found]
     return found
 
 
@@ -212,7 +225,7 @@ def _cuda(facts: RegionFacts, device: Device, rates: Rates) -> Option:
     """CUDA reaches what Triton does not: the needs that the facts name. Predicted at the floor of the device."""
     times = [(s.calls, estimate.floor_us(s.cost, device) / 0.95 + rates.times.event) for s in facts.shapes]
     calls = sum(c for c, _ in times)
-    time = estimate.spread(sum(c * t for c, t in times) / calls, "cuda", rates) if calls else None
+    time = spread(sum(c * t for c, t in times) / calls, "cuda", rates) if calls else None
     note = f"needs {', '.join(facts.needs)}, which Triton does not give"
     return Option(Alternative("cuda", "cuda:custom", time, EFFORT_LINES["cuda"], note, True, "", "custom"))
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from app.advice.model import Range
 from profiler.region import kinds
 
 
@@ -202,3 +203,10 @@ def longest_prefix(table: Mapping[str, float], name: str, default: float) -> flo
     """The entry whose key is the longest prefix of name."""
     found = max((k for k in table if name.startswith(k)), key=len, default=None)
     return default if found is None else table[found]
+
+
+def spread(mid: float, candidate: str, rates: Rates = FITTED) -> Range:
+    """mid with the spread that the calibration found for this candidate's tool."""
+    tool = candidate.split(":", 1)[0]
+    low, high = rates.spread.get(tool, rates.spread["compile"])
+    return Range(mid * min(low, 1.0), mid, mid * max(high, 1.0))

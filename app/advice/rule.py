@@ -52,7 +52,7 @@ def advise(
     case = Case(facts, workload, device, settings, covers, current, share, share_source, rates=rates)
     found = options(facts, covers, device, current, observed, rates)
     first = {c.name: c for c in judge(case)}
-    judged = _admit(found, first, case)
+    judged = _at_hand(_admit(found, first, case), case)
     others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
     reachable = min(others, default=None)
     case = replace(case, reachable=reachable)
@@ -102,6 +102,34 @@ def share_of_launches(facts: RegionFacts, workload: Workload, settings: Threshol
 def _admit(found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
     """Each option with whether the rule lets it compete, and why not."""
     return tuple(_admitted(o, criteria, case) for o in found)
+
+
+def _at_hand(found: Sequence[Option], case: Case) -> tuple[Option, ...]:
+    """A call that cannot be run here loses to an installed one for the same operations, unless it is clearly faster."""
+    keep = next(o for o in found if o.tool == "skip")
+    already = runs_on_library(case.covers) is not None
+    judged = []
+    for option in found:
+        alternative = option.alternative
+        rivals = [
+            o for o in found if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)
+        ]
+        rivals += [keep] if already else []
+        if option.tool == "library" and not option.runs and alternative.admitted and rivals:
+            best = min(rivals, key=lambda o: math.inf if o.mid is None else o.mid)
+            least = (1 - case.settings.install_margin) * (best.mid or 0.0)
+            if option.mid is None or best.mid is None or option.mid > least:
+                name = "what runs now" if best is keep else best.alternative.candidate.removeprefix("library:")
+                reason = f"{name} is at hand, and this is not predicted {case.settings.install_margin:.0%} faster"
+                note = f"{alternative.note}; {reason}" if alternative.note else reason
+                option = replace(option, alternative=replace(alternative, admitted=False, note=note))
+        judged.append(option)
+    return tuple(judged)
+
+
+def _same(one: Option, other: Option) -> bool:
+    """The first replaces all that the other replaces."""
+    return one.part is None or (other.part is not None and other.part <= one.part)
 
 
 def _admitted(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Option:

@@ -39,6 +39,10 @@ class Thresholds:
         0.10, "share of the time", "this project's rule; sources: 5 to 15 % is what hand-tuning moves",
         "Triton and CUDA have to be predicted faster than everything else by at least this",
     )  # fmt: skip
+    install_margin: float = _threshold(
+        0.30, "share of the time", "this project's rule: what cannot be run at once has to be clearly faster",
+        "a package that is not installed and that nothing here runs has to beat an installed call for the same by this",
+    )  # fmt: skip
     win_step_share: float = _threshold(
         0.01, "share of the step", "sources: under 1 % of the step, don't",
         "and by at least this of the step",

@@ -49,7 +49,9 @@ def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
             raise
         return None
     try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(_physical(index))
+        card = _physical(index)
+        by_number = isinstance(card, int)
+        handle = nvml.nvmlDeviceGetHandleByIndex(card) if by_number else nvml.nvmlDeviceGetHandleByUUID(card)
         calls: dict[str, Any] = {
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
@@ -122,10 +124,13 @@ def throttle_reasons(bits: int) -> list[str]:
     return [name for bit, name in THROTTLE_BITS.items() if bits & bit and name != "idle"]
 
 
-def _physical(index: int) -> int:
-    """The index among all GPUs of the one that CUDA calls `index` here."""
-    visible = [v for v in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if v.strip().isdigit()]
-    return int(visible[index]) if index < len(visible) else index
+def _physical(index: int) -> int | str:
+    """The GPU that CUDA calls `index` here: its index among all, or its UUID where the environment names it so."""
+    visible = [v.strip() for v in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if v.strip()]
+    if index >= len(visible):
+        return index
+    found = visible[index]
+    return int(found) if found.isascii() and found.isdigit() else found
 
 
 def warnings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

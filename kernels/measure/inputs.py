@@ -19,6 +19,8 @@ from profiler.region.program import empty_input, shape_of
 
 DISTRIBUTIONS = ("normal", "uniform", "large", "tiny")
 """normal(0, 1); uniform in (0, 1), which square roots and logarithms accept; large and tiny: scaled normal."""
+SPECIAL = "special"
+"""normal(0, 1) with rows that hold NaN, inf or -inf, and rows that are zero, constant or -inf throughout."""
 LARGE: Mapping[str, float] = {"f16": 8.0, "f8e4m3": 8.0, "f8e5m2": 8.0}
 LARGE_DEFAULT = 32.0
 TINY = 1e-3
@@ -138,7 +140,23 @@ def _floats(
     values = torch.randn(shape, device=device, generator=generator, dtype=wide)
     weight = scale != 1.0
     factor = {"large": 1.0 if weight else LARGE.get(item.dtype, LARGE_DEFAULT), "tiny": TINY}.get(distribution, 1.0)
-    return values.mul_(scale * factor)
+    values.mul_(scale * factor)
+    return _planted(values) if distribution == SPECIAL and not weight else values
+
+
+def _planted(values: torch.Tensor) -> torch.Tensor:
+    """Special values in the first rows, in place. One row alone (a weight, a bias) stays: NaN there is NaN all over."""
+    if values.dim() < 2 or not values.numel():
+        return values
+    rows = values.view(-1, values.shape[-1])
+    if len(rows) < 2:
+        return values
+    middle = rows.shape[1] // 2
+    for row, special in zip(rows, (math.nan, math.inf, -math.inf), strict=False):
+        row[middle] = special
+    for row, constant in zip(rows[3:], (0.0, 1.5, -math.inf), strict=False):
+        row.fill_(constant)
+    return values
 
 
 def _integers(
@@ -183,6 +201,11 @@ def set_count(bytes_per_set: int, l2_bytes: float, memory_bytes: float) -> int:
     wanted = max(2, math.ceil(3 * l2_bytes / max(1, bytes_per_set)))
     fits = int(memory_bytes // max(1, bytes_per_set))
     return max(1, min(wanted, fits, MAX_SETS))
+
+
+def poisoned(bytes_wanted: int, device: str) -> torch.Tensor:
+    """Bytes that read as NaN in every floating type: a fill with NaN of one width leaves zeros in a narrower one."""
+    return torch.full((max(1, bytes_wanted),), 0xFF, dtype=torch.uint8, device=device)
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:

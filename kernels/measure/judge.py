@@ -10,6 +10,7 @@ from typing import Any
 LOOSEST = 2.0  # times eager's own error
 OUTLIER_LOOSEST = 4.0  # the largest of many errors scatters more than their norm
 OUTLIER_FLOORS = 16.0
+SPECIAL = "special"  # the distribution of inputs with NaN and infinities
 WORST = 1e6  # what an infinite ratio is reported as: JSON has no infinity
 
 EPS: Mapping[str, float] = {
@@ -30,11 +31,15 @@ def floor_error(dtype: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """ok, the worst error over eager's own (at most 2 passes), and what was wrong."""
+    """ok, the worst error over eager's own (at most 2 passes), and what was wrong.
+
+    special: how it differs where inputs hold NaN or infinities, "" where it does not; ok is apart from that.
+    """
 
     ok: bool
     error_vs_eager: float | None
     message: str = ""
+    special: str = ""
 
 
 def judge(
@@ -48,8 +53,12 @@ def judge(
     own = {c["distribution"]: c for c in eager or ()}
     worst = 0.0
     judged = 0
+    special = ""
     for case in cases:
         base = own.get(case["distribution"])
+        if case["distribution"] == SPECIAL:
+            special = special or _special(case, base)
+            continue
         slack = 1.0 if case["precision"] == "float64" else 8.0  # the reference's own rounding
         for number, output in enumerate(case["outputs"]):
             beside = base["outputs"][number] if base is not None else None
@@ -63,7 +72,16 @@ def judge(
                 return Verdict(False, min(worst, WORST), f"{where}: {fault}")
     if cases and not judged:
         return Verdict(False, None, "no distribution of inputs gave a finite reference: nothing could be checked")
-    return Verdict(True, min(worst, WORST) if judged else None)
+    return Verdict(True, min(worst, WORST) if judged else None, special=special)
+
+
+def _special(case: Mapping[str, Any], eager: Mapping[str, Any] | None) -> str:
+    """NaN and infinities in other places than float64 has them, told only of outputs in which eager agrees with it."""
+    for number, (own, beside) in enumerate(zip(case["outputs"], eager["outputs"] if eager else (), strict=False)):
+        if own["kind"] == "float" and own["misfits"] and not beside["misfits"]:
+            count = f"{own['misfits']} of {own['elements']} elements"
+            return f"output {number}: with NaN and infinities in the inputs, {count} are not as eager has them"
+    return ""
 
 
 def _one(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels.measure.model import CandidateResult, Interval
@@ -13,6 +13,9 @@ EFFORT = {"eager": 0, "library": 1, "compile": 2, "triton": 3, "cuda": 4}
 
 MODE_EFFORT = {"compile": 0, "compile-max-autotune": 1, "compile-reduce-overhead": 2}
 """Within torch.compile: the default compiles in seconds, autotuning takes longer, CUDA graphs fix the sizes."""
+
+HOST_PACED = 1.5
+"""Wall time above this many times the device time: the host, not the GPU, sets the pace of this call."""
 
 DISPROVING = frozenset({"mismatch", "unsupported", "error", "fault", "timeout", "out_of_memory", "impossible"})
 """What a candidate that was tried came to when it cannot be used here."""
@@ -61,6 +64,30 @@ def tool_of_advice(tool: str) -> str:
     return "eager" if tool == "skip" else tool
 
 
+def candidate_of_advice(advice: Mapping[str, Any] | None) -> str | None:
+    """compile-reduce-overhead where that was advised; None where any candidate of the tool is meant.
+
+    Default and max-autotune are one piece of advice, with the mode left to the measurement; CUDA graphs are another.
+    """
+    graphs = advice is not None and advice.get("tool") == "compile" and advice.get("mode") == "reduce-overhead"
+    return "compile-reduce-overhead" if graphs else None
+
+
+def host_paced(results: Sequence[CandidateResult], name: str | None) -> str:
+    """What a reader must know of a candidate whose call takes the host longer than the GPU; "" where it does not."""
+    by_name = {r.name: r for r in results}
+    found, eager = by_name.get(name or ""), by_name.get("eager")
+    if found is None or found.time_us is None or found.wall_us is None:
+        return ""
+    if found.wall_us <= HOST_PACED * found.time_us.median:
+        return ""
+    beside = f" (eager {eager.wall_us:.4g} µs)" if eager not in (None, found) and eager.wall_us is not None else ""
+    return (
+        f"{found.name} takes {found.wall_us:.4g} µs of wall time a call{beside} against {found.time_us.median:.4g} µs"
+        " on the GPU: called alone, the host sets its pace"
+    )
+
+
 def winner(contenders: Sequence[Contender], thresholds: Thresholds = Thresholds()) -> Contender:
     """The one to use: Triton only where it clears its bar, then the least effort among those near the best."""
     easier = [c for c in contenders if c.tool != "triton"]
@@ -87,7 +114,26 @@ def decide(
     by: str = "device time",
     thresholds: Thresholds = Thresholds(),
 ) -> Outcome:
-    """Compare what won with what was advised. results: all candidates, for the reasons of those that did not run."""
+    """Compare what won with what was advised. results: all candidates, for the reasons of those that did not run.
+
+    Where the winner is to be a gain by device time, and the host sets the pace of its calls, the reason says so.
+    """
+    found = _decide(results, contenders, advice, share_of_step, by, thresholds)
+    tools = {c.name: c.tool for c in contenders}
+    paced = (
+        "" if by.startswith("wall") or tools.get(found.winner or "") == "eager" else host_paced(results, found.winner)
+    )
+    return replace(found, reason=f"{found.reason}; {paced}") if paced else found
+
+
+def _decide(
+    results: Sequence[CandidateResult],
+    contenders: Sequence[Contender],
+    advice: Mapping[str, Any] | None,
+    share_of_step: float | None,
+    by: str,
+    thresholds: Thresholds,
+) -> Outcome:
     if not contenders:
         return Outcome("unmeasured", _nothing_ran(results))
     best = min(contenders, key=lambda c: c.time_us)
@@ -102,30 +148,41 @@ def decide(
     if advice is None:
         return Outcome(*_unadvised(contenders, won, by, thresholds), best.name, won.name)
     wanted = tool_of_advice(str(advice.get("tool", "")))
-    offered = [c for c in contenders if c.tool == wanted]
+    exact = candidate_of_advice(advice)
+    offered = [c for c in contenders if c.tool == wanted and exact in (None, c.name)]
     if not offered:
-        missing = [r for r in results if r.tool == wanted]
-        why = _nothing_ran(missing) if missing else f"no {wanted} candidate exists for this region"
+        missing = [r for r in results if r.tool == wanted and exact in (None, r.name)]
+        none = f"no {wanted} candidate exists for this region" if exact is None else f"{exact} was not measured"
+        why = _nothing_ran(missing) if missing else none
         # A kernel that nobody wrote, or a package that is not installed, disproves nothing.
         if wanted in ("triton", "cuda") or not any(r.status in DISPROVING for r in missing):
-            return Outcome("unmeasured", f"{advice.get('tool')} was advised; {why}. {_leader(won, eager, by)}",
+            return Outcome("unmeasured", f"{exact or advice.get('tool')} was advised; {why}. {_leader(won, eager, by)}",
                            best.name, won.name)  # fmt: skip
-        return Outcome("overturned", f"{advice.get('tool')} was advised; {why}. {_leader(won, eager, by)}",
+        return Outcome("overturned", f"{exact or advice.get('tool')} was advised; {why}. {_leader(won, eager, by)}",
                        best.name, won.name)  # fmt: skip
     advised = min(offered, key=lambda c: c.time_us)
-    if won.tool == wanted:
+    if won.tool == wanted and exact in (None, won.name):
         return Outcome("confirmed", _confirmed(won, eager, contenders, by, gain, thresholds), best.name, won.name)
     near = 1 + thresholds.tie
-    if won.time_us / near <= advised.time_us <= won.time_us * near:
+    close = won.time_us / near <= advised.time_us <= won.time_us * near
+    if close or _undecided(won, advised, contenders):
         least = f"{won.name} is the least effort" if EFFORT[won.tool] < EFFORT[wanted] else f"{won.name} is not faster"
+        how = f"within {thresholds.tie:.0%}" if close else "not told apart: the interval of their ratio holds 1"
         return Outcome(
             "tie",
-            f"{advised.name} ({advised.time_us:.3g} µs) and {won.name} ({won.time_us:.3g} µs) are within"
-            f" {thresholds.tie:.0%} by {by}; {least}",
+            f"{advised.name} ({advised.time_us:.3g} µs) and {won.name} ({won.time_us:.3g} µs) are {how} by {by};"
+            f" {least}",
             best.name,
             won.name,
         )
     return Outcome("overturned", _overturned(won, advised, eager, best, by, gain, thresholds), best.name, won.name)
+
+
+def _undecided(won: Contender, advised: Contender, contenders: Sequence[Contender]) -> bool:
+    """The rounds, paired, do not tell the two apart. Known only where the winner is what the ratio is held against."""
+    rivals = [c for c in contenders if c is not advised and not (c.tool == advised.tool == "triton")]
+    span = advised.ratio_to_best_other
+    return span is not None and won is min(rivals, key=lambda c: c.time_us, default=None) and span.low <= 1 <= span.high
 
 
 def _step_gain(won: Contender, eager: Contender | None, share: float | None) -> float | None:

@@ -44,16 +44,22 @@ class Plan:
     def weights(self) -> list[float] | None:
         return self.calls if sum(self.calls) > 0 else None
 
-    def records(self, wanted: Sequence[str] | None) -> list[Record]:
-        """One record per candidate; eager always, since everything is held against it."""
+    def records(self, wanted: Sequence[str] | None, advised: str | None = None) -> list[Record]:
+        """One record per candidate; eager always, since everything is held against it.
+
+        advised: the candidate of the advice; one that is measured on request only is then measured too.
+        """
         found = []
         for item in self.offered:
+            if wanted is None and item.get("on_request") and item["name"] != advised:
+                continue
             if wanted is not None and item["name"] not in wanted and item["tool"] != "eager":
                 continue
             record = Record(item["name"], item["tool"], item["call"], item["note"], source=item["source"])
             if not item["available"] and not self._compile_without_gpu(item):
                 missing = "not installed" in item["reason"] or "not_installed" in item["reason"]
-                record.fail("not_installed" if missing else "unsupported", item["reason"] or "not available here")
+                status = "not_run" if item.get("untried") else "not_installed" if missing else "unsupported"
+                record.fail(status, item["reason"] or "not available here")
             found.append(record)
         names = {r.name for r in found}
         for name in wanted or ():

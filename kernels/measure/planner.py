@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import platform
+import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -60,11 +61,13 @@ def plan(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _index(device: str | None) -> int | None:
-    """Which GPU: None for none, 0 unless the name ends in a number after a colon."""
+    """Which GPU: None for none, 0 unless something stands after a colon, which then has to be its number."""
     if device == "cpu":
         return None
-    _, _, number = (device or "").rpartition(":")
-    return int(number) if number.isdigit() else 0
+    _, colon, number = (device or "").rpartition(":")
+    if not colon:
+        return 0
+    return int(number) if re.fullmatch("[0-9]{1,4}", number) else None
 
 
 def _device(index: int | None) -> dict[str, Any] | None:
@@ -78,6 +81,7 @@ def _device(index: int | None) -> dict[str, Any] | None:
     return {
         "name": properties.name,
         "index": index,
+        "uuid": str(getattr(properties, "uuid", "")),
         "memory_bytes": total,
         "free_bytes": free,
         "l2_bytes": float(getattr(properties, "L2_cache_size", 0) or (known.l2_bytes if known else 64 * 2**20)),
@@ -104,7 +108,7 @@ def software() -> dict[str, str]:
 
 def _candidates(registry: str, graph: Graph, host: Host) -> list[dict[str, Any]]:
     offered = importlib.import_module(registry).candidates(graph, host)
-    fields = ("name", "tool", "call", "note", "available", "reason", "source")
+    fields = ("name", "tool", "call", "note", "available", "reason", "source", "on_request", "untried")
     return [{f: getattr(c, f, "") for f in fields} for c in offered]
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import fcntl
 import os
+import re
+import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from kernels.host import probe_host
 from kernels.measure import conditions, outcome, records, rounds
@@ -78,6 +81,25 @@ def open_zygote(device: str | None = None) -> Zygote:
     return Zygote(interpret=device == "cpu" or not conditions.gpu_present())
 
 
+def open_lock(card: str) -> TextIO:
+    """The file whose lock means this card, in a folder of this user's own. OSError where there can be none."""
+    folder = os.path.join(tempfile.gettempdir(), f"tritonworthy-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "the lock's folder is another user's")
+    return open(os.path.join(folder, f"gpu-{re.sub('[^A-Za-z0-9-]', '', card)}.lock"), "a")
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class _Session(Crew):
     """One validation, from the text to the outcome."""
 
@@ -101,10 +123,10 @@ class _Session(Crew):
         self.probe.start()  # a process of its own, beside the imports
         plan, zygote = self.make_plan(zygote, stack)
         self.plan = plan
-        self.records = plan.records(self.request.candidates)
+        self.records = plan.records(self.request.candidates, outcome.candidate_of_advice(self.request.advice_before))
         if plan.device is not None:
             self.tell("plan", 0.04, "waiting for the GPU")
-            stack.enter_context(self.exclusive_gpu(plan.device["index"]))
+            stack.enter_context(self.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
         with tempfile.TemporaryDirectory(prefix="tritonworthy-") as folder:
             self.start(zygote, plan)
             self.prepare(plan, os.path.join(folder, "turn"))
@@ -182,20 +204,22 @@ class _Session(Crew):
         return {k: os.path.join(folder, v) for k, v in names.items()}
 
     @contextlib.contextmanager
-    def exclusive_gpu(self, index: int) -> Iterator[None]:
-        """One validation at a time on a GPU, over all processes of this user."""
-        path = os.path.join(tempfile.gettempdir(), f"tritonworthy-gpu-{os.getuid()}-{index}.lock")
-        with open(path, "a") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
+    def exclusive_gpu(self, card: str) -> Iterator[None]:
+        """One validation at a time on a GPU, over all processes of this user. card: its UUID, whatever its index here.
+
+        Where no lock can be had (no place to write, a file system without locks) it is measured without, and said.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(open_lock(card))
+                while not _locked(file):
                     if self.cancelled():
-                        raise CancelledError from None
+                        raise CancelledError
                     if time.monotonic() > self.deadline:
-                        raise BudgetError from None
+                        raise BudgetError
                     time.sleep(0.1)
+            except OSError as fault:
+                self.conditions["unlocked"] = f"nothing kept other validations off this GPU meanwhile: {fault.strerror}"
             yield
 
     def start(self, zygote: Zygote, plan: Plan) -> None:
@@ -293,9 +317,11 @@ class _Session(Crew):
             summary.results, summary.contenders, self.request.advice_before, self.request.share_of_step, summary.by
         )
         self.conditions |= {"decided_by": summary.by, "launch_bound": summary.launch_bound}
-        self.conditions["warnings"] = conditions.warnings(
-            self.conditions.get("before", {}), self.conditions.get("after", {})
-        )
+        paced = outcome.host_paced(summary.results, decided.winner) if summary.by == "device time" else ""
+        self.conditions["warnings"] = [
+            *conditions.warnings(self.conditions.get("before", {}), self.conditions.get("after", {})),
+            *(text for text in (paced, self.conditions.pop("unlocked", "")) if text),
+        ]
         self.tell("done", 1.0, decided.outcome)
         assert plan.device is not None
         return Validation(
@@ -317,7 +343,10 @@ class _Session(Crew):
         for record in self.records:
             if record.status == "correct":
                 record.remark(plan.checked_how(record.tool))
-        wanted = "none was wanted" if self.request.device == "cpu" else "this host has none"
+        device = self.request.device
+        other = device is not None and self.modules.gpu_present()
+        wanted = f"this host has no {device[:40]} that can be used" if device and other else "this host has none"
+        wanted = "none was wanted" if device == "cpu" else wanted
         return self.unmeasured(f"nothing was timed: that needs a GPU, and {wanted}", remaining="not_run")
 
     def unmeasured(self, reason: str, remaining: str) -> Validation:

@@ -34,7 +34,15 @@ class Task:
     lean: bool = False  # too large to keep beside the others: made anew for each turn
     sets: int = 1
     flush: timing.Flush | None = None
+    graphed: bool = False  # its outputs lie in memory that the next call overwrites
     estimate: timing.Estimate = field(default_factory=lambda: timing.Estimate(0.0, 0.0))
+
+
+def kept(results: Sequence[Any], task: Task) -> tuple[Any, ...]:
+    """The results of a call for longer than until the next one: copies where that would overwrite them."""
+    if not task.graphed:
+        return tuple(results)
+    return tuple(r.clone() if isinstance(r, torch.Tensor) else r for r in results)
 
 
 def as_call(implementation: Any, region: Region, upstream: Sequence[torch.Tensor | None]) -> timing.Call:

@@ -191,7 +191,8 @@ def triton_launches(call: Call, inputs: Sequence[torch.Tensor]) -> list[str]:
     seen: list[str] = []
 
     def run(function: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.append(str(function.fn.__name__))
+        if not kwargs.get("warmup"):  # compiled and not launched
+            seen.append(str(function.fn.__name__))
         return original(function, *args, **kwargs)
 
     JITFunction.run = run

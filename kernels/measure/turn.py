@@ -59,6 +59,31 @@ def _guarded(method: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
     return run
 
 
+def _held_while_tuning(owner: Any, turn: Turn) -> None:
+    """Triton's Autotuner keeps the turn from its first benchmark to the end of the call that it tunes for: all its
+    configurations are compared under the same conditions. A call that does not tune takes no turn.
+    """
+    run, bench = owner.run, owner._bench
+    held: list[contextlib.ExitStack] = []
+
+    @functools.wraps(bench)
+    def benchmarked(*args: Any, **kwargs: Any) -> Any:
+        if not held:
+            held.append(contextlib.ExitStack())
+            held[0].enter_context(turn())
+        return bench(*args, **kwargs)
+
+    @functools.wraps(run)
+    def tuned(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        finally:
+            if held:
+                held.pop().close()
+
+    owner.run, owner._bench = tuned, benchmarked
+
+
 def exclusive_autotuning(turn: Turn) -> None:
     """Inductor's and Triton's benchmark calls wait for their turn; compiling goes on beside the others.
 
@@ -76,5 +101,5 @@ def exclusive_autotuning(turn: Turn) -> None:
         from triton.runtime.autotuner import Autotuner
 
         triton.testing.do_bench = _guarded(triton.testing.do_bench, turn)
-        if "_bench" in vars(Autotuner):
-            Autotuner._bench = _guarded(Autotuner._bench, turn)
+        if {"run", "_bench"} <= set(vars(Autotuner)):
+            _held_while_tuning(Autotuner, turn)

@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
+from kernels.baselines import GRAPHED
 from kernels.measure import inputs as tensors
 from kernels.measure import timing
 from kernels.measure.channel import Channel
 from kernels.measure.correctness import compare
 from kernels.measure.reference import NoReferenceError, Reference, random_outputs, reference
-from kernels.measure.task import Task, WrongOutputError, as_call, check_kind, owned
+from kernels.measure.task import Task, WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.turn import Turn, exclusive_autotuning
 from profiler.region.model import Region
 from profiler.region.program import Program, program
@@ -87,7 +88,7 @@ class Worker:
         if region.requires_grad and random:
             random |= frozenset(range(len(built.outputs), len(built.outputs) + len(region.inputs)))
         scales = tensors.weight_scales(built.module)
-        return Task(region, sizes, built, call, scales, random, upstream, build_s=seconds)
+        return Task(region, sizes, built, call, scales, random, upstream, build_s=seconds, graphed=name in GRAPHED)
 
     def _first_call(self, task: Task) -> float:
         """Seconds that building and the first call took: compiling, and autotuning where the candidate does."""
@@ -133,6 +134,8 @@ class Worker:
         self._note("checking against float64")
         plan: list[tuple[str, dict[str, Any]]] = [("normal", {}), ("normal again", {"number": 1})]
         plan += [(d, {"distribution": d}) for d in tensors.DISTRIBUTIONS[1 : 4 if thorough else 2]]
+        if thorough and not task.region.requires_grad and not task.random:
+            plan.append((tensors.SPECIAL, {"distribution": tensors.SPECIAL}))
         if thorough and len(task.region.inputs) > 1:
             names = [i.name for i in task.region.inputs][:MOST_CHANGED_INPUTS]
             plan += [(f"changed {name}", {"fresh": {name: 2}}) for name in names]
@@ -148,7 +151,7 @@ class Worker:
         given = self._inputs(task.region, task.sizes, task.scales, **arguments)
         self._poison(task)
         torch.manual_seed(tensors.seed_of(self.seed, "random", str(arguments)))
-        outputs = owned(task.call(*given), task)
+        outputs = owned(kept(task.call(*given), task), task)
         self._synchronize()
         check_kind(outputs, task, self.device)
         fresh = self._inputs(task.region, task.sizes, task.scales, **arguments)
@@ -173,7 +176,8 @@ class Worker:
             if time.perf_counter() > ends:
                 break
             torch.manual_seed(tensors.seed_of(self.seed, "random", str(arguments), number))
-            made = owned(task.call(*self._inputs(task.region, task.sizes, task.scales, **arguments)), task)
+            values = self._inputs(task.region, task.sizes, task.scales, **arguments)
+            made = owned(kept(task.call(*values), task), task)
             again, _ = self._reference(task, self._inputs(task.region, task.sizes, task.scales, **arguments))
             for n, (own, right) in drawn.items():
                 own.append(made[n].flatten())
@@ -207,7 +211,7 @@ class Worker:
     def _poison(self, task: Task) -> None:
         """Memory that the outputs are likely to get holds NaN: an element that is never written shows."""
         blocks = [
-            torch.full((max(1, t.numel() * t.element_size() // 4),), float("nan"), device=self.device)
+            tensors.poisoned(t.numel() * t.element_size(), self.device)
             for t in task.built.outputs
             for _ in range(2)
             if t.numel() * t.element_size() < max(self.memory_bytes, 2**26) / 8
@@ -223,10 +227,10 @@ class Worker:
         self._synchronize()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        kept = task.call(*values)
+        results = task.call(*values)
         self._synchronize()
         peak = torch.cuda.max_memory_allocated() - before
-        del kept
+        del results
         return peak + tensors.set_bytes(task.region, task.sizes)
 
     def warm(self, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,7 +240,7 @@ class Worker:
             size = tensors.set_bytes(task.region, task.sizes)
             task.sets = tensors.set_count(size, self.l2_bytes, share)
             task.lean = size > share
-            touches_little = tensors.has_index(task.region) or (task.sets == 1 and size < 3 * self.l2_bytes)
+            touches_little = tensors.has_index(task.region) or task.sets * size < 3 * self.l2_bytes
             if touches_little and not task.lean:
                 task.flush = timing.Flush(self.l2_bytes, self.device)
             with self._rotating(task) as rotation:
@@ -263,6 +267,8 @@ class Worker:
                 task.call(*rotation.next())
             times = timing.cold_calls(task.call, rotation, calls, task.estimate, self.clock, task.flush)
             wall = timing.wall_us(task.call, rotation, calls, self.clock)
+            if rotation.last is not None:
+                rotation.last = kept(rotation.last, task)
         return {"times_us": times, "wall_us": wall}
 
     def finish(self, spec: Mapping[str, Any]) -> dict[str, Any]:

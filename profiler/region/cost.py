@@ -21,7 +21,8 @@ def cost(graph: Graph) -> Cost:
     operations = tuple(_operation(o) for o in graph.operations)
     by_name = {o.name: o for o in operations}
     fused_groups = groups(graph)
-    kernels = tuple(_kernel(graph, g, by_name) for g in fused_groups)
+    readers = _readers(fused_groups)
+    kernels = tuple(_kernel(graph, g, by_name, readers) for g in fused_groups)
     ideal = _ideal(graph, operations)
     gemms = [o for o in graph.operations if o.kind in (kinds.GEMM, kinds.ATTENTION, kinds.CONVOLUTION)]
     heaviest = max(gemms, key=lambda o: o.flops, default=None)
@@ -115,9 +116,25 @@ def _total(operations: Iterable[OperationCost]) -> Count:
     )
 
 
-def _kernel(graph: Graph, group: Group, by_name: Mapping[str, OperationCost]) -> KernelCost:
-    """Reads what comes from outside the group, writes what is needed outside of it; each tensor once."""
-    flops = sum(by_name[n].flops for n in group.operations)
+Readers = Mapping[str, list[frozenset[str]]]
+
+
+def _readers(fused_groups: Iterable[Group]) -> Readers:
+    """Operation -> operations of each kernel in which it reads its inputs."""
+    found: dict[str, list[frozenset[str]]] = {}
+    for group in fused_groups:
+        for name in group.operations:
+            if name not in group.summed:
+                found.setdefault(name, []).append(frozenset(group.operations))
+    return found
+
+
+def _kernel(graph: Graph, group: Group, by_name: Mapping[str, OperationCost], readers: Readers) -> KernelCost:
+    """Reads what comes from outside the group, writes what is needed outside of it; each tensor once.
+
+    The partial results of a split reduction are not counted: at most one of them to 128 elements read.
+    """
+    flops = sum(by_name[n].flops for n in group.operations if n not in group.summed | group.applied)
     if not group.fused:
         item = by_name[group.operations[0]]
         return KernelCost(group.label, group.kind, group.operations, item.bytes_read, item.bytes_written, flops)
@@ -126,15 +143,30 @@ def _kernel(graph: Graph, group: Group, by_name: Mapping[str, OperationCost]) ->
     written = 0
     for name in group.operations:
         operation = graph.operation(name)
-        if operation.kind == kinds.GATHER or (operation.kind == kinds.SCATTER and operation.target.endswith("_")):
+        if name in group.summed:
+            pass
+        elif operation.kind == kinds.GATHER or (operation.kind == kinds.SCATTER and operation.target.endswith("_")):
             read[name] = by_name[name].bytes_read
         else:
             for source, tensor in _sources(graph, operation):
                 if through_views(graph, source) not in inside:
                     read[(tensor.storage, tensor.shape, tensor.stride)] = tensor.bytes
-        if _needed_outside(graph, name, inside) or _in_place(operation):
+        if name in group.owned and (_stored(graph, name, readers) or _in_place(operation)):
             written += by_name[name].bytes_written
-    return KernelCost(group.label, "fused", group.operations, sum(read.values()), written, flops)
+    return KernelCost(group.label, "fused", group.operations, sum(read.values()), written, flops, group.stage)
+
+
+def _stored(graph: Graph, name: str, readers: Readers) -> bool:
+    """An output, or some kernel reads it that does not compute it."""
+    return name in graph.outputs or any(_reads_stored(graph, name, user, readers) for user in graph.users.get(name, ()))
+
+
+def _reads_stored(graph: Graph, name: str, user: str, readers: Readers) -> bool:
+    if graph.operation(user).kind == kinds.VIEW:
+        return user in graph.outputs or any(
+            _reads_stored(graph, name, after, readers) for after in graph.users.get(user, ())
+        )
+    return user not in readers or any(name not in inside for inside in readers[user])
 
 
 def _sources(graph: Graph, operation: Operation) -> list[tuple[str, Tensor]]:

@@ -39,7 +39,10 @@ class OperationCost:
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """One kernel of the fused region: a group that torch.compile's rules would fuse, or one extern call."""
+    """One kernel of the fused region: a group that torch.compile's rules would fuse, or one extern call.
+
+    stage: "partial", "final" or "apply" where a reduction is split over several kernels, each of which names it.
+    """
 
     label: str
     kind: str  # "fused" or the kind of the extern operation: gemm, attention, sort, ...
@@ -47,6 +50,7 @@ class KernelCost:
     bytes_read: int
     bytes_written: int
     flops: int
+    stage: str = ""
 
     @property
     def bytes_moved(self) -> int:

@@ -82,3 +82,17 @@ def test_symbols_are_bound() -> None:
     for size in (3, 5):
         (out,) = build("eager", region, {"N": size}, "cpu")(torch.ones(size, 8))
         assert out.shape == (size, 8)
+
+
+def test_cuda_graphs_are_measured_only_where_asked_for() -> None:
+    found = {c.name: c for c in candidates(lower(parse("x: f32[64, 128]\ny = torch.tanh(x) * 2\nreturn y\n")), HOST)}
+    assert [n for n, c in found.items() if c.on_request] == ["compile-reduce-overhead"]
+    assert found["compile-reduce-overhead"].available
+
+
+def test_a_call_that_nothing_here_can_try_is_not_said_to_be_unsupported() -> None:
+    same = {c.name: c for c in candidates(lower(parse("x: bf16[64, 128]\ny = torch.softmax(x, -1)\nreturn y\n")), HOST)}
+    already = same["library:torch.softmax"]
+    assert "already" in already.reason
+    assert already.untried
+    assert not any(c.untried for c in same.values() if c.available)

@@ -117,3 +117,20 @@ def test_issued_twice_says_it_once():
     twice = reissue(once, measured)
     assert twice.headline.count("Measured otherwise") <= 1
     assert twice.tool == "skip"
+
+
+def test_an_advised_mode_that_was_not_measured_stays_a_prediction():
+    before = replace(advised(), tool="compile", mode="reduce-overhead")
+    measured = validation(result("eager", 100, 100, 140), result("compile", 140, 100, 100))
+    after = reissue(before, measured)
+    assert (after.tool, after.mode) == ("compile", "reduce-overhead")
+    assert after.validation["outcome"] == "unmeasured"
+
+
+def test_another_mode_of_the_same_tool_overturns_and_is_named():
+    before = replace(advised(), tool="compile", mode="reduce-overhead")
+    graphs = replace(result("compile-reduce-overhead", 90, 100, 50))
+    after = reissue(before, validation(result("eager", 100, 100, 50), result("compile", 50, 100, 90), graphs))
+    assert (after.tool, after.mode, after.validation["outcome"]) == ("compile", "default", "overturned")
+    assert "the prediction (compile-reduce-overhead) is overturned" in after.headline
+    assert after.action != before.action

@@ -40,3 +40,5 @@ def test_hidden_gpus_count_as_none(monkeypatch):
     assert not conditions.gpu_present()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert conditions._physical(1) == 5
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6, GPU-1fa")
+    assert conditions._physical(1) == "GPU-1fa"

@@ -99,3 +99,19 @@ def test_same_bits_sees_a_negative_zero_and_not_a_nan():
     ones = torch.tensor([0.0, float("nan"), 1.0])
     assert inputs.same_bits(ones, ones.clone())
     assert not inputs.same_bits(ones, torch.tensor([-0.0, float("nan"), 1.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn,
+                                   torch.float8_e5m2])  # fmt: skip
+def test_poisoned_memory_is_nan_in_every_floating_type(dtype):
+    values = inputs.poisoned(1024, "cpu").view(dtype)
+    assert values.float().isnan().all()
+
+
+def test_special_inputs_hold_what_kernels_get_wrong():
+    values = made("x: bf16[16, 64]", distribution=inputs.SPECIAL).float()
+    assert values[0].isnan().sum() == 1
+    assert (values[1] == float("inf")).sum() == (values[2] == float("-inf")).sum() == 1
+    assert [v.unique().tolist() for v in values[3:6]] == [[0.0], [1.5], [float("-inf")]]
+    assert values[6:].isfinite().all()
+    assert made("x: f32[64]", distribution=inputs.SPECIAL).isfinite().all()

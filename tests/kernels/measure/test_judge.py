@@ -9,6 +9,7 @@ import torch
 
 from kernels.measure.correctness import compare
 from kernels.measure.judge import EPS, SHORT, floor_error, judge
+from kernels.measure.records import Record, judge_record
 from kernels.measure.reference import Reference
 from profiler.region.vocabulary import DTYPES
 
@@ -118,3 +119,25 @@ def test_comparing_takes_chunks_as_it_takes_the_whole(monkeypatch):
     assert parts.error == pytest.approx(whole.error, rel=1e-12)
     assert parts.outlier == pytest.approx(whole.outlier, rel=1e-12)
     assert whole.error == pytest.approx(1e-3, rel=1e-3)
+
+
+def special(misfits):
+    output = {"kind": "float", "dtype": "bf16", "elements": 64, "error": 0.0, "outlier": 0.0, "misfits": misfits}
+    usual = {"distribution": "normal", "precision": "float64", "outputs": [{**output, "misfits": 0}]}
+    return [usual, {"distribution": "special", "precision": "float64", "outputs": [output]}]
+
+
+def test_nan_in_other_places_is_told_where_eager_has_them_right():
+    lost = judge(special(3), special(0))
+    assert lost.ok
+    assert "3 of 64" in lost.special
+    assert judge(special(0), special(0)).special == ""
+    assert judge(special(3), special(1)).special == ""
+
+
+@pytest.mark.parametrize(("tool", "status"), [("triton", "mismatch"), ("library", "correct")])
+def test_a_kernel_of_ours_that_loses_nan_is_wrong(tool, status):
+    record = Record("it", tool, cases=[special(3)], mutated=[[]])
+    judge_record(record, [special(0)], [[]], [""])
+    assert record.status == status
+    assert "NaN" in record.message

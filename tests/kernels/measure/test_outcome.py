@@ -9,11 +9,11 @@ from kernels.measure.outcome import Contender, decide, winner
 
 
 def field(**times):
-    """Contenders from NAME=time; Triton gets a ratio to the best of the rest whose interval is 2 % wide."""
+    """Contenders from NAME=time, with a ratio to the best of the rest whose interval is 2 % to either side."""
     tools = {n: n.split("_")[0] for n in times}
-    others = [t for n, t in times.items() if tools[n] != "triton"]
     made = []
     for name, time in times.items():
+        others = [t for n, t in times.items() if n != name and not (tools[n] == tools[name] == "triton")]
         ratio = time / min(others) if others else None
         span = Interval(ratio, ratio * 0.98, ratio * 1.02) if ratio else None
         made.append(Contender(name, tools[name], time, span))
@@ -102,3 +102,77 @@ def test_without_advice_the_fastest_is_named():
     decided = decide(results(contenders), contenders, None)
     assert (decided.outcome, decided.winner) == ("confirmed", "compile")
     assert "advised" in decided.reason
+
+
+GRAPHS = {"tool": "compile", "mode": "reduce-overhead"}
+
+
+def modes(**times):
+    names = {
+        "eager": "eager",
+        "default": "compile",
+        "tuned": "compile-max-autotune",
+        "graphs": "compile-reduce-overhead",
+    }
+    return [Contender(names[n], "eager" if n == "eager" else "compile", t) for n, t in times.items()]
+
+
+def test_an_advised_mode_that_was_not_measured_is_neither_confirmed_nor_overturned():
+    contenders = modes(eager=100, default=50)
+    decided = decide(results(contenders), contenders, GRAPHS)
+    assert decided.outcome == "unmeasured"
+    assert "compile-reduce-overhead was not measured" in decided.reason
+    slow = modes(eager=100, default=140)
+    assert decide(results(slow), slow, GRAPHS).outcome == "unmeasured"
+
+
+@pytest.mark.parametrize(
+    ("advice", "times", "outcome", "named"),
+    [
+        (GRAPHS, {"eager": 100, "default": 80, "graphs": 20}, "confirmed", "compile-reduce-overhead"),
+        (GRAPHS, {"eager": 100, "default": 20, "graphs": 40}, "overturned", "compile"),
+        (GRAPHS, {"eager": 100, "default": 20, "graphs": 20.2}, "tie", "compile"),
+        ({"tool": "compile", "mode": "default"}, {"eager": 100, "default": 50, "tuned": 30}, "confirmed",
+         "compile-max-autotune"),
+        ({"tool": "compile", "mode": "default"}, {"eager": 100, "default": 50, "tuned": 48}, "confirmed", "compile"),
+    ],
+)  # fmt: skip
+def test_the_mode_of_the_advice_counts(advice, times, outcome, named):
+    contenders = modes(**times)
+    decided = decide(results(contenders), contenders, advice)
+    assert (decided.outcome, decided.winner) == (outcome, named)
+
+
+def test_a_call_that_was_not_tried_disproves_nothing():
+    contenders = field(eager=100, compile=50)
+    decided = decide(results(contenders, library="not_run"), contenders, {"tool": "library"})
+    assert decided.outcome == "unmeasured"
+
+
+def test_a_winner_that_the_host_holds_up_is_said_with_both_times():
+    contenders = field(eager=178, compile=132)
+    times = {"eager": (178, 178), "compile": (132, 243)}
+    found = [
+        CandidateResult(n, n, "ok", time_us=Interval(device, device, device), wall_us=wall)
+        for n, (device, wall) in times.items()
+    ]
+    reason = decide(found, contenders, {"tool": "compile"}).reason
+    assert "243" in reason.split("; ")[-1]
+    assert "132" in reason.split("; ")[-1]
+    assert "pace" not in decide(found, contenders, {"tool": "compile"}, by="wall time").reason
+
+
+def test_what_the_paired_rounds_do_not_tell_apart_is_a_tie():
+    noisy = [
+        Contender("eager", "eager", 100, Interval(1.05, 0.97, 1.12)),
+        Contender("compile", "compile", 95, Interval(0.95, 0.89, 1.03)),
+        Contender("library", "library", 120, Interval(1.26, 1.2, 1.3)),
+    ]
+    assert decide(results(noisy), noisy, {"tool": "compile"}).outcome == "tie"
+    wide = [
+        Contender("compile", "compile", 112, Interval(1.12, 0.98, 1.2)),
+        Contender("eager", "eager", 100, Interval(0.89, 0.83, 1.02)),
+    ]
+    decided = decide(results(wide), wide, {"tool": "compile"})
+    assert (decided.outcome, decided.winner) == ("tie", "eager")
+    assert "holds 1" in decided.reason

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from kernels.measure import planner, session
 from kernels.measure.model import to_json, validation_from_json
 from kernels.measure.processes import Zygote
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
@@ -249,3 +250,40 @@ def test_a_fresh_interpreter_speaks_the_same_protocol(parent):
     pump([child], time.monotonic() + 60)
     assert child.answer["result"]["region_error"]["code"] == "region-syntax"
     child.release()
+
+
+def test_timed_outputs_that_were_not_checked_again_are_said_so(parent):
+    _, by_name = measured(parent, "eager", "compile:400", "library:300.unchecked-at-finish")
+    assert by_name["library:300.unchecked-at-finish"].status == "ok"
+    assert "not checked again" in by_name["library:300.unchecked-at-finish"].message
+    assert "not checked again" not in by_name["compile:400"].message
+
+
+def test_a_device_that_is_not_here_is_named(zygote):
+    request = ValidationRequest("x: bf16[8]\nreturn x * 2", candidates=("eager",), device="cuda:9")
+    found = validate(request, zygote=zygote, modules=Modules(gpu_present=lambda: True))
+    assert found.outcome == "unmeasured"
+    assert "no cuda:9" in found.reason
+
+
+def test_names_of_devices_that_are_none():
+    assert [planner._index(d) for d in ("cpu", None, "NVIDIA H200", "cuda:1")] == [None, 0, 0, 1]
+    assert [planner._index(d) for d in ("cuda:²", "cuda:", "cuda:-1", "cuda:x")] == [None] * 4
+
+
+def test_a_measurement_without_a_place_for_its_lock_says_so(parent, tmp_path, monkeypatch):
+    (tmp_path / f"tritonworthy-{os.getuid()}").write_text("a file where the folder should be")
+    monkeypatch.setattr(session.tempfile, "gettempdir", lambda: str(tmp_path))
+    found, _ = measured(parent, "eager", "compile:400")
+    assert found.outcome == "confirmed"
+    assert any("other validations" in w for w in found.conditions["warnings"])
+
+
+def test_the_lock_of_a_card_lies_in_a_folder_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(session.tempfile, "gettempdir", lambda: str(tmp_path))
+    with session.open_lock("GPU-12/../ab") as first, session.open_lock("GPU-12ab") as other:
+        folder = os.path.dirname(first.name)
+        assert os.path.dirname(folder) == str(tmp_path)
+        assert os.stat(folder).st_mode & 0o77 == 0
+        assert session._locked(first)
+        assert session._locked(other) is (first.name != other.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from kernels.measure.channel import Channel
 from kernels.measure.pump import pump
-from kernels.measure.turn import Turn
+from kernels.measure.turn import Turn, _held_while_tuning
 
 HOLDER = """
 import fcntl, sys, time
@@ -64,3 +65,46 @@ def test_benchmarks_of_inductor_and_triton_take_their_turn(zygote, path):
     pump([child], time.monotonic() + 60)
     assert child.answer["result"] == [True, True, True], child.failure
     child.release()
+
+
+class Tuner:
+    """The form of Triton's Autotuner: run benchmarks each configuration once, then launches."""
+
+    def __init__(self, seen, free):
+        self.seen, self.free, self.best = seen, free, None
+
+    def _bench(self, config):
+        self.seen.append(("bench", self.free()))
+        return config
+
+    def run(self):
+        if self.best is None:
+            timings = []
+            for config in (3, 1, 2):
+                timings.append(self._bench(config))
+                self.seen.append(("between", self.free()))
+            self.best = min(timings)
+        self.seen.append(("launch", self.free()))
+        return self.best
+
+
+def test_all_configurations_are_compared_in_one_turn(path, mine):
+    def free():
+        with open(path, "a") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    seen = []
+    tuner = Tuner(seen, free)
+    kind = type("Guarded", (Tuner,), {"run": Tuner.run, "_bench": Tuner._bench})
+    _held_while_tuning(kind, mine[0])
+    tuner.__class__ = kind
+    assert tuner.run() == 1
+    assert [held for name, held in seen if name in ("bench", "between")] == [False] * 6
+    assert free()  # given back at the end of the call
+    seen.clear()
+    assert tuner.run() == 1
+    assert seen == [("launch", True)]  # a tuned call takes no turn

@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 
+from kernels.measure import inputs as tensors
 from kernels.measure.channel import Channel
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
 from kernels.measure.worker import Worker, fault_of
@@ -235,3 +236,32 @@ def test_exceptions_are_told_apart(fault, status):
 
 def test_all_candidates_of_this_file_exist():
     assert {f"library:test.{n}" for n in EXPECTED} <= set(candidates.BY_NAME)
+
+
+def test_the_last_timed_outputs_of_a_graph_are_kept_apart_from_its_memory(worker):
+    """What a CUDA graph does: every call writes into the same memory."""
+    prepared(worker, "x: f32[64, 64]\nreturn gelu(x)")
+    (task,) = worker.tasks
+    task.graphed = True
+    memory, plain = torch.empty(64, 64), task.call
+
+    def replayed(*values):
+        memory.copy_(plain(*values)[0])
+        return (memory,)
+
+    task.call = replayed
+    worker.warm({"ms": 0.1})
+    worker.round({"task": 0, "calls": 5, "warm_calls": 0})
+    memory.fill_(7.0)  # the next step of the graph
+    (case,) = worker.finish({"profile": False})["cases"][0]
+    assert case["outputs"][0]["error"] < 1e-6
+
+
+def test_small_inputs_that_rotation_cannot_keep_out_of_the_cache_are_flushed(worker):
+    prepared(worker, "x: f32[8]\nreturn x * 2")  # 32 bytes a set: the most sets are far from three times the L2
+    worker.warm({"ms": 0.1})
+    assert worker.tasks[0].sets == tensors.MAX_SETS
+    assert worker.tasks[0].flush is not None
+    prepared(worker, "x: f32[64, 64]\nreturn x * 2")
+    worker.warm({"ms": 0.1})
+    assert worker.tasks[0].flush is None

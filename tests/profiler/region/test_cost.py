@@ -86,7 +86,7 @@ def test_gather_counts_the_rows_picked_not_the_table() -> None:
 
 def test_two_axes_cannot_share_a_kernel() -> None:
     found = counted("x: bf16[512, 512]\nreturn x.float().sum(0), x.float().sum(1)\n")
-    assert found.fused.launches == 2
+    assert found.fused.launches == 3  # Inductor splits the sum over rows
     assert found.ideal.bytes_moved == 512 * 512 * 2 + 2 * 512 * 4
 
 

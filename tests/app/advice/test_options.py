@@ -1,0 +1,118 @@
+"""What is offered: nothing that cannot be had, and torch.compile's own rewriting in its prediction."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.advice import estimate
+from app.advice.facts import rewritten_to_sdpa, shape_facts
+from app.advice.rule import advise
+from app.evaluate import Evaluated, Situation, evaluate
+from profiler.region.cost import cost
+from profiler.region.fusion import groups
+from profiler.region.graph import lower
+from profiler.region.model import Binding, Workload
+from profiler.region.patterns import match
+from profiler.region.text import parse
+from tests.app.advice.cases import H200, chain, cover, region
+
+HALF = Workload(share_of_step=0.5)
+ONE = Workload((Binding(),), share_of_step=0.5)
+
+
+def evaluated(text: str) -> Evaluated:
+    return evaluate(parse(text), ONE, H200, Situation())
+
+
+def triton(found: Evaluated) -> dict[str, str]:
+    return {a.candidate: a.note for a in found.advice.alternatives if a.tool == "triton"}
+
+
+REFUSED = {
+    "dropout": "x: bf16[8192, 4096]\nreturn F.dropout(gelu(x) * 2 + 1, 0.1)\n",
+    "a sum over everything": "x: f32[8192, 4096]\nreturn (x * 2).abs().sum()\n",
+    "a scan": "x: f32[4096, 4096]\nreturn (x * 2).cumsum(-1) + 1\n",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_what_the_generator_refuses_is_a_kernel_to_write(text: str) -> None:
+    from kernels.generated import covers
+
+    takes, why = covers(lower(parse(text)))
+    assert not takes
+    found = triton(evaluated(text))
+    assert list(found) == ["triton:custom"]
+    assert why.rstrip(".") in found["triton:custom"]
+    assert "to be written" in found["triton:custom"]
+
+
+def test_what_the_generator_takes_is_offered_generated() -> None:
+    assert "triton:generated" in triton(evaluated("x: bf16[8192, 4096]\nreturn gelu(x) * 2 + 1\n"))
+
+
+PLAIN = "".join(f"{n}: bf16[4, 16, 1024, 64]\n" for n in "qkv")
+PERMUTED = "".join(f"{n}: bf16[4, 1024, 16, 64]\n" for n in "qkv")
+TURNED = "qh = q.transpose(1, 2)\nkh = k.transpose(1, 2)\nvh = v.transpose(1, 2)\n"
+SDPA = {
+    # text -> whether Inductor's CUDA code (torch 2.13) has the rewriting
+    PLAIN + "return softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n": True,
+    PLAIN + "return softmax(q @ k.transpose(-2, -1) * 0.125, -1) @ v\n": True,
+    PLAIN + "return softmax((q @ k.transpose(-2, -1) / 8.0).float(), -1).to(bf16) @ v\n": True,
+    PERMUTED + TURNED + "return softmax(qh @ kh.transpose(-2, -1) / 8.0, -1) @ vh\n": True,
+    PLAIN + "return softmax(q @ k.transpose(-2, -1), -1) @ v\n": False,
+    PLAIN + "return softmax((q * 0.125) @ k.transpose(-2, -1), -1) @ v\n": False,
+    PLAIN + "return softmax((q @ k.transpose(-2, -1)).float() * 0.125, -1).to(bf16) @ v\n": False,
+    PLAIN + "return F.dropout(softmax(q @ k.transpose(-2, -1) / 8.0, -1), 0.1) @ v\n": False,
+    PLAIN.replace("bf16", "f32") + "return softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n": False,
+    PLAIN.replace("4, 16, ", "64, ") + "return softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n": False,
+}
+
+
+@pytest.mark.parametrize("text", SDPA)
+def test_attention_that_inductor_rewrites(text: str) -> None:
+    graph = lower(parse(text))
+    found = rewritten_to_sdpa(graph, match(graph))
+    assert bool(found) is SDPA[text]
+    shape = shape_facts(graph, cost(graph), groups(graph))
+    by_hand = estimate.compiled_us(shape, H200)
+    predicted = estimate.compiled_us(shape, H200, sdpa=found)
+    call = estimate.library_us(shape, H200, estimate.SDPA)
+    if SDPA[text]:
+        assert predicted == pytest.approx(call, rel=0.15)
+        assert predicted < 0.5 * by_hand
+    else:
+        assert predicted == by_hand
+
+
+def test_compile_on_plain_attention_is_no_slower_than_the_call_by_a_lot() -> None:
+    found = evaluated(PLAIN + "return softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n")
+    times = {a.candidate: a.time_us.mid for a in found.advice.alternatives if a.time_us}
+    assert times["compile"] == pytest.approx(times[f"library:{estimate.SDPA}"], rel=0.15)
+    assert found.advice.tool == "library"
+
+
+def test_a_package_that_cannot_be_run_here_needs_thirty_per_cent_over_an_installed_call() -> None:
+    softmax = chain(operations=3, kind="softmax")
+    here, away = cover("torch.nn.functional.rms_norm"), cover("liger_kernel.rms_norm", installed=False)
+    advice = advise(region(softmax, kind="rms_norm", covers=(here, away)), HALF, H200)
+    times = {a.candidate: a for a in advice.alternatives}
+    ratio = (
+        times["library:liger_kernel.rms_norm"].time_us.mid / times["library:torch.nn.functional.rms_norm"].time_us.mid
+    )
+    assert 0.7 < ratio < 0.9  # enough for the margin of a costly option, not for this one
+    assert not times["library:liger_kernel.rms_norm"].admitted
+    assert "torch.nn.functional.rms_norm is at hand" in times["library:liger_kernel.rms_norm"].note
+    assert advice.call != away.call
+    with_rewrite = cover("liger_kernel.rms_norm", installed=False, adapter="rms_norm")
+    again = advise(region(softmax, kind="rms_norm", covers=(here, with_rewrite)), HALF, H200)
+    assert {a.candidate: a for a in again.alternatives}["library:liger_kernel.rms_norm"].admitted
+
+
+def test_without_an_installed_call_the_package_still_competes() -> None:
+    softmax = chain(operations=3, kind="softmax")
+    alone = advise(region(softmax, covers=(cover("liger_kernel.rms_norm", installed=False),)), HALF, H200)
+    assert {a.candidate: a for a in alone.alternatives}["library:liger_kernel.rms_norm"].admitted
+    slow = cover("torch.nn.functional.cross_entropy")
+    clear = advise(region(softmax, covers=(slow, cover("liger_kernel.rms_norm", installed=False))), HALF, H200)
+    assert {a.candidate: a for a in clear.alternatives}["library:liger_kernel.rms_norm"].admitted
