@@ -171,7 +171,7 @@ def generate(graph: Graph) -> Generated:
 
     Raises Unsupported where an operation of a fused group cannot be generated, and where no group is fused.
     """
-    groups = [g for g in fusion.groups(graph) if g.fused]
+    groups = [g for g in fusion.groups(graph, split=False) if g.fused]
     if not groups:
         raise Unsupported("nothing in this region is pointwise or a row reduction: there is no kernel to generate")
     for node in graph.module.graph.nodes:

@@ -66,9 +66,13 @@ class Group:
         return self.kind == "fused"
 
 
-def groups(graph: Graph) -> tuple[Group, ...]:
-    """Kernels in an order in which they can run. Views belong to no group: they launch nothing."""
-    return _Fusion(graph).run()
+def groups(graph: Graph, split: bool = True) -> tuple[Group, ...]:
+    """Kernels in an order in which they can run. Views belong to no group: they launch nothing.
+
+    split: as Inductor does it, with a reduction over few, long rows in several kernels. Without, every operation is in
+    one group: what a kernel of our own would do.
+    """
+    return _Fusion(graph, split).run()
 
 
 def source_names(graph: Graph, operation: Operation) -> tuple[str, ...]:
@@ -126,8 +130,9 @@ def _compatible(group: Domain, item: Domain) -> Domain | None:
 class _Fusion:
     """Greedy, in program order: an operation joins the kernel of what it reads, unless that would close a cycle."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, split: bool) -> None:
         self.graph = graph
+        self.split = split
         self.members: list[list[str]] = []
         self.domains: list[Domain] = []
         self.extern: list[bool] = []
@@ -150,7 +155,7 @@ class _Fusion:
     def place(self, operation: Operation) -> None:
         extern = operation.kind in EXTERN or kinds.base_name(operation.target) in FALLBACKS
         domain = domain_of(operation)
-        kernels = () if extern else stages(operation, domain.rows, domain.columns)
+        kernels = () if extern or not self.split else stages(operation, domain.rows, domain.columns)
         index = -1
         if not extern:
             homes = [self.home[n] for n in source_names(self.graph, operation) if n in self.home]
@@ -274,7 +279,7 @@ class _Fusion:
         above = [frozenset().union(*(self.ancestors[n] for n in self.members[i])) for i in (rows, columns)]
         if above[0] & {*self.members[columns]} or above[1] & {*self.members[rows]}:
             return None
-        return own if mixes(reduced, own.rows, own.columns) else None
+        return own if self.split and mixes(reduced, own.rows, own.columns) else None
 
     def siblings(self, a: int, b: int) -> bool:
         if self.extern[a] or self.extern[b] or self.domains[a].elements != self.domains[b].elements:
