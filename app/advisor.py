@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from app.evaluate import NOTHING_FORESEEN, Foreseen, Prepared
 from app.web.problems import Problem, from_region_error
+from profiler.oracle.process import Oracle, UnansweredError
 from profiler.region.model import RegionError
 
 log = logging.getLogger("tritonworthy.advisor")
@@ -27,20 +29,29 @@ WAITING_CAP = 16
 
 
 class Advisor:
-    """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes, 503 when busy."""
+    """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes, 503 when busy.
 
-    def __init__(self, *, timeout_s: float) -> None:
+    oracle: asked what torch.compile would make of a region, None for never; oracle_timeout_s: longest wait for it.
+    """
+
+    def __init__(self, *, timeout_s: float, oracle: Oracle | None = None, oracle_timeout_s: float = 10.0) -> None:
         self.timeout_s = timeout_s
+        self.oracle = oracle
+        self.oracle_timeout_s = oracle_timeout_s
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="advice")
         self.waiting = threading.BoundedSemaphore(WAITING_CAP)
         self.warm = threading.Event()
 
     def start(self) -> None:
-        """Begin to import torch; returns at once."""
+        """Begin to import torch, here and in the oracle's process; returns at once."""
+        if self.oracle is not None:
+            self.oracle.start()
         self.executor.submit(self._warm_up)
 
     def stop(self) -> None:
         self.executor.shutdown(wait=False, cancel_futures=True)
+        if self.oracle is not None:
+            self.oracle.stop()
 
     def _warm_up(self) -> None:
         started = time.monotonic()
@@ -55,9 +66,41 @@ class Advisor:
         self.warm.set()
         log.info("advice is warm after %.1f s", time.monotonic() - started)
 
-    def advise_region(self, text: str, **workload: Any) -> Json:
-        """The API's region with its advice."""
-        return self._run("advise_region", text, **workload)
+    def advise_region(
+        self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
+    ) -> Json:
+        """The API's region with its advice. oracle: whether to ask it; a bad text is refused before it is asked.
+
+        The oracle answers from its own process: while it thinks, the one thread with torch serves others.
+        """
+        prepared = self.prepare(text, **workload)
+        return self.decide(
+            prepared, self.foresee(prepared, oracle_timeout_s) if oracle else NOTHING_FORESEEN, name=name
+        )
+
+    def prepare(self, text: str, **workload: Any) -> Prepared:
+        """A region lowered and counted: what `foresee` and `decide` take."""
+        prepared: Prepared = self._run("prepare_region", text, **workload)
+        return prepared
+
+    def foresee(self, prepared: Prepared, timeout_s: float | None = None) -> Foreseen:
+        """What the oracle says of a prepared region; nothing where it is off."""
+        from app import service
+
+        if self.oracle is None:
+            return NOTHING_FORESEEN
+        return service.foresee(self.oracle, prepared, timeout_s or self.oracle_timeout_s)
+
+    def decide(self, prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
+        """The API's region for a prepared one."""
+        region: Json = self._run("decide_region", prepared, foreseen, name=name)
+        return region
+
+    def machine(self, source: str, name: str, arch: str) -> Json:
+        """What Triton's compiler makes of a kernel of the oracle's. Raises UnansweredError, with the reason."""
+        if self.oracle is None:
+            raise UnansweredError("the oracle is off on this server (TRITONWORTHY_ORACLE)")
+        return self.oracle.machine(source, name, arch, self.oracle_timeout_s)
 
     def advise_widget(self, **answers: Any) -> Json:
         """The API's advice for the widget's answers. No torch: never waits behind a region."""
@@ -65,11 +108,11 @@ class Advisor:
 
         return service.advise_widget(**answers)
 
-    def _run(self, name: str, *args: Any, **more: Any) -> Json:
+    def _run(self, function: str, *args: Any, **more: Any) -> Any:
         if not self.waiting.acquire(blocking=False):
             raise _busy()
         try:
-            future = self.executor.submit(self._call, name, args, more)
+            future = self.executor.submit(self._call, function, args, more)
             future.add_done_callback(lambda _: self.waiting.release())
         except BaseException:
             self.waiting.release()
@@ -87,11 +130,10 @@ class Advisor:
                 raise
             raise Problem(422, code, "", str(error), remedy=getattr(error, "remedy", "")) from None
 
-    def _call(self, name: str, args: tuple[Any, ...], more: Json) -> Json:
+    def _call(self, function: str, args: tuple[Any, ...], more: Json) -> Any:
         from app import service
 
-        answer: Json = getattr(service, name)(*args, **more)
-        return answer
+        return getattr(service, function)(*args, **more)
 
 
 def _busy() -> Problem:

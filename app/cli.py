@@ -1,7 +1,8 @@
-"""tritonworthy serve | advise FILE | validate REGION: the same as the web, from a shell.
+"""tritonworthy serve | advise FILE | oracle REGION | validate REGION: the same as the web, from a shell.
 
-`advise` and `validate` import neither FastAPI nor a database: they run where only torch, triton and numpy are.
-Exit status: 0 done; 1 the input is wrong; 2 it could not be measured, or the settings are wrong.
+`advise`, `oracle` and `validate` import neither FastAPI nor a database: they run where only torch, triton and numpy
+are.
+Exit status: 0 done; 1 the input is wrong; 2 it could not be measured or predicted, or the settings are wrong.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app import __version__
+from app.ask_oracle import LISTINGS
+from app.cli_text import ranks_text, region_text, trace_text, validation_text
+from profiler.oracle.model import MODES
+
+if TYPE_CHECKING:
+    from profiler.oracle.process import Oracle
 
 Json = dict[str, Any]
 
@@ -57,9 +64,37 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     advise = commands.add_parser("advise", help="advice on every part of a trace, or on a region's text")
-    advise.add_argument("file", metavar="FILE", help="a trace (.json, .json.gz), a region's text, or - for stdin")
+    advise.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="+",
+        help="a trace (.json, .json.gz), the traces of several ranks, a region's text, or - for stdin",
+    )
+    advise.add_argument(
+        "--beside",
+        type=Path,
+        metavar="TRACE",
+        help="a trace of the same model without CUDA graphs, or of their capture: lends its operations and shapes",
+    )
     _workload_options(advise)
+    advise.add_argument(
+        "--oracle",
+        choices=("auto", "off"),
+        default="off",
+        help="ask Inductor what torch.compile would make of a region's text: the rule then goes by its kernels. Off"
+        " unless asked for: starting it takes seconds (a server keeps it running)",
+    )
     advise.set_defaults(run=_advise)
+
+    oracle = commands.add_parser("oracle", help="what torch.compile would make of a region, without a GPU")
+    oracle.add_argument("file", metavar="REGION", help="a region's text, or - for stdin")
+    oracle.add_argument("--device", help="GPU to predict for, such as H200")
+    oracle.add_argument("--mode", choices=MODES, help="only this mode")
+    oracle.add_argument("--shapes", type=_shapes, metavar="JSON", help='sizes in use: [{"N": 37, "calls": 3}]')
+    oracle.add_argument("--kernel", metavar="NAME", help="what the compiler decides about this kernel")
+    oracle.add_argument("--show", choices=LISTINGS, help="print this text of --kernel")
+    oracle.add_argument("--json", action="store_true", help="print the API's object")
+    oracle.set_defaults(run=_oracle)
 
     validate = commands.add_parser("validate", help="measure the candidates of a region on this host's GPU")
     validate.add_argument("file", metavar="REGION", nargs="?", help="a region's text, or - for stdin")
@@ -113,13 +148,84 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _advise(arguments: argparse.Namespace) -> int:
-    if arguments.file != "-" and _is_trace(Path(arguments.file)):
-        trace = _read_trace(Path(arguments.file))
-        _print(arguments, trace, _trace_text)
+    files = [Path(file) for file in arguments.file]
+    if len(files) > 1:
+        _print(arguments, _read_ranks(files, arguments.beside), ranks_text)
         return OK
-    region = _region_advice(arguments, _read_text(arguments.file))
-    _print(arguments, {**{k: v for k, v in region.items() if k != "advice"}, **region["advice"]}, _region_text)
+    if arguments.file[0] != "-" and _is_trace(files[0]):
+        _print(arguments, _read_trace(files[0], arguments.beside), trace_text)
+        return OK
+    if arguments.beside is not None:
+        raise InputError("--beside goes with a trace")
+    region = _region_advice(arguments, _read_text(arguments.file[0]))
+    _print(arguments, {**{k: v for k, v in region.items() if k != "advice"}, **region["advice"]}, region_text)
     return OK
+
+
+# -------------------------------------------------------------------------------------------------------------- oracle
+
+
+def _oracle(arguments: argparse.Namespace) -> int:
+    from app import ask_oracle
+    from profiler.region.model import RegionError
+
+    if arguments.show and not arguments.kernel:
+        raise InputError("--show goes with --kernel NAME")
+    text, device = _read_text(arguments.file), _known_device(arguments.device)
+    with _asking() as oracle:
+        try:
+            found = ask_oracle.predict(oracle, text, device=device, mode=arguments.mode, shapes=arguments.shapes)
+        except RegionError as error:
+            raise InputError(str(error)) from None
+        missing = [p["unavailable"] for p in found["oracle"] if p["unavailable"]]
+        if not arguments.kernel:
+            _print(arguments, found, ask_oracle.prediction_text)
+            return NOT_MEASURED if missing else OK
+        try:
+            kernel = ask_oracle.compiled(oracle, found, arguments.kernel, _mode_of(found, arguments))
+            if arguments.show:
+                print(ask_oracle.listing(kernel, arguments.show))
+            else:
+                _print(arguments, kernel, ask_oracle.kernel_text)
+        except KeyError:
+            if missing:
+                print(f"the prediction is unavailable: {missing[0]}", file=sys.stderr)
+                return NOT_MEASURED
+            raise InputError(
+                "\n  ".join([f"no kernel {arguments.kernel}; there are:", *ask_oracle.names(found)])
+            ) from None
+        except ask_oracle.UnavailableError as error:
+            print(error, file=sys.stderr)
+            return NOT_MEASURED
+    return OK
+
+
+def _mode_of(found: Json, arguments: argparse.Namespace) -> str:
+    """The mode asked for, else the first that has the kernel."""
+    from app.foreseen import find_kernel
+
+    modes = [str(p["mode"]) for p in found["oracle"]]
+    return next((m for m in modes if find_kernel(found, m, arguments.kernel)), modes[0])
+
+
+@contextmanager
+def _asking() -> Iterator[Oracle]:
+    """An oracle for one command; its process ends with it."""
+    from profiler.oracle.process import START_S, Oracle
+
+    oracle = Oracle(timeout_s=START_S)
+    try:
+        yield oracle
+    finally:
+        oracle.stop()
+
+
+def _known_device(name: str | None) -> str | None:
+    from profiler.hardware import find_device
+
+    if name is not None and find_device(name) is None:
+        raise InputError(f"{name}: no such device in the table")
+    return name
 
 
 def _is_trace(path: Path) -> bool:
@@ -134,17 +240,34 @@ def _is_trace(path: Path) -> bool:
     return head[:1] in (b"{", b"[", b"\x1f")
 
 
-def _read_trace(path: Path) -> Json:
-    from app import service
+def _read_trace(path: Path, beside: Path | None = None) -> Json:
+    from app.trace_report import report
+
+    with _trace_errors(path):
+        return report(path, path.name, beside=beside)
+
+
+def _read_ranks(paths: Sequence[Path], beside: Path | None) -> Json:
+    from app.trace_ranks import report_ranks
+
+    if not all(_is_trace(path) for path in paths):
+        raise InputError("several files are the traces of several ranks: one of these is no trace")
+    with _trace_errors(paths[0] if len(paths) == 1 else None):
+        return report_ranks(paths, beside)
+
+
+@contextmanager
+def _trace_errors(path: Path | None) -> Iterator[None]:
+    """What reading raises, as wrong input. path: the file, where there is only one."""
     from profiler.trace.errors import TraceError
 
     try:
-        trace: Json = service.read_trace_file(path, path.name)
+        yield
     except TraceError as error:
-        raise InputError(f"{path}: {error.message}\n{error.remedy}".rstrip()) from None
+        place = f"{path}: " if path else ""
+        raise InputError(f"{place}{error.message}\n{error.remedy}".rstrip()) from None
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    return trace
+        raise InputError(f"{error.filename or path}: {error.strerror}") from None
 
 
 def _read_text(file: str) -> str:
@@ -158,21 +281,21 @@ def _read_text(file: str) -> str:
 
 def _region_advice(arguments: argparse.Namespace, text: str) -> Json:
     from app import service
-    from profiler.hardware import find_device
     from profiler.region.model import RegionError
 
-    device = arguments.device if arguments.device != "cpu" else None
-    if device is not None and find_device(device) is None:
-        raise InputError(f"{device}: no such device in the table")
+    device = _known_device(arguments.device if arguments.device != "cpu" else None)
+    asked = getattr(arguments, "oracle", "off") == "auto"
     try:
-        region: Json = service.advise_region(
-            text,
-            share_of_step=arguments.share,
-            step_time_us=arguments.step_time_us,
-            shapes=getattr(arguments, "shapes", None),
-            device=device,
-            objective=arguments.objective,
-        )
+        with _asking() if asked else nullcontext() as oracle:
+            region: Json = service.advise_region(
+                text,
+                share_of_step=arguments.share,
+                step_time_us=arguments.step_time_us,
+                shapes=getattr(arguments, "shapes", None),
+                device=device,
+                objective=arguments.objective,
+                oracle=oracle,
+            )
     except RegionError as error:
         raise InputError(str(error)) from None
     return region
@@ -207,7 +330,7 @@ def _validate(arguments: argparse.Namespace) -> int:
             print(f"recorded: {shelf.record(validation, region['name'], arguments.record)}", file=sys.stderr)
         except ValueError as error:
             print(f"not recorded: {error}", file=sys.stderr)
-    _print(arguments, validation, _validation_text)
+    _print(arguments, validation, validation_text)
     return NOT_MEASURED if validation["outcome"] == "unmeasured" else OK
 
 
@@ -244,40 +367,6 @@ def _show_progress(progress: Json) -> None:
 def _print(arguments: argparse.Namespace, body: Json, text: Callable[[Json], str]) -> None:
     print(json.dumps(body, indent=2, allow_nan=False, ensure_ascii=False) if arguments.json else text(body))
     sys.stdout.flush()
-
-
-def _advice_text(advice: Json) -> str:
-    lines = [f"{advice['tool']}{' (' + advice['mode'] + ')' if advice.get('mode') else ''}: {advice['headline']}"]
-    lines += [advice["action"]] if advice.get("action") else []
-    lines += ["    " + line for line in (advice.get("call") or "").splitlines()]
-    return "\n".join(lines)
-
-
-def _region_text(region: Json) -> str:
-    marks = {True: "yes", False: "no ", None: "?  "}
-    because = [f"  {marks[c['holds']]} {c['name']}: {c['because']}" for c in region["criteria"]]
-    return "\n".join([region["name"], _advice_text(region), *because])
-
-
-def _trace_text(trace: Json) -> str:
-    share = trace.get("linked_share")
-    linked = "" if share is None else f", {share:.1%} of kernel time linked"
-    lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} steps{linked}"]
-    lines += [f"{note['level']}: {note['message']} {note.get('remedy', '')}".rstrip() for note in trace["notes"]]
-    for number, region in enumerate(trace["regions"], 1):
-        share = region.get("share_of_step")
-        lines += ["", f"{number}. {region['name']}" + ("" if share is None else f" ({share:.1%} of the step)")]
-        lines += ["   " + line for line in _advice_text(region["advice"]).splitlines() if region.get("advice")]
-    return "\n".join(lines)
-
-
-def _validation_text(validation: Json) -> str:
-    lines = [f"{validation['outcome']}: {validation['reason']}"]
-    for candidate in validation["candidates"]:
-        time_us = candidate.get("time_us")
-        took = "" if time_us is None else f"  {time_us['median']:.1f} µs [{time_us['low']:.1f}, {time_us['high']:.1f}]"
-        lines.append(f"  {candidate['name']:<40} {candidate['status']}{took}  {candidate.get('message', '')}".rstrip())
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

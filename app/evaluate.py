@@ -11,8 +11,10 @@ from app.advice.irregularity import Irregularity, irregularity
 from app.advice.model import Advice
 from app.advice.rule import advise
 from app.advice.thresholds import Thresholds
+from app.cost_json import cost_json
 from profiler.hardware import Device
-from profiler.region.cost_model import Cost, Count
+from profiler.oracle.model import SDPA_REPLACED, Prediction, Recompiles
+from profiler.region.cost_model import Cost
 from profiler.region.model import Binding, Region, Workload
 
 if TYPE_CHECKING:
@@ -34,6 +36,17 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What the oracle said of a region: predictions for its heaviest binding, one a mode; its varying sizes in turn."""
+
+    predictions: tuple[Prediction, ...] = ()
+    recompiles: Recompiles | None = None
+
+
+NOTHING_FORESEEN = Foreseen()
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluated:
     """A region with everything that was computed about it."""
 
@@ -46,12 +59,37 @@ class Evaluated:
     irregularity: Irregularity
     cost_json: Json
     advice: Advice
+    foreseen: Foreseen
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A region lowered, counted, matched, and asked about at the libraries: all but the rule's verdict.
+
+    sizes: the binding that moves most bytes per step. by_hand_attention: operations of attention written by hand.
+    """
+
+    region: Region
+    text: str
+    workload: Workload
+    device: Device
+    situation: Situation
+    facts: RegionFacts
+    cost: Cost
+    sizes: Mapping[str, int]
+    by_hand: bool
+    by_hand_attention: frozenset[str]
 
 
 def evaluate(
     region: Region, workload: Workload, device: Device, situation: Situation, thresholds: Thresholds | None = None
 ) -> Evaluated:
-    """Lower, count, match, ask coverage and the rule. Raises RegionError where the region does not fit together."""
+    """`prepare` and `decide`, without asking the oracle. Raises RegionError where the region does not fit together."""
+    return decide(prepare(region, workload, device, situation), thresholds=thresholds)
+
+
+def prepare(region: Region, workload: Workload, device: Device, situation: Situation) -> Prepared:
+    """Lower, count, match, ask coverage. Raises RegionError where the region does not fit together."""
     from kernels import generated
     from kernels.host import probe_host
     from kernels.libraries import coverage
@@ -60,8 +98,8 @@ def evaluate(
 
     graphs = _graphs(region, workload)
     shapes = [_shape(graph, binding) for graph, binding in graphs]
-    heaviest, _ = max(zip(graphs, shapes, strict=True), key=lambda p: p[1].calls * p[1].cost.unfused.bytes_moved)
-    graph = heaviest[0]
+    heaviest, shape = max(zip(graphs, shapes, strict=True), key=lambda p: p[1].calls * p[1].cost.unfused.bytes_moved)
+    graph, binding = heaviest
     written = forward(graph)
     matches = match(written)
     kind, title = region_kind(written, matches)
@@ -72,18 +110,37 @@ def evaluate(
     more |= {k: v for k, v in situation.facts.items() if v is not None}
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
+    attention = [m.operations for m in matches if m.kind == "attention" and m.by_hand]
+    return Prepared(
+        region, to_text(region), workload, device, situation, facts, shape.cost, dict(binding.sizes), by_hand,
+        frozenset().union(*attention),
+    )  # fmt: skip
+
+
+def decide(
+    prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, thresholds: Thresholds | None = None
+) -> Evaluated:
+    """The rule's verdict, with what the oracle said; of its predictions the default mode's counts."""
+    facts = replace(prepared.facts, recompiles=foreseen.recompiles)
+    predictions = foreseen.predictions
+    default = next((p for p in predictions if p.mode == "default" and not p.unavailable), None)
+    if default is not None:
+        # Inductor says itself whether it replaces attention; our reading of its patterns is for when nobody asked it.
+        replaced = any(r.name == SDPA_REPLACED for r in default.replaced)
+        facts = replace(facts, prediction=default, sdpa=prepared.by_hand_attention if replaced else frozenset())
+    situation, workload, device = prepared.situation, prepared.workload, prepared.device
     advice = advise(facts, workload, device, thresholds or Thresholds(), objective=situation.objective)
-    cost = shapes[[g for g, _ in graphs].index(graph)].cost
     return Evaluated(
-        region=region,
-        text=to_text(region),
+        region=prepared.region,
+        text=prepared.text,
         kind=facts.kind,
         title=facts.title,
-        by_hand=by_hand,
+        by_hand=prepared.by_hand,
         facts=facts,
-        irregularity=irregularity(region, workload),
-        cost_json=cost_json(cost, device),
+        irregularity=irregularity(prepared.region, workload),
+        cost_json=cost_json(prepared.cost, device, default),
         advice=replace(advice, notes=(*advice.notes, *situation.notes)),
+        foreseen=foreseen,
     )
 
 
@@ -109,57 +166,3 @@ def _shape(graph: Graph, binding: Binding) -> ShapeFacts:
     from profiler.region.fusion import groups
 
     return shape_facts(graph, cost(graph), groups(graph), binding.calls_per_step)
-
-
-def cost_json(cost: Cost, device: Device) -> Json:
-    """The API's cost object: counts, operations, kernels, savings with their counting, floor and roofline class."""
-    from profiler.region.cost import bound, floor_us
-
-    return {
-        "unfused": _count(cost.unfused),
-        "fused": _count(cost.fused),
-        "ideal": _count(cost.ideal),
-        "operations": [
-            {
-                "name": o.name, "label": o.label, "kind": o.kind, "line": o.line, "bytes_read": o.bytes_read,
-                "bytes_written": o.bytes_written, "bytes_moved": o.bytes_moved, "flops": o.flops,
-                "launches": o.launches,
-            }
-            for o in cost.operations
-        ],
-        "kernels": [
-            {
-                "label": k.label, "kind": k.kind, "operations": list(k.operations), "bytes_read": k.bytes_read,
-                "bytes_written": k.bytes_written, "bytes_moved": k.bytes_moved, "flops": k.flops,
-            }
-            for k in cost.kernels
-        ],
-        "savings": [
-            {
-                "name": s.name, "title": s.title, "bytes_before": s.bytes_before, "bytes_after": s.bytes_after,
-                "share_saved": s.share_saved, "launches_before": s.launches_before,
-                "launches_after": s.launches_after, "counting": s.counting,
-            }
-            for s in cost.savings
-        ],
-        "intensity": cost.intensity,
-        "matmul_dtype": cost.matmul_dtype,
-        "gemm_flops": cost.gemm_flops,
-        "bound": bound(cost, device),
-        "floor_us": floor_us(cost, device),
-        "device": device.name,
-        "ceilings": {
-            "copy_bytes_per_s": device.copy_rate,
-            "matmul_flops_per_s": device.matmul_rate(cost.matmul_dtype or "bf16"),
-            "vector_flops_per_s": device.f32_rate,
-            "measured": device.ceilings_measured,
-            "source": device.measured_source or device.source,
-        },
-    }  # fmt: skip
-
-
-def _count(count: Count) -> Json:
-    return {
-        "bytes_read": count.bytes_read, "bytes_written": count.bytes_written, "bytes_moved": count.bytes_moved,
-        "flops": count.flops, "launches": count.launches,
-    }  # fmt: skip

@@ -33,6 +33,8 @@ from app.web.assets import Assets
 from app.web.metrics import Requests
 from app.web.problems import Problem, from_http, from_validation
 from app.web.security import BODY_BYTES, Guard
+from profiler.oracle.cache import Cache
+from profiler.oracle.process import Oracle
 
 log = logging.getLogger("tritonworthy")
 
@@ -69,7 +71,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     state.store = Store(settings.url)
     state.host = HostFacts()
     state.queue = make_queue(state.store, settings, state.host)
-    state.service = Advisor(timeout_s=settings.advice_timeout_s)
+    oracle = Oracle(Cache(settings.oracle_dir)) if settings.oracle == "auto" else None
+    state.service = Advisor(
+        timeout_s=settings.advice_timeout_s, oracle=oracle, oracle_timeout_s=settings.oracle_timeout_s
+    )
     state.requests = Requests()
     state.closing = threading.Event()
     state.readiness = lambda: _readiness(state)

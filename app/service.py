@@ -6,15 +6,21 @@ never starts CUDA in the calling process.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from app.advice.widget import WidgetAnswers
 from app.advice.widget import advise_widget as widget_advice
-from app.evaluate import Evaluated, Situation, evaluate
+from app.evaluate import NOTHING_FORESEEN, Evaluated, Foreseen, Prepared, Situation, decide, prepare
 from kernels.measure.model import to_json
 from profiler.hardware import DEFAULT_DEVICE, DEVICES, Device, find_device
+from profiler.oracle.model import MODES
+from profiler.oracle.process import Oracle, UnansweredError
+from profiler.oracle.wire import recompiles_to_dict, to_dict
+from profiler.region import kinds
 from profiler.region.model import Binding, Region, RegionError, Workload
 
 Json = dict[str, Any]
@@ -45,15 +51,37 @@ def advise_region(
     shapes: Sequence[Mapping[str, Any]] | None = None,
     device: str | None = None,
     objective: str = "time",
+    oracle: Oracle | None = None,
+    oracle_timeout_s: float | None = None,
 ) -> Json:
     """The API's region object, with advice, for a region text.
 
-    shapes: [{"N": 128, "calls": 3}, ...] replaces the sizes of the text's symbols.
-    Raises RegionError, DeviceUnknownError.
+    shapes: [{"N": 128, "calls": 3}, ...] replaces the sizes of the text's symbols. oracle: asked what torch.compile
+    would make of it, None for not at all. Raises RegionError, DeviceUnknownError.
     """
+    prepared = prepare_region(
+        text, share_of_step=share_of_step, step_time_us=step_time_us, target_step_time_us=target_step_time_us,
+        calls_per_step=calls_per_step, shapes=shapes, device=device, objective=objective,
+    )  # fmt: skip
+    foreseen = foresee(oracle, prepared, oracle_timeout_s) if oracle else NOTHING_FORESEEN
+    return decide_region(prepared, foreseen, name=name)
+
+
+def prepare_region(
+    text: str,
+    *,
+    share_of_step: float | None = None,
+    step_time_us: float | None = None,
+    target_step_time_us: float | None = None,
+    calls_per_step: float = 1.0,
+    shapes: Sequence[Mapping[str, Any]] | None = None,
+    device: str | None = None,
+    objective: str = "time",
+) -> Prepared:
+    """The first half of `advise_region`: everything that needs torch. Raises RegionError, DeviceUnknownError."""
     from profiler.region.text import parse
 
-    region = parse(text, name or "region")
+    region = parse(text, "region")
     region, bindings = bind(region, shapes, calls_per_step)
     workload = Workload(
         bindings=bindings,
@@ -62,8 +90,33 @@ def advise_region(
         target_step_time_us=target_step_time_us,
     )
     chosen, note = choose_device(device, None)
-    evaluated = evaluate(region, workload, chosen, Situation(notes=(note,) if note else (), objective=objective))
-    return region_json(evaluated, workload, name=name)
+    return prepare(region, workload, chosen, Situation(notes=(note,) if note else (), objective=objective))
+
+
+def foresee(oracle: Oracle, prepared: Prepared, timeout_s: float | None = None) -> Foreseen:
+    """What torch.compile makes of a prepared region; in max-autotune as well where there is a product to tune.
+
+    Blocks until the oracle's process has answered, or timeout_s is over: never call it on an event loop.
+    """
+    modes = MODES if kinds.GEMM in prepared.facts.kinds else MODES[:1]
+    deadline = time.monotonic() + (timeout_s or oracle.timeout_s)
+
+    def left() -> float:
+        return max(0.001, deadline - time.monotonic())
+
+    text, device = prepared.text, prepared.device
+    predictions = tuple(oracle.predict(text, device, mode, prepared.sizes or None, left()) for mode in modes)
+    bindings = [dict(b.sizes) for b in prepared.workload.bindings if b.sizes]
+    recompiles = None
+    if len(bindings) > 1:
+        with suppress(UnansweredError):  # then nothing is said of recompiling
+            recompiles = oracle.recompiles(text, device, bindings, left())
+    return Foreseen(predictions, recompiles)
+
+
+def decide_region(prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
+    """The second half of `advise_region`: the rule, with what the oracle said."""
+    return region_json(decide(prepared, foreseen), prepared.workload, name=name)
 
 
 def advise_widget(**answers: Any) -> Json:
@@ -161,5 +214,7 @@ def region_json(evaluated: Evaluated, workload: Workload, *, name: str = "", sou
         ],
         "irregularity": to_json(evaluated.irregularity),
         "cost": evaluated.cost_json,
+        "oracle": [to_dict(p) for p in evaluated.foreseen.predictions],
+        "recompiles": recompiles_to_dict(recompiles) if (recompiles := evaluated.foreseen.recompiles) else None,
         "advice": to_json(evaluated.advice),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -44,6 +44,12 @@ class Settings(BaseSettings):
     max_region_chars: int = Field(default=65536, ge=1, description="Longest region text.")
     max_shapes: int = Field(default=64, ge=1, description="Most shape bindings in one request.")
     advice_timeout_s: float = Field(default=30.0, gt=0, description="Longest wait for advice on one region.")
+    oracle: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Whether Inductor is asked what torch.compile would make of a region: `auto` or `off`. Its process"
+        " takes about half a gigabyte of memory.",
+    )
+    oracle_timeout_s: float = Field(default=10.0, gt=0, description="Longest wait for the oracle's answer.")
     max_wait_s: float = Field(default=120.0, ge=0, description="Upper bound of `?wait=` on uploads.")
     read_timeout_s: float = Field(default=600.0, gt=0, description="Time limit for reading one trace.")
     read_memory_bytes: int = Field(
@@ -96,6 +102,10 @@ class Settings(BaseSettings):
     @property
     def logs_dir(self) -> Path:
         return self.data_dir / "logs"
+
+    @property
+    def oracle_dir(self) -> Path:
+        return self.data_dir / "oracle"
 
     def make_folders(self) -> None:
         """Create the data folder, readable by its owner only. OSError where that cannot be done."""

@@ -112,6 +112,25 @@ class Store:
             found = self._regions(connection, regions.c.id == region_id)
         return found[0] if found else None
 
+    def region_as_advised(self, region_id: str) -> Json | None:
+        """A region with the advice of before any measurement: what `put_oracle` replaces."""
+        if not is_id(region_id):
+            return None
+        with self.database.read() as connection:
+            row = connection.execute(sa.select(regions).where(regions.c.id == region_id)).mappings().first()
+        return None if row is None else _region(row, [])
+
+    def put_oracle(self, region_id: str, foreseen: Json) -> None:
+        """Keep what the oracle said of a region (`oracle`, `recompiles`) and the `advice` issued again with it.
+
+        A validation made before keeps its own advice. A region that is gone stays gone.
+        """
+        with self.database.write() as connection:
+            body = connection.scalar(sa.select(regions.c.body).where(regions.c.id == region_id))
+            if body is not None:
+                kept = {**body, **finite(foreseen)}
+                connection.execute(regions.update().where(regions.c.id == region_id).values(body=kept))
+
     def regions(self, trace_id: str) -> list[Json]:
         """The regions of a trace, in the report's order."""
         with self.database.read() as connection:

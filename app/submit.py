@@ -13,7 +13,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app import uploads
+from app import foreseen, uploads
 from app.archive import shelf
 from app.candidates import known_names
 from app.database import is_id, new_id
@@ -22,6 +22,8 @@ from app.settings import Settings
 from app.store import finite
 from app.web.problems import Problem, not_found
 from profiler.hardware import find_device
+from profiler.oracle.process import UnansweredError
+from profiler.oracle.targets import TARGETS
 
 Json = dict[str, Any]
 
@@ -109,6 +111,82 @@ def submit_region(state: Any, text: str, **workload: Any) -> Json:
     region_id = state.store.add_region(preview_region(state, text, **workload))
     region: Json = state.store.region(region_id)
     return region
+
+
+def oracle_is_on(state: Any) -> bool:
+    """Whether this server asks Inductor at all."""
+    return state.service.oracle is not None
+
+
+def foresee_region(state: Any, region_id: str) -> Json:
+    """Ask what torch.compile makes of a stored region, keep the answer, issue its advice again: the region.
+
+    An answer that stands is not asked for again. Blocks for the oracle: never call it on the event loop.
+    """
+    region: Json | None = state.store.region_as_advised(region_id)
+    if region is None:
+        raise not_found("region")
+    if not region["text"]:
+        raise Problem(422, "region-without-text", "", "The trace does not say enough to write this region down.")
+    if not oracle_is_on(state):
+        raise Problem(503, "oracle-unavailable", "", "The oracle is off on this server (TRITONWORTHY_ORACLE).")
+    answered = region.get("oracle") or ()
+    if not answered or any(p["unavailable"] for p in answered):
+        _foresee(state, region)
+    known: Json | None = state.store.region(region_id)
+    if known is None:  # deleted meanwhile
+        raise not_found("region")
+    return known
+
+
+def _foresee(state: Any, region: Json) -> None:
+    """Ask, advise again, store."""
+    prepared = state.service.prepare(region["text"], **foreseen.asked_of(region))
+    trace_id = (region.get("source") or {}).get("trace")
+    trace: Json | None = state.store.trace(trace_id) if trace_id else None
+    if trace is not None:
+        prepared = foreseen.as_traced(prepared, region, trace)
+    found = state.service.decide(prepared, state.service.foresee(prepared))
+    advice = region["advice"]
+    if any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
+        without = finite(state.service.decide(prepared)["advice"])
+        advice = foreseen.reissued(advice, without, finite(found["advice"]))
+    kept = {key: found[key] for key in ("oracle", "recompiles")}
+    state.store.put_oracle(region["id"], {**kept, "advice": advice})
+
+
+def kernel_machine(state: Any, region_id: str, mode: str, key: str) -> Json:
+    """What Triton's compiler makes of one of Inductor's kernels, for the GPU that the region's advice is for.
+
+    key: as `foreseen.kernel_keys` names it. 404 for a kernel that was not predicted, 422 for a GPU that Triton has no
+    target for, 503 where the compiler cannot be asked.
+    """
+    region: Json | None = state.store.region(region_id)
+    if region is None:
+        raise not_found("region")
+    found = foreseen.find_kernel(region, mode, key)
+    if found is None:
+        raise not_found("kernel")
+    prediction, kernel = found
+    device = find_device(prediction["device"])
+    if device is None or device.arch not in TARGETS:
+        arch = "" if device is None else f" ({device.arch})"
+        detail = f"Triton compiles for none of {prediction['device']}'s kind{arch}. It does for {', '.join(TARGETS)}."
+        raise Problem(422, "no-triton-target", "", detail)
+    try:
+        made = state.service.machine(kernel["source"], kernel["name"], device.arch)
+    except UnansweredError as fault:
+        raise Problem(
+            503, "oracle-unavailable", "", f"What the compiler decides could not be asked: {fault}."
+        ) from None
+    found_machine: Json = finite(
+        {
+            "region_id": region_id, "key": key, "mode": mode, "device": device.name, "arch": device.arch,
+            "kernel": kernel, "machine": {k: v for k, v in made.items() if k != "findings"},
+            "findings": made["findings"],
+        }
+    )  # fmt: skip
+    return found_machine
 
 
 def advise_widget(state: Any, **answers: Any) -> Json:

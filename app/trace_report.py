@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,19 @@ from app.advice.rule import advise
 from app.advice.thresholds import Thresholds
 from app.evaluate import Situation, evaluate
 from app.service import choose_device, region_json
+from app.trace_step import graphs_json, rests, step_json
 from kernels.measure.model import to_json
 from profiler.hardware import Device
 from profiler.region.model import RegionError
 from profiler.region.text import parse
 from profiler.trace import TraceError, read_trace
-from profiler.trace.model import Trace
+from profiler.trace.beside import borrow, lender_of_launches, lender_of_step
+from profiler.trace.capture import captured_launches
+from profiler.trace.frames import callers
+from profiler.trace.idle import StepParts, step_parts
+from profiler.trace.model import NONE, Note, Trace
+from profiler.trace.obstacles import Obstacle, find_obstacles
+from profiler.trace.obstacles import beside as near
 from profiler.trace.source import Limits
 
 if TYPE_CHECKING:
@@ -24,18 +32,78 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def report(path: str | Path, name: str, max_bytes: int | None = None) -> Json:
-    """Read, mine and advise. Raises TraceError where the file is no trace, or holds no kernel to advise on."""
+def report(path: str | Path, name: str, max_bytes: int | None = None, beside: Path | None = None) -> Json:
+    """Read, mine and advise. Raises TraceError where the file is no trace, or holds no kernel to advise on.
+
+    beside: another trace of the same model, whose operations and shapes the kernels of CUDA graphs are given.
+    """
     limits = Limits() if max_bytes is None else Limits(max_bytes=max_bytes)
     trace = read_trace(path, limits)
     _require_kernels(trace)
+    if beside is not None:
+        trace = _borrowed(trace, beside, limits)
     device, note = choose_device(None, trace.device)
     from profiler.region.mining import mine  # imports torch: not before the file is known to be a trace
 
     mining = mine(trace)
-    regions = [_region(trace, mining, r, device) for r in mining.regions]
+    parts = step_parts(trace, mining.mined)
+    obstacles = _obstacles(path, limits, trace, mining)
+    regions = [_region(mining, r, device, near(obstacles, r.spans, r.module)) for r in mining.regions]
+    for region, busy_us in zip(regions, mining.shares.groups_us if mining.shares else (), strict=False):
+        region["busy_us_per_step"] = busy_us / len(mining.mined)
     regions.sort(key=lambda r: -(r["time_us_per_step"] or 0.0))
-    return trace_json(trace, name, mining, regions, device, (note,) if note else ())
+    return trace_json(trace, name, mining, regions, device, (note,) if note else (), obstacles, parts)
+
+
+def _borrowed(trace: Trace, beside: Path, limits: Limits) -> Trace:
+    """The trace with the operations of the one beside it: of its steady step, else of a graph's capture in it."""
+    other = read_trace(beside, limits)
+    lender = lender_of_launches(other, captured_launches(beside, other, limits)) if _is_capture(other) else None
+    lender = lender or lender_of_step(other)
+    if lender is None:
+        message = f"{beside.name} has no kernels that operations launched: nothing can be borrowed from it."
+        return replace(trace, notes=(*trace.notes, Note("nothing-borrowed", "warning", message)))
+    return borrow(trace, lender, beside.name)
+
+
+def _is_capture(other: Trace) -> bool:
+    """Whether hardly anything ran though there are operations: what is put into a graph does not run meanwhile."""
+    return len(other.kernels.name) * 10 < int((other.ops.parent == NONE).sum())
+
+
+MAX_OBSTACLES, MAX_CALLERS, MAX_TEXT = 40, 3, 160
+"""How many are told of, from how many calls of each the caller is looked up, and the longest name that is repeated."""
+
+
+def _obstacles(path: str | Path, limits: Limits, trace: Trace, mining: Mining) -> tuple[Obstacle, ...]:
+    """What would stop torch.compile in the mined steps, with who called it where stacks were recorded."""
+    found = find_obstacles(trace, mining.mined)[:MAX_OBSTACLES]
+    asked = [(i, at) for i, o in enumerate(found) for at in o.at[:MAX_CALLERS]]
+    sources: dict[int, dict[str, None]] = {}
+    for (i, _), text in zip(asked, callers(path, trace, [at for _, at in asked], limits), strict=True):
+        if text:
+            sources.setdefault(i, {})[text] = None
+    return tuple(replace(o, sources=tuple(sources.get(i, ()))) for i, o in enumerate(found))
+
+
+def obstacle_json(obstacle: Obstacle) -> Json:
+    """The API's object: what stands in torch.compile's way, how often in a step, where, and what to do about it."""
+    return {
+        "kind": obstacle.kind,
+        "title": obstacle.title,
+        "effect": obstacle.effect,
+        "does": obstacle.does,
+        "op": obstacle.op[:MAX_TEXT],
+        "calls_per_step": obstacle.calls_per_step,
+        "modules": [m[-MAX_TEXT:] for m in obstacle.modules[:MAX_CALLERS]],
+        "modules_count": len(obstacle.modules),
+        "sources": list(obstacle.sources),
+        "operands": [o[:MAX_TEXT] for o in obstacle.operands],
+        "within": obstacle.within,
+        "because": obstacle.because,
+        "remedy": obstacle.remedy,
+        "inside": obstacle.inside,
+    }
 
 
 def _require_kernels(trace: Trace) -> None:
@@ -52,8 +120,9 @@ def _require_kernels(trace: Trace) -> None:
 
 
 def trace_json(
-    trace: Trace, name: str, mining: Mining, regions: list[Json], device: Device, remarks: tuple[str, ...]
-) -> Json:
+    trace: Trace, name: str, mining: Mining, regions: list[Json], device: Device, remarks: tuple[str, ...],
+    obstacles: tuple[Obstacle, ...] = (), parts: StepParts | None = None,
+) -> Json:  # fmt: skip
     """The API's trace object, without the fields that the store adds (id, status, created_at)."""
     notes: list[Json] = [to_json(n) for n in trace.notes]
     notes += _idle_note(mining)
@@ -69,7 +138,8 @@ def trace_json(
         "step_source": trace.step_source,
         "step_time_us": step_time,
         "kernel_time_us": trace.kernel_time_us,
-        "gpu_busy_share": min(1.0, mining.busy_us / step_time) if step_time else None,
+        **step_json(trace, parts),
+        "gpu_busy_share": min(1.0, _busy_us(mining) / step_time) if step_time else None,
         "linked_share": trace.linked_share,
         "has_shapes": trace.has_shapes,
         "has_stacks": trace.has_stacks,
@@ -77,13 +147,10 @@ def trace_json(
         "device": trace.device,
         "estimates_for": device.name,
         "notes": notes,
-        "rests": [
-            {
-                "name": r.name, "time_us": r.time_us, "kernels": len(r.kernels), "remedy": r.remedy,
-                "share_of_step": r.time_us / step_time if step_time else None,
-            }
-            for r in mining.rests
-        ],
+        "rank": trace.rank,
+        "graphs": graphs_json(trace, mining.mined),
+        "rests": rests(mining, parts),
+        "compile_obstacles": [obstacle_json(o) for o in obstacles],
         "regions": regions,
     }  # fmt: skip
 
@@ -98,12 +165,12 @@ SHORT_KERNEL_US = Thresholds().short_kernel_us
 def _idle_note(mining: Mining) -> list[Json]:
     """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
     kernels = sum(r.launches for r in mining.regions)
-    if not kernels or mining.busy_us > (1 - IDLE_SHARE) * _step_time(mining):
+    if not kernels or _busy_us(mining) > (1 - IDLE_SHARE) * _step_time(mining):
         return []
-    mean = mining.busy_us / kernels
+    mean = _busy_us(mining) / kernels
     short = mean < SHORT_KERNEL_US
     message = (
-        f"the GPU works {mining.busy_us / _step_time(mining):.0%} of the step's {_step_time(mining) / 1e3:.1f} ms; "
+        f"the GPU works {_busy_us(mining) / _step_time(mining):.0%} of the step's {_step_time(mining) / 1e3:.1f} ms; "
         f"its {kernels:.0f} kernels take {mean:.1f} µs on average"
     )
     helps = (
@@ -120,9 +187,18 @@ def _step_time(mining: Mining) -> float:
     return max(mining.step_time_us, mining.busy_us)
 
 
-def _region(trace: Trace, mining: Mining, mined: MinedRegion, device: Device) -> Json:
+def _busy_us(mining: Mining) -> float:
+    """Time of one step in which anything ran on the GPU."""
+    if mining.shares is None:
+        return mining.busy_us
+    return (mining.shares.wall_us - mining.shares.idle_us) / len(mining.mined)
+
+
+def _region(
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...]
+) -> Json:  # fmt: skip
     step_time = _step_time(mining)
-    share = mined.time_us_per_step / step_time if step_time else None
+    share = mined.workload.share_of_step
     workload = mined.workload
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
@@ -130,13 +206,14 @@ def _region(trace: Trace, mining: Mining, mined: MinedRegion, device: Device) ->
         notes=tuple(f"the trace does not record {a}" for a in mined.assumed),
         facts={
             "title": mined.title,
-            "gpu_idle_share": max(0.0, 1.0 - mining.busy_us / step_time) if step_time else None,
-            "mean_kernel_us": mining.busy_us / step_kernels if step_kernels else None,
+            "gpu_idle_share": max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
+            "mean_kernel_us": _busy_us(mining) / step_kernels if step_kernels else None,
             "launches": kernels / mined.calls_per_step if mined.calls_per_step else None,
             "compiled": mined.kind == "compiled",
             "optimizer": mined.kind == "optimizer",
             "already_tuned": mined.title.startswith(CUSTOM),
             "communication": mined.kind == "communication",
+            "obstacles": obstacles,
         },
     )
     source = {"trace": "", "module": mined.module, "ops": list(mined.operations)}
@@ -148,7 +225,7 @@ def _region(trace: Trace, mining: Mining, mined: MinedRegion, device: Device) ->
             # A text that mining checked and that does not lower is our defect: say so, keep the region.
             return _without_text(mined, workload, share, device, situation, source, f"no cost: {fault.message}")
         found = region_json(evaluated, workload, name=mined.title, source=source)
-        return found | _observed(mined, share)
+        return found | _observed(mined, share, obstacles)
     return _without_text(mined, workload, share, device, situation, source, mined.missing)
 
 
@@ -164,11 +241,12 @@ def _without_text(
         "name": mined.title, "kind": mined.kind, "by_hand": mined.by_hand, "text": None, "missing": why,
         "source": source, "calls_per_step": mined.calls_per_step, "shapes": [], "irregularity": None, "cost": None,
         "advice": to_json(advice),
-    } | _observed(mined, share)  # fmt: skip
+    } | _observed(mined, share, facts.obstacles)  # fmt: skip
 
 
-def _observed(mined: MinedRegion, share: float | None) -> Json:
+def _observed(mined: MinedRegion, share: float | None, obstacles: tuple[Obstacle, ...]) -> Json:
     return {
+        "compile_obstacles": [obstacle_json(o) for o in obstacles],
         "title": mined.title,
         "calls_per_step": mined.calls_per_step,
         "time_us_per_step": mined.time_us_per_step,

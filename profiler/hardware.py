@@ -62,9 +62,10 @@ DEVICES: tuple[Device, ...] = (
            312 * TERA, 0, "NVIDIA A100 datasheet (SXM 80 GB)"),
     Device("NVIDIA H100", "sm_90", ("h100",), 80e9, 3.35e12, 50 * MIB, 132, 67 * TERA, 494.5 * TERA, 989.5 * TERA,
            989.5 * TERA, 1979 * TERA, "NVIDIA H100 datasheet (SXM)"),
-    Device("NVIDIA H200", "sm_90", ("h200",), 141e9, 4.8e12, 50 * MIB, 132, 67 * TERA, 494.5 * TERA, 989.5 * TERA,
+    Device("NVIDIA H200", "sm_90", ("h200",), 141e9, 4.8e12, 60 * MIB, 132, 67 * TERA, 494.5 * TERA, 989.5 * TERA,
            989.5 * TERA, 1979 * TERA, "NVIDIA H200 datasheet (SXM)", 4.3e12, 790 * TERA,
-           "one NVIDIA H200, torch 2.11.0+cu130, 2026-11-21: 8.6 GB device-to-device copy, bf16 matmul 8192³"),
+           "one NVIDIA H200, torch 2.11.0+cu130, 2026-11-21: 8.6 GB device-to-device copy, bf16 matmul 8192³;"
+           " L2 as the device gives it"),
     Device("NVIDIA B200", "sm_100", ("b200",), 180e9, 8.0e12, 126 * MIB, 148, 75 * TERA, 1125 * TERA, 2250 * TERA,
            2250 * TERA, 4500 * TERA, "NVIDIA HGX B200 datasheet, per GPU"),
     Device("NVIDIA L40S", "sm_89", ("l40s",), 48e9, 0.864e12, 96 * MIB, 142, 91.6 * TERA, 183 * TERA, 362 * TERA,

@@ -195,7 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=Path, required=True)
     parser.add_argument("--peers", type=Path)
-    parser.add_argument("--regions", type=Path, default=ROOT / "tests" / "app" / "advice" / "regions")
+    parser.add_argument("--regions", type=Path, default=ROOT / "tests" / "regions")
     parser.add_argument("--device", default="NVIDIA H200")
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()

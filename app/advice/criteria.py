@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from app.advice import estimate
 from app.advice.facts import Cover, RegionFacts
+from app.advice.foreseen_bytes import foreseen_bytes
 from app.advice.model import Criterion, Range
 from app.advice.rates import FITTED, Rates
 from app.advice.thresholds import Thresholds
 from profiler.hardware import Device
+from profiler.oracle.model import Prediction, Recompiles
+from profiler.region.cost_model import Cost, bound
 from profiler.region.model import Workload
+
+if TYPE_CHECKING:
+    from profiler.trace.obstacles import Obstacle
 
 NAMES = (
     "fast-enough", "worth-it", "kernel-problem", "library-covers", "compile-fuses", "bandwidth-bound-or-custom",
@@ -180,7 +187,49 @@ def short(candidate: str) -> str:
 
 
 def compile_fuses(case: Case) -> Criterion:
-    """Holds where torch.compile makes kernels that move about the fewest bytes, with nothing in the way."""
+    """Holds where torch.compile makes kernels that move about the fewest bytes, with nothing in the way.
+
+    Not where the trace shows a graph break or an opaque call between the region's own operations. What lies beside it
+    in its module has to be fixed first and does not change what is fused.
+    """
+    found, obstacles = _over_sizes(_fuses(case), case.facts.recompiles), case.facts.obstacles
+    if not obstacles or case.facts.compiled:
+        return found
+    inside = [o for o in obstacles if o.inside and o.stops]
+    beside = [o for o in obstacles if o.stops and not o.inside]
+    harmless = [o for o in obstacles if not o.stops]
+    because = found.because
+    if inside:
+        because += f"; but between its operations {_named(inside)}"
+    if beside:
+        because += f"; to fix first, in the same module: {_named(beside)}"
+    if harmless:
+        because += f"; also there: {', '.join(f'`{o.op}` ({o.does})' for o in harmless[:3])}"
+    return replace(found, holds=False if inside else found.holds, because=because)
+
+
+def _over_sizes(found: Criterion, recompiles: Recompiles | None) -> Criterion:
+    """With how often the sizes in use make torch.compile compile; it gives up after its limit."""
+    if recompiles is None or recompiles.graphs < 2:
+        return found
+    because = f"{found.because}; {recompiles.graphs} graphs for {len(set(recompiles.bindings))} sizes"
+    if recompiles.because:
+        because += ", for each size its own: it stays no symbol"
+    if recompiles.gives_up:
+        because += f", more than the {recompiles.limit} after which it runs eagerly: compile with dynamic=True"
+    return replace(found, holds=False if recompiles.gives_up else found.holds, because=because)
+
+
+def _named(obstacles: list[Obstacle]) -> str:
+    """`aten::item` (2 a step) breaks the graph: keep it a tensor, …"""
+    first, others = obstacles[0], obstacles[1:]
+    said = f"`{first.op}` ({first.calls_per_step:.3g} a step) {first.does}: {first.remedy}"
+    names = ", ".join(f"`{o.op}`" for o in others[:3])
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    return f"{said}; then {names}{more}" if others else said
+
+
+def _fuses(case: Case) -> Criterion:
     facts, limit = case.facts, case.settings.fused_near_ideal
     source = "torch.compile's fusion rules: pointwise and row reductions fuse, library calls and fallbacks do not"
     shape = facts.heaviest
@@ -189,6 +238,8 @@ def compile_fuses(case: Case) -> Criterion:
         return Criterion("compile-fuses", True, "compiled", None, because, source)
     if shape is None:
         return _fuses_unseen(facts, case.settings, source)
+    if facts.prediction is not None:
+        return _foreseen(facts, shape.cost, facts.prediction, limit)
     ideal = shape.cost.ideal.bytes_moved
     ratio = shape.cost.fused.bytes_moved / ideal if ideal else 1.0
     holds = ratio <= limit and shape.cost.fused.launches <= max(1, shape.cost.unfused.launches)
@@ -198,6 +249,24 @@ def compile_fuses(case: Case) -> Criterion:
     because = f"{before} launches to {after}, moving {ratio:.2f} times the fewest bytes"
     if facts.externs:
         because += f"; nothing fuses across {', '.join(facts.externs[:4])}"
+    return Criterion("compile-fuses", holds, round(ratio, 3), limit, because, source)
+
+
+def _foreseen(facts: RegionFacts, cost: Cost, prediction: Prediction, limit: float) -> Criterion:
+    """By the kernels that Inductor wrote: their bytes by its own count, those of its library calls by ours."""
+    source = f"Inductor's own kernels (torch {prediction.torch}), {prediction.how}"
+    ideal = cost.ideal.bytes_moved
+    replaced = [r.name for r in prediction.replaced]
+    ratio = foreseen_bytes(cost, prediction) / ideal if ideal else 1.0
+    count, calls = sum(k.calls for k in prediction.kernels), sum(e.calls for e in prediction.externs)
+    because = f"{cost.unfused.launches} launches to {prediction.launches}: {count} generated"
+    if calls:
+        names = ", ".join(dict.fromkeys(e.name.removeprefix("aten.") for e in prediction.externs))
+        because += f", {calls} left to libraries ({names})"
+    because += f"; moving {ratio:.2f} times the fewest bytes"
+    if replaced:
+        because += f"; {replaced[0]} replaces what was written"
+    holds = ratio <= limit and prediction.launches <= max(1, cost.unfused.launches)
     return Criterion("compile-fuses", holds, round(ratio, 3), limit, because, source)
 
 
@@ -220,7 +289,7 @@ def bandwidth_or_custom(case: Case) -> Criterion:
     shape = facts.heaviest
     detail = "said so" if side else "not known"
     if shape is not None:
-        side = estimate.bound(shape.cost, case.device)
+        side = bound(shape.cost, case.device)
         detail = f"{shape.cost.intensity:.3g} FLOP per byte, fused"
     fused = compile_fuses(case).holds
     covered = library_covers(case).holds

@@ -383,16 +383,3 @@ def triton_us(shape: ShapeFacts, device: Device, whole: bool, rates: Rates = FIT
 
 def _whole_space(shape: ShapeFacts) -> KernelFacts | None:
     return max((k for k in shape.kernels if k.columns > 1), key=lambda k: k.rows * k.columns, default=None)
-
-
-def floor_us(cost: Cost, device: Device) -> float:
-    """Least time on the device: max(fewest bytes / copy rate, FLOPs / rate)."""
-    matrix = cost.gemm_flops / device.matmul_rate(cost.matmul_dtype or "f32")
-    vector = (cost.ideal.flops - cost.gemm_flops) / device.f32_rate
-    return 1e6 * max(cost.ideal.bytes_moved / device.copy_rate, matrix, vector)
-
-
-def bound(cost: Cost, device: Device) -> str:
-    """ "memory" or "compute": which side of the ridge the ideally fused region is on."""
-    moved = 1e6 * cost.ideal.bytes_moved / device.copy_rate
-    return "compute" if floor_us(cost, device) > moved * (1 + 1e-9) else "memory"

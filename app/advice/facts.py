@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.advice.irregularity import irregularity
+from profiler.oracle.model import Prediction, Recompiles
 from profiler.region import kinds
 from profiler.region.cost_model import Cost
 from profiler.region.model import ITEMSIZE, Binding, Workload
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from profiler.region.fusion import Group
     from profiler.region.graph import Graph, Operation, Tensor
     from profiler.region.patterns import Match
+    from profiler.trace.obstacles import Obstacle
 
 FALLBACKS = frozenset(
     """_addmm_activation _grouped_mm _embedding_bag embedding_bag segment_reduce topk sort kthvalue median mode
@@ -130,7 +132,8 @@ class RegionFacts:
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
     already_tuned: it runs on a hand-written Triton or CUDA kernel. needs: what Triton does not give ("grid-wide",
     "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the region, "" where it takes it or
-    was not asked. sdpa: operations that torch.compile turns into scaled_dot_product_attention.
+    was not asked. sdpa: operations that torch.compile turns into scaled_dot_product_attention. obstacles: what would
+    stop torch.compile between its operations (`inside`) or elsewhere in its module, as its trace shows.
     """
 
     name: str = "region"
@@ -163,6 +166,9 @@ class RegionFacts:
     launches: float | None = None
     not_generated: str = ""
     sdpa: frozenset[str] = frozenset()
+    prediction: Prediction | None = None
+    recompiles: Recompiles | None = None
+    obstacles: tuple[Obstacle, ...] = ()
 
     @property
     def cost(self) -> Cost | None:

@@ -13,6 +13,7 @@ from app.advice.model import Alternative, Range, Tool
 from app.advice.rates import FITTED, Rates, spread
 from profiler.hardware import Device
 from profiler.region import kinds
+from profiler.region.cost_model import bound, floor_us
 
 EFFORT_LINES: Mapping[str, int] = {
     # sources: library 1 line, torch.compile 1 decorator, Triton 50 to 200 lines, CUDA 500 to 5,000
@@ -152,6 +153,9 @@ def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         predicted = estimate.compiled(facts, device, mode, rates)
         if facts.sdpa:
             note = "; ".join(n for n in (note, "turns the attention into scaled_dot_product_attention") if n)
+        broken = next((o for o in facts.obstacles if o.inside and o.stops), None)
+        if broken is not None and not facts.compiled:
+            note = "; ".join(n for n in (note, f"only once `{broken.op}` is dealt with: {broken.remedy}") if n)
         candidate = "compile" if mode == "default" else f"compile-{mode}"
         alternative = Alternative(
             "compile", candidate, predicted.time_us if predicted else None, EFFORT_LINES["compile"], note, True,
@@ -181,9 +185,7 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     found = []
     if facts.requires_grad:
         # A depthwise convolution is bound by memory, and cuDNN's is weak: a kernel of one's own replaces it.
-        depthwise = kinds.CONVOLUTION in facts.kinds and all(
-            estimate.bound(s.cost, device) == "memory" for s in facts.shapes
-        )
+        depthwise = kinds.CONVOLUTION in facts.kinds and all(bound(s.cost, device) == "memory" for s in facts.shapes)
         predicted = estimate.triton(facts, device, depthwise, rates)
         return [
             _written(predicted, "triton:custom", "custom", 2 * _lines(facts), "forward and backward, to be written")
@@ -223,7 +225,7 @@ def _written(predicted: Prediction | None, candidate: str, mode: str, lines: int
 
 def _cuda(facts: RegionFacts, device: Device, rates: Rates) -> Option:
     """CUDA reaches what Triton does not: the needs that the facts name. Predicted at the floor of the device."""
-    times = [(s.calls, estimate.floor_us(s.cost, device) / 0.95 + rates.times.event) for s in facts.shapes]
+    times = [(s.calls, floor_us(s.cost, device) / 0.95 + rates.times.event) for s in facts.shapes]
     calls = sum(c for c, _ in times)
     time = spread(sum(c * t for c, t in times) / calls, "cuda", rates) if calls else None
     note = f"needs {', '.join(facts.needs)}, which Triton does not give"
@@ -250,7 +252,7 @@ def one_kernel(facts: RegionFacts, device: Device) -> bool:
     if facts.externs and {"sort", "argsort", "kthvalue", "median", "mode", "unique", "_unique2"} & set(facts.externs):
         return False
     for shape in facts.shapes:
-        if kinds.CONVOLUTION in facts.kinds and estimate.bound(shape.cost, device) == "compute":
+        if kinds.CONVOLUTION in facts.kinds and bound(shape.cost, device) == "compute":
             return False
         if any(o.target == "topk" and o.columns > ROUTER_COLUMNS for o in shape.operations):
             return False

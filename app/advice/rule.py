@@ -15,6 +15,7 @@ from app.advice.options import Option, options
 from app.advice.rates import FITTED, TRACED, Rates
 from app.advice.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device
+from profiler.region.cost_model import floor_us
 from profiler.region.model import Workload
 
 MODE_ORDER = ("default", "reduce-overhead", "max-autotune", "generated", "custom")
@@ -307,7 +308,7 @@ def _advice(
         alternatives=tuple(o.alternative for o in found),
         region_speedup=region,
         step_speedup=step_speedup(region, case.share),
-        floor_us=estimate.floor_us(shape.cost, case.device) if shape else None,
+        floor_us=floor_us(shape.cost, case.device) if shape else None,
         device=case.device.name,
         notes=(*words.notes, *(MEMORY_NOTE if objective == "memory" else ())),
     )

@@ -9,14 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from profiler.region.model import RegionError
-from profiler.region.text import parse, to_text
+from app.archive.likeness import LEVELS, likeness
 
 Json = dict[str, Any]
 
 FOLDER = Path(__file__).resolve().parent / "records"
-
-_SIZE = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 def record(validation: Json, name: str, folder: Path = FOLDER) -> Path:
@@ -47,28 +44,17 @@ def by_id(record_id: str, folder: Path = FOLDER) -> Json | None:
 
 
 def nearest(text: str, folder: Path = FOLDER) -> Json | None:
-    """The record of this region; else of the same program at other sizes; else None. archived.match says which."""
+    """The record of this region; else of the same program in another layout, else at other sizes; else None.
+
+    archived.match says which, by the names of `likeness.LEVELS`.
+    """
     known = records(folder)
-    wanted = canonical(text)
-    for match, key in (("same", canonical), ("other-sizes", _without_sizes)):
+    for level in LEVELS:
+        wanted = likeness(text, level)
         for item in known:
-            if key(item["region"]) == key(wanted):
-                return item | {"archived": {**item["archived"], "match": match}}
+            if likeness(item["region"], level) == wanted:
+                return item | {"archived": {**item["archived"], "match": level}}
     return None
-
-
-@cache
-def canonical(text: str) -> str:
-    """The text as the region language prints it; the text itself where it cannot be read."""
-    try:
-        return to_text(parse(text))
-    except RegionError:
-        return text
-
-
-@cache
-def _without_sizes(text: str) -> str:
-    return _SIZE.sub("#", canonical(text))
 
 
 def _slug(text: str) -> str:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from app import submit
 from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors
-from app.web.models import Advice, AdviceRequest, Region, RegionList
+from app.web.models import AdviceAnswer, AdviceRequest, Kernel, Region, RegionList
 from app.web.problems import not_found
+from profiler.oracle.model import MODES
 
 router = APIRouter(prefix="/api/v1", tags=["advice"])
 
 
 @router.get("/regions", responses={200: {"model": RegionList}, **errors(422)})
 def regions(request: Request, limit: Limit = 50, after: After = None) -> Response:
-    """Regions that were written down, newest first."""
-    return answer(request.app.state.store.region_list(limit, after))
+    """Regions that were written down, newest first; their kernels without source."""
+    page = request.app.state.store.region_list(limit, after)
+    return answer({**page, "items": [_without_source(item) for item in page["items"]]})
+
+
+def _without_source(region: Json) -> Json:
+    """A list of fifty regions is not to carry a megabyte of Triton."""
+    oracle = [
+        {**p, "kernels": [{k: v for k, v in kernel.items() if k != "source"} for kernel in p["kernels"]]}
+        for p in region.get("oracle") or ()
+    ]
+    return region | {"oracle": oracle}
 
 
 @router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404)})
@@ -30,7 +41,30 @@ def region(request: Request, region_id: str) -> Response:
     return answer(found | {"archive": recorded})
 
 
-@router.post("/advice", dependencies=JSON_ONLY, responses={200: {"model": Advice}, **errors(413, 415, 422, 503)})
+@router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 422, 503)})
+def foresee(request: Request, region_id: str) -> Response:
+    """Ask what torch.compile would make of a stored region; keep the answer and advise again with it.
+
+    A region from a trace has an empty `oracle` until somebody asks. An answer that stands is not asked for again.
+    """
+    return answer(submit.foresee_region(request.app.state, region_id))
+
+
+@router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 503)})
+def kernel(
+    request: Request,
+    region_id: str,
+    kernel: str,
+    mode: Annotated[str, Query(max_length=32, description="The prediction that has the kernel.")] = MODES[0],
+) -> Response:
+    """What Triton's compiler decides about one kernel of a stored region's `oracle`: registers, PTX, SASS, ...
+
+    kernel: its name; NAME@STAGE where forward and backward have one of the same name.
+    """
+    return answer(submit.kernel_machine(request.app.state, region_id, mode, kernel))
+
+
+@router.post("/advice", dependencies=JSON_ONLY, responses={200: {"model": AdviceAnswer}, **errors(413, 415, 422, 503)})
 def advice(request: Request, body: AdviceRequest) -> Response:
     """Advice at once, on a region's text or the widget's answers. Nothing is stored.
 
@@ -46,8 +80,8 @@ def advice(request: Request, body: AdviceRequest) -> Response:
 
 
 def workload(body: AdviceRequest) -> dict[str, Any]:
-    """The keyword arguments of service.advise_region."""
-    return body.model_dump(exclude={"region", "widget", "oracle"})
+    """The keyword arguments of Advisor.advise_region."""
+    return {**body.model_dump(exclude={"region", "widget"}), "oracle": body.oracle == "auto"}
 
 
 def flat_advice(region: Json) -> Json:

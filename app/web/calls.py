@@ -41,6 +41,20 @@ def calls(base: str) -> tuple[Call, ...]:
         ),
         Call(
             "POST",
+            "/api/v1/regions/{id}/oracle",
+            "Ask what torch.compile would make of a region",
+            f"curl -X POST '{api}/regions/REGION_ID/oracle'",
+            "the region; oracle[{mode, kernels[{name, kind, calls, bytes_moved, lines, source}], externs[], launches}]",
+        ),
+        Call(
+            "GET",
+            "/api/v1/regions/{id}/kernels/{kernel}",
+            "What the compiler decides about one of those kernels",
+            f"curl '{api}/regions/REGION_ID/kernels/KERNEL?mode=default'",
+            "kernel, arch, machine{registers, spill_bytes, shared_bytes, occupancy, texts{ptx, sass, ...}}, findings[]",
+        ),
+        Call(
+            "POST",
             "/api/v1/advice",
             "Advice on a region, written down",
             "curl -H 'Content-Type: application/json' -d "

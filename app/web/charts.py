@@ -119,8 +119,8 @@ def step_by_region(trace: Json) -> Chart | None:
 
 
 def moved(count: Json) -> int:
-    """Bytes read and written."""
-    return int(count["bytes_read"]) + int(count["bytes_written"])
+    """Bytes read and written; where Inductor counted them, both together only."""
+    return int(count["bytes_moved"] if "bytes_moved" in count else count["bytes_read"] + count["bytes_written"])
 
 
 def bytes_rows(cost: Json) -> list[dict[str, Any]]:

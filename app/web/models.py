@@ -134,6 +134,105 @@ class Advice(Answer):
     validation: dict[str, Any] | None
 
 
+class OracleKernel(Answer):
+    """One Triton kernel that Inductor would write. calls: launches in one call of the region."""
+
+    name: str
+    kind: str
+    calls: int
+    bytes_moved: int | None
+    operations: list[str]
+    source: str | None = None  # left out of lists
+    stage: Literal["forward", "backward"]
+    lines: list[int]
+
+
+class OracleExtern(Answer):
+    """A call that Inductor leaves to a library."""
+
+    name: str
+    calls: int
+    stage: Literal["forward", "backward"]
+
+
+class OracleReplaced(Answer):
+    """What Inductor puts in the place of what was written."""
+
+    name: str
+    because: str
+
+
+class OraclePrediction(Answer):
+    """What torch.compile makes of the region in one mode. unavailable: why there is none; then the rest is empty."""
+
+    device: str
+    mode: str
+    binding: dict[str, int]
+    training: bool
+    kernels: list[OracleKernel]
+    externs: list[OracleExtern]
+    replaced: list[OracleReplaced]
+    assumed: list[str]
+    symbolic: bool
+    how: str
+    torch: str
+    triton: str
+    took_s: float
+    launches: int
+    bytes_moved: int | None
+    unavailable: str
+
+
+class Finding(Answer):
+    """One decision of the compiler, with the lines of the kernel's source that show it."""
+
+    subject: str
+    text: str
+    lines: list[int]
+
+
+class Machine(Answer):
+    """A kernel compiled for one GPU. texts: ttir, ttgir, llir, ptx, sass. Null: the target's tools do not tell."""
+
+    target: str
+    kernel: str
+    num_warps: int
+    num_stages: int
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int
+    occupancy: float | None
+    lines: list[dict[str, Any]]
+    matrix: list[dict[str, Any]]
+    buffers: list[dict[str, Any]]
+    texts: dict[str, str]
+
+
+class Kernel(Answer):
+    """One of Inductor's kernels, and what Triton's compiler decides about it for the region's GPU."""
+
+    region_id: str
+    key: str
+    mode: str
+    device: str
+    arch: str
+    kernel: OracleKernel
+    machine: Machine
+    findings: list[Finding]
+
+
+class AdviceAnswer(Advice):
+    """Advice, and for a region's text what the region object has beside it."""
+
+    name: str | None = None
+    text: str | None = None
+    share_of_step: float | None = None
+    shapes: list[Any] | None = None
+    cost: dict[str, Any] | None = None
+    oracle: list[OraclePrediction] | None = None
+    archive: dict[str, Any] | None = None
+
+
 class Region(Answer):
     """A part of a step, or a text that somebody wrote down, with its cost and advice."""
 
@@ -146,6 +245,7 @@ class Region(Answer):
     share_of_step: float | None = None
     shapes: list[Any]
     cost: dict[str, Any] | None
+    oracle: list[OraclePrediction] = []
     advice: Advice | dict[str, Any]
     validations: list[str]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app import submit
 from app.archive import shelf
-from app.web import views
+from app.web import oracle_views, views
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
@@ -18,6 +18,9 @@ from app.web.templating import is_fragment, render
 router = APIRouter(include_in_schema=False)
 
 Json = dict[str, Any]
+
+PREVIEW_ORACLE_S = 2.0
+"""An edited text waits so long for the oracle, then it is shown without."""
 
 
 def _workload(form: Mapping[str, str]) -> Json:
@@ -60,10 +63,18 @@ def preview_region(
 ) -> Response:
     """The analysis of an edited text, kept nowhere. Evidence stays only where the text is still the stored one."""
     form = {"share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    region = submit.preview_region(request.app.state, text, **_workload(form))
+    state = request.app.state
+    region = submit.preview_region(state, text, oracle_timeout_s=PREVIEW_ORACLE_S, **_workload(form))
     stored = _unedited(request, region_id, text)
     newest = _newest(request, stored) if stored else None
-    context = {**views.analysis(region, newest), **_evidence(request, region, newest), "edited": stored is None}
+    same = stored is not None and stored["advice"].get("device") == region["advice"]["device"]
+    context = {
+        **views.analysis(region, newest),
+        **_evidence(request, region, newest),
+        "edited": stored is None,
+        "oracle_on": submit.oracle_is_on(state),
+        "machine_id": region_id if same and stored and stored.get("oracle") else None,
+    }
     return render("partials/preview.html", context, request=request)
 
 
@@ -105,13 +116,19 @@ def region(request: Request, region_id: str) -> Response:
         "device": (found.get("advice") or {}).get("device"),
     }
     context = {
-        **views.analysis(found, newest),
+        **_analysed(request, found, newest),
         **_evidence(request, found, newest),
         "host": host_facts(request),
         "form": form,
         "device_names": device_names(),
     }
     return render("region.html", context, request=request)
+
+
+def _analysed(request: Request, region: Json, newest: Json | None) -> Json:
+    """Context of a stored region's analysis."""
+    on = submit.oracle_is_on(request.app.state)
+    return {**views.analysis(region, newest), "oracle_on": on, "machine_id": region["id"] if on else None}
 
 
 def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
@@ -129,6 +146,45 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
                 "nearest_rows": found["candidate_rows"],
             }
     return context
+
+
+# ----------------------------------------------------------------------------------------------------------- the oracle
+
+
+@router.post("/regions/{region_id}/oracle")
+def foresee(request: Request, region_id: str) -> Response:
+    """Ask what torch.compile would make of a stored region: what the page of a region from a trace does by itself."""
+    before = _region(request, region_id)
+    found = submit.foresee_region(request.app.state, region_id)
+    if not is_fragment(request):
+        return RedirectResponse(f"/regions/{region_id}#oracle", 303)
+    changed = before["advice"].get("alternatives") != found["advice"].get("alternatives")
+    context = {**_analysed(request, found, _newest(request, found)), "advice_changed": changed}
+    return render("partials/oracle_answer.html", context, request=request)
+
+
+@router.get("/regions/{region_id}/kernels/{mode}/{kernel}.json")
+def machine_json(request: Request, region_id: str, mode: str, kernel: str) -> Response:
+    """The API's kernel."""
+    return JSONResponse(submit.kernel_machine(request.app.state, region_id, mode, kernel))
+
+
+@router.get("/regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt")
+def listing(request: Request, region_id: str, mode: str, kernel: str, listing: str) -> Response:
+    """One listing of a compiled kernel, whole: ttir, ttgir, llir, ptx, sass."""
+    texts = submit.kernel_machine(request.app.state, region_id, mode, kernel)["machine"]["texts"]
+    if listing not in texts:
+        raise missing("listing")
+    return PlainTextResponse(texts[listing])
+
+
+@router.get("/regions/{region_id}/kernels/{mode}/{kernel}")
+def machine(request: Request, region_id: str, mode: str, kernel: str) -> Response:
+    """What Triton's compiler decides about one of Inductor's kernels: a page, or for htmx the part under the kernel."""
+    found = submit.kernel_machine(request.app.state, region_id, mode, kernel)
+    context = {**oracle_views.machine(found), "region_name": _region(request, region_id)["name"], "charts": False}
+    template = "partials/machine.html" if is_fragment(request) else "machine.html"
+    return render(template, context, request=request)
 
 
 # ---------------------------------------------------------------------------------------------------------- validations

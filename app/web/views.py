@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from app.web import charts, roofline
+from app.web import charts, oracle_views, roofline
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
 Json = Mapping[str, Any]
@@ -36,6 +36,7 @@ def analysis(region: Json, validation: Json | None = None) -> dict[str, Any]:
     same = validation if validation and find_device(validation.get("device")) == device else None
     return {
         "region": region,
+        "oracle": oracle_views.section(region),
         "device": shown,
         "alternatives_chart": charts.alternatives(advice) if advice else None,
         "bytes_chart": charts.bytes_moved(cost) if cost else None,
@@ -103,6 +104,29 @@ def _parts(remedy: str) -> tuple[str, str]:
     return words, code.strip()
 
 
+def obstacle_rows(obstacles: Iterable[Json]) -> list[dict[str, Any]]:
+    """What stands in torch.compile's way, one row a remedy: its operations, calls and places together."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for found in obstacles:
+        key = found["kind"], "" if found["kind"] == "custom-op" else found["remedy"]
+        row = rows.setdefault(key, {**found, "ops": [], "where": [], "total": 0.0})
+        row["ops"].append(found["op"])
+        row["total"] += found["calls_per_step"]
+        row["where"] += [w for w in (found["sources"] or found["modules"]) if w not in row["where"]]
+    return [
+        {
+            **row,
+            "title": row["title"][:1].upper() + row["title"][1:],
+            "ops": row["ops"][:FEW],
+            "more_ops": max(0, len(row["ops"]) - FEW),
+            "where": row["where"][:FEW],
+            "calls": f"{row['total']:.3g}",
+            "operands": row["operands"][:2] if len(row["ops"]) == 1 else [],
+        }
+        for row in rows.values()
+    ]
+
+
 def trace_page(trace: Json) -> dict[str, Any]:
     """Context of partials/trace_body.html."""
     if trace["status"] != "ready":
@@ -126,6 +150,7 @@ def trace_page(trace: Json) -> dict[str, Any]:
     return {
         "trace": trace,
         "notes": shown_notes(trace),
+        "obstacles": obstacle_rows(trace.get("compile_obstacles") or ()),
         "no_saving": "not known: no times can be predicted" if timeless else "no saving predicted",
         "step_rows": rows,
         "strip": sorted(rows, key=lambda row: (order[row["tool"]], -row["time_us"])),

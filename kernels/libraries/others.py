@@ -16,9 +16,7 @@ SMALL_BATCH = Condition(
     "up to 64 rows (Marlin: 3.1 times up to 16, none at 128)",
     lambda f: None if not f.sizes.get("a") else f.sizes["a"][0] <= 64,
 )
-TANH_OR_SILU = Condition(
-    "SiLU, or the tanh form of GELU", lambda f: f.kind == "swiglu" or f.roles.get("approximate") == "tanh"
-)
+TANH = Condition("the tanh form of GELU", lambda f: f.roles.get("approximate") == "tanh")
 WEIGHT_ONLY = Condition(
     "integer weights of 8 or 4 bits, unpacked before the product", lambda f: f.by_hand and f.dtypes.get("b") != "f8e4m3"
 )
@@ -71,9 +69,13 @@ ENTRIES: tuple[Entry, ...] = (
         source="quack-kernels 0.6.5; 262 µs for 4096x65536 on an H200",
     ),
     Entry(
-        "library:liger_kernel.swiglu", "liger_kernel", frozenset({"swiglu", "geglu"}), "LigerSiLUMulFunction",
-        (TANH_OR_SILU, TRAINING),
+        "library:liger_kernel.swiglu", "liger_kernel", frozenset({"swiglu"}), "LigerSiLUMulFunction", (TRAINING,),
         note="torch.compile is as fast or faster forward.", source="linkedin/Liger-Kernel#1330",
+    ),
+    Entry(
+        "library:liger_kernel.geglu", "liger_kernel", frozenset({"geglu"}), "LigerGELUMulFunction", (TANH, TRAINING),
+        note="torch.compile is as fast or faster forward.",
+        source="liger_kernel 0.8.5, ops/geglu.py: the tanh form",
     ),
     Entry(
         "library:liger_kernel.rope", "liger_kernel", frozenset({"rope"}), "liger_rotary_pos_emb",

@@ -24,7 +24,8 @@ from kernels.measure import inputs as tensors
 from kernels.measure.channel import Channel
 from kernels.measure.reduce import reduced, with_sizes
 from profiler.hardware import find_device
-from profiler.region.cost import cost, floor_us
+from profiler.region.cost import cost
+from profiler.region.cost_model import floor_us
 from profiler.region.graph import Graph, lower
 from profiler.region.model import Region, RegionError
 from profiler.region.patterns import match

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from profiler.hardware import Device
 from profiler.region import kinds
-from profiler.region.cost_model import Cost, Count, KernelCost, OperationCost, Saving
+from profiler.region.access import Access, distinct, eager_extra, nothing, reads, total, writes
+from profiler.region.cost_model import Cost, Count, KernelCost, OperationCost, Saving, Step
 from profiler.region.fusion import Group, groups, through_views
-from profiler.region.graph import Graph, Operation, Tensor
-
-FREE = frozenset({"empty", "new_empty", "empty_like", "empty_strided", "constant", "detach"})
+from profiler.region.graph import Graph, Operation
 
 
 def cost(graph: Graph) -> Cost:
@@ -21,8 +19,8 @@ def cost(graph: Graph) -> Cost:
     operations = tuple(_operation(o) for o in graph.operations)
     by_name = {o.name: o for o in operations}
     fused_groups = groups(graph)
-    readers = _readers(fused_groups)
-    kernels = tuple(_kernel(graph, g, by_name, readers) for g in fused_groups)
+    memory = _Memory(graph, fused_groups)
+    kernels = tuple(_kernel(g, by_name, memory) for g in fused_groups)
     ideal = _ideal(graph, operations)
     gemms = [o for o in graph.operations if o.kind in (kinds.GEMM, kinds.ATTENTION, kinds.CONVOLUTION)]
     heaviest = max(gemms, key=lambda o: o.flops, default=None)
@@ -43,6 +41,8 @@ def cost(graph: Graph) -> Cost:
         matmul_dtype=_matmul_dtype(heaviest) if heaviest else None,
         gemm_flops=sum(o.flops for o in gemms),
         intensity=ideal.flops / ideal.bytes_moved if ideal.bytes_moved else 0.0,
+        unfused_steps=tuple(_step(reads(o), writes(o)) for o in graph.operations if not nothing(o)),
+        fused_steps=tuple(_step(memory.read(g), memory.written(g)) for g in fused_groups),
     )
 
 
@@ -52,58 +52,21 @@ def _matmul_dtype(operation: Operation) -> str:
     return "tf32" if operation.kind == kinds.CONVOLUTION and dtype == "f32" else dtype
 
 
-def floor_us(counted: Cost, device: Device) -> float:
-    """The least time the region can take: max(bytes / copy rate, FLOPs / rate), in µs.
-
-    Measured ceilings where the device has them, the datasheet's otherwise; one launch cannot be had for nothing, but
-    the floor does not count it.
-    """
-    memory = counted.ideal.bytes_moved / device.copy_rate
-    matrix = counted.gemm_flops / device.matmul_rate(counted.matmul_dtype or "f32")
-    vector = (counted.ideal.flops - counted.gemm_flops) / device.f32_rate
-    return 1e6 * max(memory, matrix, vector)
-
-
-def bound(counted: Cost, device: Device) -> str:
-    """ "memory" or "compute": which side of the roofline's ridge the ideally fused region is on."""
-    memory = counted.ideal.bytes_moved / device.copy_rate
-    matrix = counted.gemm_flops / device.matmul_rate(counted.matmul_dtype or "f32")
-    vector = (counted.ideal.flops - counted.gemm_flops) / device.f32_rate
-    return "compute" if max(matrix, vector) > memory else "memory"
-
-
 def traffic(operation: Operation) -> tuple[int, int]:
-    """Bytes read and written by one operation on its own."""
-    name = kinds.base_name(operation.target)
-    if operation.kind == kinds.VIEW or name in FREE:
-        return 0, 0
-    distinct = {(t.storage, t.shape, t.stride): t.bytes for t in operation.reads}
-    written = sum(t.bytes for t in operation.writes)
-    if operation.kind == kinds.GATHER and operation.reads:
-        # the elements that are picked, not the table they are picked from
-        indices = sum(t.bytes for t in operation.reads if t.dtype in ("i64", "i32"))
-        return indices + written, written
-    if name == "nll_loss_forward":  # one element per target
-        targets = operation.reads[-1]
-        return targets.bytes + targets.elements * 4, written
-    if operation.kind == kinds.SCATTER and name.endswith("_") and operation.reads:
-        # in place: only the touched elements are read and written
-        sources = operation.reads[1:]
-        touched = max((t.bytes for t in sources if t.dtype not in ("i64", "i32")), default=0)
-        return sum(t.bytes for t in sources) + touched, touched
-    if operation.kind == kinds.CONSTANT or name in ("fill_", "zero_"):
-        return 0, written
-    if name == "copy_" and len(operation.reads) > 1:
-        return operation.reads[1].bytes, written
-    return sum(distinct.values()), written
+    """Bytes read and written by one operation on its own, as eager runs it."""
+    return total(reads(operation)), total(writes(operation)) + eager_extra(operation)
 
 
 def _operation(operation: Operation) -> OperationCost:
     read, written = traffic(operation)
-    launches = 0 if operation.kind == kinds.VIEW or kinds.base_name(operation.target) in FREE else 1
+    launches = 0 if nothing(operation) else 1
     return OperationCost(
         operation.name, operation.label, operation.kind, operation.line, read, written, operation.flops, launches
     )
+
+
+def _step(read: Iterable[Access], written: Iterable[Access]) -> Step:
+    return Step(tuple(distinct(read).items()), tuple(distinct(written).items()))
 
 
 def _total(operations: Iterable[OperationCost]) -> Count:
@@ -116,20 +79,49 @@ def _total(operations: Iterable[OperationCost]) -> Count:
     )
 
 
-Readers = Mapping[str, list[frozenset[str]]]
+class _Memory:
+    """What fused kernels read from memory and write to it: only what does not stay inside one kernel."""
+
+    def __init__(self, graph: Graph, fused_groups: tuple[Group, ...]) -> None:
+        self.graph = graph
+        self.names = {n for n, _ in graph.inputs}
+        self.inputs = {t.storage for _, t in graph.inputs}
+        self.outputs = {t.storage for t in graph.output_tensors}
+        self.kernels: dict[str, list[frozenset[str]]] = {}  # operation -> operations of each kernel it reads in
+        for group in fused_groups:
+            for name in group.operations:
+                if name not in group.summed:
+                    self.kernels.setdefault(name, []).append(frozenset(group.operations))
+        self.users: dict[int, list[str]] = {}  # storage -> operations that read it
+        for operation in graph.operations:
+            for access in reads(operation):
+                self.users.setdefault(access.storage, []).append(operation.name)
+
+    def read(self, group: Group) -> list[Access]:
+        """From outside the kernel. Constants that are made on the fly are not read from memory."""
+        return [a for n in group.operations if n not in group.summed for a in self.outside(n, {*group.operations})]
+
+    def outside(self, name: str, inside: set[str]) -> Iterator[Access]:
+        for access in reads(self.graph.operation(name)):
+            source = through_views(self.graph, access.source)
+            if source in inside:
+                continue
+            if source in self.names or self.graph.operation(source).kind != kinds.CONSTANT:
+                yield access
+
+    def written(self, group: Group) -> list[Access]:
+        """Inputs that change, outputs, and what a kernel reads that does not compute it."""
+        owned = [n for n in group.operations if n in group.owned]
+        return [a for n in owned for a in writes(self.graph.operation(n)) if not group.fused or self.stored(a, n)]
+
+    def stored(self, access: Access, name: str) -> bool:
+        if access.storage in self.inputs | self.outputs:
+            return True
+        users = (u for u in self.users.get(access.storage, ()) if u != name)
+        return any(name not in inside for u in users for inside in self.kernels.get(u, [frozenset()]))
 
 
-def _readers(fused_groups: Iterable[Group]) -> Readers:
-    """Operation -> operations of each kernel in which it reads its inputs."""
-    found: dict[str, list[frozenset[str]]] = {}
-    for group in fused_groups:
-        for name in group.operations:
-            if name not in group.summed:
-                found.setdefault(name, []).append(frozenset(group.operations))
-    return found
-
-
-def _kernel(graph: Graph, group: Group, by_name: Mapping[str, OperationCost], readers: Readers) -> KernelCost:
+def _kernel(group: Group, by_name: Mapping[str, OperationCost], memory: _Memory) -> KernelCost:
     """Reads what comes from outside the group, writes what is needed outside of it; each tensor once.
 
     The partial results of a split reduction are not counted: at most one of them to 128 elements read.
@@ -138,52 +130,8 @@ def _kernel(graph: Graph, group: Group, by_name: Mapping[str, OperationCost], re
     if not group.fused:
         item = by_name[group.operations[0]]
         return KernelCost(group.label, group.kind, group.operations, item.bytes_read, item.bytes_written, flops)
-    inside = set(group.operations)
-    read: dict[object, int] = {}
-    written = 0
-    for name in group.operations:
-        operation = graph.operation(name)
-        if name in group.summed:
-            pass
-        elif operation.kind == kinds.GATHER or (operation.kind == kinds.SCATTER and operation.target.endswith("_")):
-            read[name] = by_name[name].bytes_read
-        else:
-            for source, tensor in _sources(graph, operation):
-                if through_views(graph, source) not in inside:
-                    read[(tensor.storage, tensor.shape, tensor.stride)] = tensor.bytes
-        if name in group.owned and (_stored(graph, name, readers) or _in_place(operation)):
-            written += by_name[name].bytes_written
-    return KernelCost(group.label, "fused", group.operations, sum(read.values()), written, flops, group.stage)
-
-
-def _stored(graph: Graph, name: str, readers: Readers) -> bool:
-    """An output, or some kernel reads it that does not compute it."""
-    return name in graph.outputs or any(_reads_stored(graph, name, user, readers) for user in graph.users.get(name, ()))
-
-
-def _reads_stored(graph: Graph, name: str, user: str, readers: Readers) -> bool:
-    if graph.operation(user).kind == kinds.VIEW:
-        return user in graph.outputs or any(
-            _reads_stored(graph, name, after, readers) for after in graph.users.get(user, ())
-        )
-    return user not in readers or any(name not in inside for inside in readers[user])
-
-
-def _sources(graph: Graph, operation: Operation) -> list[tuple[str, Tensor]]:
-    """Inputs with the tensor that stands for each; constants made on the fly are not read from memory."""
-    pairs = list(zip(operation.inputs, operation.reads, strict=False))
-    inputs = {n for n, _ in graph.inputs}
-    return [
-        (name, tensor)
-        for name, tensor in pairs
-        if name in inputs or graph.operation(through_views_or(graph, name, inputs)).kind != kinds.CONSTANT
-    ]
-
-
-def through_views_or(graph: Graph, name: str, inputs: set[str]) -> str:
-    """through_views, but the last view itself where an input stands behind it."""
-    source = through_views(graph, name)
-    return name if source in inputs else source
+    read, written = total(memory.read(group)), total(memory.written(group))
+    return KernelCost(group.label, "fused", group.operations, read, written, flops, group.stage)
 
 
 def _needed_outside(graph: Graph, name: str, inside: set[str]) -> bool:
@@ -197,41 +145,23 @@ def _needed_outside(graph: Graph, name: str, inside: set[str]) -> bool:
     return False
 
 
-def _in_place(operation: Operation) -> bool:
-    """Writes memory that it also reads: an input of the region, or a value that stays."""
-    read = {t.storage for t in operation.reads}
-    return operation.kind != kinds.VIEW and any(t.storage in read for t in operation.writes)
-
-
 def _ideal(graph: Graph, operations: tuple[OperationCost, ...]) -> Count:
-    """Every input that is used once, every output once; gathered tables by the elements accessed."""
-    names = {n for n, _ in graph.inputs}
-    used = {through_views(graph, s) for o in graph.operations if o.kind != kinds.VIEW for s in o.inputs}
-    used |= {through_views(graph, o) for o in graph.outputs}
-    read = 0
-    for name, tensor in graph.inputs:
-        if name in used:
-            picked = _gathered(graph, name)
-            read += tensor.bytes if picked is None else min(picked, tensor.bytes)
-    written = {t.storage: t.bytes for n, t in zip(graph.outputs, graph.output_tensors, strict=True) if n not in names}
-    by_name = {o.name: o for o in operations}
-    mutated = sum(
-        by_name[o.name].bytes_written
-        for o in graph.operations
-        if _in_place(o) and any(through_views(graph, i) in names for i in o.inputs[:1])
-        and not {t.storage for t in o.writes} & set(written)
-    )  # fmt: skip
+    """What is used of every input once, every output once, inputs that change as outputs; gathers by their elements."""
+    inputs = {n: t.storage for n, t in graph.inputs}
+    read = [
+        access
+        for operation in graph.operations
+        for access in reads(operation)
+        if through_views(graph, access.source) in inputs
+    ]
+    changed = [a for o in graph.operations for a in writes(o) if a.storage in inputs.values()]
+    returned = [
+        Access(t.storage, (t.offset, t.shape, t.stride), t.bytes, t.extent)
+        for t in graph.output_tensors
+        if t.storage not in inputs.values()
+    ]
     flops = sum(o.flops for o in operations)
-    return Count(read, sum(written.values()) + mutated, flops, 1)
-
-
-def _gathered(graph: Graph, name: str) -> int | None:
-    """Bytes picked from an input that is only ever gathered from; None where something reads all of it."""
-    users = [graph.operation(u) for u in graph.users.get(name, ())]
-    tables = [u for u in users if u.kind == kinds.GATHER and u.inputs and u.inputs[0] == name]
-    if not users or len(tables) != len(users):
-        return None
-    return sum(t.bytes for u in tables for t in u.writes)
+    return Count(total(read), total(changed) + total(returned), flops, 1)
 
 
 def _savings(

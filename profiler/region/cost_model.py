@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from profiler.hardware import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,21 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel's distinct bytes by storage: (storage, bytes) read and written."""
+
+    read: tuple[tuple[int, int], ...]
+    written: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """A region's traffic and work: each operation alone, fused as torch.compile would, and ideally fused.
 
-    ideal counts every input that is used once and every output once. intensity is FLOP per byte of `ideal`.
-    gemm_flops are those that the matrix units do; matmul_dtype is the dtype of their inputs.
-    bytes_accessed_ideal is `ideal`'s bytes with gathers counted by the elements accessed.
+    ideal counts what is used of every input once and every output once, inputs that are changed as outputs, gathers
+    by the elements accessed. intensity is FLOP per byte of `ideal`. gemm_flops are those that the matrix units do;
+    matmul_dtype is the dtype of their inputs. unfused_steps, fused_steps: the same kernels storage by storage, for
+    `dram`.
     """
 
     operations: tuple[OperationCost, ...]
@@ -93,3 +105,113 @@ class Cost:
     matmul_dtype: str | None
     gemm_flops: int
     intensity: float
+    unfused_steps: tuple[Step, ...] = ()
+    fused_steps: tuple[Step, ...] = ()
+
+
+L2_SHARE = 0.5
+"""Of the L2, what is taken to hold data between two kernels: a Hopper processor reads through the nearer half of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that reach device memory."""
+
+    bytes_read: int
+    bytes_written: int
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+
+def dram(steps: Sequence[Step], device: Device) -> Traffic:
+    """What kernels read from memory and write to it, with an L2 between them that is empty at the start: an estimate.
+
+    The L2 holds whole tensors, the least recently used one leaves first, and one beyond L2_SHARE of it passes through.
+    A read is served by it where the tensor is still there. What is written reaches memory once; again only where it
+    had left before it was written anew.
+    """
+    room = L2_SHARE * device.l2_bytes
+    held: dict[int, int] = {}  # storage -> bytes, least recently used first
+    changed: dict[int, int] = {}  # storages in `held` that memory does not have yet
+    read = written = 0
+    for step in steps:
+        # a vector that every row needs is touched until the end: small tensors last
+        for storage, size in sorted(step.read, key=lambda part: -part[1]):
+            read += 0 if held.get(storage, -1) >= size else size
+            written += _hold(held, changed, storage, size, room)
+        for storage, size in sorted(step.written, key=lambda part: -part[1]):
+            written += _hold(held, changed, storage, size, room)
+            if storage in held:
+                changed[storage] = max(size, changed.get(storage, 0))
+            else:
+                written += size
+    return Traffic(read, written + sum(changed.values()))
+
+
+def _hold(held: dict[int, int], changed: dict[int, int], storage: int, size: int, room: float) -> int:
+    """Make `storage` the most recently used; bytes that are written back for it to fit."""
+    held[storage] = max(size, held.pop(storage, 0))
+    back = 0
+    while held and sum(held.values()) > room:
+        oldest = next(iter(held))
+        del held[oldest]
+        back += changed.pop(oldest, 0)
+    return back
+
+
+def floor_us(counted: Cost, device: Device) -> float:
+    """The least time of one call with its inputs in memory: max(bytes / copy rate, FLOPs / rate), in µs.
+
+    Measured ceilings where the device has them, the datasheet's otherwise. Bytes are the fewest; of those written, as
+    many as the L2 has room for beside all of them may still be there when the call ends and are not counted. A launch
+    cannot be had for nothing, but the floor does not count it.
+    """
+    spare = max(0.0, device.l2_bytes - counted.ideal.bytes_moved)
+    written = max(0.0, counted.ideal.bytes_written - spare)
+    memory = (counted.ideal.bytes_read + written) / device.copy_rate
+    return 1e6 * max(memory, *_compute_s(counted, device))
+
+
+def bound(counted: Cost, device: Device) -> str:
+    """ "memory" or "compute": which side of the roofline's ridge the ideally fused region is on."""
+    memory = counted.ideal.bytes_moved / device.copy_rate
+    return "compute" if max(_compute_s(counted, device)) > memory else "memory"
+
+
+def _compute_s(counted: Cost, device: Device) -> tuple[float, float]:
+    """Seconds for what the matrix units do, and for the rest of the FLOPs on the vector units."""
+    matrix = counted.gemm_flops / device.matmul_rate(counted.matmul_dtype or "f32")
+    vector = (counted.ideal.flops - counted.gemm_flops) / device.f32_rate
+    return matrix, vector
+
+
+INTENSITY_COUNTING = (
+    "all FLOPs of the region over its fewest bytes: what is used of every input once, every output once, nothing in "
+    "between; so it is the intensity of one ideally fused kernel, not of the operations as they run now"
+)
+DRAM_COUNTING = (
+    f"estimate: kernel after kernel from an empty L2, of which {L2_SHARE:.0%} keeps the tensors used last; a tensor "
+    "that is still there is not read from memory again, and everything written reaches memory once"
+)
+
+
+def floor_counting(counted: Cost, device: Device) -> str:
+    """What the floor is made of, for this region on this device: the larger of these, and what it leaves out."""
+    matrix, vector = _compute_s(counted, device)
+    rates = "measured" if device.ceilings_measured else "the datasheet's"
+    parts = [
+        f"{counted.ideal.bytes_moved / 1e6:,.1f} MB (what is used of every input once, every output once) at "
+        f"{device.copy_rate / 1e12:.2f} TB/s"
+    ]
+    if counted.ideal.bytes_moved < device.l2_bytes:
+        parts[0] += ", of which what is written may stay in the L2"
+    if matrix:
+        rate = device.matmul_rate(counted.matmul_dtype or "f32") / 1e12
+        parts.append(f"{counted.gemm_flops / 1e9:,.1f} GFLOP of matrix products at {rate:,.0f} TFLOP/s")
+    if vector:
+        rest = (counted.ideal.flops - counted.gemm_flops) / 1e9
+        parts.append(f"{rest:,.3g} GFLOP of other arithmetic at {device.f32_rate / 1e12:,.0f} TFLOP/s")
+    which = "the larger of " if len(parts) > 1 else ""
+    return f"{which}{'; '.join(parts)} ({rates} rates); no launch is counted"

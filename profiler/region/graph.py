@@ -13,23 +13,30 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.flop_counter import flop_registry
 
+from profiler.region.flops import flops
 from profiler.region.kinds import kind_of
-from profiler.region.model import Region
+from profiler.region.model import Region, RegionError
 from profiler.region.program import Program, program
+from profiler.region.recorder import one_line
 from profiler.region.vocabulary import DTYPE_NAMES
+from profiler.region.whole import whole_operations
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor as an operation sees it. bytes: distinct bytes addressed; a stride-0 dimension counts once."""
+    """One tensor as an operation sees it. bytes: distinct bytes addressed; a stride-0 dimension counts once.
+
+    offset: of its first element in the storage, in elements. extent: bytes of the whole storage, 0 where unknown.
+    """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
     storage: int  # equal for tensors that share memory
     bytes: int
+    offset: int = 0
+    extent: int = 0
 
     @property
     def elements(self) -> int:
@@ -53,6 +60,8 @@ class Operation:
     flops: int
     line: int
     axes: tuple[int, ...] = ()  # non-negative dimensions that are reduced or scanned; () = none, or all
+    mutated: tuple[Tensor, ...] = ()  # arguments that it writes into and does not return: running statistics
+    accumulates: bool = False  # adds to what is there: index_put with accumulate=True
 
 
 @dataclass(frozen=True)
@@ -89,63 +98,6 @@ class Graph:
         return {k: tuple(v) for k, v in found.items()}
 
 
-LIBRARY = "tritonworthy"
-_library: list[Any] = []
-
-
-def _whole_operations() -> Any:
-    """torch.ops.tritonworthy: operations that stay one node in the graph.
-
-    F.scaled_dot_product_attention and F.rms_norm decompose or change name with the device that is traced on; a
-    region says "this library call", on every host.
-    """
-    if not _library:
-        library: Any = torch.library.Library(LIBRARY, "FRAGMENT")  # type: ignore[no-untyped-call]
-        library.define(
-            "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float dropout, bool causal, float? scale, bool gqa)"
-            " -> Tensor"
-        )
-        library.define(
-            "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor? mask, float dropout,"
-            " bool causal, float? scale, bool gqa) -> (Tensor, Tensor, Tensor)"
-        )
-        library.define("rms_norm(Tensor x, SymInt[] shape, Tensor? weight, float? eps) -> Tensor")
-        library.impl("attention", _attention, "CompositeExplicitAutograd")
-        library.impl("attention", _attention_meta, "Meta")
-        library.impl("attention_backward", _attention_backward_meta, "Meta")
-        torch.library.register_autograd(
-            f"{LIBRARY}::attention", _attention_gradients, setup_context=_keep_for_backward, lib=library
-        )
-        library.impl("rms_norm", lambda x, shape, w, eps: F.rms_norm(x, shape, w, eps), "CompositeExplicitAutograd")
-        library.impl("rms_norm", lambda x, shape, w, eps: torch.empty_like(x), "Meta")
-        _library.append(library)
-    return torch.ops.tritonworthy
-
-
-def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, dropout: float,
-               causal: bool, scale: float | None, gqa: bool) -> torch.Tensor:  # fmt: skip
-    return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale, enable_gqa=gqa)
-
-
-def _attention_meta(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) -> torch.Tensor:
-    return q.new_empty((*q.shape[:-1], v.shape[-1]))
-
-
-def _attention_backward_meta(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-                             *_: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-
-
-def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs[:3], output)
-    ctx.rest = inputs[3:]
-
-
-def _attention_gradients(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    gradients = torch.ops.tritonworthy.attention_backward(grad, *ctx.saved_tensors, *ctx.rest)
-    return (*gradients, *(None for _ in ctx.rest))
-
-
 class _Lowering(torch.fx.Interpreter):
     """Runs the user's program under make_fx and carries each node's line and label to aten."""
 
@@ -167,10 +119,10 @@ class _Lowering(torch.fx.Interpreter):
 
     def attention(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
                   is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Any:  # fmt: skip
-        return _whole_operations().attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        return whole_operations().attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
     def rms_norm(self, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-        return _whole_operations().rms_norm(input, list(normalized_shape), weight, eps)
+        return whole_operations().rms_norm(input, list(normalized_shape), weight, eps)
 
 
 def lower(region: Region, binding: Mapping[str, int] | None = None, device: str = "cpu") -> Graph:
@@ -184,7 +136,13 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     with built.mode, _preserved_meta():
         upstream = [torch.empty_like(o) for o in built.outputs if o.is_floating_point()] if grad else []
         traced = _joint(runner, region) if grad else _forward(runner)
-        module = make_fx(traced)(*built.inputs, *upstream)
+        try:
+            module = make_fx(traced)(*built.inputs, *upstream)
+        except (
+            RuntimeError,
+            NotImplementedError,
+        ) as fault:  # autograd refuses: a value changed in place, no derivative
+            raise RegionError(one_line(fault), code="region-shape", text=region.source) from None
     module.graph.eliminate_dead_code(is_impure_node=_mutates)
     _keep_names_apart(region, module)
     module.recompile()
@@ -251,6 +209,8 @@ def _graph(region: Region, binding: Mapping[str, int], built: Program, module: t
             DTYPE_NAMES.get(value.dtype, str(value.dtype)),
             key,
             addressed(value),
+            int(value.storage_offset()),
+            int(value.untyped_storage().nbytes()),
         )
 
     inputs: list[tuple[str, Tensor]] = []
@@ -297,25 +257,41 @@ def _operation(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], re
         inputs=tuple(rename.get(n.name, n.name) for n in sources),
         reads=reads,
         writes=written,
-        flops=_flops(node, written),
+        flops=flops(node),
         line=int(custom.get("line", 0)),
         axes=_axes(node),
+        mutated=tuple(tensor(v) for v in _mutated(node) if tensor(v).storage not in {w.storage for w in written}),
+        accumulates=_argument(node, "accumulate") is True,
     )
+
+
+def _argument(node: torch.fx.Node, name: str) -> Any:
+    """An argument by its name in the operation's schema; None where it has none, or it is left out."""
+    for position, argument in enumerate(getattr(getattr(node.target, "_schema", None), "arguments", ())):
+        if argument.name == name:
+            return node.args[position] if position < len(node.args) else node.kwargs.get(name)
+    return None
+
+
+def _mutated(node: torch.fx.Node) -> Iterator[torch.Tensor]:
+    """The tensors that the schema says are written into."""
+    for argument in getattr(getattr(node.target, "_schema", None), "arguments", ()):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found: Any = _argument(node, argument.name)
+            for part in found if isinstance(found, list | tuple) else [found]:
+                if isinstance(part, torch.fx.Node) and isinstance(part.meta.get("val"), torch.Tensor):
+                    yield part.meta["val"]
 
 
 def _axes(node: torch.fx.Node) -> tuple[int, ...]:
     """The `dim` argument, made non-negative."""
-    schema = getattr(node.target, "_schema", None)
+    value = _argument(node, "dim")
     sources = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-    if schema is None or not sources:
+    dims = [value] if isinstance(value, int) else list(value) if isinstance(value, list | tuple) else []
+    if not sources:
         return ()
-    for position, argument in enumerate(schema.arguments):
-        if argument.name == "dim":
-            value = node.args[position] if position < len(node.args) else node.kwargs.get("dim")
-            dims = [value] if isinstance(value, int) else list(value) if isinstance(value, list | tuple) else []
-            rank = max(1, sources[0].dim())
-            return tuple(sorted(d % rank for d in dims if isinstance(d, int)))
-    return ()
+    rank = max(1, sources[0].dim())
+    return tuple(sorted(d % rank for d in dims if isinstance(d, int)))
 
 
 def _flat(value: Any) -> Iterator[torch.Tensor]:
@@ -335,40 +311,3 @@ def addressed(value: torch.Tensor) -> int:
         elif size == 0:
             return 0
     return count * value.element_size()
-
-
-def _flops(node: torch.fx.Node, written: tuple[Tensor, ...]) -> int:
-    """torch's own registry for matrix products, convolutions and attention; else one per element written or read."""
-    target: Any = node.target
-    if str(target).startswith(f"{LIBRARY}.attention"):
-        backward = "backward" in str(target)
-        q, k, v = (n.meta["val"] for n in (node.args[1:4] if backward else node.args[:3]))  # type: ignore[union-attr]
-        causal = 2 if node.args[7 if backward else 5] else 1
-        forward = int(2 * q.shape[:-1].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])) // causal
-        return forward * 5 // 2 if backward else forward  # five products instead of two, as torch's counter has it
-    packet = getattr(target, "_overloadpacket", None)
-    if packet is torch.ops.aten.convolution_backward:
-        return _convolution_backward_flops(node)
-    if packet in flop_registry:
-        args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
-        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
-        return int(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))
-    kind = kind_of(str(target))
-    if kind in ("view", "constant", "copy", "gather"):
-        return 0
-    most = max((t.elements for t in written), default=0)
-    if kind in ("reduction", "normalisation", "softmax", "scan", "scatter"):
-        most = max(
-            [most, *(n.meta["val"].numel() for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor))]
-        )
-    return most
-
-
-def _convolution_backward_flops(node: torch.fx.Node) -> int:
-    """2 · |grad| · C_in/groups · |kernel|, once for each of grad_input and grad_weight that is asked for.
-
-    torch's registry counts every group against all channels (torch 2.13), 96 times too much for a depthwise kernel.
-    """
-    grad, weight = (n.meta["val"] for n in (node.args[0], node.args[2]))  # type: ignore[union-attr]
-    wanted: Any = node.args[10]
-    return int(2 * grad.numel() * weight.shape[1:].numel() * sum(bool(w) for w in wanted[:2]))

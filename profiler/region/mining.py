@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiler.region.kinds import COMMUNICATION, kind_of
 from profiler.region.model import Binding, Workload
@@ -14,6 +14,7 @@ from profiler.region.trace_cut import Part, parts
 from profiler.region.trace_ops import Unit, Units, units
 from profiler.region.trace_sizes import Sized, merge
 from profiler.region.trace_text import Text, write
+from profiler.trace.busy import Shares, shares
 from profiler.trace.model import NONE, Step, Trace
 from profiler.trace.steps import kernel_busy_us, steady_step, step_time_us
 
@@ -35,6 +36,7 @@ class Shape:
 class MinedRegion:
     """One region of a trace. With `backward` the text has `.requires_grad` and the times hold both passes.
 
+    operations: one round of them, where the region is a loop (rounds > 1).
     text is None where the region cannot be written; `missing` says why. assumed: numbers and indices that the trace
     does not record, as they stand in the text. time_us_per_step: summed kernel durations. launches: kernels per step.
     """
@@ -58,6 +60,8 @@ class MinedRegion:
     ops: tuple[int, ...]  # indices into Trace.ops, of the first call
     kernels: tuple[int, ...]  # indices into Trace.kernels, of all calls in the mined steps
     launches: float
+    rounds: int = 1  # of the first call, where the region is a loop
+    spans: tuple[tuple[int, float, float], ...] = ()  # thread, start and end on the host, in µs, of each forward call
 
     @property
     def forward_text(self) -> str | None:
@@ -85,6 +89,8 @@ class Mining:
     kernel_time_us: float
     regions: tuple[MinedRegion, ...]
     rests: tuple[Rest, ...]
+    mined: tuple[Step, ...] = ()  # the steps of these names
+    shares: Shares | None = None  # of the regions, then of the rests other than copies, over all mined steps
 
 
 COPIES, GRAPH, BEFORE, UNKNOWN, COLLECTIVE = (
@@ -119,6 +125,12 @@ def mine(trace: Trace, step: Step | None = None) -> Mining:
     collective = [c for c in found if c.part.kind == "communication"]
     regions = _regions(trace, [c for c in found if c.part.kind != "communication"], count, step_time)
     rests = _rests(trace, chosen, unlinked, [k for c in collective for k in c.part.kernels])
+    groups = [r.kernels for r in regions] + [r.kernels for r in rests if r.name != COPIES]
+    parts = shares(trace, chosen, groups)
+    regions = tuple(
+        replace(r, workload=replace(r.workload, share_of_step=share if step_time > 0 else None))
+        for r, share in zip(regions, parts.shares, strict=False)
+    )
     return Mining(
         steps=tuple(s.name for s in chosen),
         step_time_us=step_time,
@@ -126,6 +138,8 @@ def mine(trace: Trace, step: Step | None = None) -> Mining:
         kernel_time_us=sum(float(trace.kernels.duration_us[s.kernels].sum()) for s in chosen) / count,
         regions=regions,
         rests=rests,
+        mined=tuple(chosen),
+        shares=parts,
     )
 
 
@@ -182,8 +196,8 @@ def _signature(part: Part) -> tuple[object, ...]:
 
 def _text(part: Part, threads: dict[int, list[Unit]], position: dict[int, int]) -> Text:
     first = part.units[0]
-    if not first.backward:
-        return write(part, threads[first.thread], position)
+    if part.period or not first.backward:
+        return write(part, threads.get(first.thread, []), position)
     if len(part.units) == 1:
         return write(part, [first], {first.op: 0})
     return Text(None, "which operand of a backward chain is which is not recorded")
@@ -202,7 +216,7 @@ def _regions(trace: Trace, calls: Sequence[_Call], steps: int, step_time: float)
 
 
 def _names(part: Part) -> tuple[str, ...]:
-    return tuple(u.name for u in part.units)
+    return tuple(u.name for u in part.round)
 
 
 def _region(
@@ -238,7 +252,7 @@ def _region(
         text=text,
         missing=first.text.missing,
         assumed=first.text.assumed,
-        operations=tuple(u.name for u in part.units),
+        operations=_names(part),
         backward=bool(part.backward) or part.units[0].backward,
         module=_module(trace, part.units),
         calls_per_step=len(calls) / steps,
@@ -250,7 +264,14 @@ def _region(
         ops=tuple(u.op for u in (*part.units, *part.backward)),
         kernels=tuple(kernels),
         launches=len(kernels) / steps,
+        rounds=len(part.units) // part.period if part.period else 1,
+        spans=tuple(_span(trace, c.part.units) for c in calls),
     )
+
+
+def _span(trace: Trace, chosen: Sequence[Unit]) -> tuple[int, float, float]:
+    """Thread, start of the first operation, end of the last: what lies between them lies inside the region."""
+    return chosen[0].thread, chosen[0].start_us, max(float(trace.ops.end_us[u.op]) for u in chosen)
 
 
 def _id(part: Part, text: str | None) -> str:

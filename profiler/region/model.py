@@ -7,6 +7,7 @@ prints, `profiler.region.graph` lowers to aten, `profiler.region.cost` counts.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -51,11 +52,13 @@ class RegionError(Exception):
     def __str__(self) -> str:
         """The message with the line it is about and a caret under the spot."""
         where = f"line {self.line}, column {self.column}: {self.message}"
-        lines = self.text.splitlines()
+        lines = re.split(r"\r\n|\r|\n", self.text)  # as Python counts them; str.splitlines knows more ends
         if 1 <= self.line <= len(lines):
-            source = lines[self.line - 1][:200]
-            caret = " " * (self.column - 1) + "^" * max(1, min(self.end_column - self.column, 80))
-            where += f"\n  {source}\n  {caret}"
+            start = max(0, self.column - 120)
+            source = lines[self.line - 1][start : start + 200]
+            shown = "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in source)
+            caret = " " * (self.column - 1 - start) + "^" * max(1, min(self.end_column - self.column, 80))
+            where += f"\n  {shown}\n  {caret}"
         return where + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
@@ -80,6 +83,7 @@ class Input:
     below: int | None = None  # index inputs: values are in [0, below)
     offsets: int | None = None  # sorted offsets of a jagged tensor, from 0 to this
     ones: float | None = None  # .mask(0.9): share of ones
+    line: int = field(default=0, compare=False, repr=False)  # 1-based line of the source; 0 where unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,12 @@ class Region:
     @property
     def requires_grad(self) -> bool:
         return any(i.requires_grad for i in self.inputs)
+
+    def __str__(self) -> str:
+        """Its canonical text, which reads back as the same region."""
+        from profiler.region.text import to_text  # text is made of this module's types
+
+        return to_text(self)
 
     def named(self, name: str) -> Region:
         return replace(self, name=name)

@@ -7,41 +7,28 @@ device), and recorded as a node. Fake mode accepts some calls that CUDA refuses;
 from __future__ import annotations
 
 import ast
-import logging
 import operator
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from profiler.region import syntax, vocabulary
-from profiler.region.checks import label_of, refuse, tensors_in
-from profiler.region.model import Input, Region, RegionError
+from profiler.region import plain, syntax, vocabulary
+from profiler.region.checks import label_of
+from profiler.region.limits import MAX_ITEMS, MAX_OPERATIONS, operations, size_of_range
+from profiler.region.model import Region, RegionError
+from profiler.region.plain import has_tensor
+from profiler.region.recorder import Recorder, empty_input, one_line, quiet, shape_of
 from profiler.region.syntax import error, nearest
 
-MAX_OPERATIONS = 1_500
-MAX_ELEMENTS = 2**42
-MAX_NUMBER = 2**63
+__all__ = ["Program", "empty_input", "program", "program_in", "shape_of"]
 
-BINARY: Mapping[type[ast.operator], Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul,
-    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-}  # fmt: skip
-UNARY: Mapping[type[ast.unaryop], Callable[..., Any]] = {
-    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert, ast.Not: operator.not_,
-}  # fmt: skip
-COMPARE: Mapping[type[ast.cmpop], Callable[..., Any]] = {
-    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}  # fmt: skip
+
+PAIR = ("values", "indices")
+"""What sort, topk, max and the like call their two results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,93 +42,65 @@ class Program:
     mode: FakeTensorMode
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's 40-line traceback per refused call, and without a CUDA context for a fake tensor.
-
-    Up to torch 2.11 the first fake CUDA tensor makes a real one (init_gpu_context); a web process must not.
-    """
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    original = getattr(fake_tensor, "init_gpu_context", None)
-    if original is not None:
-        setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 (its type forbids plain assignment)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-        if original is not None:
-            setattr(fake_tensor, "init_gpu_context", original)  # noqa: B010
-
-
 def program(region: Region, binding: Mapping[str, int] | None = None, device: str = "cpu") -> Program:
     """Build and check the region at one binding of its symbols (default: the first).
 
     Raises RegionError, with the place in `region.source`, for unknown names and shapes that do not fit.
     """
-    sizes = dict(region.bindings[0] if binding is None else binding)
+    return program_in(region, region.bindings[0] if binding is None else binding, device)
+
+
+def program_in(
+    region: Region, sizes: Mapping[str, Any], device: str, mode: FakeTensorMode | None = None
+) -> Program:
+    """The same in a fake mode of the caller's: sizes may then be torch.SymInt of the mode's ShapeEnv."""
     if not region.nodes:
         from profiler.region.text import parse, to_text
 
         region = parse(to_text(region), region.name)
     try:
-        with _quiet():
-            return _Builder(region, sizes, device).build()
+        with quiet():
+            return _Builder(region, dict(sizes), device, mode).build()
     except RegionError as fault:
         fault.text = fault.text or region.source
         raise
 
 
-def shape_of(item: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The input's shape with its symbols replaced."""
-    return tuple(sizes[s] if isinstance(s, str) else s for s in item.shape)
-
-
-def empty_input(item: Input, sizes: Mapping[str, int], device: str) -> torch.Tensor:
-    """An uninitialised tensor of the input's shape, dtype and layout."""
-    shape, dtype = shape_of(item, sizes), vocabulary.DTYPES[item.dtype]
-    if item.strides is not None:
-        return torch.empty_strided(shape, item.strides, dtype=dtype, device=device)
-    if item.channels_last:
-        return torch.empty(shape, dtype=dtype, device=device, memory_format=torch.channels_last)
-    return torch.empty(shape, dtype=dtype, device=device)
-
-
 class _Builder:
     """Walks the statements once; values are fx nodes, numbers, strings, dtypes, slices, or tuples and lists of them."""
 
-    def __init__(self, region: Region, sizes: Mapping[str, int], device: str) -> None:
+    def __init__(
+        self, region: Region, sizes: Mapping[str, Any], device: str, mode: FakeTensorMode | None = None
+    ) -> None:
         self.region = region
         self.device = device
         self.sizes = sizes
-        self.mode = FakeTensorMode()
-        self.graph = torch.fx.Graph()
+        self.recorder = Recorder(device, mode)
         self.names: dict[str, Any] = dict(sizes)
-        self.operations = 0
+        self.rounds = 1  # of the loops around the statement in hand
         self.line = 0
 
     def build(self) -> Program:
-        fakes: list[Any] = []
-        for item in self.region.inputs:
-            with self.mode:
-                fake = empty_input(item, self.sizes, self.device)
-            node = self.graph.placeholder(item.name)
-            node.meta["val"] = fake
-            fakes.append(fake)
-            self.names[item.name] = node
-        for statement in self.region.nodes:
-            self.statement(statement)
-        results = []
-        for expression in self.region.returned:
-            self.line = expression.lineno
-            value = self.value(expression)
-            if not isinstance(value, torch.fx.Node):
-                raise error(expression, "a region returns tensors", code="region-type")
-            results.append(value)
-        self.graph.output(tuple(results))
-        module = torch.fx.GraphModule(torch.nn.Module(), self.graph)
-        return Program(self.region, module, tuple(fakes), tuple(n.meta["val"] for n in results), self.mode)
+        recorder = self.recorder
+        with recorder.recording():
+            for item in self.region.inputs:
+                self.names[item.name] = recorder.input(item, self.sizes)
+            fakes = [self.names[item.name].meta["val"] for item in self.region.inputs]
+            for statement in self.region.nodes:
+                self.statement(statement)
+            results = []
+            for expression in self.region.returned:
+                self.line = expression.lineno
+                value = self.value(expression)
+                if not isinstance(value, torch.fx.Node):
+                    raise error(expression, "a region returns tensors", code="region-type")
+                if value.meta["val"].is_complex():
+                    hint = "return torch.view_as_real(...), or .real and .imag"
+                    raise error(expression, "a complex tensor cannot be returned", hint=hint, code="region-dtype")
+                results.append(value)
+        recorder.graph.output(tuple(results))
+        module = torch.fx.GraphModule(torch.nn.Module(), recorder.graph)
+        return Program(self.region, module, tuple(fakes), tuple(n.meta["val"] for n in results), recorder.mode)
 
     def statement(self, node: ast.stmt) -> None:
         self.line = node.lineno
@@ -178,22 +137,27 @@ class _Builder:
         if not all(isinstance(b, int) and not isinstance(b, bool) for b in bounds):
             raise error(node.iter, "range takes whole numbers", code="region-type")
         try:
-            values = range(*bounds)
+            count = size_of_range(tuple(bounds))
         except ValueError as fault:
             raise error(node.iter, str(fault), code="region-type") from None
-        if len(values) * len(node.body) > MAX_OPERATIONS:
+        if self.rounds * count * sum(operations(s) for s in node.body) > MAX_OPERATIONS:
             raise error(node.iter, f"the loop unrolls to more than {MAX_OPERATIONS} operations", code="region-too-long")
-        for value in values:
+        around = self.rounds
+        self.rounds *= max(1, count)
+        for value in range(*bounds):
             self.names[node.target.id] = value
             for statement in node.body:
                 self.statement(statement)
+        self.rounds = around
 
     def append(self, node: ast.expr) -> None:
         assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         target = self.value(node.func.value)
         if not isinstance(target, list) or len(node.args) != 1 or node.keywords:
             raise error(node, "only a list has append, with one value", code="region-type")
-        target.append(self.value(node.args[0]))
+        if len(target) >= MAX_ITEMS:
+            raise error(node, f"more than {MAX_ITEMS} values in one list", code="region-too-long")
+        target.append(plain.kept(node, self.value(node.args[0])))
 
     def lookup(self, node: ast.Name) -> Any:
         if node.id in self.names:
@@ -207,20 +171,20 @@ class _Builder:
 
     def value(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
-            return node.value
+            return self.constant(node)
         if isinstance(node, ast.Name):
             return self.lookup(node)
         if isinstance(node, ast.Tuple):
-            return tuple(self.value(e) for e in node.elts)
+            return tuple(plain.kept(node, self.value(e)) for e in node.elts)
         if isinstance(node, ast.List):
-            return [self.value(e) for e in node.elts]
+            return [plain.kept(node, self.value(e)) for e in node.elts]
         if isinstance(node, ast.BinOp):
             return self.binary(node, node.op, self.value(node.left), self.value(node.right))
         if isinstance(node, ast.UnaryOp):
-            return self.call(node, UNARY[type(node.op)], (self.value(node.operand),), {})
+            return self.call(node, plain.UNARY[type(node.op)], (self.value(node.operand),), {})
         if isinstance(node, ast.Compare):
             pair = (self.value(node.left), self.value(node.comparators[0]))
-            return self.call(node, COMPARE[type(node.ops[0])], pair, {})
+            return self.call(node, plain.COMPARE[type(node.ops[0])], pair, {})
         if isinstance(node, ast.Subscript):
             return self.call(node, operator.getitem, (self.value(node.value), self.index(node.slice)), {})
         if isinstance(node, ast.Attribute):
@@ -237,23 +201,32 @@ class _Builder:
             return tuple(self.index(e) for e in node.elts)
         return self.value(node)
 
+    def constant(self, node: ast.Constant) -> Any:
+        """A string can only be an option of some function or an equation."""
+        text = node.value
+        if isinstance(text, str) and text not in vocabulary.STRINGS and text not in plain.FLOATS:
+            if not vocabulary.EQUATION.fullmatch(text):
+                raise error(node, f"{text[:30]!r} is no option", code="region-type")
+        return text
+
     def binary(self, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
-        numbers = isinstance(left, int | float) and isinstance(right, int | float)
-        if numbers and isinstance(op, ast.Pow | ast.LShift) and (abs(left) > 2**32 or abs(right) > 64):
-            raise error(node, "the number grows too large", code="region-too-large")
-        return self.call(node, BINARY[type(op)], (left, right), {})
+        return self.call(node, plain.BINARY[type(op)], (left, right), {})
 
     def attribute(self, node: ast.Attribute) -> Any:
+        limits = self.limits_of_dtype(node)
+        if limits is not None:
+            return limits
         path = _path(node)
         if path is not None and path[0] not in self.names:
-            found = vocabulary.dtype(".".join(path[:-1]), path[-1])
+            module, name = ".".join(path[:-1]), path[-1]
+            found = vocabulary.constant(module, name)
             if found is not None:
                 return found
-            known = vocabulary.known(".".join(path[:-1]))
-            raise error(
-                node, f"{'.'.join(path)} is not known", hint=nearest(path[-1], known), code="region-unknown-name"
-            )
+            hint = nearest(name, vocabulary.known(module))
+            raise error(node, f"{'.'.join(path)[:80]} is not known", hint=hint, code="region-unknown-name")
         value = self.value(node.value)
+        if isinstance(value, tuple) and len(value) == 2 and node.attr in PAIR and all(map(has_tensor, value)):
+            return value[PAIR.index(node.attr)]
         fake = value.meta["val"] if isinstance(value, torch.fx.Node) else None
         if fake is None or node.attr not in vocabulary.PROPERTIES:
             hint = nearest(node.attr, vocabulary.PROPERTIES | vocabulary.METHODS)
@@ -261,8 +234,28 @@ class _Builder:
         if node.attr in ("T", "mT"):
             if fake.dim() < 2:
                 raise error(node, f".{node.attr} needs two dimensions, not {fake.dim()}", code="region-shape")
+            if node.attr == "T" and fake.dim() > 2:
+                return self.emit(node, "permute", (value, *reversed(range(fake.dim()))), {})
             return self.emit(node, "transpose", (value, -2, -1), {})
+        if node.attr in ("real", "imag"):
+            return self.emit(node, getattr(torch, node.attr), (value,), {})
         return tuple(fake.shape) if node.attr == "shape" else getattr(fake, node.attr)
+
+    def limits_of_dtype(self, node: ast.Attribute) -> float | None:
+        """torch.finfo(x.dtype).min and the like."""
+        call = node.value
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+            return None
+        if _path(call.func) not in (["torch", "finfo"], ["torch", "iinfo"]):
+            return None
+        given = [self.value(a) for a in call.args]
+        if node.attr not in ("min", "max", "eps", "tiny") or len(given) != 1 or not isinstance(given[0], torch.dtype):
+            raise error(node, "it is written torch.finfo(x.dtype).min", code="region-type")
+        try:
+            number: float = getattr(getattr(torch, call.func.attr)(given[0]), node.attr)
+        except (TypeError, AttributeError) as fault:
+            raise error(node, str(fault)[:200], code="region-type") from None
+        return number
 
     def function_call(self, node: ast.Call) -> Any:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
@@ -278,13 +271,14 @@ class _Builder:
         else:
             raise error(node, "call a function by its name")
         args = tuple(self.value(a) for a in node.args)
-        if module == "" and name == "float" and args in (("inf",), ("-inf",), ("nan",)):
+        if module == "" and name == "float" and len(args) == 1 and args[0] in plain.FLOATS:
             return float(args[0])
-        if name in vocabulary.BUILTINS and module == "" and not any(_has_tensor(a) for a in args):
-            return self.number(node, vocabulary.BUILTINS[name], args, kwargs)
+        table = plain.BUILTINS if module == "" else vocabulary.MATH if module == "math" else {}
+        if callable(table.get(name)) and not kwargs and not has_tensor(args):
+            return plain.apply(node, table[name], args)
         target = vocabulary.function(module, name)
         if target is None:
-            full = f"{module}.{name}" if module else name
+            full = (f"{module}.{name}" if module else name)[:80]
             hint = nearest(name, vocabulary.known(module))
             raise error(node.func, f"{full} is not known", hint=hint, code="region-unknown-name")
         if "device" in kwargs or (name in vocabulary.FACTORIES and module != "aten"):
@@ -305,63 +299,27 @@ class _Builder:
             kwargs["device"] = torch.device(self.device)
         return self.emit(node, func.attr, (value, *args), kwargs)
 
-    def number(self, node: ast.AST, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def number(self, node: ast.AST, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a method of a tensor says about its shape."""
+        if has_tensor(args) or has_tensor(tuple(kwargs.values())):
+            raise error(node, "this takes numbers", code="region-type")
         try:
-            result = target(*args, **kwargs)
-        except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as fault:
-            raise error(node, str(fault)[:200], code="region-type") from None
-        if isinstance(result, torch.Size):
-            return tuple(result)
-        if isinstance(result, int) and abs(result) > MAX_NUMBER:
-            raise error(node, "the number does not fit 64 bits", code="region-too-large")
-        return result
+            result = method(*args, **kwargs)
+        except (TypeError, ValueError, IndexError, RuntimeError) as fault:
+            raise error(node, one_line(fault), code="region-type") from None
+        return tuple(result) if isinstance(result, tuple) else result
+
+    def emit(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.recorder.emit(node, self.line, target, args, kwargs)
 
     def call(self, node: ast.AST, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A plain value where nothing in the arguments is a tensor, else a node."""
         made = getattr(target, "__name__", "") in vocabulary.FACTORIES
-        if made or any(_has_tensor(a) for a in args) or any(_has_tensor(a) for a in kwargs.values()):
+        if made or has_tensor(args) or has_tensor(tuple(kwargs.values())):
             return self.emit(node, target, args, kwargs)
-        return self.number(node, target, args, kwargs)
-
-    def emit(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.operations += 1
-        if self.operations > MAX_OPERATIONS:
-            raise error(node, f"more than {MAX_OPERATIONS} operations", code="region-too-long")
-        fakes: Any = torch.fx.node.map_aggregate((args, kwargs), _fake)
-        refuse(node, target, fakes[0], fakes[1])
-        try:
-            with self.mode, torch.no_grad():
-                function = getattr(fakes[0][0], target) if isinstance(target, str) else target
-                rest = fakes[0][1:] if isinstance(target, str) else fakes[0]
-                result = function(*rest, **fakes[1])
-        except Exception as fault:  # torch raises every kind; all of them mean that the call does not fit
-            raise self.misfit(node, fault, fakes[0]) from None
-        for tensor in tensors_in(result):
-            if tensor.numel() > MAX_ELEMENTS:
-                raise error(node, f"the result has {tensor.numel():.3g} elements", code="region-too-large")
-        kind = "call_method" if isinstance(target, str) else "call_function"
-        made = self.graph.create_node(kind, target, args, kwargs)
-        made.meta["val"] = result
-        made.meta["custom"] = {"line": self.line, "label": label_of(target)}
-        if isinstance(result, tuple | list):
-            return tuple(self.part(made, i, part) for i, part in enumerate(result))
-        if not isinstance(result, torch.Tensor):
-            raise error(node, "this gives no tensor", code="region-type")
-        return made
-
-    def part(self, made: torch.fx.Node, i: int, value: Any) -> torch.fx.Node:
-        node = self.graph.call_function(operator.getitem, (made, i))
-        node.meta["val"] = value
-        node.meta["custom"] = made.meta["custom"]
-        return node
-
-    def misfit(self, node: ast.AST, fault: Exception, args: Any) -> RegionError:
-        message = re.sub(
-            r"\s+", " ", str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
-        )
-        message = re.sub(r"got (FakeTensor|meta tensor)", "got", message)[:240]
-        shapes = [f"{vocabulary.DTYPE_NAMES.get(t.dtype, t.dtype)}{list(t.shape)}" for t in tensors_in(args)]
-        return error(node, message, hint="operands: " + ", ".join(shapes) if shapes else "", code="region-shape")
+        if target not in plain.OPERATORS:
+            raise error(node, f"{label_of(target)} needs a tensor", code="region-type")
+        return plain.apply(node, target, args)
 
 
 def _path(node: ast.Attribute) -> list[str] | None:
@@ -374,15 +332,3 @@ def _path(node: ast.Attribute) -> list[str] | None:
     if not isinstance(current, ast.Name):
         return None
     return [current.id, *reversed(parts)]
-
-
-def _fake(value: Any) -> Any:
-    return value.meta["val"] if isinstance(value, torch.fx.Node) else value
-
-
-def _has_tensor(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return any(_has_tensor(v) for v in value)
-    if isinstance(value, slice):
-        return any(_has_tensor(v) for v in (value.start, value.stop, value.step))
-    return isinstance(value, torch.fx.Node)

@@ -6,12 +6,12 @@ import ast
 import difflib
 from collections.abc import Iterable, Iterator
 
+from profiler.region.characters import check_characters, read_lines
 from profiler.region.model import RegionError
 
-MAX_CHARS = 16_000
-MAX_LINES = 600
 MAX_DEPTH = 60  # nesting of one expression; a person's code stays far below
 MAX_NODES = 12_000
+MAX_NAME = 60
 
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -24,6 +24,9 @@ EXPRESSIONS = (
     ast.Tuple, ast.List, ast.keyword, ast.Starred,
 )  # fmt: skip
 CONTEXT = (ast.Load, ast.Store, ast.operator, ast.unaryop, ast.cmpop)
+
+MODULES = frozenset({"torch", "F", "aten", "math", "nn"})
+"""Names that stand for modules: nothing of a region can be called so."""
 
 SUGGESTIONS: dict[type[ast.AST], str] = {
     ast.Lambda: "write the operation out as a statement",
@@ -59,6 +62,8 @@ def error(node: ast.AST, message: str, *, hint: str = "", code: str = "region-sy
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A "did you mean" hint, or ""."""
+    if len(name) > MAX_NAME:
+        return ""
     found = difflib.get_close_matches(name, sorted(known), n=5, cutoff=0.7)
     found.sort(key=lambda k: sorted(k) != sorted(name))  # swapped letters first: gleu is gelu rather than glu
     return f"did you mean {found[0]}?" if found else ""
@@ -66,44 +71,45 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def read(text: str) -> ast.Module:
     """The text as a module whose every node is in the language. Raises RegionError, within bounded work."""
-    if len(text) > MAX_CHARS:
-        raise RegionError(f"the text has {len(text)} characters; at most {MAX_CHARS} are read", code="region-too-long")
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise RegionError("the text holds a null byte", code="region-syntax", line=line)
-    if text.count("\n") >= MAX_LINES:
-        raise RegionError(f"the text has more than {MAX_LINES} lines", code="region-too-long")
+    check_characters(text)
     try:
         module = ast.parse(text)
     except SyntaxError as fault:
-        raise RegionError(
-            f"this is not Python: {fault.msg}",
-            code="region-syntax",
-            line=fault.lineno or 1,
-            column=max(1, fault.offset or 1),
-            end_column=fault.end_offset if fault.end_lineno == fault.lineno else None,
-        ) from None
+        raise _unreadable(fault) from None
     except (RecursionError, MemoryError, ValueError):
-        lines = text.splitlines()  # Python does not say where; nesting beyond its stack needs a long line
+        lines = read_lines(text)  # Python does not say where; nesting beyond its stack needs a long line
         longest = max(range(len(lines)), key=lambda i: len(lines[i]))
-        raise RegionError(
-            "the expression is nested too deeply to read", code="region-too-deep", line=longest + 1
-        ) from None
+        message = "the expression is nested too deeply to read"
+        raise RegionError(message, code="region-too-deep", line=longest + 1) from None
     _bounded(module)
     return module
 
 
+def _unreadable(fault: SyntaxError) -> RegionError:
+    if fault.msg == "too many nested parentheses":
+        return RegionError("too many brackets are open", code="region-too-deep", line=fault.lineno or 1)
+    column = max(1, fault.offset or 1)
+    same_line = fault.end_lineno == fault.lineno and (fault.end_offset or 0) > column
+    return RegionError(
+        f"this is not Python: {fault.msg[:200]}",
+        code="region-syntax",
+        line=max(1, fault.lineno or 1),
+        column=column,
+        end_column=fault.end_offset if same_line else None,
+    )
+
+
 def _bounded(module: ast.Module) -> None:
     """Depth and size, without recursion: a text nested to exhaustion must not exhaust us."""
-    stack: list[tuple[ast.AST, int]] = [(module, 0)]
+    stack: list[tuple[ast.AST, int, ast.AST]] = [(module, 0, module)]
     seen = 0
     while stack:
-        node, depth = stack.pop()
+        node, depth, place = stack.pop()
         seen += 1
+        place = node if hasattr(node, "lineno") else place
         if depth > MAX_DEPTH or seen > MAX_NODES:
-            where = node if hasattr(node, "lineno") else module
-            raise error(where, "the expression is nested too deeply or too long", code="region-too-deep")
-        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+            raise error(place, "the expression is nested too deeply or too long", code="region-too-deep")
+        stack.extend((child, depth + 1, place) for child in ast.iter_child_nodes(node))
 
 
 def check_expression(expression: ast.expr) -> None:
@@ -111,6 +117,9 @@ def check_expression(expression: ast.expr) -> None:
     for node in ast.walk(expression):
         if isinstance(node, CONTEXT):
             continue
+        name = _name_in(node)
+        if name is not None and len(name) > MAX_NAME:
+            raise error(node, f"a name of {len(name)} characters; at most {MAX_NAME}", code="region-too-long")
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not _is_operation(node):
             raise error(node, f"the name {node.attr} is private", code="region-unknown-name")
         if isinstance(node, ast.Name) and node.id.startswith("__"):
@@ -119,7 +128,7 @@ def check_expression(expression: ast.expr) -> None:
             if node.value is not Ellipsis:
                 raise error(node, f"{type(node.value).__name__} constants are not part of the language")
         elif isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) >= 2**63:
-            raise error(node, "the number does not fit 64 bits")
+            raise error(node, "the number does not fit 64 bits", code="region-too-large")
         if isinstance(node, ast.BinOp) and type(node.op) not in BINARY:
             raise error(node, "this operator is not part of the language")
         if isinstance(node, ast.UnaryOp) and not isinstance(node.op, UNARY):
@@ -128,6 +137,13 @@ def check_expression(expression: ast.expr) -> None:
             raise error(node, "only one comparison of two values at a time", hint="use `&` between two comparisons")
         if not isinstance(node, EXPRESSIONS):
             raise error(node, f"{_kind(node)} is not part of the language", hint=_hint(node))
+
+
+def _name_in(node: ast.AST) -> str | None:
+    """The identifier that a node itself carries."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else node.arg if isinstance(node, ast.keyword) else None
 
 
 def _is_operation(node: ast.Attribute) -> bool:
@@ -152,7 +168,8 @@ def check_statement(node: ast.stmt, *, inside_loop: bool = False) -> None:
         check_expression(node.value)
     elif isinstance(node, ast.AugAssign):
         if not isinstance(node.target, ast.Name):
-            raise error(node.target, "augmented assignment needs a plain name")
+            raise error(node.target, "augmented assignment needs a plain name", hint="x[0].add_(y) adds in place")
+        _check_target(node.target)
         if type(node.op) not in BINARY:
             raise error(node, "this operator is not part of the language")
         check_expression(node.value)
@@ -183,9 +200,9 @@ def _check_target(target: ast.expr) -> None:
     names: list[ast.expr] = list(target.elts) if isinstance(target, ast.Tuple) else [target]
     for name in names:
         if not isinstance(name, ast.Name):
-            raise error(name, "assign to a plain name", hint="`x[...] = y` is `x = where(...)` or `x.index_put(...)`")
-        if name.id in ("torch", "F", "aten") or name.id.startswith("__"):
-            raise error(name, f"{name.id} cannot be assigned", code="region-unknown-name")
+            raise error(name, "assign to a plain name", hint="x[...] = y is written x[...].copy_(y)")
+        if name.id in MODULES or name.id.startswith("__") or len(name.id) > MAX_NAME:
+            raise error(name, f"{name.id[:MAX_NAME]} cannot be assigned", code="region-unknown-name")
 
 
 def _check_loop(node: ast.For) -> None:
@@ -193,6 +210,7 @@ def _check_loop(node: ast.For) -> None:
     ranged = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"
     if not isinstance(node.target, ast.Name) or node.orelse or not ranged:
         raise error(node, "only `for i in range(n):` is unrolled")
+    _check_target(node.target)
     assert isinstance(call, ast.Call)
     if call.keywords or not 1 <= len(call.args) <= 3:
         raise error(call, "range takes one to three numbers")

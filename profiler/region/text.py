@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 
 from profiler.region import syntax
+from profiler.region.limits import MAX_BYTES, MAX_RANK, MAX_SIZE, check_operations
 from profiler.region.model import FLOATING, ITEMSIZE, Input, Region, RegionError, Size, Symbol
 from profiler.region.syntax import error, nearest
 
 MAX_INPUTS = 128
-MAX_RANK = 8
-MAX_SIZE = 2**40
-MAX_BYTES = 2**44  # of one input; no GPU holds 16 TiB, and a slip of a zero should not pass
 MAX_SIZES = 64
 
 SUFFIXES = ("requires_grad", "channels_last", "strides", "below", "offsets", "mask")
-RESERVED = frozenset({"torch", "F", "aten", "range", "float", "return", *ITEMSIZE})
+RESERVED = frozenset({*syntax.MODULES, "range", "sizes", *ITEMSIZE})
 
 
 def parse(text: str, name: str = "region") -> Region:
@@ -24,6 +22,7 @@ def parse(text: str, name: str = "region") -> Region:
     >>> parse("x: bf16[8, 4]\\ny = gelu(x)\\nreturn y").outputs
     ('y',)
     """
+    text = text.removeprefix("\ufeff")  # editors of Windows put a byte order mark there
     try:
         return _region(syntax.read(text), name, text)
     except RegionError as fault:
@@ -67,6 +66,7 @@ def _region(module: ast.Module, name: str, text: str) -> Region:
         line = module.body[-1].end_lineno or 1
         raise RegionError("a region ends with a return", code="region-no-return", line=line, hint="return y")
     _check_sizes(symbols)
+    check_operations(nodes)
     outputs = list(returned.elts) if isinstance(returned, ast.Tuple) else [returned]
     if not outputs:
         raise error(returned, "return at least one tensor")
@@ -89,8 +89,8 @@ def _declare(node: ast.AnnAssign, symbols: list[Symbol], inputs: list[Input], kn
     name = node.target.id
     if name in known:
         raise error(node.target, f"{name} is declared twice", code="region-declared-twice")
-    if name in RESERVED or name.startswith("_"):
-        raise error(node.target, f"{name} cannot be the name of an input")
+    if name in RESERVED or name.startswith("_") or len(name) > syntax.MAX_NAME:
+        raise error(node.target, f"{name[: syntax.MAX_NAME]} cannot be the name of an input")
     known.add(name)
     if isinstance(node.annotation, ast.Subscript) and getattr(node.annotation.value, "id", "") == "sizes":
         if inputs:
@@ -119,14 +119,19 @@ def _input(name: str, annotation: ast.expr, symbols: dict[str, Symbol]) -> Input
         dtype = ast.unparse(node.value)[:40]
         hint = nearest(dtype, ITEMSIZE) or f"dtypes are {' '.join(ITEMSIZE)}"
         raise error(node.value, f"{dtype} is no dtype of the language", hint=hint, code="region-unknown-dtype")
-    shape = _shape(node.slice, symbols)
+    shape = _shape(node.slice, symbols, ITEMSIZE[node.value.id])
     options: dict[str, object] = {}
     for suffix, where, arguments in reversed(suffixes):
+        if ("ones" if suffix == "mask" else suffix) in options:
+            raise error(where, f".{suffix} is given twice")
         options |= _suffix(suffix, where, arguments, node.value.id, shape)
-    return Input(name, node.value.id, shape, **options)  # type: ignore[arg-type]
+    made = Input(name, node.value.id, shape, line=annotation.lineno, **options)  # type: ignore[arg-type]
+    if (made.strides is not None and made.channels_last) or (made.below is not None and made.offsets is not None):
+        raise error(annotation, "these two suffixes say different things")
+    return made
 
 
-def _shape(node: ast.expr, symbols: dict[str, Symbol]) -> tuple[Size, ...]:
+def _shape(node: ast.expr, symbols: dict[str, Symbol], itemsize: int) -> tuple[Size, ...]:
     elements = list(node.elts) if isinstance(node, ast.Tuple) else [node]
     if len(elements) > MAX_RANK:
         raise error(node, f"more than {MAX_RANK} dimensions", code="region-too-large")
@@ -143,7 +148,7 @@ def _shape(node: ast.expr, symbols: dict[str, Symbol]) -> tuple[Size, ...]:
             size = _number(element, "a dimension")
             shape.append(size)
             total *= size
-    if total * 8 > MAX_BYTES:
+    if total * itemsize > MAX_BYTES:
         raise error(node, f"the tensor has {total:.3g} elements: more than any GPU holds", code="region-too-large")
     return tuple(shape)
 
@@ -166,6 +171,10 @@ def _suffix(
         strides = tuple(_number(a, "a stride", least=0) for a in arguments or ())
         if len(strides) != len(shape):
             raise error(where, f".strides needs {len(shape)} numbers")
+        sizes = [s for s in shape if isinstance(s, int)]
+        reach = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) if len(sizes) == len(shape) else 0
+        if reach * ITEMSIZE[dtype] > MAX_BYTES:
+            raise error(where, "the strides reach beyond what any GPU holds", code="region-too-large")
         return {"strides": strides}
     if arguments is None or len(arguments) != 1:
         raise error(where, f".{suffix} takes one number")
@@ -176,7 +185,12 @@ def _suffix(
         return {"ones": float(share)}
     if dtype in FLOATING or dtype == "bool":
         raise error(where, f".{suffix} needs an integer type, not {dtype}")
-    return {suffix: _number(arguments[0], f".{suffix}")}
+    number = _number(arguments[0], f".{suffix}", least=1 if suffix == "below" else 0)
+    if number > 2 ** (8 * ITEMSIZE[dtype] - (dtype != "u8")) - (suffix == "offsets"):
+        raise error(arguments[0], f"{number} does not fit {dtype}")
+    if suffix == "offsets" and len(shape) != 1:
+        raise error(where, ".offsets needs one dimension")
+    return {suffix: number}
 
 
 def _number(node: ast.expr, what: str, least: int = 0) -> int:
@@ -189,6 +203,8 @@ def _number(node: ast.expr, what: str, least: int = 0) -> int:
 
 def _numbers(node: ast.expr, what: str) -> tuple[int, ...]:
     elements = list(node.elts) if isinstance(node, ast.Tuple) else [node]
+    if not elements:
+        raise error(node, f"{what} needs at least one number")
     if len(elements) > MAX_SIZES:
         raise error(node, f"more than {MAX_SIZES} {what}", code="region-too-long")
     return tuple(_number(e, what, least=1) for e in elements)

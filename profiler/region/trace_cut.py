@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from profiler.region import trace_names as names
 from profiler.region import trace_patterns as patterns
+from profiler.region.trace_checks import CHECKS
+from profiler.region.trace_loops import around, loops
 from profiler.region.trace_ops import Sig, Unit, Units
 from profiler.region.trace_shapes import alike, complete, outputs, reads
 from profiler.trace.model import NONE, Trace
@@ -24,6 +28,12 @@ class Part:
     units: list[Unit]
     backward: list[Unit] = field(default_factory=list)
     letters: str = ""
+    period: int = 0  # units of one round where the part is a loop
+
+    @property
+    def round(self) -> list[Unit]:
+        """The units, or those of a loop's first round."""
+        return self.units[: self.period] if self.period else self.units
 
     @property
     def time_us(self) -> float:
@@ -37,18 +47,57 @@ class Part:
 def parts(trace: Trace, found: Units) -> list[Part]:
     """Every unit that launched kernels is in exactly one part."""
     forward: list[Part] = []
-    for thread in sorted({u.thread for u in found.units}):
-        chain = [u for u in found.units if u.thread == thread and not u.backward]
-        complete(chain)
-        forward += _Cutter(chain).cut()
-    return forward + _backward(trace, found, forward)
+    accumulated = [u for u in found.units if u.kernels and _accumulates(trace, u)]
+    apart = {u.op for u in accumulated}
+    threads: dict[int, list[Unit]] = {}
+    for unit in found.units:
+        if not unit.backward and unit.op not in apart:
+            threads.setdefault(unit.thread, []).append(unit)
+    views: list[tuple[Unit, Part]] = []
+    for thread in sorted(threads):
+        complete(threads[thread])
+        cut = _Cutter(threads[thread]).cut()
+        views += _inside(threads[thread], cut)
+        forward += cut
+    left = _backward(trace, found, forward, views, apart)
+    if accumulated:
+        letters = "".join(patterns.letter(u) for u in accumulated)
+        adds = any(u.base != "mul" and u.base != "div" for u in accumulated)
+        title = "gradient accumulation" if adds else "gradient scaling"
+        left.append(Part("accumulation", title, False, accumulated, letters=letters, period=1))
+    return forward + left
+
+
+def _accumulates(trace: Trace, unit: Unit) -> bool:
+    """A parameter's gradient is added to what it has already."""
+    above = int(trace.ops.parent[unit.op])
+    name = unit.node or (trace.names[int(trace.ops.name[above])] if above != NONE else "")
+    return name.endswith("AccumulateGrad") and unit.base in ("add", "copy", "clone", "detach", "to", "mul", "div")
+
+
+def _inside(thread: Sequence[Unit], cut: Sequence[Part]) -> list[tuple[Unit, Part]]:
+    """Views between two units of one part, whose backward is the part's too: the slices of a rotation."""
+    part_of = {u.op: p for p in cut for u in p.units}
+    found: list[tuple[Unit, Part]] = []
+    before: Part | None = None
+    waiting: list[Unit] = []
+    for unit in thread:
+        if not unit.kernels:
+            waiting.append(unit)
+            continue
+        part = part_of[unit.op]
+        if part is before:
+            found += [(view, part) for view in waiting]
+        before, waiting = part, []
+    return found
 
 
 class _Cutter:
     """Cuts the units of one thread."""
 
-    def __init__(self, units: Sequence[Unit]) -> None:
+    def __init__(self, units: Sequence[Unit], backward: bool = False) -> None:
         self.all = units
+        self.backward = backward
         self.busy = [u for u in units if u.kernels]
         self.letters = ["_" if _apart(u) else patterns.letter(u) for u in self.busy]
         self.position = {u.op: i for i, u in enumerate(units)}
@@ -56,6 +105,7 @@ class _Cutter:
 
     def cut(self) -> list[Part]:
         found = self._optimizer()
+        found += self._loops()
         found += self._casts()
         for pattern in patterns.PATTERNS:
             found += self._matches(pattern)
@@ -78,8 +128,20 @@ class _Cutter:
         how = "fused" if "_fused_" in names else "foreach" if "_foreach_" in names else "one tensor at a time"
         return [self._take("optimizer", f"optimizer step ({how})", False, chosen)]
 
+    def _loops(self) -> list[Part]:
+        found = []
+        for loop in loops(self.all, self.busy, self.letters, self.backward):
+            part = self._take(loop.kind, loop.title, True, around(loop, self.letters, self.taken))
+            part.period = loop.period
+            found.append(part)
+        return found
+
     def _casts(self) -> list[Part]:
-        return [self._take("copy", "autocast cast", False, [i]) for i, u in enumerate(self.busy) if _apart(u)]
+        return [
+            self._take("copy", "autocast cast", False, [i])
+            for i, u in enumerate(self.busy)
+            if _apart(u) and not self.taken[i]
+        ]
 
     def _string(self) -> str:
         return "".join("_" if taken else s for s, taken in zip(self.letters, self.taken, strict=True))
@@ -89,33 +151,12 @@ class _Cutter:
         for match in pattern.expression.finditer(self._string()):
             spans = [match.span(g) for g in range(1, match.re.groups + 1)] or [match.span()]
             chosen = [i for a, b in spans for i in range(a, b)]
-            chosen = self._trim(pattern, [i for i in chosen if not self.taken[i]])
+            chosen = [i for i in chosen if not self.taken[i]]
+            units, letters = [self.busy[i] for i in chosen], "".join(self.letters[i] for i in chosen)
+            chosen = [chosen[i] for i in CHECKS[pattern.check](units, letters)]
             if chosen:
                 found.append(self._take(pattern.kind, pattern.title, pattern.by_hand, chosen))
         return found
-
-    def _trim(self, pattern: patterns.Pattern, chosen: list[int]) -> list[int]:
-        """Without what the letters alone let in: a residual add after a norm, a cast that is not the logits'."""
-        if pattern.kind in ("rms_norm", "layer_norm"):
-            while len(chosen) > 1:
-                last = self.busy[chosen[-1]]
-                if self.letters[chosen[-1]] in "xa" and patterns.residual(last) and "r" not in (
-                    self.letters[chosen[-2]]
-                ):  # fmt: skip
-                    chosen = chosen[:-1]
-                else:
-                    break
-        if pattern.title == "cross entropy" and len(chosen) == 2:
-            first, loss = (self.busy[i].args for i in chosen)
-            if (
-                first
-                and loss
-                and first[0].sigs
-                and loss[0].sigs
-                and first[0].sigs[0].elements != loss[0].sigs[0].elements
-            ):
-                return chosen[1:]
-        return chosen
 
     def _tails(self) -> list[Part]:
         """A GEMM with the pointwise operations that follow it and read what it made."""
@@ -150,17 +191,17 @@ class _Cutter:
         if symbol in patterns.TAIL_STARTS:
             return True
         unit = self.busy[j]
-        return bool(unit.args) and symbol == "a" and not patterns.residual(unit)
+        return bool(unit.args) and symbol == "a" and not names.residual(unit)
 
     def _tail_label(self, j: int) -> str:
         symbol, unit = self.letters[j], self.busy[j]
         if symbol == "a":
-            return "residual" if patterns.residual(unit) else "bias"
+            return "residual" if names.residual(unit) else "bias"
         if symbol == "x":
-            return "mask" if patterns.residual(unit) or not unit.args else "scale"
+            return "mask" if names.residual(unit) or not unit.args else "scale"
         if symbol in "XVPT":
             return "scale"
-        return {"t": "cast"}.get(symbol) or patterns.label(unit, symbol)
+        return {"t": "cast"}.get(symbol) or names.label(unit, symbol)
 
     def _rest(self) -> list[Part]:
         found = []
@@ -179,31 +220,10 @@ class _Cutter:
                     chain.append(j)
                     flow.add(j)
                     j += 1
-            found.append(self._take(*self.name(chain), chain))
+            kind, title, by_hand = names.name([self.busy[c] for c in chain], "".join(self.letters[c] for c in chain))
+            found.append(self._take(kind, title, by_hand, chain))
             i = j
         return found
-
-    def name(self, chain: Sequence[int]) -> tuple[str, str, bool]:
-        """(kind, title, by hand) of a chain that no pattern took."""
-        if len(chain) == 1:
-            unit, symbol = self.busy[chain[0]], self.letters[chain[0]]
-            if symbol == patterns.COMPILED:
-                return "compiled", f"torch.compile kernel {unit.name}", False
-            title = patterns.label(unit, symbol)
-            if symbol == "C" and patterns.depthwise(unit):
-                title = "depthwise convolution"
-            return patterns.kind_of_one(unit, symbol), title, False
-        labels = [patterns.label(self.busy[i], self.letters[i]) for i in chain]
-        distinct = [n for n in dict.fromkeys(labels) if n != "fill"] or labels[:1]
-        present = {patterns.NAMED.get(self.letters[i], ("pointwise", ""))[0] for i in chain}
-        kind = next((k for k in patterns.RANK if k in present), "copy" if present == {"copy"} else "pointwise")
-        if len(distinct) <= 4:
-            return kind, ", ".join(distinct), False
-        return (
-            kind,
-            "pointwise chain" if kind in ("pointwise", "copy") else f"chain with {kind.replace('_', ' ')}",
-            False,
-        )
 
 
 def _apart(unit: Unit) -> bool:
@@ -249,9 +269,11 @@ class _Flow:
                 del self.unread[found]
 
 
-def _backward(trace: Trace, found: Units, forward: Sequence[Part]) -> list[Part]:
+def _backward(
+    trace: Trace, found: Units, forward: Sequence[Part], views: Sequence[tuple[Unit, Part]], apart: AbstractSet[int]
+) -> list[Part]:
     """Backward units to the parts whose forward they belong to; the others are parts of their own."""
-    part_of = {id(u): p for p in forward for u in p.units}
+    part_of = {u.op: p for p in forward for u in p.units} | {u.op: p for u, p in views}
     sequence: dict[int, Unit] = {}
     numbers = trace.ops.sequence
     for op, unit in found.of_op.items():  # in trace order: the last operation with a number made the node
@@ -261,17 +283,17 @@ def _backward(trace: Trace, found: Units, forward: Sequence[Part]) -> list[Part]
                 sequence[number] = unit
     alone: dict[int, list[Unit]] = {}
     for unit in found.units:
-        if not unit.backward or not unit.kernels:
+        if not unit.backward or not unit.kernels or unit.op in apart:
             continue
         maker = sequence.get(unit.node_sequence) if unit.node_sequence != NONE else None
-        part = part_of.get(id(maker)) if maker is not None else None
+        part = part_of.get(maker.op) if maker is not None else None
         if part is not None:
             part.backward.append(unit)
         else:
             alone.setdefault(unit.thread, []).append(unit)
     left: list[Part] = []
     for thread in sorted(alone):
-        for part in _Cutter(alone[thread]).cut():
+        for part in _Cutter(alone[thread], backward=True).cut():
             part.title += ", backward"
             left.append(part)
     return left

@@ -80,6 +80,7 @@ class Unit:
     optimizer: bool = False
     written: str = ""  # the operation as which it is written where the recorded one lacks an argument: "index_select"
     guessed: str = ""  # what was inferred of its arguments
+    overload: str = ""  # as an execution trace names it; "" where only the arguments tell
     kernels: list[int] = field(default_factory=list)
     time_us: float = 0.0
 

@@ -56,7 +56,10 @@ LETTERS: Mapping[str, str] = {
     "N": "layer_norm native_layer_norm rms_norm _fused_rms_norm group_norm native_group_norm instance_norm",
     "B": """batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index
             _native_batch_norm_legit""",
-    "b": "sum amax amin max min norm linalg_vector_norm logsumexp all any argmax argmin prod",
+    "b": "sum amax amin max min logsumexp all any argmax argmin prod",
+    "H": "norm linalg_vector_norm linalg_norm",
+    "R": "reciprocal",
+    "k": "erf",
     "Z": "embedding",
     "I": "index index_select gather take take_along_dim _unsafe_index masked_select one_hot",
     "W": """scatter scatter_add scatter_reduce index_add index_put _index_put_impl index_copy index_fill
@@ -73,23 +76,23 @@ WITH_NUMBER: Mapping[str, str] = {"x": "X", "d": "V", "a": "P", "s": "T"}
 ALONE = frozenset("LMGCAJYQEKO.")
 """Never joins a chain of others: a library's kernel, or one that synchronises."""
 FRONTIERS = frozenset("LMGCAJYQ")
-TAIL = frozenset("aPxXdVsTgiuhoqDwteH")
+TAIL = frozenset("aPxXdVsTgiuhoqDwtek")
 """What may follow a GEMM in its epilogue."""
 TAIL_STARTS = frozenset("gihuow")
 COPIES = frozenset("cy")
 """Two of these in a row are two regions: each moves its own tensor."""
-CHAINS = frozenset("tpmvasxdrqSlghiuoncewDNBbIWFyfXVPTjZ")
+CHAINS = frozenset("tpmvasxdrqSlghiuoncewDNBbIWFyfXVPTjZHRk")
 
 COMPILED_PREFIX = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
 
 
 def letter(unit: Unit) -> str:
     """The unit's letter."""
+    if not unit.aten and kinds.kind_of(unit.name) == kinds.COMMUNICATION:
+        return COMMUNICATION
     if unit.optimizer or unit.name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad")):
         return OPTIMIZER
     if not unit.aten:
-        if kinds.kind_of(unit.name) == kinds.COMMUNICATION:
-            return COMMUNICATION
         return COMPILED if COMPILED_PREFIX.match(unit.name) else OTHER
     if unit.base == "add" and unit.args and unit.args[0].sigs and not unit.args[0].sigs[0].dims:
         return OTHER  # batch norm counts its batches in a scalar on the GPU
@@ -106,142 +109,62 @@ def letter(unit: Unit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """kind and title as the page shows them; what it looks like."""
+    """kind and title as the page shows them; what it looks like.
+
+    check: name of the function in trace_checks that says which of the units taken are it, by sizes and data types.
+    """
 
     kind: str
     title: str
     by_hand: bool
     expression: re.Pattern[str]
+    check: str
 
 
-def _pattern(kind: str, title: str, expression: str, by_hand: bool = True) -> Pattern:
-    return Pattern(kind, title, by_hand, re.compile(expression))
+def _pattern(kind: str, title: str, expression: str, by_hand: bool = True, check: str = "") -> Pattern:
+    return Pattern(kind, title, by_hand, re.compile(expression), check)
 
 
 _SCALE = "[xXdV]"
 _EPS = "[aP]"
+_SOFTMAX = "(?:S|bsebd|sebd)"
+_INVERSE = "(?:r[xX]|q(?:[dV]|RX?[xX]))"
 PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         "attention", "attention by hand",
-        rf"t{{0,3}}[xX]?X?My?{_SCALE}?(?:t?[aPwf])*t?(?:S|bsebd|sebd)t?[wx]?D?t?y?Mt?",
+        rf"t{{0,3}}[xX]?X?My?[xXdVaPTwfFhty]{{0,12}}{_SOFTMAX}t?[wx]?D?t?y?Mt?", check="attention",
     ),
-    _pattern("layer_norm", "LayerNorm by hand", rf"t?m(?:t?s(?:[px]m|v)|v[sT]|sv){_EPS}(?:r[xX]|q[dV])t?x?a?t?"),
-    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?r(?:xt|tx|x)(?:[Pa]?x)?t?"),
-    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?q(?:dt|td|d)(?:[Pa]?x)?t?"),
+    _pattern(
+        "layer_norm", "LayerNorm by hand",
+        rf"t?(?:m(?:t?s(?:[px]m|v)|v[sT]|sv){_EPS}{_INVERSE}|msx?v{_EPS}?[dV]|vs{_EPS}{_INVERSE}|v{_EPS}rs[xX])t?x?a?t?",
+        check="norm",
+    ),
+    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?r(?:xt|tx|x)(?:[Pa]?x)?t?", check="norm"),
+    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?q(?:RX?)?(?:dt|td|d|xt|tx|x)(?:[Pa]?x)?t?", check="norm"),
+    _pattern("rms_norm", "RMSNorm by hand", rf"t?H[XV]{_EPS}?(?:R?X?[xd])(?:t?x)?t?"),
+    _pattern("normalisation", "L2 normalise by hand", r"t?H[uP]?d(?:t?x)?t?"),
     _pattern("gelu_tanh", "GELU (tanh) by hand", rf"[xX]?t?[xXpt]{{2,4}}{_EPS}[xX]{{1,2}}h{_EPS}[xX]{{1,2}}"),
+    _pattern("pointwise", "GELU by hand", rf"[xX]?[VX]k{_EPS}[xX]{{1,2}}"),
     _pattern("rope", "RoPE", r"[xX]y?nc[xX][aP]"),
     _pattern("rope", "RoPE", r"xxsxxa[cy]"),
     _pattern("scatter", "segment softmax by hand", r"(?:II[a]u?)?F?WI[sa]eF?W[aP]?Id"),
+    _pattern("scatter", "segment mean by hand", r"F?WF{0,2}Wud"),
     _pattern("scatter", "gather, multiply and scatter-add", r"Iy?x[yF]*W"),
     _pattern("scatter", "gather and scatter-add", r"I[yF]*W"),
-    _pattern("cross_entropy", "cross entropy", r"(t?)[yfFO]{0,5}(E)", by_hand=False),
+    _pattern("cross_entropy", "cross entropy", r"(t?)(y?)[yfFO]{0,5}(E)", by_hand=False, check="logits"),
     _pattern("cross_entropy", "cross entropy", r"t?lj", by_hand=False),
+    _pattern("cross_entropy", "cross entropy by hand", r"t?lI[mbnXVT]{0,3}"),
+    _pattern("cross_entropy", "cross entropy by hand", r"t?(?:bI|Ib)s[mb]?n?", check="log_sum_exp"),
+    _pattern(
+        "quantised_gemm", "dequantise and GEMM", r"(?:[f]{0,3}c)?t[sTaPxXdVt]{0,4}y?[LM]", check="dequantise"
+    ),
     _pattern("routing", "routing", r"t?[So]t?K[^LMGCAJYQNZ_.]*"),
     _pattern("routing", "routing", r"K[^LMGCAJYQNZ_.]*S[^LMGCAJYQNZ_.]*"),
     _pattern("routing", "expert combine", r"(?<=G)w?x[tFf]*W?[tFfI]*I[ty]*b?t?"),
     _pattern("swiglu", "SwiGLU", r"(i)L?(x)"),
-    _pattern("swiglu", "GeGLU", r"(g)L(x)"),
+    _pattern("geglu", "GeGLU", r"(g)L(x)"),
+    _pattern("geglu", "GeGLU", r"gx", by_hand=False, check="halves"),
     _pattern("softmax", "softmax by hand", r"bsebd"),
     _pattern("pointwise", "QuickGELU by hand", r"[xX]ox"),
 )  # fmt: skip
-
-NAMED: Mapping[str, tuple[str, str]] = {
-    "L": ("gemm", "GEMM"),
-    "M": ("gemm", "GEMM"),
-    "G": ("grouped_gemm", "grouped GEMM"),
-    "C": ("convolution", "convolution"),
-    "A": ("attention", "SDPA attention"),
-    "E": ("cross_entropy", "cross entropy"),
-    "S": ("softmax", "softmax"),
-    "l": ("softmax", "log-softmax"),
-    "j": ("cross_entropy", "NLL loss"),
-    "N": ("layer_norm", "LayerNorm"),
-    "B": ("batch_norm", "batch norm"),
-    "Z": ("embedding", "embedding"),
-    "I": ("gather", "gather"),
-    "W": ("scatter", "scatter"),
-    "K": ("sort", "top-k"),
-    "O": ("sort", "sort and scan"),
-    "y": ("copy", "layout copy"),
-    "c": ("copy", "concatenation"),
-    "t": ("copy", "cast"),
-    "F": ("copy", "fill"),
-    "b": ("reduction", "reduction"),
-    "m": ("reduction", "mean"),
-    "v": ("reduction", "variance"),
-    "D": ("pointwise", "dropout"),
-    "g": ("pointwise", "GELU"),
-    "i": ("pointwise", "SiLU"),
-    "u": ("pointwise", "activation"),
-    "h": ("pointwise", "tanh"),
-    "o": ("pointwise", "sigmoid"),
-    "w": ("pointwise", "where"),
-    "J": ("communication", "communication"),
-    "Y": ("optimizer", "optimizer step"),
-}
-"""letter -> (kind, title) of a region of one operation."""
-
-CUSTOM = "custom operation"
-
-LABELS: Mapping[str, str] = {
-    "relu": "ReLU", "leaky_relu": "leaky ReLU", "elu": "ELU", "rms_norm": "RMSNorm", "_fused_rms_norm": "RMSNorm",
-    "group_norm": "GroupNorm", "native_group_norm": "GroupNorm", "hardswish": "hard-swish", "clamp": "clamp",
-    "sort": "sort", "cumsum": "cumsum", "sum": "sum", "max_pool2d": "max pool", "adaptive_avg_pool2d": "average pool",
-    "avg_pool2d": "average pool", "mish": "Mish", "masked_fill": "masked fill",
-    "instance_norm": "InstanceNorm",
-}  # fmt: skip
-"""Names that say more than the letter's."""
-
-RANK = (
-    "scatter",
-    "gather",
-    "layer_norm",
-    "rms_norm",
-    "batch_norm",
-    "softmax",
-    "cross_entropy",
-    "reduction",
-    "embedding",
-)
-"""The kind of a chain: the first of these that one of its operations has; else pointwise, or copy where all are."""
-
-
-def label(unit: Unit, symbol: str) -> str:
-    """How a page names one operation."""
-    if unit.base in LABELS:
-        return LABELS[unit.base]
-    if symbol in NAMED:
-        return NAMED[symbol][1]
-    if symbol == "a" and residual(unit):
-        return "residual add"
-    if symbol == OTHER and not unit.aten:
-        return f"{CUSTOM} {unit.name}"
-    return unit.base
-
-
-def depthwise(unit: Unit) -> bool:
-    """A convolution with one group for each channel."""
-    tensors = [a.sigs[0].dims for a in unit.args if a.kind == "tensor"]
-    return len(tensors) > 1 and len(tensors[1]) > 2 and tensors[1][1] == 1 and tensors[0][1] > 1
-
-
-def kind_of_one(unit: Unit, symbol: str) -> str:
-    """The kind of a region of this operation alone."""
-    if symbol in NAMED:
-        return NAMED[symbol][0]
-    if symbol == OTHER and unit.aten:
-        kind = kinds.kind_of(f"aten::{unit.base}")
-        return kind if kind in KINDS else "other"
-    return "other" if symbol == OTHER else "pointwise"
-
-
-KINDS = frozenset({"reduction", "copy", "gather", "scatter", "sort", "scan", "pointwise", "gemm", "fft"})
-
-
-def residual(unit: Unit) -> bool:
-    """Its two operands are activations of equal sizes."""
-    args = [a for a in unit.args if a.kind == "tensor"]
-    if len(args) != 2:
-        return False
-    a, b = args[0].sigs[0], args[1].sigs[0]
-    return a.dims == b.dims and len(a.dims) >= 2 and a.dtype in ("f32", "bf16", "f16", "f64")
+"""Earlier ones win."""

@@ -156,6 +156,10 @@ def _transpose(a: Arguments) -> str:
     return f"{a.first()}.transpose({a.text['dim0']}, {a.text['dim1']})"
 
 
+def _turned(a: Arguments) -> str:
+    return f"{a.first()}.T" if a.rank("self") == 2 else f"{a.first()}.t()"
+
+
 def _slice(a: Arguments) -> str:
     dim, rank = a.value("dim"), a.rank("self")
     if not isinstance(dim, int):
@@ -303,7 +307,8 @@ def _grouped(a: Arguments) -> str:
 
 SPECIAL: Mapping[str, Callable[[Arguments], str]] = {
     "add": _add("+"), "sub": _add("-"), "neg": lambda a: f"-{a.first()}", "to": _to, "_to_copy": _to,
-    "t": lambda a: f"{a.first()}.t()", "transpose": _transpose, "slice": _slice, "cat": _list_of("cat"),
+    "t": _turned, "numpy_T": _turned, "matrix_H": _turned, "transpose": _transpose, "slice": _slice,
+    "cat": _list_of("cat"),
     "stack": _list_of("stack"), "split": _pieces, "split_with_sizes": _pieces, "chunk": _pieces, "unbind": _pieces,
     "unsafe_split": _pieces, "unsafe_chunk": _pieces, "softmax": _softmax("softmax"), "_softmax": _softmax("softmax"),
     "log_softmax": _softmax("log_softmax"), "_log_softmax": _softmax("log_softmax"), "dropout": _dropout,

@@ -28,13 +28,19 @@ ATTENTION = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operation with its arguments by schema name. defaults: the names whose value is the schema's default."""
+    """One operation with its arguments by schema name. defaults: the names whose value is the schema's default.
+
+    gives: for each output the argument that it is ("" where it is a new tensor): `x.to(x.dtype)` gives x itself.
+    """
 
     names: tuple[str, ...]
     arguments: Mapping[str, Argument]
     defaults: Mapping[str, object]
     outputs: tuple[Sig, ...]
     known: bool  # the outputs are known
+    gives: tuple[str, ...] = ()
+    overload: str = ""
+    changes: bool = False  # the schema marks an argument as written to
 
 
 LOST: Mapping[str, object] = {
@@ -46,16 +52,19 @@ LOST: Mapping[str, object] = {
 }
 """Arguments without a default that traces before torch 2.0 do not record: the defaults of torch.nn's modules."""
 
-_calls: dict[tuple[str, tuple[Argument, ...]], Call | None] = {}
+_calls: dict[tuple[str, tuple[Argument, ...], str], Call | None] = {}
 
 
-def call(name: str, args: tuple[Argument, ...]) -> Call | None:
-    """The call behind `aten::name` with these arguments, cached; None where no overload has this arity."""
-    key = (name, args)
+def call(name: str, args: tuple[Argument, ...], overload: str = "") -> Call | None:
+    """The call behind `aten::name` with these arguments, cached; None where no overload has this arity.
+
+    overload: where an execution trace names it; "" takes the first that fits and runs.
+    """
+    key = (name, args, overload)
     if key not in _calls:
         if len(_calls) > 50_000:
             _calls.clear()
-        _calls[key] = _call(name, args)
+        _calls[key] = _call(name, args, overload)
     return _calls[key]
 
 
@@ -70,13 +79,13 @@ ALLOWED = (
         """slice select unbind detach alias lift_fresh expand_as squeeze t numpy_T adjoint split_with_sizes unsafe_split
         unsafe_chunk as_strided view_as index_select_backward embedding_backward new_empty empty_like full_like isin
         logical_and_ bitwise_or bitwise_and __and__ __or__ max_pool2d adaptive_avg_pool2d avg_pool2d cross_entropy_loss
-        clamp_max clamp_min softplus_backward upsample_nearest2d floor_divide masked_select _safe_softmax""".split()
+        empty clamp_max clamp_min softplus_backward upsample_nearest2d floor_divide masked_select _safe_softmax""".split()
     )
-) - {"empty", "detach_", "is_pinned", "pin_memory", "set_data"}
+) - {"detach_", "is_pinned", "pin_memory", "set_data"}
 """What may run on meta tensors: a trace names operations, and anybody can write a trace."""
 
 
-def _call(name: str, args: tuple[Argument, ...]) -> Call | None:
+def _call(name: str, args: tuple[Argument, ...], wanted: str) -> Call | None:
     if not args or (name not in ALLOWED and name.removesuffix("_") not in ALLOWED):
         return None
     packet = getattr(torch.ops.aten, name, None)
@@ -84,15 +93,18 @@ def _call(name: str, args: tuple[Argument, ...]) -> Call | None:
         return None
     fallback: Call | None = None
     for schema, overload in _overloads(packet, len(args)):
+        if wanted and wanted != (schema.overload_name or "default"):
+            continue
         if not all(_fits(a, str(s.type)) for a, s in zip(args, schema.arguments, strict=True)):
             continue
         names = tuple(a.name for a in schema.arguments)
         bound = dict(zip(names, args, strict=True))
         defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-        outputs = _outputs(name, overload, schema, bound)
-        if outputs is not None:
-            return Call(names, bound, defaults, outputs, True)
-        fallback = fallback or Call(names, bound, defaults, (), False)
+        made = _outputs(name, overload, schema, bound)
+        label, changes = schema.overload_name or "default", schema.is_mutable
+        if made is not None:
+            return Call(names, bound, defaults, tuple(s for s, _ in made), True, tuple(g for _, g in made), label, changes)
+        fallback = fallback or Call(names, bound, defaults, (), False, (), label, changes)
     return fallback
 
 
@@ -121,10 +133,14 @@ def _fits(argument: Argument, kind: str) -> bool:
     return not kind.startswith("Tensor") and kind != "List[Tensor]"
 
 
-def _outputs(name: str, overload: Any, schema: Any, bound: Mapping[str, Argument]) -> tuple[Sig, ...] | None:
+def _outputs(
+    name: str, overload: Any, schema: Any, bound: Mapping[str, Argument]
+) -> tuple[tuple[Sig, str], ...] | None:  # fmt: skip
+    """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run."""
     if name in ATTENTION:
         return _attention(bound)
     positional, keyword = [], {}
+    given: list[tuple[torch.Tensor, str]] = []
     try:
         for item in schema.arguments:
             argument = bound[item.name]
@@ -143,6 +159,7 @@ def _outputs(name: str, overload: Any, schema: Any, bound: Mapping[str, Argument
                     return None
             else:
                 value = _value(argument, str(item.type), item.name)
+                given += [(t, item.name) for t in (value if isinstance(value, list) else [value])]
             if item.kwarg_only:
                 if item.name not in ("device", "layout", "pin_memory"):
                     keyword[item.name] = value
@@ -159,11 +176,11 @@ def _outputs(name: str, overload: Any, schema: Any, bound: Mapping[str, Argument
             result = overload(*positional, **keyword)
     except Exception:  # torch raises every kind; each means that this overload is not it, or that meta lacks it
         return None
-    if isinstance(result, torch.Tensor):
-        return (_sig(result),)
-    if isinstance(result, tuple | list):
-        return tuple(_sig(r) for r in result if isinstance(r, torch.Tensor))
-    return None
+    made = [result] if isinstance(result, torch.Tensor) else result
+    if not isinstance(made, tuple | list):
+        return None
+    tensors = [r for r in made if isinstance(r, torch.Tensor)]
+    return tuple((_sig(r), next((name for t, name in given if t is r), "")) for r in tensors)
 
 
 def _value(argument: Argument, kind: str, name: str) -> Any:
@@ -194,14 +211,14 @@ def _sig(tensor: torch.Tensor) -> Sig:
     return Sig(DTYPE_NAMES.get(tensor.dtype, ""), tuple(tensor.shape), tuple(tensor.stride()))
 
 
-def _attention(bound: Mapping[str, Argument]) -> tuple[Sig, ...] | None:
+def _attention(bound: Mapping[str, Argument]) -> tuple[tuple[Sig, str], ...] | None:
     """q's sizes with v's head size; laid out as q is (flash and cuDNN give [B, S, H, D] in memory where q has it)."""
     query, value = bound["query"], bound["value"]
     if not query.sigs or not value.sigs or len(query.sigs[0].dims) < 3:
         return None
     q, head = query.sigs[0], value.sigs[0].dims[-1]
     dims = (*q.dims[:-1], head)
-    return (Sig(q.dtype, dims, None),)
+    return ((Sig(q.dtype, dims, None), ""),)
 
 
 def contiguous(dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -76,7 +76,9 @@ def _skeleton(text: str, kind: str) -> str:
     return "\n".join(lines)
 
 
-STRIDES = re.compile(r"^(\w+): (\w+)\[([\d, ]+)\](\.requires_grad)?\.strides\(([\d, ]+)\)$", re.MULTILINE)
+STRIDES = re.compile(
+    r"^(\w+): (\w+)\[([\d, ]+)\](\.requires_grad)?\.strides\(([\d, ]+)\)(\.below\(\d+\))?$", re.MULTILINE
+)
 
 
 def _permuted(items: Sequence[Sized[T]]) -> list[Sized[T]]:
@@ -98,29 +100,43 @@ def _in_memory_order(text: str) -> str:
     lines, moved = [], []
     for line in text.splitlines():
         match = STRIDES.match(line)
-        order = _order(match) if match else None
-        if match is None or order is None:
+        memory = _memory(match) if match else None
+        if match is None or memory is None:
             lines.append(line)
             continue
-        name, dtype, sizes, grad, _ = match.groups()
-        shape = [s.strip() for s in sizes.split(",")]
-        lines.append(f"{name}: {dtype}[{', '.join(shape[d] for d in order)}]{grad or ''}")
-        back = [order.index(d) for d in range(len(order))]
-        moved.append(f"{name} = {name}.permute({', '.join(map(str, back))})")
+        name, dtype, _, grad, _, below = match.groups()
+        shape, views = memory
+        lines.append(f"{name}: {dtype}[{', '.join(map(str, shape))}]{grad or ''}{below or ''}")
+        moved.append(f"{name} = {name}{views}")
     first = next(i for i, line in enumerate(lines) if not re.match(r"\w+: ", line))
     return "\n".join([*lines[:first], *moved, *lines[first:]]) + "\n"
 
 
-def _order(match: re.Match[str]) -> list[int] | None:
-    """The dimensions from the slowest to the fastest in memory, where they fill it without gaps; else None."""
+def _memory(match: re.Match[str]) -> tuple[list[int], str] | None:
+    """(sizes from the slowest dimension to the fastest, the views that lead from there); None where gaps are inside.
+
+    A dimension repeated in place (stride 0) is one expanded; rows that lie apart are the beginnings of longer rows.
+    """
     sizes, strides = ([int(n) for n in match[g].split(",")] for g in (3, 5))
-    order = sorted(range(len(sizes)), key=lambda d: (-strides[d], d))
-    step = 1
-    for d in reversed(order):
-        if strides[d] != step and sizes[d] > 1:
-            return None
-        step *= sizes[d]
-    return order
+    repeated = [d for d in range(len(sizes)) if strides[d] == 0 and sizes[d] > 1]
+    order = sorted(range(len(sizes)), key=lambda d: (d not in repeated, -strides[d], d))
+    shape = [1 if d in repeated else sizes[d] for d in order]
+    step, cut = 1, ""
+    for at in reversed(range(len(order))):
+        if shape[at] == 1:
+            continue
+        stride = strides[order[at]]
+        if stride != step:
+            if cut or stride <= step or step != shape[-1] or at == len(order) - 1:
+                return None
+            cut, shape[-1], step = f"[..., :{shape[-1]}]", stride, stride
+        step *= shape[at]
+    views = cut
+    if order != list(range(len(order))):
+        views += f".permute({', '.join(str(order.index(d)) for d in range(len(order)))})"
+    if repeated:
+        views += f".expand({', '.join(map(str, sizes))})"
+    return shape, views
 
 
 def _join(family: Sequence[Sized[T]]) -> Merged[T]:

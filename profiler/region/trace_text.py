@@ -11,6 +11,7 @@ from profiler.region.program import program
 from profiler.region.text import parse, to_text
 from profiler.region.trace_cut import Part
 from profiler.region.trace_flow import flow
+from profiler.region.trace_fold import fold
 from profiler.region.trace_ops import Argument, Unit
 from profiler.region.trace_render import Arguments, UnwritableError, expression, literal
 from profiler.region.trace_shapes import contiguous, same_layout
@@ -47,6 +48,16 @@ NAMES = {
 }
 """letter -> the name of an intermediate; others are z."""
 
+NO_TEXT = {
+    "optimizer": "an optimizer step over many parameter tensors is not written as a region",
+    "accumulation": "gradients added to many tensors are not written as a region",
+    "expert_loop": "which tokens each expert gets depends on the data, so the sizes differ from call to call",
+    "recurrence": "which of its equal tensors each round reads is not recorded: write the loop down by hand",
+    "compiled": "a compiled kernel has no region",
+    "communication": "a communication kernel has no region",
+}
+"""Kinds of parts that have no text -> why."""
+
 NO_GRADIENT = frozenset({"cos", "sin", "mask", "mean", "var", "target"})
 
 
@@ -61,13 +72,13 @@ class Text:
 
 def write(part: Part, thread: Sequence[Unit], position: dict[int, int]) -> Text:
     """The text of one part; never raises for what a trace holds."""
-    if part.kind == "optimizer":
-        return Text(None, "an optimizer step over many parameter tensors is not written as a region")
-    if part.kind in ("compiled", "communication"):
-        return Text(None, f"a {part.kind} kernel has no region")
+    if part.kind in NO_TEXT:
+        return Text(None, NO_TEXT[part.kind])
+    if part.period:
+        return Text(None, "one operation over many tensors in turn is not written as a region")
     try:
         writer = _Writer(part, flow(part, thread, position))
-        text = writer.text()
+        text = fold(writer.text())
     except UnwritableError as lack:
         return Text(None, str(lack))
     except (KeyError, IndexError, AttributeError, TypeError, ValueError) as odd:
@@ -166,7 +177,7 @@ class _Writer:
                 return "q" if first else "k"
         if kind == "rope" and statement.letter in "xX" and not first:
             return "cos" if "cos" not in self.names.values() else "sin"
-        if kind == "swiglu":
+        if kind in ("swiglu", "geglu"):
             return "gate" if statement.letter in "ig" else "up"
         if (base, argument) in ROLES:
             return ROLES[base, argument]

@@ -60,11 +60,13 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool) ->
         events=columns.events + dropped,
         dropped=dropped + columns.timeless,
         device=_device(header),
+        rank=_rank(header),
         origin_us=clock.origin_us,
         has_shapes=any(detail.dims for detail in details),
         has_stacks=columns.has_stacks,
         truncated=truncated,
         notes=(),
+        syncs=_syncs(columns.syncs, clock),
     )
     disagreement = external_disagreement(kernels.op, external_id, ops.external_id)
     return replace(trace, notes=trace_notes(trace, disagreement))
@@ -74,12 +76,15 @@ class _Clock:
     """Start times of all columns, in microseconds from the first event."""
 
     def __init__(self, columns: Columns) -> None:
-        parts = (columns.ops, columns.annotations, columns.frames, columns.launches, columns.kernels, columns.memory)
+        parts = (
+            columns.ops, columns.annotations, columns.frames, columns.launches, columns.kernels, columns.memory,
+            columns.syncs,
+        )  # fmt: skip
         raw = [part.ts.floats() for part in parts]
         self.origin_us = min((float(ts.min()) for ts in raw if len(ts)), default=0.0)
         exact = max((float(np.abs(ts).max()) for ts in raw if len(ts)), default=0.0) < _EXACT_US
         relative = [self._relative(ts, exact) for ts in raw]
-        self.ops, self.annotations, self.frames, self.launches, self.kernels, self.memory = relative
+        self.ops, self.annotations, self.frames, self.launches, self.kernels, self.memory, self.syncs = relative
 
     def _relative(self, ts: Floats, exact: bool) -> Floats:
         if exact:
@@ -131,6 +136,16 @@ def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_
         name=a_name[in_time], start_us=a_start[in_time], end_us=a_end[in_time], thread=a_thread[in_time]
     )
     return ops, annotations
+
+
+def _syncs(c: Spans, clock: _Clock) -> Annotations:
+    """Waits of the host for the GPU, in order of start."""
+    start = clock.syncs
+    order = np.argsort(start, kind="stable")
+    end = _ends(start, c.dur.floats())
+    return Annotations(
+        name=c.name.ints()[order], start_us=start[order], end_us=end[order], thread=c.thread.ints()[order]
+    )
 
 
 def _fill_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops) -> tuple[str, ...]:
@@ -191,6 +206,7 @@ def _memory(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tu
         duration_us=c.dur.floats()[order],
         stream=c.stream.longs()[order],
         op=op,
+        launch_us=launch_us,
     )
     return memory, launch_us
 
@@ -201,3 +217,9 @@ def _device(header: Header) -> str | None:
         if isinstance(properties.name, str) and properties.name.strip():
             return properties.name.strip()
     return None
+
+
+def _rank(header: Header) -> int | None:
+    """The rank that wrote the trace; None where it does not say."""
+    rank = header.distributed.get("rank") if isinstance(header.distributed, dict) else None
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0 else None

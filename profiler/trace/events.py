@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import ClassVar, Union
 
 import msgspec
 from msgspec import Raw
@@ -34,10 +35,9 @@ class Args(msgspec.Struct, gc=False):
     dims_old: Raw = msgspec.field(default=_ABSENT, name="Input dims")
 
 
-class Event(msgspec.Struct, gc=False):
-    """One element of traceEvents. ts and dur in microseconds; NaN where the file has none."""
+class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    """A complete event (phase X): the only ones with a duration. ts and dur in microseconds; NaN where absent."""
 
-    ph: str = ""
     cat: str = ""
     name: str = ""
     pid: int | str = ""
@@ -45,6 +45,29 @@ class Event(msgspec.Struct, gc=False):
     ts: float = float("nan")
     dur: float = 0.0
     args: Args | None = None
+
+
+class Passed(msgspec.Struct, gc=False):
+    """An event of another phase (flows, instants, metadata): counted, and nothing of it decoded."""
+
+    cat: ClassVar[str] = ""
+
+
+class Phaseless(msgspec.Struct, gc=False):
+    """An object among the events without a phase: some writer's, but no trace event."""
+
+    cat: ClassVar[str] = ""
+
+
+Any = Event | Passed | Phaseless
+
+# The tag tells msgspec which fields to decode before it builds anything: a third of the events of a real trace are
+# flows, and skipping theirs is 1.2 times faster on the whole file than one struct for all phases.
+_PHASES = [
+    msgspec.defstruct(f"Phase{code}", [], bases=(Passed,), tag_field="ph", tag=chr(code), gc=False)
+    for code in range(0x21, 0x7F)
+    if chr(code) != "X"
+]
 
 
 class DeviceProperties(msgspec.Struct, gc=False):
@@ -60,25 +83,40 @@ class Header(msgspec.Struct, gc=False):
     record_shapes: object = None
     with_stack: object = None
 
+    def or_else(self, after: Header) -> Header:
+        """These keys, and those of `after` where one is missing."""
+        return Header(
+            devices=self.devices or after.devices,
+            record_shapes=self.record_shapes if self.record_shapes is not None else after.record_shapes,
+            with_stack=self.with_stack if self.with_stack is not None else after.with_stack,
+        )
+    distributed: object = msgspec.field(default=None, name="distributedInfo")
 
-_ONE = msgspec.json.Decoder(Event)
-_STRICT = msgspec.json.Decoder(list[Event])
-_LENIENT = msgspec.json.Decoder(list[Event], strict=False)
+
+_EITHER: type[Any] = Union[(Event, *_PHASES)]  # type: ignore[assignment]
+_ONE = msgspec.json.Decoder(_EITHER)
+_STRICT = msgspec.json.Decoder(list[_EITHER])  # type: ignore[valid-type]
+_LENIENT = msgspec.json.Decoder(list[_EITHER], strict=False)  # type: ignore[valid-type]
 _HEADER = msgspec.json.Decoder(Header)
 
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for text that is not JSON or not of the type. Bad UTF-8 in a string is UnicodeDecodeError."""
 
 
-def decode(text: bytes) -> list[Event]:
-    """Events of `{...}, {...}`. Raises one of MALFORMED unless the text is exactly a sequence of whole events.
+def decode_list(text: bytes | memoryview) -> list[Any]:
+    """Events of `[{...}, {...}]`. Raises one of MALFORMED unless the text is exactly a list of whole events.
 
     A cut inside a string or a nested list cannot decode, so a wrong cut is never accepted.
     """
+    return _STRICT.decode(text)
+
+
+def decode(text: bytes) -> list[Any]:
+    """As `decode_list`, of `{...}, {...}`."""
     return _STRICT.decode(b"[" + text + b"]")
 
 
-def decode_lenient(text: bytes) -> list[Event]:
+def decode_lenient(text: bytes) -> list[Any]:
     """As `decode`; numbers may be strings, as some writers have timestamps."""
     return _LENIENT.decode(b"[" + text + b"]")
 
@@ -121,7 +159,7 @@ def repair(text: bytes) -> bytes:
     return _TOKEN.sub(_repair_token, valid)
 
 
-def decode_one(text: bytes) -> Event | None:
+def decode_one(text: bytes) -> Any | None:
     """One event out of `{...}`; None where it is not exactly one object."""
     try:
         return _ONE.decode(text)
@@ -129,7 +167,7 @@ def decode_one(text: bytes) -> Event | None:
         return None
 
 
-def decode_repaired(text: bytes) -> Event | None:
+def decode_repaired(text: bytes) -> Any | None:
     """As `decode_one`, after repair and with any field of any type."""
     try:
         loose = json.loads(repair(text))
@@ -138,10 +176,12 @@ def decode_repaired(text: bytes) -> Event | None:
     return _coerce(loose) if isinstance(loose, dict) else None
 
 
-def _coerce(loose: dict[str, object]) -> Event:
+def _coerce(loose: dict[str, object]) -> Any:
+    phase = _text(loose.get("ph"))
+    if phase != "X":
+        return Passed() if phase else Phaseless()
     args = loose.get("args")
     return Event(
-        ph=_text(loose.get("ph")),
         cat=_text(loose.get("cat")),
         name=_text(loose.get("name")),
         pid=_identity(loose.get("pid")),

@@ -75,6 +75,7 @@ class Memory:
     duration_us: Floats
     stream: Longs
     op: Ints
+    launch_us: Floats | None = None  # start of the runtime event that asked for it; NaN = not in the window
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Trace:
     annotations: Annotations
     steps: tuple[Step, ...]  # at least one where there is any op or kernel
     profiler_steps: int  # distinct ProfilerStep names; may be 0
-    step_source: str  # "profiler", "annotation" or "window"
+    step_source: str  # "profiler", "annotation", "repetition" or "window"
     events: int  # all events in the file
     dropped: int  # events that could not be decoded, counted
     device: str | None  # GPU name as the trace has it
@@ -140,6 +141,8 @@ class Trace:
     has_stacks: bool
     truncated: bool
     notes: tuple[Note, ...]
+    rank: int | None = None  # of a job of several processes, as the trace has it
+    syncs: Annotations | None = None  # runtime calls in which the host waits for the GPU (cudaStreamSynchronize)
 
     @property
     def kernel_time_us(self) -> float:

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from profiler.trace.busy import union_us
+from profiler.trace.communication import communication_kernels
+from profiler.trace.graphs import PAST_IT
 from profiler.trace.model import NONE, Note, Trace
-from profiler.trace.steps import union_us
+from profiler.trace.origins import compiled_kernels, hand_written_triton
 
 RECIPE = """\
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -30,8 +33,6 @@ with profile(
 DISAGREEMENT_SHARE = 0.01
 """Below this share of kernels a differing "External id" is not worth a note."""
 
-_COMMUNICATION = ("nccl", "rccl", "ncclDevKernel")
-
 
 def trace_notes(trace: Trace, external_disagreement: float | None = None) -> tuple[Note, ...]:
     """Notes on a trace, the ones that matter most first.
@@ -48,6 +49,7 @@ def trace_notes(trace: Trace, external_disagreement: float | None = None) -> tup
         *_device(trace),
         *_external(external_disagreement),
         *_communication(trace),
+        *_origins(trace),
     ]
     rank = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(notes, key=lambda note: rank[note.level]))
@@ -101,7 +103,7 @@ def _links(trace: Trace) -> Iterator[Note]:
             "warning",
             f"{_percent(share(graph))} of kernel time ({_count(int(graph.sum()), 'kernel')}) was replayed from CUDA "
             "graphs, which hide operators and shapes.",
-            "Profile the same step without CUDA graphs (eager, or torch.compile in its default mode):\n" + RECIPE,
+            f"{PAST_IT}\n{RECIPE}",
         )
     early = ~kernels.launched
     if early.any():
@@ -138,6 +140,7 @@ def _steps(trace: Trace) -> Iterator[Note]:
         return
     used = {
         "annotation": "An annotation that repeats is taken for the step.",
+        "repetition": "Its sequence of kernels repeats, and one repetition is taken for the step.",
         "window": "The whole recording is taken for one step.",
     }.get(trace.step_source, "")
     if trace.steps:
@@ -182,9 +185,8 @@ def _external(disagreement: float | None) -> Iterator[Note]:
 
 def _communication(trace: Trace) -> Iterator[Note]:
     """How much of the communication is hidden behind other kernels."""
-    marked = [name.startswith(_COMMUNICATION) or "ncclKernel" in name for name in trace.names]
     kernels = trace.kernels
-    apart = np.array(marked, np.bool_)[kernels.name]
+    apart = communication_kernels(trace.names, kernels.name)
     if not apart.any():
         return
     start, end = kernels.start_us, kernels.start_us + kernels.duration_us
@@ -199,6 +201,37 @@ def _communication(trace: Trace) -> Iterator[Note]:
         f"Communication kernels run for {communication / both:.0%} of the GPU's busy time; "
         f"{1 - exposed / communication:.0%} of that is hidden behind other kernels.",
     )
+
+
+def _origins(trace: Trace) -> Iterator[Note]:
+    """Kernels that torch.compile wrote, and those that somebody wrote in Triton."""
+    total = trace.kernel_time_us
+    if total <= 0.0:
+        return
+    duration = trace.kernels.duration_us
+    own, inside = compiled_kernels(trace)
+    if inside.any():
+        extern = inside & ~own
+        rest = f"; another {_percent(float(duration[extern].sum()) / total)} is launched by compiled code"
+        yield Note(
+            "compiled",
+            "info",
+            f"{_percent(float(duration[own].sum()) / total)} of kernel time ({_count(int(own.sum()), 'kernel')}) is in "
+            f"kernels that torch.compile wrote, fused already and named as such{rest if extern.any() else ''}.",
+        )
+    written = hand_written_triton(trace)
+    if written.any():
+        names = dict.fromkeys(trace.names[i] for i in trace.kernels.name[written].tolist())
+        share = float(duration[written].sum()) / total
+        shown = ", ".join(name[:60] for name in list(names)[:4])
+        yield Note(
+            "hand-written-triton",
+            "info",
+            f"{_percent(share)} of kernel time ({_count(int(written.sum()), 'kernel')}) is in kernels that look "
+            f"written in Triton by hand: {shown}{', …' if len(names) > 4 else ''}. They record no shapes.",
+            "Register them with torch.library.triton_op, so that the profiler records their operands and torch.compile "
+            "sees through them.",
+        )
 
 
 def _percent(share: float) -> str:

@@ -7,33 +7,41 @@ from pathlib import Path
 from profiler.trace.assemble import assemble
 from profiler.trace.columns import Columns
 from profiler.trace.errors import TraceError
+from profiler.trace.events import Header
+from profiler.trace.limits import Limits, check_events
 from profiler.trace.model import Trace
-from profiler.trace.source import Limits, Source
+from profiler.trace.source import Source
 from profiler.trace.stream import EventStream
+from profiler.trace.twin import pays, read_in_two
 
 
-def read_trace(path: Path | str, limits: Limits = Limits()) -> Trace:  # noqa: B008 (frozen)
-    """Reads a Chrome trace as torch.profiler writes it: JSON, plain or gzip, whole, damaged or truncated.
+def read_trace(path: Path | str, limits: Limits = Limits(), processes: int | None = None) -> Trace:  # noqa: B008 (frozen)
+    """Reads a Chrome trace as torch.profiler writes it: JSON, plain, gzip or in a tar, whole, damaged or truncated.
 
-    Memory stays near the size of the columns, not of the file. What is missing or was repaired is in `notes`; a trace
-    without kernels is no error. Raises TraceError for a file that is not a trace or is beyond the limits, OSError where
-    the file cannot be opened.
+    Memory stays near the size of the columns, not of the file. A large file is read by two processes where there are
+    two cores; processes=1 forbids it. What is missing or was repaired is in `notes`; a trace without kernels is no
+    error. Raises TraceError for a file that is not a trace or is beyond the limits, OSError where the file cannot be
+    opened.
     """
-    columns = Columns()
-    with Source(Path(path), limits) as source:
-        stream = EventStream(source, limits)
-        for batch in stream:
-            columns.add(batch)
-            if columns.events > limits.max_events:
-                raise TraceError(
-                    "trace-too-large",
-                    f"The trace has more than {limits.max_events} events.",
-                    "Record fewer steps: torch.profiler.schedule(wait=1, warmup=2, active=3) is enough.",
-                )
+    path = Path(path)
+    found = read_in_two(path, limits) if pays(path, processes) else None
+    columns, header, dropped, truncated = found or _read_alone(path, limits)
+    check_events(columns.events, limits)
     if columns.events and not columns.is_trace:
         raise TraceError(
             "trace-not-a-trace",
             "The file lists objects, but none is a trace event.",
             "Record with torch.profiler and export_chrome_trace(), and give that file.",
         )
-    return assemble(columns, stream.header, stream.dropped, stream.truncated)
+    return assemble(columns, header, dropped, truncated)
+
+
+def _read_alone(path: Path, limits: Limits) -> tuple[Columns, Header, int, bool]:
+    """(columns, header, events dropped, truncated)."""
+    columns = Columns()
+    with Source(path, limits) as source:
+        stream = EventStream(source, limits)
+        for batch in stream:
+            columns.add(batch)
+            check_events(columns.events, limits)
+    return columns, stream.header, stream.dropped, stream.truncated or (stream.unclosed and not stream.bare)

@@ -6,16 +6,19 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from profiler.trace.busy import gpu_window, union_us, work_intervals
 from profiler.trace.links import nesting
 from profiler.trace.model import NONE, Annotations, Floats, Kernels, Longs, Memory, Ops, Step, Trace
+from profiler.trace.repeats import repeated_windows
 
 STEP_PREFIX = "ProfilerStep"
 
 WARM_UP_RATIO = 1.5
-"""A first step this much longer than the median is a warm-up (allocator, lazy loading, autotuning) and left out."""
+"""First steps this much longer than the median are a warm-up (allocator, lazy loading, autotuning) and left out."""
 
 COVERING_SHARE = 0.5
 """Share of the kernel time that must be launched inside an annotation for it to be taken for the step."""
@@ -35,7 +38,8 @@ Window = tuple[str, float, float]
 def find_steps(
     names: Sequence[str], ops: Ops, kernels: Kernels, memory: Memory, memory_launch_us: Floats, annotations: Annotations
 ) -> tuple[tuple[Step, ...], int, str]:
-    """(steps, distinct ProfilerStep names, where the steps are from: "profiler", "annotation" or "window").
+    """(steps, distinct ProfilerStep names, where the steps are from: "profiler", "annotation", "repetition" or
+    "window"): the first of these that the trace has.
 
     memory_launch_us: start of each copy's runtime event, NaN where it is not in the window.
     """
@@ -47,6 +51,8 @@ def find_steps(
             return (), 0, "window"
         at_us, weight_us = _work(ops, kernels)
         windows, source = _annotation_windows(names, annotations, at_us, weight_us, whole[2]), "annotation"
+        if not windows:
+            windows, source = repeated_windows(kernels, ops), "repetition"
         if not windows:
             windows, source = [whole], "window"
     steps = _fill(windows, source == "window", ops, kernels, memory, memory_launch_us)
@@ -161,16 +167,6 @@ def _fill(
     )
 
 
-def union_us(start_us: Floats, end_us: Floats) -> float:
-    """Time covered by intervals that may overlap (several streams), in microseconds."""
-    if not len(start_us):
-        return 0.0
-    order = np.argsort(start_us, kind="stable")
-    start, end = start_us[order], end_us[order]
-    reached = np.concatenate(([-np.inf], np.maximum.accumulate(end)[:-1]))
-    return float(np.maximum(0.0, end - np.maximum(start, reached)).sum())
-
-
 def kernel_busy_us(trace: Trace, step: Step | None = None) -> float:
     """Time in which at least one kernel ran, of one step or of the whole trace: union of intervals, in microseconds."""
     chosen = slice(None) if step is None else step.kernels
@@ -180,16 +176,13 @@ def kernel_busy_us(trace: Trace, step: Step | None = None) -> float:
 
 def gpu_busy_us(trace: Trace, step: Step | None = None) -> float:
     """As `kernel_busy_us`, with copies and sets."""
-    kernels = slice(None) if step is None else step.kernels
-    memory = slice(None) if step is None else step.memory
-    start = np.concatenate((trace.kernels.start_us[kernels], trace.memory.start_us[memory]))
-    duration = np.concatenate((trace.kernels.duration_us[kernels], trace.memory.duration_us[memory]))
-    return union_us(start, start + duration)
+    return union_us(*work_intervals(trace, step))
 
 
 def step_time_us(trace: Trace, step: Step) -> float:
-    """How long one step takes: its host window, or its GPU work where the host runs ahead and the window is shorter."""
-    return max(step.duration_us, gpu_busy_us(trace, step))
+    """Wall time of one step: the length of its `gpu_window`, in microseconds."""
+    start, end = gpu_window(trace, step)
+    return end - start
 
 
 def gpu_busy_share(trace: Trace, step: Step) -> float | None:
@@ -197,23 +190,66 @@ def gpu_busy_share(trace: Trace, step: Step) -> float | None:
     time_us = step_time_us(trace, step)
     if time_us <= 0.0 or not (len(trace.kernels.start_us) or len(trace.memory.start_us)):
         return None
-    return gpu_busy_us(trace, step) / time_us
+    return min(1.0, gpu_busy_us(trace, step) / time_us)
 
 
 def idle_us(trace: Trace, step: Step) -> float:
-    """Time of the step in which the GPU did nothing, in microseconds."""
-    return step_time_us(trace, step) - gpu_busy_us(trace, step)
+    """Time of the step in which nothing of it ran on the GPU, in microseconds."""
+    return max(0.0, step_time_us(trace, step) - gpu_busy_us(trace, step))
+
+
+def measured_steps(trace: Trace) -> tuple[Step, ...]:
+    """The steps that times are taken from, without those that warm up. () where the trace has none.
+
+    Steps without kernels do not count where others have some: a truncated file has lost theirs. Of three or more, those
+    at the front are left out, as far as the middle, that take more than WARM_UP_RATIO times the median.
+    """
+    steps = [s for s in trace.steps if len(s.kernels)] or list(trace.steps)
+    times = [step_time_us(trace, step) for step in steps]
+    first = 0
+    while len(steps) >= 3 and first < len(steps) // 2 and times[first] > WARM_UP_RATIO * statistics.median(times):
+        first += 1
+    return tuple(steps[first:])
 
 
 def steady_step(trace: Trace) -> Step:
-    """The step of median time, leaving out a first one that warms up. Raises ValueError where the trace has none.
-
-    Steps without kernels do not count where others have some: a truncated file has lost theirs.
-    """
-    steps = [s for s in trace.steps if len(s.kernels)] or list(trace.steps)
+    """The step of median time of the measured ones. Raises ValueError where the trace has none."""
+    steps = measured_steps(trace)
     if not steps:
         raise ValueError("a trace without ops and kernels has no step")
     times = [step_time_us(trace, step) for step in steps]
-    if len(steps) >= 3 and times[0] > WARM_UP_RATIO * statistics.median(times):
-        steps, times = steps[1:], times[1:]
     return steps[times.index(statistics.median_low(times))]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Wall time of the measured steps, in microseconds.
+
+    count: steps measured; left_out: steps of the trace that were not (warm-up, no kernels). low_us, high_us: the first
+    and third quartile, by linear interpolation between the sorted times; the shortest and longest of fewer than four.
+    """
+
+    count: int
+    left_out: int
+    median_us: float
+    low_us: float
+    high_us: float
+    shortest_us: float
+    longest_us: float
+
+
+def step_times(trace: Trace) -> StepTimes | None:
+    """The median time of a step and its spread; None for a trace without steps."""
+    times = np.array([step_time_us(trace, step) for step in measured_steps(trace)])
+    if not len(times):
+        return None
+    low, high = (25.0, 75.0) if len(times) >= 4 else (0.0, 100.0)
+    return StepTimes(
+        count=len(times),
+        left_out=len(trace.steps) - len(times),
+        median_us=float(np.median(times)),
+        low_us=float(np.percentile(times, low)),
+        high_us=float(np.percentile(times, high)),
+        shortest_us=float(times.min()),
+        longest_us=float(times.max()),
+    )

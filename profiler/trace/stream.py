@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from profiler.trace.errors import TraceError
 from profiler.trace.events import (
     MALFORMED,
-    Event,
+    Any,
     Header,
     decode,
     decode_header,
@@ -25,11 +26,12 @@ from profiler.trace.events import (
     decode_repaired,
     pieces,
 )
-from profiler.trace.source import CHUNK_BYTES, Limits, Source, foreign
+from profiler.trace.segment import Misfit
+from profiler.trace.source import CHUNK_BYTES, Limits, Reader, foreign
+from profiler.trace.window import SPACE, Window, last_boundaries
 
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _LIST_END = re.compile(rb"\}\s*\](?=\s*(?:[,}]|$))")
-_SPACE = b" \t\r\n"
 _CUTS = 12
 """How many `}, {` to try from the end of a chunk: eight GPUs in deviceProperties after the events make seven wrong."""
 _JOINS = 8
@@ -46,27 +48,37 @@ _RECORD = "Record with torch.profiler and export_chrome_trace(), and give that f
 class EventStream:
     """Iterates over batches of events; afterwards `header`, `dropped` and `truncated` are complete."""
 
-    def __init__(self, source: Source, limits: Limits) -> None:
+    def __init__(self, source: Reader, limits: Limits, head: bool = True) -> None:
+        """head: whether the source begins with the file's head, not with an event."""
         self.header = Header()
         self.dropped = 0
         self.truncated = False
+        self.unclosed = False  # nothing follows the list: as it should be, if the file is a bare list
         self._source = source
+        self._head = head
         self._limits = limits
-        self._bare = False
+        self.bare = False
         self._ended = False
         self._damaged = False  # the last chunk needed repair: try that first on the next
 
-    def __iter__(self) -> Iterator[list[Event]]:
-        buffer = self._open()
+    def __iter__(self) -> Iterator[list[Any]]:
+        window = Window(self._source, self._open() if self._head else b"")
         wanted = CHUNK_BYTES
         while not self._ended:
-            buffer += b"".join(self._chunks(wanted - len(buffer)))
-            if len(buffer) < wanted:
-                yield self._finish(buffer)
+            if not window.fill(wanted):
+                yield self._finish(window.text())
                 break
-            events, buffer = self._take(buffer, patient=wanted < _GROW_BYTES)
+            events = None if self._damaged else window.take(_CUTS)
+            if events is not None:
+                yield events
+                del events  # its raw fields hold the window's buffer
+                window.shift()
+                wanted = CHUNK_BYTES
+                continue
+            events, rest = self._take(window.text(), patient=wanted < _GROW_BYTES)
             if events:
                 yield events
+                window.replace(rest)
                 wanted = CHUNK_BYTES
             elif not self._ended:
                 wanted *= 2
@@ -77,6 +89,8 @@ class EventStream:
                         _RECORD,
                     )
         self.truncated |= self._source.truncated
+        if self._ended and self._source.continues:
+            raise Misfit
 
     # -- before the events
 
@@ -85,7 +99,7 @@ class EventStream:
         buffer = self._source.read()
         while len(buffer) < 512 and (chunk := self._source.read()):
             buffer += chunk
-        buffer = buffer.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACE)
+        buffer = buffer.removeprefix(b"\xef\xbb\xbf").lstrip(SPACE)
         if not buffer:
             raise TraceError("trace-empty", "The file holds nothing but blanks.", _RECORD)
         if buffer.startswith(b"["):
@@ -117,10 +131,10 @@ class EventStream:
             yield chunk
 
     def _open_list(self, buffer: bytes) -> bytes:
-        self._bare = True
-        while not buffer.strip(_SPACE) and (chunk := self._source.read()):
+        self.bare = True
+        while not buffer.strip(SPACE) and (chunk := self._source.read()):
             buffer += chunk
-        if buffer.lstrip(_SPACE)[:1] not in (b"{", b"]", b""):
+        if buffer.lstrip(SPACE)[:1] not in (b"{", b"]", b""):
             raise TraceError("trace-not-a-trace", "The file is a list of something else than trace events.", _RECORD)
         return buffer
 
@@ -138,7 +152,7 @@ class EventStream:
         try:
             msgspec.json.decode(text)
         except MALFORMED:
-            broken = self._source.truncated or not text.rstrip(_SPACE).endswith(b"}")
+            broken = self._source.truncated or not text.rstrip(SPACE).endswith(b"}")
             what = "ends before its traceEvents" if broken else "is not valid JSON"
             return TraceError("trace-not-json", f"The file {what}.", "Copy the file again, or record it again.")
         return self._not_a_trace()
@@ -152,9 +166,9 @@ class EventStream:
 
     # -- the events
 
-    def _take(self, buffer: bytes, patient: bool) -> tuple[list[Event], bytes]:
+    def _take(self, buffer: bytes, patient: bool) -> tuple[list[Any], bytes]:
         """Whole events from the front of the buffer, and the rest; no events where more bytes are needed."""
-        cuts = list(_last_boundaries(buffer, 1 if self._damaged else _CUTS))
+        cuts = list(last_boundaries(buffer, len(buffer), 1 if self._damaged else _CUTS))
         for end, begin in cuts:
             try:
                 events = decode(buffer[:end])
@@ -178,9 +192,11 @@ class EventStream:
         # What did not decode may go on after the cut: it is tried again with what follows.
         return events, buffer[left[0] :] if left else buffer[cuts[0][1] :]
 
-    def _finish(self, buffer: bytes) -> list[Event]:
+    def _finish(self, buffer: bytes) -> list[Any]:
         """What is left at the end of the file, with or without the end of the list."""
-        text = buffer.strip(_SPACE)
+        if self._source.continues:
+            return self._finish_inside(buffer)
+        text = buffer.strip(SPACE)
         if text.startswith(b"]"):
             self._close(text[1:])
             return []
@@ -188,8 +204,21 @@ class EventStream:
             ended = self._end(buffer, decoder)
             if ended is not None:
                 return ended
-        events: list[Event] = []
-        for end, begin in _last_boundaries(buffer, 1):
+        return self._finish_piecewise(buffer)
+
+    def _finish_inside(self, buffer: bytes) -> list[Any]:
+        """As `_finish`, where the list goes on elsewhere: nothing may be left over. Raises Misfit."""
+        for decoder in (decode, decode_lenient):
+            with suppress(*MALFORMED):
+                return decoder(buffer)
+        events, left = self._pick(buffer)
+        if left:
+            raise Misfit
+        return events
+
+    def _finish_piecewise(self, buffer: bytes) -> list[Any]:
+        events: list[Any] = []
+        for end, begin in last_boundaries(buffer, len(buffer), 1):
             try:
                 events, buffer = decode_lenient(buffer[:end]), buffer[begin:]
             except MALFORMED:
@@ -200,7 +229,7 @@ class EventStream:
         self.truncated = not self._ended
         return events + more
 
-    def _end(self, buffer: bytes, decoder: Callable[[bytes], list[Event]]) -> list[Event] | None:
+    def _end(self, buffer: bytes, decoder: Callable[[bytes], list[Any]]) -> list[Any] | None:
         """The events before the end of the list, if the list ends in this buffer."""
         ends = [(match.start() + 1, match.end()) for match in _LIST_END.finditer(buffer)]
         # From the back: what follows the list is short. From the front too: what follows may hold lists itself.
@@ -213,12 +242,12 @@ class EventStream:
             return events
         return None
 
-    def _pick(self, text: bytes) -> tuple[list[Event], list[int]]:
+    def _pick(self, text: bytes) -> tuple[list[Any], list[int]]:
         """Events one by one, those beyond repair dropped and counted; also where the pieces start that are undecided.
 
         The undecided ones stand at the end: parts of one event with a `}, {` inside, or the last one is cut off.
         """
-        events: list[Event] = []
+        events: list[Any] = []
         waiting: list[int] = []
         for start, end in pieces(text):
             waiting.append(start)
@@ -241,7 +270,7 @@ class EventStream:
                 self.dropped += 1
         return events, waiting
 
-    def _last_of_list(self, text: bytes, start: int, end: int) -> Event | None:
+    def _last_of_list(self, text: bytes, start: int, end: int) -> Any | None:
         """The event at `start` if the list ends before `end`."""
         for match in islice(_LIST_END.finditer(text, start, end), _CUTS):
             event = _any_event(text[start : match.start() + 1])
@@ -260,46 +289,17 @@ class EventStream:
         while size <= _TRAILER_BYTES and (chunk := self._source.read()):
             parts.append(chunk)
             size += len(chunk)
-        trailer = b"".join(parts).strip(_SPACE)
-        if self._bare or size > _TRAILER_BYTES:
+        trailer = b"".join(parts).strip(SPACE)
+        self.unclosed = not trailer
+        if self.bare or self.unclosed or size > _TRAILER_BYTES:
             return
         try:
             after = decode_header(b'{"traceEvents":[]' + trailer)
         except MALFORMED:
             self.truncated |= not trailer.endswith(b"}")
             return
-        before = self.header
-        self.header = Header(
-            devices=before.devices or after.devices,
-            record_shapes=before.record_shapes if before.record_shapes is not None else after.record_shapes,
-            with_stack=before.with_stack if before.with_stack is not None else after.with_stack,
-        )
+        self.header = self.header.or_else(after)
 
 
-def _any_event(text: bytes, repairing: bool = True) -> Event | None:
+def _any_event(text: bytes, repairing: bool = True) -> Any | None:
     return decode_one(text) or (decode_repaired(text) if repairing else None)
-
-
-def _last_boundaries(text: bytes, count: int) -> Iterator[tuple[int, int]]:
-    """(end of the event before, start of the event after) of the last `}, {` in the text, the last one first."""
-    at = len(text)
-    found = 0
-    while found < count:
-        at = text.rfind(b"{", 0, at)
-        if at < 0:
-            return
-        comma = _before(text, at)
-        if comma < 0 or text[comma] != 0x2C:
-            continue
-        close = _before(text, comma)
-        if close >= 0 and text[close] == 0x7D:
-            found += 1
-            yield close + 1, at
-
-
-def _before(text: bytes, at: int) -> int:
-    """Index of the last byte before `at` that is no blank; -1 where there is none."""
-    at -= 1
-    while at >= 0 and text[at] in _SPACE:
-        at -= 1
-    return at

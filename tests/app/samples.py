@@ -29,13 +29,17 @@ def operation(label: str, kind: str, read: int, written: int, flops: int) -> Jso
         "line": 1,
         "bytes_read": read,
         "bytes_written": written,
+        "bytes_moved": read + written,
         "flops": flops,
         "launches": 1,
     }
 
 
 def count(read: int, written: int, flops: int, launches: int) -> Json:
-    return {"bytes_read": read, "bytes_written": written, "flops": flops, "launches": launches}
+    return {
+        "bytes_read": read, "bytes_written": written, "bytes_moved": read + written, "flops": flops,
+        "launches": launches,
+    }  # fmt: skip
 
 
 def cost() -> Json:

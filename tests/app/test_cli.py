@@ -146,6 +146,50 @@ def test_a_region_of_a_trace_by_name_and_number(capsys: pytest.CaptureFixture[st
     assert cli._region_to_validate(arguments) == by_name
 
 
+def test_the_oracle_on_the_command_line_imports_no_web(tmp_path: Path) -> None:
+    path = tmp_path / "tail.txt"
+    path.write_text("x: bf16[512, 1024]\nb: bf16[1024]\nz = x + b\ny = gelu(z)\nreturn y\n")
+    asked = isolated("oracle", str(path), "--device", "H200", "--json")
+    assert asked.returncode == 0, asked.stderr
+    found = json.loads(asked.stdout)
+    assert (found["device"], found["launches"]) == ("NVIDIA H200", 2)
+    (prediction,) = found["oracle"]
+    models.OraclePrediction.model_validate(prediction, strict=True)
+    (kernel,) = prediction["kernels"]
+    assert (kernel["kind"], kernel["lines"], prediction["launches"]) == ("pointwise", [3, 4], 1)
+    name = kernel["name"]
+    ptx = isolated("oracle", str(path), "--device", "H200", "--kernel", name, "--show", "ptx")
+    assert ptx.returncode == 0, ptx.stderr
+    assert f".entry {name}" in ptx.stdout
+    assert "sm_90" in ptx.stdout
+
+
+def test_an_oracle_that_cannot_answer_is_status_2(
+    region_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.oracle.process.START_S", 0.05)  # no process starts in that time
+    assert cli.main(["oracle", str(region_file), "--device", "H200"]) == 2
+    assert "unavailable: no answer within" in capsys.readouterr().out
+    assert cli.main(["oracle", str(region_file), "--device", "H200", "--kernel", "k"]) == 2
+    assert cli.main(["advise", str(region_file), "--oracle", "auto", "--json"]) == 0
+    assert "no answer within" in json.loads(capsys.readouterr().out)["oracle"][0]["unavailable"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--device", "Voodoo 2"], "no such device"),
+        (["--show", "ptx"], "--kernel"),
+        (["--shapes", '[{"N": 4}]'], "no size that varies"),
+    ],
+)
+def test_what_the_oracle_is_not_asked(
+    region_file: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert cli.main(["oracle", str(region_file), *more]) == 1
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["fly"], ["advise"], ["advise", "x", "--share", "2"], ["advise", "x", "-q"]])
 def test_wrong_arguments_are_status_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -252,6 +252,9 @@ def test_every_command_of_the_api_page_works(client: httpx.Client, trace: str, r
         for placeholder, value in ids.items():
             command = command.replace(placeholder, value)
         answer = run(client, command, {"trace.json.gz": TRACE})
+        if "/oracle" in call.path or "/kernels/" in call.path:  # tests/app/web/test_oracle.py has a server with it
+            assert answer.status_code in (404, 503), call.curl
+            continue
         assert answer.status_code < 300, (call.curl, answer.text)
         if call.path == "/api/v1/validations":
             ids["JOB_ID"] = answer.json()["id"]

@@ -75,6 +75,24 @@ def test_measuring_issues_the_advice_again(store: Store) -> None:
     assert "advice_after" not in found["advice"]["validation"]
 
 
+def test_what_the_oracle_said_is_kept_and_measured_advice_stays(store: Store) -> None:
+    target = read_trace(store, "r", "other")["regions"][0]["id"]
+    again = ADVICE | {"headline": "again"}
+    store.put_oracle(target, {"oracle": [{"mode": "default", "took_s": math.nan}], "recompiles": None, "advice": again})
+    found = store.region(target)
+    assert found is not None
+    assert (found["oracle"], found["advice"]["headline"]) == ([{"mode": "default", "took_s": None}], "again")
+    assert found["name"] == "r"
+    measure(store, target, advice_before=again, advice_after=ADVICE | {"headline": "measured"})
+    store.put_oracle(target, {"oracle": [], "recompiles": None, "advice": ADVICE | {"headline": "third"}})
+    assert store.region(target)["advice"]["headline"] == "measured"  # type: ignore[index]
+    assert store.region_as_advised(target)["advice"]["headline"] == "third"  # type: ignore[index]
+    assert store.region_as_advised("a" * 26) is None
+    assert store.region_as_advised("no id") is None
+    store.put_oracle("a" * 26, {"oracle": [], "recompiles": None, "advice": ADVICE})
+    assert store.region("a" * 26) is None
+
+
 def test_a_measurement_outlives_its_trace(store: Store) -> None:
     trace = read_trace(store, "r")
     made = measure(store, trace["regions"][0]["id"], candidates=[])

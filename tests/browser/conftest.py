@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -51,15 +51,15 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a running server with an empty data folder."""
+@contextmanager
+def running(folder: Path, **more: str) -> Iterator[str]:
+    """The address of a running server with an empty data folder, until the block ends."""
     port = free_port()
-    folder = tmp_path_factory.mktemp("server")
     settings = {
         "TRITONWORTHY_DATA_DIR": str(folder / "data"),
         "TRITONWORTHY_PORT": str(port),
         "TRITONWORTHY_BUDGET_S": "20",
+        **more,
     }
     log = (folder / "log").open("w")
     process = subprocess.Popen(
@@ -89,6 +89,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait(5)
         log.close()
     assert "Traceback" not in (folder / "log").read_text()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The server of most tests: without the oracle, whose process takes half a gigabyte."""
+    with running(tmp_path_factory.mktemp("server"), TRITONWORTHY_ORACLE="off") as base:
+        yield base
 
 
 @pytest.fixture(scope="session")

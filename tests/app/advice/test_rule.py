@@ -11,6 +11,7 @@ from app.advice.rule import advise, share_of_launches, speedup, step_speedup
 from app.advice.thresholds import Thresholds
 from profiler.hardware import find_device
 from profiler.region.model import Binding, Workload
+from profiler.trace.obstacles import Obstacle
 from tests.app.advice.cases import H200, broken_chain, chain, cover, product, region
 
 HALF = Workload(share_of_step=0.5)
@@ -207,3 +208,35 @@ def test_datasheet_ceilings_are_said():
 def test_advice_imports_no_torch():
     code = "import sys, app.advice.report, app.advice.evidence, app.advice.widget; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def obstacle(effect: str, inside: bool) -> Obstacle:
+    return Obstacle("kind", effect, "title", "mylib::op", 2.0, "because", "do this", "module", inside=inside)
+
+
+@pytest.mark.parametrize("effect", ["break", "opaque"])
+def test_what_breaks_the_graph_between_its_operations_keeps_torch_compile_from_fusing(effect: str):
+    found = criterion(advise(region(chain(), obstacles=(obstacle(effect, True),)), HALF, H200), "compile-fuses")
+    assert found.holds is False
+    assert "between its operations `mylib::op` (2 a step)" in found.because
+    assert "do this" in found.because
+
+
+def test_what_breaks_the_graph_beside_it_is_to_be_fixed_first_and_the_region_still_fuses():
+    advice = advise(region(chain(), obstacles=(obstacle("break", False),)), HALF, H200)
+    found = criterion(advice, "compile-fuses")
+    assert found.holds is True
+    assert "to fix first, in the same module: `mylib::op` (2 a step) breaks the graph: do this" in found.because
+    assert advice.tool == "compile"
+
+
+def test_a_wait_inside_does_not_keep_torch_compile_from_fusing():
+    found = criterion(advise(region(chain(), obstacles=(obstacle("wait", True),)), HALF, H200), "compile-fuses")
+    assert found.holds is True
+    assert "also there: `mylib::op`" in found.because
+
+
+def test_without_obstacles_nothing_is_said_of_them():
+    found = criterion(advise(region(chain()), HALF, H200), "compile-fuses")
+    assert "mylib" not in found.because
+    assert "first" not in found.because

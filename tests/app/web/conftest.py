@@ -53,8 +53,12 @@ Serve = Callable[..., Any]
 
 @contextmanager
 def serving(folder: Path, child: str | None = None, **settings: Any) -> Iterator[Serving]:
-    """Serve on a free port of 127.0.0.1 until the block ends, with jobs done by a child of children.py or for real."""
-    app = create_app(Settings(data_dir=folder, **{"port": 0, "kill_grace_s": 0.3, "shutdown_s": 2, **settings}))
+    """Serve on a free port of 127.0.0.1 until the block ends, with jobs done by a child of children.py or for real.
+
+    Without the oracle, whose process takes half a gigabyte and seconds to start: test_oracle.py has one with it.
+    """
+    defaults = {"port": 0, "kill_grace_s": 0.3, "shutdown_s": 2, "oracle": "off"}
+    app = create_app(Settings(data_dir=folder, **{**defaults, **settings}))
     # With the protocol named: asyncio turns Nagle's algorithm off for such sockets only, as for uvicorn's own.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))

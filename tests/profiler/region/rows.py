@@ -69,7 +69,7 @@ ROWS = (
         "llama_prefill_bf16_compiled", "SDPA attention", "_scaled_dot_product_cudnn_attention", 8, 0.2, "attn_mask=mask"
     ),
     Row("llama_eager_attention_prefill", "attention by hand", "matmul mul add softmax to matmul", 4, 0.5, "dtype=f32"),
-    Row("llama_eager_attention_prefill", "layout copy", "reshape", 8, 0.01, "expand(2, 8, 4, 1024, 64)|.strides("),
+    Row("llama_eager_attention_prefill", "layout copy (repeated heads)", "reshape", 8, 0.01, "expand(2, 8, 4, 1024, 64)|.strides("),
     Row("llama_decode_bf16_eager", "RMSNorm by hand", RMS, 136, 0.2, "N: sizes[1, 128]", shapes=2),
     Row("llama_train_bf16_eager", "RMSNorm by hand", RMS, 17, 0.2, "w: bf16[2048].requires_grad"),
     Row("llama_train_bf16_eager", "SwiGLU", "silu mul", 8, 0.03, "up: bf16[2, 2048, 5632].requires_grad"),
@@ -143,7 +143,7 @@ ROWS = (
     ),
     Row("timm_convnext_train_channels_last", "LayerNorm", "layer_norm", 20, 0.1, "eps=1e-06", shapes=5),
     Row("timm_convnext_train_channels_last", "GEMM with GELU tail", "linear gelu", 9, 0.05),
-    Row("timm_convnext_train_channels_last", "mul, residual add", "mul add", 12, 0.05, shapes=4),
+    Row("timm_convnext_train_channels_last", "layer scale, residual add", "mul add", 12, 0.05, shapes=4),
     Row(
         "timm_resnet50_train_fp32",
         "batch norm, residual add, ReLU",
@@ -172,7 +172,7 @@ ROWS = (
         "scatter_add_ add index_select div",
         1,
         0.15,
-        "e = exp(z)",
+        "e = exp(z - ",
         kind="scatter",
     ),
     Row(

@@ -1,14 +1,26 @@
-"""Hand-counted cases: bytes, launches, FLOPs, savings with their counting, and the floor."""
+"""Hand-counted cases: bytes, launches, savings with their counting, the floor, and what an L2 keeps from memory."""
 
 from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from profiler.hardware import find_device
-from profiler.region.cost import bound, cost, floor_us
-from profiler.region.cost_model import Cost
+from profiler.hardware import Device, find_device
+from profiler.region.cost import cost
+from profiler.region.cost_model import (
+    L2_SHARE,
+    Cost,
+    Step,
+    bound,
+    dram,
+    floor_counting,
+    floor_us,
+)
 from profiler.region.graph import lower
 from profiler.region.text import parse
 from tests.profiler.region import texts
@@ -141,3 +153,119 @@ def test_sdpa_in_training_is_costed_as_attention() -> None:
     forward = 4 * 4 * 16 * 2048 * 2048 * 128
     assert found.gemm_flops == forward + forward * 5 // 2
     assert [k.kind for k in found.kernels] == ["attention", "attention"]
+
+
+REGIONS = Path(__file__).resolve().parents[2] / "regions"
+
+
+@pytest.fixture
+def h200() -> Device:
+    found = find_device("NVIDIA H200")
+    assert found is not None
+    return found
+
+
+def test_no_region_was_ever_faster_than_its_floor(shared: Path, h200: Device) -> None:
+    """Every time that was measured on an H200: eager, compiled, autotuned, and the peers' libraries."""
+    times = {r["name"]: r["h200"] for r in json.loads((shared / "regions" / "regions.json").read_text())}
+    ratios = {}
+    for path in REGIONS.glob("*.txt"):
+        measured = [v for k, v in times.get(path.stem, {}).items() if k != "floor_us" and isinstance(v, float)]
+        if measured:
+            floor = floor_us(counted(path.read_text(encoding="utf-8")), h200)
+            ratios[path.stem] = min(measured) / floor
+    assert len(ratios) >= 38
+    assert {k: r for k, r in ratios.items() if r < 0.95} == {}
+    assert min(ratios.values()) < 1.05  # a floor that nothing comes near would prove nothing
+
+
+def test_no_peer_was_ever_faster_than_the_floor(shared: Path, h200: Device) -> None:
+    sys.path.insert(0, str(REGIONS.parent.parent))
+    from tools.calibrate_estimate import PEERS
+
+    rows = json.loads((shared / "measurements" / "peers-h200.json").read_text())["rows"]
+    ratios = {}
+    for row in rows:
+        if row["op"] in PEERS and row.get("ms"):
+            m, *_, n = sizes = [int(s) for s in row["shape"].split("x")]
+            floor = floor_us(counted(PEERS[row["op"]].format(m=m, n=n, k=sizes[1])), h200)
+            ratios[row["op"], row["shape"], row["impl"]] = row["ms"] * 1e3 / floor
+    assert len(ratios) >= 100
+    assert {k: r for k, r in ratios.items() if r < 0.95} == {}
+
+
+def test_floor_of_what_fits_into_l2_leaves_its_writes_there(h200: Device) -> None:
+    small = counted("x: f32[1024, 1024]\nreturn x + 1.0\n")
+    assert floor_us(small, h200) == pytest.approx(1e6 * 4 * 2**20 / 4.3e12)
+    # 24 + 24 MiB of 60: room for 12 MiB more, so 12 of the 24 that are written have to reach memory
+    middle = counted("x: f32[6, 1024, 1024]\nreturn x + 1.0\n")
+    assert floor_us(middle, h200) == pytest.approx(1e6 * (24 + 12) * 2**20 / 4.3e12)
+    large = counted("x: f32[64, 1024, 1024]\nreturn x + 1.0\n")
+    assert floor_us(large, h200) == pytest.approx(1e6 * 2 * 256 * 2**20 / 4.3e12)
+
+
+def test_floor_says_what_it_is_made_of(h200: Device) -> None:
+    text = floor_counting(counted(texts.EXAMPLE), h200)
+    assert "the larger of" in text
+    assert "4.30 TB/s" in text
+    assert f"{2 * 8192 * 4096 * 16384 / 1e9:,.1f} GFLOP of matrix products at 790 TFLOP/s" in text
+    assert "(measured rates); no launch is counted" in text
+    a100 = find_device("A100")
+    assert a100 is not None
+    assert "the datasheet's rates" in floor_counting(counted(texts.EXAMPLE), a100)
+
+
+def test_intermediates_that_fit_into_l2_are_not_read_from_memory_again(h200: Device) -> None:
+    chain = "x: f32[{m}, 1024]\nreturn ((x + 1.0) * 2.0).exp()\n"
+    small, large = (counted(chain.format(m=m)) for m in (1024, 65536))
+    n = 4 * 2**20
+    # three operations read 3 n and write 3 n; in L2 only x is read from memory
+    assert small.unfused.bytes_read == 3 * n
+    assert (dram(small.unfused_steps, h200).bytes_read, dram(small.unfused_steps, h200).bytes_written) == (n, 3 * n)
+    beyond = dram(large.unfused_steps, h200)
+    assert (beyond.bytes_read, beyond.bytes_written) == (3 * 64 * n, 3 * 64 * n)
+    fused = dram(large.fused_steps, h200)
+    assert (fused.bytes_read, fused.bytes_written) == (large.fused.bytes_read, large.fused.bytes_written)
+
+
+def test_l2_drops_the_least_recently_used_tensor_first(h200: Device) -> None:
+    third = int(L2_SHARE * h200.l2_bytes / 3)
+    a, b, c, d = ((n, third) for n in range(4))
+    again = [Step((a,), ()), Step((b,), ()), Step((c,), ()), Step((a,), ()), Step((d,), ())]
+    assert dram(again, h200).bytes_read == 4 * third  # a is read once
+    assert dram([*again, Step((a,), ())], h200).bytes_read == 4 * third  # and is still there: b had to leave
+    assert dram([*again, Step((b,), ())], h200).bytes_read == 5 * third
+
+
+def test_what_is_written_again_in_l2_reaches_memory_once(h200: Device) -> None:
+    one, huge = (1, 2**20), (2, 2**30)
+    assert dram([Step((), (one,)), Step((one,), (one,))], h200).bytes_written == 2**20
+    # something larger than the L2 passes in between: the first value had to be written back
+    assert dram([Step((), (one,)), Step((huge,), ()), Step((one,), (one,))], h200).bytes_written == 2 * 2**20
+
+
+def test_dram_never_exceeds_the_bytes_that_are_touched(h200: Device) -> None:
+    for path in sorted(REGIONS.glob("*.txt"))[::4]:
+        found = counted(path.read_text(encoding="utf-8"))
+        for steps, count in ((found.unfused_steps, found.unfused), (found.fused_steps, found.fused)):
+            estimate = dram(steps, h200)
+            assert estimate.bytes_read <= count.bytes_read
+            assert estimate.bytes_written <= count.bytes_written
+
+
+def test_savings_say_what_their_numbers_count() -> None:
+    found = counted(texts.EXAMPLE)
+    savings = {s.name: s for s in found.savings}
+    by_label = {o.label: o for o in found.operations}
+    tail = sum(by_label[n].bytes_moved for n in ("add", "gelu", "mul"))
+    assert "of the tail's operations only" in savings["tail-fused"].counting
+    assert savings["tail-fused"].bytes_before == savings["tail-epilogue"].bytes_before == tail
+    fused_tail = next(k for k in found.kernels if k.kind == "fused")
+    assert savings["tail-fused"].bytes_after == fused_tail.bytes_moved
+    assert "without reading its result" in savings["tail-epilogue"].counting
+    assert savings["tail-epilogue"].bytes_after == fused_tail.bytes_moved - by_label["matmul"].bytes_written
+    assert "every operation's own reads and writes" in savings["region-fused"].counting
+    assert savings["region-fused"].bytes_before == sum(o.bytes_moved for o in found.operations)
+    assert savings["region-fused"].bytes_after == sum(k.bytes_moved for k in found.kernels)
+    assert savings["region-ideal"].bytes_after == found.ideal.bytes_moved
+    assert savings["region-ideal"].launches_after == 1

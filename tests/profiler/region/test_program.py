@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -99,6 +101,43 @@ def test_what_does_not_fit_is_refused_with_its_place(body: str) -> None:
 def test_no_memory_is_taken_for_a_region_larger_than_the_host() -> None:
     built = program(parse("x: f32[1048576, 1048576]\nreturn x * 2 + 1\n"))
     assert built.outputs[0].shape == (1048576, 1048576)
+
+
+@pytest.mark.parametrize("body", ["x.add_(1)", "y = x.relu_()", "x[0].copy_(x[1])", "y = F.relu(x, inplace=True)"])
+def test_input_that_requires_a_gradient_is_not_changed_in_place(body: str) -> None:
+    text = f"x: f32[8, 4].requires_grad\n{body}\nreturn x * 1\n"
+    with pytest.raises(RegionError) as caught:
+        program(parse(text))
+    assert caught.value.line == 2
+    program(parse(text.replace(".requires_grad", "")))
+
+
+@pytest.mark.parametrize(
+    ("expression", "want"),
+    [
+        ("torch.finfo(x.dtype).min * x", lambda x: torch.finfo(torch.bfloat16).min * x),
+        ("x / math.sqrt(x.shape[-1])", lambda x: x / 2.0),
+        ("torch.sort(x, 1).values", lambda x: torch.sort(x, 1).values),
+        ("x.max(1).indices", lambda x: x.max(1).indices),
+        ("torch.nn.functional.gelu(x)", F.gelu),
+        ("x.masked_fill(x > 0, -torch.inf)", lambda x: x.masked_fill(x > 0, -torch.inf)),
+        ("x.view(-1).view(len(x.shape), *[1])[0]", None),
+        ("x[None].T", lambda x: x[None].permute(2, 1, 0)),
+        ("torch.fft.rfft(x.float()).imag", lambda x: torch.fft.rfft(x.float()).imag),
+        ("zeros(x.shape[:1] + (3,)) + x.sum()", lambda x: torch.zeros(8, 3) + x.sum()),
+        ("x[..., [0, 2]]", lambda x: x[..., [0, 2]]),
+        ("x.to(memory_format=torch.contiguous_format)", lambda x: x),
+        ("einsum('ij,kj->ik', x, x)", lambda x: torch.einsum("ij,kj->ik", x, x)),
+    ],
+)
+def test_what_people_write_is_in_the_language(expression: str, want: Callable[..., torch.Tensor] | None) -> None:
+    x = torch.randn(8, 4).to(torch.bfloat16)
+    text = f"x: bf16[8, 4]\ny = {expression}\nreturn y\n"
+    if want is None:
+        with pytest.raises(RegionError):
+            program(parse(text))
+        return
+    assert torch.equal(run(text, x)[0], want(x))
 
 
 def test_cuda_never_starts() -> None:

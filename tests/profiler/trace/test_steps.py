@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.trace import read_trace, steady_step
-from profiler.trace.steps import gpu_busy_share, idle_us, kernel_busy_us, step_time_us, union_us
+from profiler.trace.busy import union_us
+from profiler.trace.steps import gpu_busy_share, idle_us, kernel_busy_us, step_time_us
 from tests.profiler.trace.files import annotation, kernel, launch, op, real, written
 
 

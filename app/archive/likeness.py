@@ -1,0 +1,131 @@
+"""Whether two region texts are one program: by what is computed, not by names, line breaks or spelling.
+
+Everything that is assigned is written out where it is used, and the expression is hashed: `z = x @ w; y = z + b` and
+`y = b + torch.matmul(x, w)` are one program. Lowering would tell as well, but only one region is lowered at a time, and
+this is asked of every record for every page.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal
+
+from profiler.region.model import Input, Region, RegionError
+from profiler.region.text import parse, to_text
+
+Level = Literal["same", "other-layout", "other-sizes"]
+LEVELS: tuple[Level, ...] = ("same", "other-layout", "other-sizes")
+"""From alike to less alike: layouts do not count at the second, sizes neither at the third."""
+
+OPERATORS: Mapping[type[ast.AST], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
+    ast.USub: "neg", ast.Invert: "bitwise_not",
+}  # fmt: skip
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
+SPELLINGS: Mapping[str, str] = {
+    "mm": "matmul", "bmm": "matmul", "true_divide": "div", "truediv": "div", "T": "t", "mT": "t", "square": "pow2",
+}  # fmt: skip
+CASTS: Mapping[str, str] = {"float": "f32", "half": "f16", "bfloat16": "bf16", "double": "f64"}
+TRANSPOSED = ({"-2", "-1"}, {"0", "1"})
+
+
+@lru_cache(maxsize=4096)
+def likeness(text: str, level: Level) -> str:
+    """Equal for texts that are one program at this level; the text's own hash where it cannot be read."""
+    try:
+        region = parse(text)
+        return _hash(*_Reader(region, level).outputs())
+    except RegionError:
+        return _hash(text)
+    except _UnreadError:  # loops and lists: by the canonical text
+        return _hash(to_text(region))
+
+
+class _UnreadError(Exception):
+    """A statement that is not written out: a loop, a list that grows."""
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+class _Reader:
+    """Hashes of a region's values, by name."""
+
+    def __init__(self, region: Region, level: Level) -> None:
+        self.region = region
+        self.level = level
+        self.names = {i.name: self.input(i) for i in region.inputs}
+        self.names |= {s.name: "size" if level == "other-sizes" else f"sizes{s.sizes}" for s in region.symbols}
+
+    def input(self, item: Input) -> str:
+        shape = len(item.shape) if self.level == "other-sizes" else item.shape
+        layout = (item.strides, item.channels_last) if self.level == "same" else ()
+        return _hash("input", item.dtype, str(shape), str(layout), str(item.requires_grad))
+
+    def outputs(self) -> tuple[str, ...]:
+        inputs = sorted(self.names.values())  # a * b and a * a differ by what goes in
+        for statement in self.region.nodes:
+            self.statement(statement)
+        return (*inputs, *(self.value(e) for e in self.region.returned))
+
+    def statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            name = OPERATORS.get(type(node.op), type(node.op).__name__)
+            self.names[node.target.id] = self.call(name, [self.value(node.target), self.value(node.value)])
+            return
+        if not isinstance(node, ast.Assign) or isinstance(node.value, ast.List):
+            raise _UnreadError
+        target, value = node.targets[0], self.value(node.value)
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+        elif isinstance(target, ast.Tuple):
+            for place, part in enumerate(target.elts):
+                if isinstance(part, ast.Name):
+                    self.names[part.id] = _hash("part", str(place), value)
+        else:
+            raise _UnreadError
+
+    def value(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, node.id)
+        if isinstance(node, ast.Constant):
+            return f"{node.value:.6g}" if isinstance(node.value, float) else str(node.value)
+        if isinstance(node, ast.BinOp):
+            return self.call(OPERATORS.get(type(node.op), type(node.op).__name__), [node.left, node.right])
+        if isinstance(node, ast.UnaryOp):
+            if isinstance(node.operand, ast.Constant):
+                return "-" + self.value(node.operand)
+            return self.call(OPERATORS.get(type(node.op), type(node.op).__name__), [node.operand])
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id in ("torch", "F"):
+                return node.attr
+            return self.call(node.attr, [node.value])
+        if isinstance(node, ast.Call):
+            return self.function(node)
+        if isinstance(node, ast.Tuple | ast.List):
+            return _hash("list", *(self.value(e) for e in node.elts))
+        parts = [self.value(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
+        return _hash(type(node).__name__, *parts)
+
+    def function(self, node: ast.Call) -> str:
+        """`torch.f(x, a)`, `F.f(x, a)`, `f(x, a)` and `x.f(a)` are one call; options by name count by value alone."""
+        arguments = [*node.args, *(k.value for k in node.keywords)]
+        if isinstance(node.func, ast.Attribute):
+            holder = node.func.value
+            module = isinstance(holder, ast.Name) and holder.id in ("torch", "F", "aten")
+            return self.call(node.func.attr, arguments if module else [holder, *arguments])
+        return self.call(node.func.id if isinstance(node.func, ast.Name) else "call", arguments)
+
+    def call(self, name: str, arguments: list[ast.expr] | list[str]) -> str:
+        given = [a if isinstance(a, str) else self.value(a) for a in arguments]
+        if name in CASTS:
+            name, given = "to", [*given, CASTS[name]]
+        if name == "transpose" and {*given[1:]} in TRANSPOSED:
+            name, given = "t", given[:1]
+        if name in COMMUTATIVE:
+            given.sort()
+        return _hash(SPELLINGS.get(name, name), *given)

@@ -1,0 +1,282 @@
+"""Oracle: asks the oracle's process, with a time limit. Torch-free; any number of threads may ask.
+
+One question at a time: Inductor is one pipeline. A process that hangs or dies costs one answer, which then says why;
+the next question starts another. An answer that is late for its caller is waited for by the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from profiler.hardware import Device
+from profiler.oracle.cache import Cache
+from profiler.oracle.model import Prediction, Recompiles
+from profiler.oracle.wire import from_dict, recompiles_from_dict, to_dict
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+QUESTIONS_PER_PROCESS = 500
+"""After so many a fresh process: torch keeps something of every graph."""
+START_S = 60.0
+"""Longest start: importing torch and Inductor, and one question to warm up."""
+
+
+class UnansweredError(Exception):
+    """No answer, with the reason."""
+
+
+class _DiedError(Exception):
+    """The process ended or said something that is no answer."""
+
+
+class _LateError(Exception):
+    """The time is over."""
+
+
+@dataclass(slots=True)
+class _Child:
+    process: subprocess.Popen[bytes]
+    asked: int = 0
+    ready: bool = False
+    rest: bytes = b""
+    owed: tuple[Json, float] | None = None  # a question whose caller left, and until when it may take
+
+
+@dataclass(slots=True)
+class Oracle:
+    """predict() for a region's text. cache: where answers are kept, None for nowhere. timeout_s: of one question.
+
+    gpu: regions are compiled for real, on this host's GPU, whichever device is named; nothing else may measure there
+    meanwhile. Such answers are not kept.
+    """
+
+    cache: Cache | None = None
+    timeout_s: float = 20.0
+    gpu: bool = False
+    _child: _Child | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        """Begin to start the process, without waiting for it."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._running()
+            finally:
+                self._lock.release()
+
+    def stop(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._end()
+
+    def cached(
+        self, text: str, device: Device, mode: str = "default", binding: Mapping[str, int] | None = None
+    ) -> Prediction | None:
+        """The answer where it was given before; asks nobody."""
+        found = self.cache.get(question(text, device, mode, binding)) if self.cache and not self.gpu else None
+        return None if found is None else from_dict(found)
+
+    def predict(
+        self,
+        text: str,
+        device: Device,
+        mode: str = "default",
+        binding: Mapping[str, int] | None = None,
+        timeout_s: float | None = None,
+    ) -> Prediction:
+        """What torch.compile makes of the region. Never raises: `unavailable` says why there is no answer.
+
+        text: canonical. timeout_s: of waiting and asking together; a start of the process counts.
+        """
+        known = self.cached(text, device, mode, binding)
+        if known is not None:
+            return known
+        empty = Prediction(device.name, mode, dict(binding or {}), False)
+        asked = question(text, device, mode, binding)
+        try:
+            answer = self._wait(asked, timeout_s or self.timeout_s)
+        except UnansweredError as fault:
+            return _unavailable(empty, str(fault))
+        if "error" in answer:
+            return _unavailable(empty, str(answer["error"]))
+        return from_dict(answer)
+
+    def recompiles(
+        self, text: str, device: Device, bindings: Sequence[Mapping[str, int]], timeout_s: float | None = None
+    ) -> Recompiles:
+        """How torch.compile meets these sizes, one after the other. Raises UnansweredError with the reason."""
+        sizes = [dict(b) for b in bindings]
+        asked = {"ask": "recompiles", "text": text, "device": asdict(device), "bindings": sizes}
+        return recompiles_from_dict(self._kept(asked, timeout_s))
+
+    def machine(self, source: str, name: str, arch: str, timeout_s: float | None = None) -> Json:
+        """What Triton's compiler makes of a kernel that Inductor wrote, for "sm_90": `Machine.to_dict` and `findings`.
+
+        source: of an OracleKernel, never a user's. Raises UnansweredError with the reason.
+        """
+        return self._kept({"ask": "machine", "source": source, "name": name, "arch": arch}, timeout_s)
+
+    def _kept(self, asked: Json, timeout_s: float | None) -> Json:
+        """The answer, from the cache where it was given before. Raises UnansweredError."""
+        known = self.cache.get(asked) if self.cache else None
+        if known is not None:
+            return known
+        answer = self._wait(asked, timeout_s or self.timeout_s)
+        if "error" in answer:
+            raise UnansweredError(str(answer["error"]))
+        return answer
+
+    def _wait(self, asked: Json, limit: float) -> Json:
+        """One question to the process, when it is free. Raises UnansweredError."""
+        deadline = time.monotonic() + limit
+        if not self._lock.acquire(timeout=limit):
+            raise UnansweredError(f"the oracle was busy for {limit:g} s")
+        try:
+            return self._ask(asked, deadline)
+        except _LateError:
+            raise UnansweredError(f"no answer within {limit:g} s") from None
+        except _DiedError as fault:
+            raise UnansweredError(str(fault)) from None
+        finally:
+            self._lock.release()
+
+    def _ask(self, asked: Json, deadline: float) -> Json:
+        """Write, and read the answer. One that comes too late for its caller is kept for the next one who asks."""
+        child = self._running()
+        try:
+            if not child.ready:
+                if "ready" not in _read(child, min(deadline, time.monotonic() + START_S)):
+                    raise _DiedError("the oracle's process did not start")
+                child.ready = True
+            self._collect(child, deadline)
+            child.asked += 1
+            started = time.monotonic()
+            _write(child, asked)
+            try:
+                answer = _read(child, deadline)
+            except _LateError:
+                child.owed = (asked, started + self.timeout_s)
+                self._end_if_hanging(child)
+                raise
+        except _DiedError:
+            self._end()
+            raise
+        self._keep(asked, answer)
+        return answer
+
+    def _collect(self, child: _Child, deadline: float) -> None:
+        """Read the answer that the process still owes to somebody who left."""
+        if child.owed is None:
+            return
+        asked, until = child.owed
+        try:
+            answer = _read(child, min(deadline, until))
+        except _LateError:
+            self._end_if_hanging(child)
+            raise
+        child.owed = None
+        self._keep(asked, answer)
+
+    def _end_if_hanging(self, child: _Child) -> None:
+        if child.owed is not None and time.monotonic() >= child.owed[1]:
+            self._end()
+
+    def _keep(self, asked: Json, answer: Json) -> None:
+        """Into the cache, unless it is no answer, or one of a real compile."""
+        if self.cache and not self.gpu and "error" not in answer and not answer.get("unavailable"):
+            self.cache.put(asked, answer)
+
+    def _running(self) -> _Child:
+        if self._child and (self._child.asked >= QUESTIONS_PER_PROCESS or self._child.process.poll() is not None):
+            self._end()
+        if self._child is None:
+            self._child = _Child(_start(self.gpu))
+        return self._child
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.process.pid, signal.SIGKILL)
+        child.process.wait()
+        for pipe in (child.process.stdin, child.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def question(text: str, device: Device, mode: str, binding: Mapping[str, int] | None) -> Json:
+    """What is asked: all that the answer depends on, beside the versions."""
+    sizes = dict(binding) if binding else None
+    return {"ask": "predict", "text": text, "device": asdict(device), "mode": mode, "binding": sizes}
+
+
+def _unavailable(empty: Prediction, why: str) -> Prediction:
+    return from_dict(to_dict(empty) | {"unavailable": why})
+
+
+def _start(gpu: bool) -> subprocess.Popen[bytes]:
+    """It sees no GPU unless it shall, keeps to one core, and dies with nobody but its own process group."""
+    hidden = {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
+    environment = {
+        **os.environ, **hidden, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p),
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "profiler.oracle.server", *(["--gpu"] if gpu else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _write(child: _Child, asked: Json) -> None:
+    assert child.process.stdin is not None
+    try:
+        child.process.stdin.write(json.dumps(asked).encode() + b"\n")
+        child.process.stdin.flush()
+    except OSError as fault:
+        raise _DiedError("the oracle's process ended") from fault
+
+
+def _read(child: _Child, deadline: float) -> Json:
+    """The next line. Raises _LateError at the deadline, _DiedError where the process ended or spoke no JSON."""
+    pipe: IO[bytes] | None = child.process.stdout
+    assert pipe is not None
+    waiting = select.poll()
+    waiting.register(pipe, select.POLLIN)
+    while b"\n" not in child.rest:
+        left = deadline - time.monotonic()
+        if left <= 0 or not waiting.poll(left * 1000):
+            raise _LateError
+        part = os.read(pipe.fileno(), 1 << 16)
+        if not part:
+            code = child.process.wait()
+            raise _DiedError(f"the oracle's process ended ({_exit(code)})")
+        child.rest += part
+    line, _, child.rest = child.rest.partition(b"\n")
+    try:
+        answer: Json = json.loads(line)
+    except ValueError as fault:
+        raise _DiedError("the oracle's process said something that is no answer") from fault
+    return answer
+
+
+def _exit(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

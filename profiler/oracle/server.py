@@ -1,0 +1,148 @@
+"""The oracle's process: one question a line on standard input, one answer a line on standard output, both JSON.
+
+    python -m profiler.oracle.server [--gpu]
+
+Without --gpu it sees no GPU and patches torch while it answers, which is why it is a process of its own. With it,
+regions are compiled for real on this host's GPU. `process.Oracle` starts it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any, TextIO
+
+Json = dict[str, Any]
+
+MEMORY_BYTES = 12 * 1024**3
+"""Most memory that the process may ask for: a region that makes Inductor explode must not take the host with it."""
+
+WARM_UP = (
+    "x: bf16[256, 256]\nw: bf16[256, 256]\nh = gelu(x @ w)\nh = silu(h - h.mean(-1, keepdim=True)) * x\n"
+    "return softmax(h, -1), h.sum(0), x.T.contiguous()\n"
+)
+"""Touches what most regions touch: a product, pointwise operations, reductions over rows and columns, a copy."""
+
+
+def answer(question: Mapping[str, Any], gpu: bool = False) -> Json:
+    """The answer to one question, by its "ask"; {"error": …} where that cannot be answered."""
+    try:
+        return (ON_GPU if gpu else QUESTIONS)[question["ask"]](question)
+    except MemoryError:
+        return {"error": "this takes more memory than the oracle may use", "code": "oracle-memory"}
+
+
+def _predict(question: Mapping[str, Any]) -> Json:
+    """What torch.compile makes of a region."""
+    from profiler.oracle.answer import predict
+    from profiler.oracle.wire import to_dict
+    from profiler.region.model import RegionError
+    from profiler.region.text import parse
+
+    try:
+        region = parse(question["text"])
+        return to_dict(predict(region, question["binding"], _device(question["device"]), question["mode"]))
+    except RegionError as fault:
+        return {"error": str(fault.message), "code": fault.code, "line": fault.line, "column": fault.column}
+
+
+def _compile(question: Mapping[str, Any]) -> Json:
+    """What torch.compile makes of a region on this host's GPU: it is compiled and run once."""
+    from profiler.oracle.answer import first_line
+    from profiler.oracle.real import compiled
+    from profiler.oracle.wire import to_dict
+    from profiler.region.model import RegionError
+    from profiler.region.text import parse
+
+    try:
+        return to_dict(compiled(parse(question["text"]), question["binding"], question["mode"]))
+    except RegionError as fault:
+        return {"error": str(fault.message), "code": fault.code, "line": fault.line, "column": fault.column}
+    except Exception as fault:  # torch.compile raises every kind; the caller is told
+        return {"error": f"{type(fault).__name__}: {first_line(fault)}", "code": "oracle-compile"}
+
+
+def _recompiles(question: Mapping[str, Any]) -> Json:
+    """How torch.compile meets a region's varying sizes."""
+    from profiler.oracle.fake_gpu import NotAskableError
+    from profiler.oracle.symbolic import recompiles
+    from profiler.oracle.wire import recompiles_to_dict
+    from profiler.region.model import RegionError
+    from profiler.region.text import parse
+
+    try:
+        made = recompiles(parse(question["text"]), _device(question["device"]), question["bindings"])
+    except (RegionError, NotAskableError) as fault:
+        return {"error": str(fault).splitlines()[0], "code": "oracle-recompiles"}
+    return recompiles_to_dict(made)
+
+
+def _machine(question: Mapping[str, Any]) -> Json:
+    """What Triton's compiler makes of a kernel that Inductor wrote: its first configuration, for the architecture."""
+    from profiler.oracle.decided import findings
+    from profiler.oracle.generated_kernel import KernelTextError, compile_inductor_kernel
+    from profiler.oracle.machine_code import CompileError
+
+    try:
+        machine = compile_inductor_kernel(question["source"], question["name"], question["arch"])
+    except (KernelTextError, CompileError) as fault:
+        return {"error": str(fault)[:300], "code": "oracle-compile"}
+    return machine.to_dict() | {"findings": [asdict(f) for f in findings(machine)]}
+
+
+QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Json]] = {
+    "predict": _predict,
+    "recompiles": _recompiles,
+    "machine": _machine,
+}
+ON_GPU = {**QUESTIONS, "predict": _compile}
+
+
+def _device(fields: Mapping[str, Any]) -> Any:
+    from profiler.hardware import Device
+
+    return Device(**{**fields, "matches": tuple(fields["matches"])})
+
+
+def serve(questions: TextIO, answers: TextIO, ask: Callable[[Mapping[str, Any]], Json] = answer) -> None:
+    """Answer until the questions end. What libraries print goes to standard error, never among the answers."""
+    gc.freeze()
+    gc.disable()  # a full collection among torch's objects takes longer than an answer
+    for line in questions:
+        answers.write(json.dumps(ask(json.loads(line))) + "\n")
+        answers.flush()
+        gc.collect()
+
+
+def main() -> None:
+    """Limits first, then torch, then a first question of its own so that the caller's is warm."""
+    gpu = "--gpu" in sys.argv[1:]
+    if not gpu:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import torch
+
+    from profiler.hardware import DEFAULT_DEVICE, find_device
+    from profiler.oracle.answer import predict
+    from profiler.region.text import parse
+
+    torch.set_num_threads(1)
+    device = find_device(DEFAULT_DEVICE)
+    assert device is not None
+    if not gpu:
+        predict(parse(WARM_UP), None, device)
+    answers.write(json.dumps({"ready": torch.__version__}) + "\n")
+    answers.flush()
+    serve(sys.stdin, answers, partial(answer, gpu=gpu))
+
+
+if __name__ == "__main__":
+    main()

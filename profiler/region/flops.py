@@ -1,0 +1,210 @@
+"""Floating-point operations of one aten operation. The convention, with every number, is in docs/cost.md.
+
+Matrix products, convolutions and attention: torch's own registry (`torch.utils.flop_counter`) where it is right, two
+per multiply-add. The rest is counted by the formula as it is written down: one for each addition, multiplication,
+division, comparison, square root and evaluation of a function. Casts, copies, selections, sorting, bit operations and
+arithmetic on integers count nothing. `docs/cost.md` says which formula stands behind each number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils.flop_counter import flop_registry
+
+from profiler.region import kinds
+from profiler.region.whole import LIBRARY
+
+POINTWISE: Mapping[str, int] = MappingProxyType({
+    "sigmoid": 4, "silu": 5, "gelu": 5, "softplus": 3, "log_sigmoid_forward": 5, "mish": 5, "elu": 3, "selu": 4,
+    "celu": 4, "leaky_relu": 2, "prelu": 2, "_prelu_kernel": 2, "hardsigmoid": 4, "hardswish": 5, "hardtanh": 2,
+    "relu6": 2, "logit": 3, "glu": 5, "addcmul": 3, "addcdiv": 3, "lerp": 3, "clamp": 2, "softshrink": 2,
+    "_weight_norm_interface": 3, "upsample_bilinear2d": 9,
+    "gelu_backward": 11, "silu_backward": 9, "sigmoid_backward": 3, "tanh_backward": 3, "leaky_relu_backward": 2,
+    "softplus_backward": 4, "hardtanh_backward": 2, "elu_backward": 4, "log_sigmoid_backward": 5,
+    "mse_loss_backward": 3, "smooth_l1_loss_backward": 3, "hardswish_backward": 4, "hardsigmoid_backward": 2,
+    "where": 0, "masked_fill": 0, "_to_copy": 0, "to": 0, "triu": 0, "tril": 0, "detach": 0, "upsample_nearest2d": 0,
+    "nan_to_num": 0, "view_as_complex": 0, "convert_element_type": 0,
+})  # fmt: skip
+"""FLOPs per element of the result, where it is not 1. gelu with tanh: GELU_TANH."""
+GELU_TANH: Mapping[str, int] = MappingProxyType({"gelu": 9, "gelu_backward": 18})
+
+ROWWISE: Mapping[str, int] = MappingProxyType({
+    "_softmax": 5, "softmax": 5, "_safe_softmax": 5, "_log_softmax": 5, "log_softmax": 5, "logsumexp": 4,
+    "_softmax_backward_data": 4, "_log_softmax_backward_data": 4, "var": 4, "std": 4, "var_mean": 4, "std_mean": 4,
+    "norm": 2, "linalg_vector_norm": 2, "mse_loss": 3, "l1_loss": 3, "smooth_l1_loss": 5, "kl_div": 4,
+    "binary_cross_entropy": 9, "binary_cross_entropy_with_logits": 8, "nll_loss_backward": 0,
+})  # fmt: skip
+"""FLOPs per element of the largest operand of a reduction or softmax, where it is not 1."""
+
+NORMS: Mapping[str, int] = MappingProxyType({
+    "native_layer_norm": 5, "native_group_norm": 5, "native_batch_norm": 5, "_native_batch_norm_legit": 5,
+    "_batch_norm_with_update": 5, "_batch_norm_no_update": 2, "cudnn_batch_norm": 5, "rms_norm": 3,
+    "_fused_rms_norm": 3, "_native_batch_norm_legit_functional": 5,
+})  # fmt: skip
+"""FLOPs per element before weight and bias, which add one each."""
+NORMS_BACKWARD: Mapping[str, tuple[int, int]] = MappingProxyType({
+    "native_layer_norm_backward": (9, 13), "native_group_norm_backward": (9, 13),
+    "native_batch_norm_backward": (9, 13), "cudnn_batch_norm_backward": (9, 13), "_fused_rms_norm_backward": (6, 9),
+})  # fmt: skip
+"""FLOPs per element without and with weight."""
+
+RANDOM: Mapping[str, int] = MappingProxyType({"native_dropout": 3, "native_dropout_backward": 2})
+ACCUMULATING = frozenset({"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_",
+                          "embedding_dense_backward", "segment_reduce"})  # fmt: skip
+POOLS = frozenset({"max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool2d", "max_pool3d", "avg_pool2d",
+                   "avg_pool1d", "avg_pool3d", "avg_pool2d_backward", "avg_pool3d_backward"})  # fmt: skip
+BITWISE = ("bitwise_", "logical_", "__and__", "__or__", "__xor__", "__rshift__", "__lshift__", "isnan", "isinf")
+NOTHING = frozenset({kinds.VIEW, kinds.CONSTANT, kinds.COPY, kinds.GATHER, kinds.SORT, kinds.COMMUNICATION})
+
+
+def flops(node: torch.fx.Node) -> int:
+    """FLOPs of one call of an aten graph, from the shapes of the fake tensors that it reads and writes."""
+    target = str(node.target)
+    name, kind = kinds.base_name(target), kinds.kind_of(target)
+    if target.startswith(f"{LIBRARY}.attention"):
+        return _attention(node)
+    if name == "convolution_backward":
+        return _convolution_backward(node)
+    packet = getattr(node.target, "_overloadpacket", None)
+    if packet in flop_registry:
+        args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
+        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
+        return int(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))
+    if name in PRODUCTS:
+        return PRODUCTS[name](_operands(node), _largest(node.meta["val"]))
+    if kind in NOTHING or not _floating(node):
+        return 0
+    return _counted(node, name.removesuffix("_") if name.endswith("_") else name, kind)
+
+
+def _counted(node: torch.fx.Node, name: str, kind: str) -> int:
+    """What is neither a matrix product nor free: elements times the formula's length."""
+    operands, result = _operands(node), _largest(node.meta["val"])
+    widest = max([result, *(t.numel() for t in operands)])
+    if kind == kinds.FFT:
+        return _fft(node, name)
+    if kind == kinds.NORMALISATION:
+        return widest * _norm(node, name)
+    if name in POOLS:
+        back = name.endswith("_backward")
+        return math.prod(_listed(node.args[2 if back else 1])) * (operands[0].numel() if back else result)
+    if kind == kinds.SCATTER:
+        adds = name in ACCUMULATING or True in node.args[3:4] or node.kwargs.get("accumulate") is True
+        source = operands[0] if name == "embedding_dense_backward" else operands[-1]
+        return source.numel() if adds else 0
+    if name in ("nll_loss_forward", "nll_loss2d_forward"):
+        return operands[1].numel()
+    if kind in (kinds.REDUCTION, kinds.SOFTMAX, kinds.SCAN):
+        return widest * ROWWISE.get(name, 1)
+    if kind == kinds.RANDOM:
+        return result * RANDOM.get(name, 0)
+    if name == "_cdist_forward":
+        return 3 * result * operands[0].shape[-1]
+    if name.startswith(BITWISE):
+        return 0
+    if name == "clamp":
+        return result * sum(bound is not None for bound in (*node.args[1:], *node.kwargs.values()))
+    exact = node.kwargs.get("approximate", "none") != "tanh"
+    return result * (POINTWISE.get(name, 1) if exact else GELU_TANH.get(name, 1))
+
+
+def _attention(node: torch.fx.Node) -> int:
+    """Two products forward, five backward, as torch's counter has it; half of it where a causal mask is."""
+    backward = "backward" in str(node.target)
+    q, k, v = _tensors(node.args[1:4] if backward else node.args[:3])
+    causal = 2 if node.args[7 if backward else 5] else 1
+    forward = int(2 * q.shape[:-1].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])) // causal
+    return forward * 5 // 2 if backward else forward
+
+
+def _convolution_backward(node: torch.fx.Node) -> int:
+    """2 · |result| · C_in/groups · |kernel|, once for each of grad_input and grad_weight that is asked for.
+
+    |result| is of the forward convolution; the input's where it is transposed. torch's registry counts every group
+    against all channels (torch 2.13), 96 times too much for a depthwise kernel.
+    """
+    grad, source, weight = _tensors(node.args[:3])
+    wanted: Any = node.args[10]
+    each = source if node.args[7] else grad
+    return int(2 * each.numel() * weight.shape[1:].numel() * sum(bool(w) for w in wanted[:2]))
+
+
+def _grouped(operands: list[torch.Tensor], result: int) -> int:
+    """Rows in groups against one matrix each; or, with two flat operands, every group's share of the inner size."""
+    a, b = operands[:2]
+    if a.dim() == 2 and b.dim() == 2:
+        return 2 * a.shape[0] * a.shape[1] * b.shape[1]
+    return 2 * result * a.shape[-1]
+
+
+PRODUCTS: Mapping[str, Callable[[list[torch.Tensor], int], int]] = MappingProxyType({
+    "mv": lambda t, n: 2 * t[0].numel(),
+    "addmv": lambda t, n: 2 * t[1].numel(),
+    "dot": lambda t, n: 2 * t[0].numel(),
+    "vdot": lambda t, n: 2 * t[0].numel(),
+    "addbmm": lambda t, n: 2 * t[1].numel() * t[2].shape[-1],
+    "_int_mm": lambda t, n: 2 * n * t[0].shape[-1],
+    "_addmm_activation": lambda t, n: 2 * n * t[1].shape[-1],
+    "_grouped_mm": _grouped,
+    "_scaled_grouped_mm": _grouped,
+    "_weight_int4pack_mm": lambda t, n: 2 * n * t[0].shape[-1],
+    "_weight_int8pack_mm": lambda t, n: 2 * n * t[0].shape[-1],
+})  # fmt: skip
+"""Matrix products that torch's registry does not know, from their operands and the elements of the result."""
+
+
+def _norm(node: torch.fx.Node, name: str) -> int:
+    """FLOPs per element of a normalisation. Weight and bias are the schema's arguments of that name."""
+    arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
+    given = {a.name: value for a, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
+    if name in NORMS_BACKWARD:
+        return NORMS_BACKWARD[name][given.get("weight") is not None]
+    return NORMS.get(name, 5) + sum(given.get(k) is not None for k in ("weight", "bias"))
+
+
+def _fft(node: torch.fx.Node, name: str) -> int:
+    """5 · n · log2(n) for a complex transform of n points, half of it for a real one, as FFTW counts."""
+    (source,) = _operands(node)[:1]
+    value: Any = node.meta["val"]
+    wide = value if name == "_fft_c2r" else source
+    axes = _listed(node.args[1]) if len(node.args) > 1 else range(wide.dim())
+    points = math.prod(wide.shape[a] for a in axes)
+    whole = 5 * wide.numel() * math.log2(max(2, points))
+    return int(whole if name == "_fft_c2c" else whole / 2)
+
+
+def _operands(node: torch.fx.Node) -> list[torch.Tensor]:
+    return _tensors(node.all_input_nodes)
+
+
+def _tensors(nodes: Any) -> list[torch.Tensor]:
+    values = (n.meta["val"] for n in nodes if isinstance(n, torch.fx.Node))
+    return [v for v in values if isinstance(v, torch.Tensor)]
+
+
+def _results(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _results(part)
+
+
+def _largest(value: Any) -> int:
+    return max((t.numel() for t in _results(value)), default=0)
+
+
+def _floating(node: torch.fx.Node) -> bool:
+    """Something that it reads or writes is a floating-point tensor."""
+    found = [*_operands(node), *_results(node.meta.get("val"))]
+    return any(t.is_floating_point() or t.is_complex() for t in found)
+
+
+def _listed(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else list(value)

@@ -1,0 +1,152 @@
+"""Who keeps the GPU busy: unions of intervals, and each group's part of a window where groups overlap.
+
+At an instant at which the kernels of n groups run, each of the n has 1/n of it. So the parts of all groups add up to
+the time in which anything ran, and with the idle time to the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from profiler.trace.model import Floats, Longs, Step, Trace
+
+
+def union_us(start_us: Floats, end_us: Floats) -> float:
+    """Time covered by intervals that may overlap (several streams), in microseconds."""
+    starts, ends = merged(start_us, end_us)
+    return float((ends - starts).sum())
+
+
+def merged(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
+    """The same time as disjoint intervals in order. Empty and inverted ones are left out."""
+    real = end_us > start_us
+    start_us, end_us = start_us[real], end_us[real]
+    if not len(start_us):
+        return np.empty(0), np.empty(0)
+    order = np.argsort(start_us, kind="stable")
+    start, reach = start_us[order], np.maximum.accumulate(end_us[order])
+    first = np.flatnonzero(np.concatenate(([True], start[1:] > reach[:-1])))
+    last = np.concatenate((first[1:] - 1, [len(start) - 1]))
+    return start[first], reach[last]
+
+
+def gaps(start_us: Floats, end_us: Floats, window: tuple[float, float]) -> tuple[Floats, Floats]:
+    """What the intervals leave free of a window, in order."""
+    starts, ends = merged(np.maximum(start_us, window[0]), np.minimum(end_us, window[1]))
+    free_from, free_to = np.concatenate(([window[0]], ends)), np.concatenate((starts, [window[1]]))
+    real = free_to > free_from
+    return free_from[real], free_to[real]
+
+
+def even_split(start_us: Floats, end_us: Floats, group: Longs, groups: int, window: tuple[float, float]) -> Floats:
+    """float64 [groups]: the time of a window that each group has, overlaps between groups split evenly.
+
+    The integral of 1 / (groups running) over the union of the group's intervals, cut to the window. group: int [n], the
+    group of each interval. The sum is `union_us` of all intervals in the window.
+    """
+    start, end = np.maximum(start_us, window[0]), np.minimum(end_us, window[1])
+    order = np.argsort(group, kind="stable")
+    cuts = np.searchsorted(group[order], np.arange(groups + 1))
+    whole = [merged(start[order[a:b]], end[order[a:b]]) for a, b in pairwise(cuts)]
+    starts, ends = (np.concatenate([w[side] for w in whole]) if whole else np.empty(0) for side in (0, 1))
+    owner = np.repeat(np.arange(groups), [len(w[0]) for w in whole])
+    if not len(starts):
+        return np.zeros(groups)
+    edges, place = np.unique(np.concatenate((starts, ends)), return_inverse=True)
+    change = np.zeros(len(edges))
+    np.add.at(change, place[: len(starts)], 1)
+    np.add.at(change, place[len(starts) :], -1)
+    running = np.cumsum(change)[:-1]
+    # Per unit of time each running group gets this much; its integral up to every edge.
+    rate = np.divide(1.0, running, out=np.zeros(len(running)), where=running > 0.5)
+    reached = np.concatenate(([0.0], np.cumsum(rate * np.diff(edges))))
+    own = reached[place[len(starts) :]] - reached[place[: len(starts)]]
+    parts: Floats = np.bincount(owner, weights=own, minlength=groups).astype(np.float64)
+    return parts
+
+
+def gpu_window(trace: Trace, step: Step) -> tuple[float, float]:
+    """(start, end) of a step as its GPU work sees it, in microseconds: what its wall time is measured between.
+
+    It ends with the host's window or with the step's last GPU work, whichever is later. It begins with the host's
+    window; where the work of earlier steps still runs then (the host runs ahead), when that is done, or when the step's
+    own work begins if that is before. So steps of a host that runs ahead lie side by side, none counted twice, and all
+    of a step's own work lies inside. The whole recording as one step begins with its first event.
+    """
+    start, end = work_intervals(trace, step)
+    if not len(start):
+        return step.start_us, step.end_us
+    begin = step.start_us
+    earlier = [e for e in _previous_ends(trace, step) if e > begin]
+    if earlier:
+        begin = max(earlier)
+    return min(begin, float(start.min())), max(step.end_us, float(end.max()))
+
+
+def _previous_ends(trace: Trace, step: Step) -> list[float]:
+    """When the GPU work of the step before was done; [] for the first. Two steps back it is done before that."""
+    before = [s for s in trace.steps if s.start_us < step.start_us]
+    if not before:
+        return []
+    _, end = work_intervals(trace, before[-1])
+    return [float(end.max())] if len(end) else []
+
+
+def work_intervals(trace: Trace, step: Step | None = None) -> tuple[Floats, Floats]:
+    """(starts, ends) of kernels, copies and sets: kernels first; of a step or of the whole trace."""
+    kernels = slice(None) if step is None else step.kernels
+    memory = slice(None) if step is None else step.memory
+    start = np.concatenate((trace.kernels.start_us[kernels], trace.memory.start_us[memory]))
+    duration = np.concatenate((trace.kernels.duration_us[kernels], trace.memory.duration_us[memory]))
+    return start, start + np.maximum(duration, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Who has the wall time of the steps looked at, in microseconds, summed over them. All parts add up to wall_us.
+
+    groups_us: of each group of kernels; other_us: kernels of no group, and work of other steps inside these steps.
+    """
+
+    groups_us: tuple[float, ...]
+    copies_us: float
+    other_us: float
+    idle_us: float
+    wall_us: float
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Of the groups, then copies, other, idle: as shares of the wall time. Zeros where that is 0."""
+        parts = (*self.groups_us, self.copies_us, self.other_us, self.idle_us)
+        return tuple(part / self.wall_us if self.wall_us > 0.0 else 0.0 for part in parts)
+
+
+def shares(trace: Trace, steps: Sequence[Step], kernel_groups: Sequence[Sequence[int]]) -> Shares:
+    """The time that each group's kernels keep the GPU busy, overlaps split evenly, and what is left of the steps.
+
+    kernel_groups: indices into Trace.kernels, each in one group at most. The wall time is the sum of `gpu_window` over
+    the steps.
+    """
+    count = len(kernel_groups)
+    owner = np.full(len(trace.kernels.start_us), count + 1, np.int64)
+    for number, kernels in enumerate(kernel_groups):
+        owner[list(kernels)] = number
+    total, wall = np.zeros(count + 2), 0.0
+    start, end = work_intervals(trace)
+    copies = np.full(len(trace.memory.start_us), count + 1, np.int64)
+    for step in steps:
+        window = gpu_window(trace, step)
+        mine = np.zeros(len(owner), np.bool_)
+        mine[step.kernels] = True
+        of_memory = copies.copy()
+        of_memory[step.memory] = count
+        group = np.concatenate((np.where(mine, owner, count + 1), of_memory))
+        inside = np.flatnonzero((end > window[0]) & (start < window[1]))
+        total += even_split(start[inside], end[inside], group[inside], count + 2, window)
+        wall += window[1] - window[0]
+    parts = total.tolist()
+    return Shares(tuple(parts[:count]), parts[count], parts[count + 1], max(0.0, wall - float(total.sum())), wall)

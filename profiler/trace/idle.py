@@ -1,0 +1,203 @@
+"""Why the GPU idles inside a step, and what the step's time hangs on.
+
+The wall time of a step (`busy.gpu_window`) falls into the time in which anything ran on the GPU and the gaps in which
+nothing did. Every gap has one cause, by what ends it: the kernel, copy or set that starts next.
+
+- communication: that work or the last before it is a communication kernel and was launched before the gap began (it
+  waited for another rank, or for a collective to be done); or the host stood in a communication call for more than half
+  of the gap.
+- device: else, that work was launched before the gap began: the GPU had it and was not ready. Some µs between any two
+  kernels, dependencies between streams.
+- host: the launch came after the gap had begun, and in between the host waited for the GPU (a synchronising call) or
+  did nothing that the profiler sees for more than PAUSE_US (data loading, slow Python, a long computation on the CPU).
+  The gap after the last work of a step is the host's too.
+- launch: else. The host issues one operation after the other and each takes it longer than the GPU: launch-bound.
+
+Where the work starts more than PAUSE_US after its launch, that last part of the gap is the device's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.trace.busy import gaps, gpu_window, merged, union_us, work_intervals
+from profiler.trace.communication import communication_kernels, is_communication_op
+from profiler.trace.model import NONE, Floats, Step, Trace
+
+PAUSE_US = 200.0
+"""Host time without an operation's start or end, or a launch, from which it is not launching. Eager PyTorch takes 5 to
+60 µs from one launch to the next on the traces measured here, up to 150 with stacks recorded."""
+
+CAUSES = ("launch", "host", "communication", "device")
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """Mean wall time of one step, in microseconds, and what it is made of. busy + the four idle parts = wall.
+
+    kernels_us: union of compute kernels. communication_us: time in which communication runs and no compute kernel does
+    (it is not hidden). copies_us: time in which nothing but copies and sets run.
+    """
+
+    wall_us: float
+    kernels_us: float
+    communication_us: float
+    copies_us: float
+    idle_launch_us: float
+    idle_host_us: float
+    idle_communication_us: float
+    idle_device_us: float
+
+    @property
+    def busy_us(self) -> float:
+        return self.kernels_us + self.communication_us + self.copies_us
+
+    @property
+    def idle_us(self) -> float:
+        return self.idle_launch_us + self.idle_host_us + self.idle_communication_us + self.idle_device_us
+
+
+def step_parts(trace: Trace, steps: Sequence[Step]) -> StepParts | None:
+    """The mean over the steps; None for no step."""
+    if not steps:
+        return None
+    host = _Host(trace)
+    rows = np.array([_parts(trace, step, host) for step in steps]).mean(axis=0)
+    return StepParts(*rows.tolist())
+
+
+def _parts(trace: Trace, step: Step, host: _Host) -> tuple[float, ...]:
+    window = gpu_window(trace, step)
+    start, end = work_intervals(trace)
+    inside = np.flatnonzero((end > window[0]) & (start < window[1]) & (end > start))
+    begin, finish = np.maximum(start[inside], window[0]), np.minimum(end[inside], window[1])
+    of_kernels = inside < len(trace.kernels.start_us)
+    apart = host.communication[inside]
+    compute = of_kernels & ~apart
+    kernels_us = union_us(begin[compute], finish[compute])
+    running_us = union_us(begin[of_kernels], finish[of_kernels])
+    idle = dict.fromkeys(CAUSES, 0.0)
+    free_from, free_to = gaps(begin, finish, window)
+    for cause, length in _causes(free_from, free_to, start[inside], end[inside], host.launch_us[inside], apart, host):
+        idle[cause] += length
+    return (
+        window[1] - window[0], kernels_us, running_us - kernels_us, union_us(begin, finish) - running_us,
+        *(idle[cause] for cause in CAUSES),
+    )  # fmt: skip
+
+
+class _Host:
+    """What the host did, as far as it explains gaps; and of all GPU work, kernels first: launch, whether it is
+    communication."""
+
+    def __init__(self, trace: Trace) -> None:
+        kernels, memory, ops = trace.kernels, trace.memory, trace.ops
+        copies = memory.launch_us if memory.launch_us is not None else np.full(len(memory.start_us), np.nan)
+        self.launch_us = np.concatenate((kernels.launch_us, copies))
+        marked = communication_kernels(trace.names, kernels.name)
+        self.communication = np.concatenate((marked, np.zeros(len(memory.start_us), np.bool_)))
+        launching = np.unique(ops.thread[kernels.op[kernels.op != NONE]])
+        own = np.isin(ops.thread, launching)
+        known = self.launch_us[~np.isnan(self.launch_us)]
+        ticks = np.unique(np.concatenate((ops.start_us[own], ops.end_us[own], known)))
+        long = np.flatnonzero(np.diff(ticks) > PAUSE_US)
+        syncs = trace.syncs
+        self.pauses = ticks[long], ticks[long + 1]
+        self.syncs = merged(syncs.start_us, syncs.end_us) if syncs is not None else (np.empty(0), np.empty(0))
+        calls = np.array([is_communication_op(name) for name in trace.names], np.bool_)
+        of = calls[ops.name] if len(ops.name) else np.zeros(0, np.bool_)
+        self.collectives = merged(ops.start_us[of], ops.end_us[of])
+
+
+def _causes(
+    free_from: Floats, free_to: Floats, start: Floats, end: Floats, launch: Floats, apart: npt.NDArray[np.bool_],
+    host: _Host,
+) -> Iterator[tuple[str, float]]:  # fmt: skip
+    """Cause and length of each gap, or of its two parts.
+
+    start, end, launch, apart: of the work in the window; apart: whether it is communication.
+    """
+    by_start, by_end = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
+    following = np.searchsorted(start[by_start], free_to)
+    before = np.searchsorted(end[by_end], free_from, side="right") - 1
+    rows = np.column_stack((free_from, free_to, following, before)).tolist()
+    for a, b, after, last in ((a, b, int(after), int(last)) for a, b, after, last in rows):
+        if after == len(start):
+            yield "host", b - a
+            continue
+        work = by_start[after]
+        asked = float(launch[work])
+        late = asked > a
+        around = apart[work] or (last >= 0 and apart[by_end[last]])
+        if (around and not late) or _overlap(host.collectives, a, b) > (b - a) / 2:
+            yield "communication", b - a
+            continue
+        if not late:
+            yield "device", b - a
+            continue
+        waited = _overlap(host.syncs, a, asked) > 0.0 or _longest(host.pauses, a, min(asked, b)) > PAUSE_US
+        queued = b - asked if b - asked > PAUSE_US else 0.0
+        yield "host" if waited else "launch", b - a - queued
+        yield "device", queued
+
+
+def _overlap(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> float:
+    """Time of disjoint spans, in order, that lies in [start, end)."""
+    first = int(np.searchsorted(spans[1], start_us, side="right"))
+    last = int(np.searchsorted(spans[0], end_us))
+    if first >= last:
+        return 0.0
+    cut = np.minimum(spans[1][first:last], end_us) - np.maximum(spans[0][first:last], start_us)
+    return float(cut.sum())
+
+
+def _longest(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> float:
+    """The longest part of one of the spans that lies in [start, end)."""
+    first = int(np.searchsorted(spans[1], start_us, side="right"))
+    last = int(np.searchsorted(spans[0], end_us))
+    if first >= last:
+        return 0.0
+    return float((np.minimum(spans[1][first:last], end_us) - np.maximum(spans[0][first:last], start_us)).max())
+
+
+@dataclass(frozen=True, slots=True)
+class Critical:
+    """The resource that most of the step's time hangs on. name: gpu, launches, host, communication or copies."""
+
+    name: str
+    share: float
+    because: str
+
+
+_WORDS = {
+    "gpu": "compute kernels run on the GPU",
+    "launches": "the GPU waits for the next launch: the host issues kernels more slowly than the GPU runs them",
+    "host": "the GPU waits for the host: synchronising calls, data loading or slow Python",
+    "communication": "the GPU has nothing but communication to run, or waits for it",
+    "copies": "only copies and sets run on the GPU",
+    "queue": "the GPU has work in its queue and has not started it: dependencies between streams, or a long launch",
+}
+
+
+def critical_resource(parts: StepParts) -> Critical | None:
+    """The largest of these, as a share of the wall time; None where the step has no length.
+
+    gpu (compute kernels), launches, host, communication (not hidden, and its gaps), copies, queue (gaps of the device).
+    """
+    if parts.wall_us <= 0.0:
+        return None
+    times = {
+        "gpu": parts.kernels_us,
+        "launches": parts.idle_launch_us,
+        "host": parts.idle_host_us,
+        "communication": parts.communication_us + parts.idle_communication_us,
+        "copies": parts.copies_us,
+        "queue": parts.idle_device_us,
+    }
+    name = max(times, key=lambda n: times[n])
+    share = times[name] / parts.wall_us
+    return Critical(name, share, f"for {share:.0%} of the step {_WORDS[name]}")

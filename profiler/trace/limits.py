@@ -1,0 +1,31 @@
+"""What a trace may cost before reading stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler.trace.errors import TraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a trace may cost before reading stops with `trace-too-large`.
+
+    max_bytes: uncompressed size. max_ratio: uncompressed to compressed, checked beyond 64 MiB (seen: up to 30).
+    max_events: events in the file. max_event_bytes: one event, or the header before the events, as text.
+    """
+
+    max_bytes: int = 8 * 1024**3
+    max_ratio: float = 250.0
+    max_events: int = 30_000_000
+    max_event_bytes: int = 64 * 1024**2
+
+
+def check_events(events: int, limits: Limits) -> None:
+    """Raises TraceError where a trace has more events than it may have."""
+    if events > limits.max_events:
+        raise TraceError(
+            "trace-too-large",
+            f"The trace has more than {limits.max_events} events.",
+            "Record fewer steps: torch.profiler.schedule(wait=1, warmup=2, active=3) is enough.",
+        )

@@ -1,0 +1,140 @@
+"""What one process made of one segment, and the columns that all of them make together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from profiler.trace.column import Column
+from profiler.trace.columns import Columns, Tables, Thread
+from profiler.trace.events import Header
+from profiler.trace.limits import check_events
+from profiler.trace.model import NONE, Ints
+from profiler.trace.segment import Misfit, Segments
+from profiler.trace.source import Limits
+from profiler.trace.stream import EventStream
+
+GROUPS = ("ops", "kernels", "memory", "launches", "annotations", "frames", "syncs")
+"""Of Columns."""
+
+Sizes = tuple[int, int, int]
+"""Names, threads and details known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One segment's columns; `known` is how many texts its process knew at the segment's end."""
+
+    number: int
+    columns: tuple[tuple[np.ndarray, ...], ...]  # by GROUPS, each in the order of its fields
+    known: Sizes
+    events: int
+    timeless: int
+    has_stacks: bool
+    is_trace: bool
+    dropped: int
+    header: Header
+    is_last: bool
+    truncated: bool
+    unclosed: bool  # the file ends with the list
+    bare: bool  # the file is a list
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """All segments of one process, in their order, and the texts its numbers stand for."""
+
+    names: list[str]
+    threads: list[Thread]
+    details: list[bytes]
+    parts: Iterable[Part]
+
+
+def parts_of(segments: Segments, numbers: Iterable[int], tables: Tables, limits: Limits) -> Iterator[Part]:
+    """Reads the segments of these numbers until the file ends. Raises Misfit, and what EventStream raises."""
+    events = 0
+    for number in numbers:
+        segment = segments.segment(number)
+        if segment is None:
+            return
+        columns = Columns(tables)
+        stream = EventStream(segment, limits, head=number == 0)
+        for batch in stream:
+            columns.add(batch)
+            check_events(events + columns.events, limits)
+        events += columns.events
+        yield Part(
+            number=number,
+            columns=tuple(
+                tuple(getattr(group, f.name).whole() for f in fields(group))
+                for group in (getattr(columns, name) for name in GROUPS)
+            ),
+            known=(len(tables.names), len(tables.threads), len(tables.details) - 1),
+            events=columns.events,
+            timeless=columns.timeless,
+            has_stacks=columns.has_stacks,
+            is_trace=columns.is_trace,
+            dropped=stream.dropped,
+            header=stream.header,
+            is_last=segment.is_last,
+            truncated=stream.truncated,
+            unclosed=stream.unclosed,
+            bare=stream.bare,
+        )
+        if segment.is_last:
+            return
+
+
+class _Numbers:
+    """From one process's numbers of texts to those of all, in the order in which texts first stand in the file."""
+
+    def __init__(self, share: Share) -> None:
+        self._texts = (share.names, share.threads, share.details)
+        # One more at the end, where NONE points.
+        self.of = tuple(np.full(len(texts) + 1, NONE, np.int32) for texts in self._texts)
+        self._known = [0, 0, 0]
+
+    def learn(self, known: Sizes, tables: Tables) -> None:
+        for i, table in enumerate((tables.names, tables.threads, tables.details)):
+            texts = self._texts[i][self._known[i] : known[i]]
+            self.of[i][self._known[i] : known[i]] = [table[text] for text in texts]  # type: ignore[index]
+            self._known[i] = known[i]
+
+
+def merge(shares: list[Share]) -> tuple[Columns, Header, int, bool]:
+    """(columns, header, events dropped, truncated). Raises Misfit unless the parts make up one file."""
+    columns = Columns()
+    queue = sorted(
+        ((part, _Numbers_) for share in shares for _Numbers_ in [_Numbers(share)] for part in share.parts),
+        key=lambda item: item[0].number,
+    )
+    queue.reverse()
+    if not queue or [part.number for part, _ in queue[::-1]] != list(range(len(queue))):
+        raise Misfit
+    first, last = queue[-1][0], queue[0][0]
+    if not last.is_last:
+        raise Misfit
+    dropped = 0
+    while queue:
+        part, numbers = queue.pop()
+        numbers.learn(part.known, columns.tables)
+        _append(columns, part, numbers.of)
+        columns.events += part.events
+        columns.timeless += part.timeless
+        columns.has_stacks |= part.has_stacks
+        columns.is_trace |= part.is_trace
+        dropped += part.dropped
+    truncated = last.truncated or (last.unclosed and not first.bare)
+    return columns, first.header.or_else(last.header), dropped, truncated
+
+
+def _append(columns: Columns, part: Part, numbers: tuple[Ints, ...]) -> None:
+    of = dict(zip(("name", "thread", "detail"), numbers, strict=True))
+    for name, values in zip(GROUPS, part.columns, strict=True):
+        group = getattr(columns, name)
+        for each, value in zip(fields(group), values, strict=True):
+            column: Column = getattr(group, each.name)
+            if len(value):
+                column.append(of[each.name][value] if each.name in of else value)

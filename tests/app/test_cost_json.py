@@ -1,0 +1,58 @@
+"""The API's cost: our rules' figures, replaced by Inductor's where it says otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.cost_json import cost_json
+from profiler.hardware import find_device
+from profiler.oracle.model import Extern, OracleKernel, Prediction, Replaced
+from profiler.region.cost import cost
+from profiler.region.graph import lower
+from profiler.region.text import parse
+
+X = "x: bf16[1024, 1024]\nw: bf16[1024, 1024]\n"
+N = 1024 * 1024 * 2
+
+
+def shown(text: str, prediction: Prediction | None) -> dict[str, Any]:
+    device = find_device("NVIDIA H200")
+    assert device is not None
+    return cost_json(cost(lower(parse(text))), device, prediction)
+
+
+def foreseen(*kernels: int, externs: tuple[str, ...] = (), replaced: tuple[str, ...] = ()) -> Prediction:
+    return Prediction(
+        "NVIDIA H200",
+        "default",
+        {},
+        False,
+        tuple(OracleKernel(f"k{i}", "pointwise", 1, b, ("aten.gelu",), "") for i, b in enumerate(kernels)),
+        tuple(Extern(e, 1) for e in externs),
+        tuple(Replaced(r, "") for r in replaced),
+    )
+
+
+def test_where_both_agree_the_rules_figures_stay_with_reads_and_writes_apart() -> None:
+    text = X + "return gelu(x @ w)\n"
+    assert shown(text, foreseen(2 * N, externs=("mm",))) == shown(text, None)
+
+
+def test_more_kernels_than_our_rules_say_are_shown_as_inductor_counts_them() -> None:
+    found = shown(X + "return gelu(x @ w)\n", foreseen(2 * N, 2 * N, externs=("mm",)))
+    assert found["fused"]["launches"] == 3
+    assert found["fused"]["bytes_moved"] == 4 * N + 3 * N  # two kernels, and the product's own three tensors
+    assert found["fused"]["bytes_read"] is None
+    assert [k["label"] for k in found["kernels"]] == ["gelu", "gelu", "matmul"]
+    (saving,) = (s for s in found["savings"] if s["name"] == "region-fused")
+    assert (saving["bytes_after"], saving["launches_after"]) == (7 * N, 3)
+    assert "Inductor's own kernels" in saving["counting"]
+
+
+def test_attention_that_is_replaced_moves_its_inputs_and_output_once() -> None:
+    qkv = "".join(f"{n}: bf16[2, 4, 256, 64]\n" for n in "qkv")
+    text = qkv + "return softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n"
+    found = shown(text, foreseen(externs=("aten._scaled_dot_product_flash_attention",),
+                                 replaced=("scaled_dot_product_attention",)))  # fmt: skip
+    assert found["fused"]["bytes_moved"] == 4 * 2 * 4 * 256 * 64 * 2
+    assert [k["kind"] for k in found["kernels"]] == ["attention"]

@@ -1,0 +1,128 @@
+"""The oracle's process: limits, deaths and the cache, with real children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler.oracle import process
+from profiler.oracle.cache import Cache
+from profiler.oracle.process import Oracle, question
+from tests.profiler.oracle.asking import EXAMPLE, device, text
+
+LONG = text("linear_recurrence_loop")  # 128 steps, unrolled: seconds
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    made = Oracle(Cache(tmp_path_factory.mktemp("oracle")), timeout_s=120.0)
+    yield made
+    made.stop()
+
+
+def test_an_answer_comes_from_a_process_that_sees_no_gpu(oracle: Oracle) -> None:
+    answer = oracle.predict(EXAMPLE, device())
+    assert answer.signature == ((("pointwise", 1),), (("mm", 1),))
+    assert oracle._child is not None
+    environment = Path(f"/proc/{oracle._child.process.pid}/environ").read_bytes().split(b"\0")
+    assert b"CUDA_VISIBLE_DEVICES=" in environment
+    assert oracle._child.process.pid != os.getpid()
+
+
+def test_an_answer_is_kept_and_not_asked_again(oracle: Oracle) -> None:
+    first = oracle.predict(EXAMPLE, device())
+    assert oracle.cached(EXAMPLE, device()) == first
+    assert Oracle(oracle.cache).predict(EXAMPLE, device(), timeout_s=0.001) == first, "no process is needed"
+
+
+def test_a_late_answer_is_kept_for_who_asks_next(oracle: Oracle) -> None:
+    oracle.predict(EXAMPLE, device(), "max-autotune")
+    late = oracle.predict(LONG, device(), timeout_s=0.5)
+    assert late.unavailable == "no answer within 0.5 s"
+    assert oracle._child is not None
+    process = oracle._child.process.pid
+    assert not oracle.predict(text("samples/swiglu"), device()).unavailable
+    assert oracle._child is not None and oracle._child.process.pid == process, "nobody had to be killed"
+    kept = oracle.cached(LONG, device())
+    assert kept is not None and kept.launches == 3
+
+
+def test_a_question_that_hangs_costs_one_answer(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle.predict(EXAMPLE, device(), "max-autotune")
+    monkeypatch.setattr(oracle, "timeout_s", 0.3)
+    late = oracle.predict(LONG, device("NVIDIA L4"))
+    assert late.unavailable == "no answer within 0.3 s" and oracle._child is None
+    monkeypatch.setattr(oracle, "timeout_s", 120.0)
+    assert not oracle.predict(text("samples/log_softmax_wide"), device()).unavailable
+
+
+def test_a_process_that_dies_costs_one_answer(oracle: Oracle) -> None:
+    oracle.predict(text("samples/rope"), device())
+    assert oracle._child is not None
+    victim = oracle._child.process.pid
+    timer = threading.Timer(0.5, os.kill, (victim, signal.SIGSEGV))
+    timer.start()
+    died = oracle.predict(LONG, device("NVIDIA A100"))
+    timer.join()
+    assert died.unavailable == "the oracle's process ended (SIGSEGV)"
+    assert not oracle.predict(text("samples/adam"), device()).unavailable
+
+
+def test_who_waits_behind_another_question_is_told(oracle: Oracle) -> None:
+    with oracle._lock:
+        waited = oracle.predict(text("samples/gelu_tanh"), device(), timeout_s=0.05)
+    assert waited.unavailable == "the oracle was busy for 0.05 s"
+
+
+def test_a_region_that_does_not_fit_is_said_and_the_process_lives(oracle: Oracle) -> None:
+    answer = oracle.predict("x: f32[4, 5]\nreturn x @ x\n", device())
+    assert "5" in answer.unavailable
+    assert not oracle.predict(text("samples/cat_relu"), device()).unavailable
+
+
+def test_a_fresh_process_takes_over_after_many_questions(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle.predict(text("samples/argmax_rows"), device())
+    assert oracle._child is not None
+    first = oracle._child.process.pid
+    monkeypatch.setattr(process, "QUESTIONS_PER_PROCESS", 1)
+    oracle.predict(text("samples/cumsum_rows"), device())
+    assert oracle._child is not None and oracle._child.process.pid != first
+
+
+def test_the_key_of_an_answer_is_all_that_it_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(tmp_path)
+    asked = question(EXAMPLE, device(), "default", {"N": 3})
+    cache.put(asked, {"kernels": 1})
+    assert cache.get(asked) == {"kernels": 1}
+    others = [
+        question(EXAMPLE + "\n", device(), "default", {"N": 3}), question(EXAMPLE, device(), "default", {"N": 4}),
+        question(EXAMPLE, device("NVIDIA L4"), "default", {"N": 3}),
+        question(EXAMPLE, device(), "max-autotune", {"N": 3}),
+    ]  # fmt: skip
+    assert [cache.get(o) for o in others] == [None] * 4
+    monkeypatch.setattr("profiler.oracle.cache.versions", lambda: {"torch": "9", "triton": "9"})
+    assert cache.get(asked) is None, "another torch answers for itself"
+
+
+def test_a_damaged_answer_is_no_answer(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    asked = question(EXAMPLE, device(), "default", None)
+    cache.put(asked, {"kernels": 1})
+    next(tmp_path.glob("*.json")).write_text("{")
+    assert cache.get(asked) is None
+
+
+def test_the_oldest_answers_go_when_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.oracle.cache.MAX_ANSWERS", 10)
+    cache = Cache(tmp_path)
+    for number in range(12):
+        cache.put(question(EXAMPLE, device(), "default", {"N": number}), {})
+        os.utime(cache._path(question(EXAMPLE, device(), "default", {"N": number})), (number, number))
+    assert len(list(tmp_path.glob("*.json"))) <= 11
+    assert cache.get(question(EXAMPLE, device(), "default", {"N": 0})) is None
+    assert cache.get(question(EXAMPLE, device(), "default", {"N": 11})) == {}

@@ -1,0 +1,60 @@
+"""Devices: found by the names that drivers give, and rates that follow from what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from profiler.hardware import DEFAULT_DEVICE, DEVICES, find_device
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("NVIDIA H200", "NVIDIA H200"), ("NVIDIA H100 80GB HBM3", "NVIDIA H100"), ("NVIDIA A100-SXM4-80GB", "NVIDIA A100"),
+     ("NVIDIA L40S", "NVIDIA L40S"), ("NVIDIA L4", "NVIDIA L4"), ("L4", "NVIDIA L4"), ("h200", "NVIDIA H200"),
+     ("Tesla V100-SXM2-32GB", "NVIDIA V100"), ("AMD Instinct MI300X", "AMD Instinct MI300X"),
+     ("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"), ("Intel Arc", None), ("", None), (None, None)],
+)  # fmt: skip
+def test_devices_are_found_by_their_drivers_names(name: str | None, found: str | None) -> None:
+    device = find_device(name)
+    assert (device.name if device else None) == found
+
+
+def test_every_device_says_where_its_numbers_are_from() -> None:
+    assert len({d.name for d in DEVICES}) == len(DEVICES)
+    for device in DEVICES:
+        assert device.source
+        assert device.memory_rate > 1e11
+        assert device.l2_bytes >= 2**20
+        assert device.f16_rate >= device.f32_rate
+        assert bool(device.measured_copy_rate) <= bool(device.measured_source)
+        assert (device.measured_copy_rate or 0) <= device.memory_rate
+        assert (device.measured_matmul_rate or 0) <= (device.bf16_rate or device.f32_rate)
+    assert find_device(DEFAULT_DEVICE) is not None
+
+
+def test_measured_ceilings_come_before_the_datasheets() -> None:
+    h200, h100 = find_device("H200"), find_device("H100")
+    assert h200 is not None and h100 is not None
+    assert (h200.copy_rate, h200.ceilings_measured) == (4.3e12, True)
+    assert (h100.copy_rate, h100.ceilings_measured) == (3.35e12, False)
+    assert h200.matmul_rate("bf16") == 790e12
+    assert h200.matmul_rate("f8e4m3") == pytest.approx(2 * 790e12)
+    assert h200.matmul_rate("f32") == h200.f32_rate  # without TF32, on the vector units
+    assert h200.matmul_rate("f64") == h200.f32_rate / 2
+
+
+def test_older_devices_fall_back_to_what_they_have() -> None:
+    v100 = find_device("V100")
+    assert v100 is not None
+    assert v100.matmul_rate("bf16") == v100.matmul_rate("tf32") == v100.f32_rate
+    assert v100.matmul_rate("f8e4m3") == v100.f16_rate
+
+
+def test_a_measured_rate_scales_the_others() -> None:
+    h100 = find_device("H100")
+    assert h100 is not None
+    slower = dataclasses.replace(h100, measured_matmul_rate=h100.bf16_rate / 2)
+    assert slower.matmul_rate("f16") == pytest.approx(h100.f16_rate / 2)
+    assert slower.matmul_rate("f32") == h100.f32_rate
