@@ -5,7 +5,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 BIN := $(VENV)/bin
 
-.PHONY: run test lint unit check-oracle check-traffic docker-steps clean
+.PHONY: run test lint unit check-oracle check-traffic bench-trace docker-steps clean
 
 run: $(VENV)/.run
 	$(BIN)/tritonworthy serve --host $(HOST) --port $(PORT)
@@ -25,10 +25,15 @@ unit: $(VENV)/.dev
 # On a host with a GPU: predictions made without it, against what torch.compile makes with it; counted bytes against
 # those that ncu reads. The records are held to their claims by the tests.
 check-oracle: $(VENV)/.run
-	$(BIN)/python -m tools.check_oracle --record tests/records/oracle-h200.json
+	$(BIN)/python -m tools.check_oracle --record tests/records/oracle-h200-default.json
+	$(BIN)/python -m tools.check_oracle --mode max-autotune --record tests/records/oracle-h200-max-autotune.json
 
 check-traffic: $(VENV)/.run
 	OUT=tests/records $(BIN)/python tools/check_traffic.py
+
+# This reader beside the others that are installed: ARGS="--hta ../hta/bin/python --gb 1 4" (see --help).
+bench-trace: $(VENV)/.run
+	$(BIN)/python benchmarks/trace.py $(ARGS)
 
 # The Dockerfile's RUN steps, executed on an overlay of this machine: needs root, and no container engine.
 docker-steps:

@@ -76,6 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TRACE",
         help="a trace of the same model without CUDA graphs, or of their capture: lends its operations and shapes",
     )
+    advise.add_argument(
+        "--execution-trace",
+        type=Path,
+        metavar="ET",
+        help="what ExecutionTraceObserver wrote in the same run (.json, .json.gz): which operand is which value",
+    )
     _workload_options(advise)
     advise.add_argument(
         "--oracle",
@@ -150,13 +156,15 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _advise(arguments: argparse.Namespace) -> int:
     files = [Path(file) for file in arguments.file]
     if len(files) > 1:
+        if arguments.execution_trace is not None:
+            raise InputError("--execution-trace goes with one trace")
         _print(arguments, _read_ranks(files, arguments.beside), ranks_text)
         return OK
     if arguments.file[0] != "-" and _is_trace(files[0]):
-        _print(arguments, _read_trace(files[0], arguments.beside), trace_text)
+        _print(arguments, _read_trace(files[0], arguments.beside, arguments.execution_trace), trace_text)
         return OK
-    if arguments.beside is not None:
-        raise InputError("--beside goes with a trace")
+    if arguments.beside is not None or arguments.execution_trace is not None:
+        raise InputError("--beside and --execution-trace go with a trace")
     region = _region_advice(arguments, _read_text(arguments.file[0]))
     _print(arguments, {**{k: v for k, v in region.items() if k != "advice"}, **region["advice"]}, region_text)
     return OK
@@ -240,11 +248,11 @@ def _is_trace(path: Path) -> bool:
     return head[:1] in (b"{", b"[", b"\x1f")
 
 
-def _read_trace(path: Path, beside: Path | None = None) -> Json:
+def _read_trace(path: Path, beside: Path | None = None, execution: Path | None = None) -> Json:
     from app.trace_report import report
 
     with _trace_errors(path):
-        return report(path, path.name, beside=beside)
+        return report(path, path.name, beside=beside, execution_path=execution)
 
 
 def _read_ranks(paths: Sequence[Path], beside: Path | None) -> Json:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.advice.foreseen_bytes import foreseen_bytes
+from app.advice.foreseen_bytes import foreseen_bytes, libraries, replaces_attention
 from profiler.hardware import Device
-from profiler.oracle.model import SDPA_REPLACED, Prediction
+from profiler.oracle.model import Prediction
+from profiler.region import kinds
 from profiler.region.cost_model import (
     DRAM_COUNTING,
     INTENSITY_COUNTING,
     Cost,
     Count,
+    KernelCost,
     Traffic,
     bound,
     dram,
@@ -24,22 +26,32 @@ Json = dict[str, Any]
 BY_INDUCTOR = "the bytes of Inductor's own kernels, by its count, and those of its library calls by ours"
 
 
-def cost_json(cost: Cost, device: Device, prediction: Prediction | None = None) -> Json:
-    """The cost on a device. prediction: then what is fused is what Inductor says, where our rules say otherwise."""
+def cost_json(
+    cost: Cost, device: Device, prediction: Prediction | None = None, attention: frozenset[str] = frozenset(),
+    attention_bytes: int = 0,
+) -> Json:  # fmt: skip
+    """The cost on a device. prediction: then what is fused is what Inductor says, where our rules say otherwise.
+
+    attention, attention_bytes: as `foreseen_bytes` takes them.
+    """
     made = _by_rules(cost, device)
-    return made if prediction is None else _by_inductor(made, cost, prediction)
-
-
-def _by_inductor(made: Json, cost: Cost, prediction: Prediction) -> Json:
-    """Launches, bytes and kernels of the fused region as Inductor wrote them. Unchanged where both agree."""
-    moved = foreseen_bytes(cost, prediction)
+    if prediction is None:
+        return made
+    moved = foreseen_bytes(cost, prediction, attention, attention_bytes)
     agree = prediction.launches == cost.fused.launches and abs(moved - cost.fused.bytes_moved) <= 0.02 * moved
     if agree:
         return made
     fused = {**made["fused"], "bytes_read": None, "bytes_written": None, "bytes_moved": moved,
              "launches": prediction.launches}  # fmt: skip
-    savings = [_saving(s, moved, prediction.launches) if s["name"] == "region-fused" else s for s in made["savings"]]
-    return {**made, "fused": fused, "kernels": _kernels(made, cost, prediction), "savings": savings}
+    # What our rules say of single tails and of the L2 is about other kernels than Inductor's.
+    kept = [s for s in made["savings"] if not s["name"].startswith("tail-")]
+    return {
+        **made,
+        "fused": fused,
+        "kernels": _kernels(cost, prediction, attention, attention_bytes),
+        "savings": [_saving(s, moved, prediction.launches) if s["name"] == "region-fused" else s for s in kept],
+        "dram": {**made["dram"], "fused": None},
+    }
 
 
 def _saving(saving: Json, moved: int, launches: int) -> Json:
@@ -48,9 +60,9 @@ def _saving(saving: Json, moved: int, launches: int) -> Json:
     return {**saving, "bytes_after": moved, "launches_after": launches, "share_saved": share, "counting": counting}
 
 
-def _kernels(made: Json, cost: Cost, prediction: Prediction) -> list[Json]:
+def _kernels(cost: Cost, prediction: Prediction, attention: frozenset[str], attention_bytes: int) -> list[Json]:
     """Inductor's kernels, then the calls that it leaves to libraries."""
-    generated = [
+    found: list[Json] = [
         {
             "label": " + ".join(o.split(".")[-1].strip("_") for o in k.operations) or k.name, "kind": "fused",
             "operations": [k.name], "bytes_read": None, "bytes_written": None,
@@ -58,14 +70,24 @@ def _kernels(made: Json, cost: Cost, prediction: Prediction) -> list[Json]:
         }
         for k in prediction.kernels
     ]  # fmt: skip
-    if any(r.name == SDPA_REPLACED for r in prediction.replaced):
-        attention = {
-            "label": "attention", "kind": "attention", "operations": ["sdpa"], "bytes_read": cost.ideal.bytes_read,
-            "bytes_written": cost.ideal.bytes_written, "bytes_moved": cost.ideal.bytes_moved,
-            "flops": cost.gemm_flops,
-        }  # fmt: skip
-        return [*generated, attention]
-    return [*generated, *(k for k in made["kernels"] if k["kind"] != "fused")]
+    replaced = replaces_attention(prediction)
+    if replaced:
+        flops = sum(o.flops for o in cost.operations if o.name in attention and o.kind == kinds.GEMM)
+        found.append(
+            {
+                "label": "attention", "kind": kinds.ATTENTION, "operations": sorted(attention), "bytes_read": None,
+                "bytes_written": None, "bytes_moved": attention_bytes, "flops": flops,
+            }
+        )  # fmt: skip
+    return found + [_kernel(k) for k in libraries(cost, attention if replaced else frozenset())]
+
+
+def _kernel(kernel: KernelCost) -> Json:
+    return {
+        "label": kernel.label, "kind": kernel.kind, "operations": list(kernel.operations),
+        "bytes_read": kernel.bytes_read, "bytes_written": kernel.bytes_written, "bytes_moved": kernel.bytes_moved,
+        "flops": kernel.flops,
+    }  # fmt: skip
 
 
 def _by_rules(cost: Cost, device: Device) -> Json:
@@ -81,13 +103,7 @@ def _by_rules(cost: Cost, device: Device) -> Json:
             }
             for o in cost.operations
         ],
-        "kernels": [
-            {
-                "label": k.label, "kind": k.kind, "operations": list(k.operations), "bytes_read": k.bytes_read,
-                "bytes_written": k.bytes_written, "bytes_moved": k.bytes_moved, "flops": k.flops,
-            }
-            for k in cost.kernels
-        ],
+        "kernels": [_kernel(k) for k in cost.kernels],
         "savings": [
             {
                 "name": s.name, "title": s.title, "bytes_before": s.bytes_before, "bytes_after": s.bytes_after,

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from app.advice.facts import RegionFacts, ShapeFacts, region_facts, rewritten_to_sdpa, shape_facts
+from app.advice.foreseen_bytes import replaces_attention
 from app.advice.irregularity import Irregularity, irregularity
 from app.advice.model import Advice
 from app.advice.rule import advise
 from app.advice.thresholds import Thresholds
 from app.cost_json import cost_json
 from profiler.hardware import Device
-from profiler.oracle.model import SDPA_REPLACED, Prediction, Recompiles
+from profiler.oracle.model import Prediction, Recompiles
 from profiler.region.cost_model import Cost
 from profiler.region.model import Binding, Region, Workload
 
@@ -66,7 +67,8 @@ class Evaluated:
 class Prepared:
     """A region lowered, counted, matched, and asked about at the libraries: all but the rule's verdict.
 
-    sizes: the binding that moves most bytes per step. by_hand_attention: operations of attention written by hand.
+    sizes: the binding that moves most bytes per step. by_hand_attention: operations of attention written by hand;
+    attention_bytes: what one call in its place reads and writes.
     """
 
     region: Region
@@ -79,6 +81,7 @@ class Prepared:
     sizes: Mapping[str, int]
     by_hand: bool
     by_hand_attention: frozenset[str]
+    attention_bytes: int
 
 
 def evaluate(
@@ -95,6 +98,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     from kernels.libraries import coverage
     from profiler.region.patterns import match, region_kind
     from profiler.region.text import to_text
+    from profiler.region.through import bytes_through
 
     graphs = _graphs(region, workload)
     shapes = [_shape(graph, binding) for graph, binding in graphs]
@@ -113,7 +117,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     attention = [m.operations for m in matches if m.kind == "attention" and m.by_hand]
     return Prepared(
         region, to_text(region), workload, device, situation, facts, shape.cost, dict(binding.sizes), by_hand,
-        frozenset().union(*attention),
+        frozenset().union(*attention), sum(bytes_through(written, operations) for operations in attention),
     )  # fmt: skip
 
 
@@ -126,8 +130,8 @@ def decide(
     default = next((p for p in predictions if p.mode == "default" and not p.unavailable), None)
     if default is not None:
         # Inductor says itself whether it replaces attention; our reading of its patterns is for when nobody asked it.
-        replaced = any(r.name == SDPA_REPLACED for r in default.replaced)
-        facts = replace(facts, prediction=default, sdpa=prepared.by_hand_attention if replaced else frozenset())
+        replaced = prepared.by_hand_attention if replaces_attention(default) else frozenset()
+        facts = replace(facts, prediction=default, sdpa=replaced, sdpa_bytes=prepared.attention_bytes)
     situation, workload, device = prepared.situation, prepared.workload, prepared.device
     advice = advise(facts, workload, device, thresholds or Thresholds(), objective=situation.objective)
     return Evaluated(
@@ -138,7 +142,7 @@ def decide(
         by_hand=prepared.by_hand,
         facts=facts,
         irregularity=irregularity(prepared.region, workload),
-        cost_json=cost_json(prepared.cost, device, default),
+        cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes),
         advice=replace(advice, notes=(*advice.notes, *situation.notes)),
         foreseen=foreseen,
     )

@@ -125,14 +125,17 @@ def advise_widget(**answers: Any) -> Json:
     return result
 
 
-def read_trace_file(path: str | Path, name: str, max_bytes: int | None = None) -> Json:
+def read_trace_file(
+    path: str | Path, name: str, max_bytes: int | None = None, beside: str | Path | None = None
+) -> Json:
     """The API's trace object with its regions, each advised. Raises TraceError where the file is no trace.
 
-    max_bytes: largest size once unpacked; None takes the reader's own limit.
+    max_bytes: largest size once unpacked; None takes the reader's own limit. beside: another trace of the same model,
+    which lends its operations and shapes to the kernels of CUDA graphs.
     """
     from app.trace_report import report
 
-    return report(path, name, max_bytes)
+    return report(path, name, max_bytes, Path(beside) if beside else None)
 
 
 def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:

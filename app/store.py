@@ -87,6 +87,20 @@ class Store:
                 return None
             return _trace(row) | {"regions": self._regions(connection, regions.c.trace_id == trace_id)}
 
+    def trace_file(self, trace_id: str) -> str | None:
+        """The name of a trace's file among the uploads; None for an unknown id."""
+        if not is_id(trace_id):
+            return None
+        with self.database.read() as connection:
+            file: str | None = connection.scalar(sa.select(traces.c.file).where(traces.c.id == trace_id))
+            return file
+
+    def trace_group(self, group: str | None, limit: int = 256) -> list[Json]:
+        """The traces of one group, newest first, without their regions; [] for None."""
+        if not group:
+            return []
+        return [t for t in self.traces(limit)["items"] if t.get("group") == group]
+
     def delete_trace(self, trace_id: str) -> str | None:
         """Forget a trace, its regions and its job; the name of its file, or None for an unknown id."""
         if not is_id(trace_id):

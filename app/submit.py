@@ -29,14 +29,27 @@ Json = dict[str, Any]
 
 CANDIDATE_CHARS = 200
 MAX_CANDIDATES = 32
+GROUP_CHARS = 100
 
 
-async def submit_upload(request: Request, state: Any, *, name: str | None = None) -> Json:
-    """Take a trace from a request's body and queue its reading: the trace with status "reading"."""
+async def submit_upload(
+    request: Request, state: Any, *, name: str | None = None, group: str | None = None, beside: str | None = None
+) -> Json:
+    """Take a trace from a request's body and queue its reading: the trace with status "reading".
+
+    group: a name that the ranks of one job share. beside: id of a trace of the same model, whose operations and shapes
+    the kernels of CUDA graphs are given; 404 where there is none.
+    """
     settings: Settings = state.settings
+    extra = {"group": group[:GROUP_CHARS] if group else None, "beside": None}
+    if beside:
+        file = await run_in_threadpool(state.store.trace_file, beside)
+        if file is None:
+            raise not_found("trace")
+        extra["beside"] = str((settings.uploads_dir / file).resolve())
     trace_id = new_id()
     upload = await uploads.receive(request, settings.uploads_dir / trace_id, settings, name)
-    return await run_in_threadpool(_queue_reading, state, trace_id, upload)
+    return await run_in_threadpool(_queue_reading, state, trace_id, upload, None, extra)
 
 
 def submit_trace(state: Any, path: Path, name: str) -> Json:
@@ -47,7 +60,9 @@ def submit_trace(state: Any, path: Path, name: str) -> Json:
     return _queue_reading(state, trace_id, upload, name)
 
 
-def _queue_reading(state: Any, trace_id: str, upload: uploads.Upload, name: str | None = None) -> Json:
+def _queue_reading(
+    state: Any, trace_id: str, upload: uploads.Upload, name: str | None = None, extra: Json | None = None
+) -> Json:
     shown = uploads.display_name(name) if name else upload.name
     try:
         state.store.add_trace(
@@ -60,6 +75,7 @@ def _queue_reading(state: Any, trace_id: str, upload: uploads.Upload, name: str 
                 "path": str(upload.path.resolve()),
                 "name": shown,
                 "max_uncompressed_bytes": state.settings.max_uncompressed_bytes,
+                **(extra or {}),
             },
             cap=state.settings.queue_cap,
         )

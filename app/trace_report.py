@@ -19,6 +19,7 @@ from profiler.region.text import parse
 from profiler.trace import TraceError, read_trace
 from profiler.trace.beside import borrow, lender_of_launches, lender_of_step
 from profiler.trace.capture import captured_launches
+from profiler.trace.execution import read_execution
 from profiler.trace.frames import callers
 from profiler.trace.idle import StepParts, step_parts
 from profiler.trace.model import NONE, Note, Trace
@@ -32,10 +33,15 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def report(path: str | Path, name: str, max_bytes: int | None = None, beside: Path | None = None) -> Json:
+def report(
+    path: str | Path, name: str, max_bytes: int | None = None, beside: Path | None = None,
+    execution_path: Path | None = None,
+) -> Json:  # fmt: skip
     """Read, mine and advise. Raises TraceError where the file is no trace, or holds no kernel to advise on.
 
     beside: another trace of the same model, whose operations and shapes the kernels of CUDA graphs are given.
+    execution_path: what ExecutionTraceObserver wrote in the same run: which operand is which value is then exact.
+    Raises TraceError as well where that file is none, or is of another run.
     """
     limits = Limits() if max_bytes is None else Limits(max_bytes=max_bytes)
     trace = read_trace(path, limits)
@@ -44,8 +50,12 @@ def report(path: str | Path, name: str, max_bytes: int | None = None, beside: Pa
         trace = _borrowed(trace, beside, limits)
     device, note = choose_device(None, trace.device)
     from profiler.region.mining import mine  # imports torch: not before the file is known to be a trace
+    from profiler.region.sources import locate
 
-    mining = mine(trace)
+    execution = None if execution_path is None else read_execution(execution_path)
+    mining = locate(mine(trace, execution=execution), trace, path, limits)
+    if mining.joined_share is not None:
+        trace = _joined(trace, mining.joined_share)
     parts = step_parts(trace, mining.mined)
     obstacles = _obstacles(path, limits, trace, mining)
     regions = [_region(mining, r, device, near(obstacles, r.spans, r.module)) for r in mining.regions]
@@ -53,6 +63,24 @@ def report(path: str | Path, name: str, max_bytes: int | None = None, beside: Pa
         region["busy_us_per_step"] = busy_us / len(mining.mined)
     regions.sort(key=lambda r: -(r["time_us_per_step"] or 0.0))
     return trace_json(trace, name, mining, regions, device, (note,) if note else (), obstacles, parts)
+
+
+JOINED = 0.9
+"""Share of the operations that an execution trace of the same run has; the rest are record functions without an id."""
+
+
+def _joined(trace: Trace, share: float) -> Trace:
+    """The trace with a note on how much of it the execution trace told; an error where that is nothing."""
+    if share == 0.0:
+        raise TraceError(
+            "execution-trace-other-run",
+            "No operation of the trace is in the execution trace: the files are of different runs or steps.",
+            "Record both with one profiler: profile(execution_trace_observer=ExecutionTraceObserver()...).",
+        )
+    code, level = ("execution-trace", "info") if share >= JOINED else ("execution-trace-in-part", "warning")
+    rest = "" if share >= JOINED else "; for the others it is inferred from sizes"
+    message = f"the execution trace tells for {share:.0%} of the operations which operand is which value{rest}"
+    return replace(trace, notes=(*trace.notes, Note(code, level, message)))
 
 
 def _borrowed(trace: Trace, beside: Path, limits: Limits) -> Trace:
@@ -125,7 +153,7 @@ def trace_json(
 ) -> Json:  # fmt: skip
     """The API's trace object, without the fields that the store adds (id, status, created_at)."""
     notes: list[Json] = [to_json(n) for n in trace.notes]
-    notes += _idle_note(mining)
+    notes += _idle_note(mining, parts)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
     step_time = _step_time(mining)
     return {
@@ -162,22 +190,28 @@ IDLE_SHARE = Thresholds().idle_share
 SHORT_KERNEL_US = Thresholds().short_kernel_us
 
 
-def _idle_note(mining: Mining) -> list[Json]:
+_HELPS = {
+    "idle_launch_us": 'launch-bound: torch.compile(model, mode="reduce-overhead") replays the step as CUDA graphs',
+    "idle_host_us": "the host holds it up: look at data loading, synchronising calls (.item(), .cpu()), slow Python",
+    "idle_communication_us": "it waits for communication: overlap it with compute, or look at the slowest rank",
+    "idle_device_us": "work is queued and not started: look at dependencies between streams",
+}
+"""What helps against the largest cause of idle time."""
+
+
+def _idle_note(mining: Mining, parts: StepParts | None) -> list[Json]:
     """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
     kernels = sum(r.launches for r in mining.regions)
     if not kernels or _busy_us(mining) > (1 - IDLE_SHARE) * _step_time(mining):
         return []
     mean = _busy_us(mining) / kernels
-    short = mean < SHORT_KERNEL_US
     message = (
         f"the GPU works {_busy_us(mining) / _step_time(mining):.0%} of the step's {_step_time(mining) / 1e3:.1f} ms; "
         f"its {kernels:.0f} kernels take {mean:.1f} µs on average"
     )
-    helps = (
-        'launch-bound: torch.compile(model, mode="reduce-overhead") replays the step as CUDA graphs'
-        if short
-        else "the host holds it up: look at data loading, synchronising calls (.item(), .cpu()), slow Python"
-    )
+    helps = _HELPS["idle_launch_us" if mean < SHORT_KERNEL_US else "idle_host_us"]
+    if parts is not None:
+        helps = max(_HELPS.items(), key=lambda cause: getattr(parts, cause[0]))[1]
     caveat = "recording shapes and stacks slows the host too: compare with the step's time without the profiler"
     return [{"code": "gpu-idle", "level": "warning", "message": message, "remedy": f"{helps}; {caveat}"}]
 
@@ -216,7 +250,7 @@ def _region(
             "obstacles": obstacles,
         },
     )
-    source = {"trace": "", "module": mined.module, "ops": list(mined.operations)}
+    source = {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
     if mined.text is not None:
         try:
             region = parse(mined.text, mined.title)

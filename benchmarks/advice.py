@@ -25,6 +25,11 @@ def text(variant: int) -> str:
     return f"{inputs}h = x * {1 + variant / 1000}\n{body}\nreturn h\n"
 
 
+def long_text(variant: int) -> str:
+    """A loop of 1,000 steps: as long as regions get."""
+    return f"x: bf16[4096, 4096]\nh = x\nfor i in range(1000):\n    h = h + {1 + variant / 1000}\nreturn h\n"
+
+
 def median_ms(work: Callable[[int], object], rounds: int) -> tuple[float, float]:
     """Median and largest of `rounds` runs, in milliseconds."""
     times = []
@@ -58,6 +63,8 @@ def main() -> None:
 
             median, most = median_ms(work, rounds)
             print(f"{name:<30} {median:8.1f} ms   largest {most:.1f} ms of {rounds}")
+        median, most = median_ms(lambda variant: advisor.advise_region(long_text(variant), oracle=False), 3)
+        print(f"{'a loop of 1,000 steps':<30} {median:8.1f} ms   largest {most:.1f} ms of 3")
     finally:
         advisor.stop()
 

@@ -17,9 +17,9 @@ _NUMBER = re.compile(rb'"(ts|correlation|External id)"\s*:\s*(\d+)')
 def repeat(source: Path, target: Path, size_bytes: int) -> int:
     """Writes at least `size_bytes` of JSON, gzip-compressed; returns how much. A trace as torch writes it: one line of
     numbers changes, no event is taken apart."""
-    opened = gzip.open(source) if source.suffix == ".gz" else source.open("rb")
-    with opened as file:
-        text = file.read()
+    text = source.read_bytes()
+    if source.suffix == ".gz":
+        text = gzip.decompress(text)
     start = _LIST.search(text)
     if start is None:
         raise ValueError(f"{source} has no traceEvents")
@@ -38,9 +38,8 @@ def repeat(source: Path, target: Path, size_bytes: int) -> int:
         while written < size_bytes:
             if copies:
                 written += out.write(b",\n")
-            # 0 and what no id should be stay what they are.
             pieces[2::3] = [
-                b"%d" % (value + copies * period_us if kind == b"ts" else value + copies * period_id if 0 < value < 2**31 else value)
+                b"%d" % (value + copies * _stride(kind, value, period_us, period_id))
                 for kind, value in zip(kinds, values, strict=True)
             ]
             for i in range(0, len(pieces), 300_000):
@@ -48,6 +47,13 @@ def repeat(source: Path, target: Path, size_bytes: int) -> int:
             copies += 1
         written += out.write(tail)
     return written
+
+
+def _stride(kind: bytes, value: int, period_us: int, period_id: int) -> int:
+    """How far one copy moves a number; 0 and what no id should be stay what they are."""
+    if kind == b"ts":
+        return period_us
+    return period_id if 0 < value < 2**31 else 0
 
 
 def _list_end(text: bytes) -> int:

@@ -7,15 +7,18 @@ generator does not know raises Unsupported with the reason: nothing falls back s
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 import torch.fx
 
 from kernels.codegen import ops
 from kernels.codegen import source as files
+from kernels.codegen.budget import ONE_KERNEL, Budget, TooLong
 from kernels.codegen.index import Unsupported
 from kernels.codegen.nodes import base, is_fill
 from kernels.codegen.plan import is_view, plan, results
@@ -35,16 +38,21 @@ def interpreting() -> bool:
 
 
 class Kernel:
-    """A generated kernel as a callable: tensors in `source.inputs` order -> tuple of newly allocated outputs."""
+    """A generated kernel as a callable: tensors in `source.inputs` order -> tuple of newly allocated outputs.
+
+    Its file is loaded at the first call: to ask whether kernels can be generated loads none.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.module = files.load(source)
         self.__name__ = source.kernel
-        self._launch = self.module.launch
-        self._run = self.module.run
         self._checked = False
         self._held_apart = interpreting() or not source.operands
+
+    @functools.cached_property
+    def module(self) -> ModuleType:
+        """The kernel's file as a module."""
+        return files.load(self.source)
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if not self._checked:
@@ -63,6 +71,7 @@ class Kernel:
                     f"{self.source.kernel} was written for {name}: {operand.dtype}{list(operand.shape)} with strides "
                     f"{operand.strides}, not {tensor.dtype}{list(tensor.shape)} with {tensor.stride()}"
                 )
+        self._launch, self._run = self.module.launch, self.module.run
         self._checked = True
 
     def _interpreted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -113,7 +122,7 @@ def sources(graph: Graph, group: fusion.Group) -> tuple[Source, ...]:
 
     Raises Unsupported with the reason where some operation cannot be generated.
     """
-    return tuple(source for source, _ in _pieces(graph, _members(graph, group)))
+    return tuple(source for source, _ in _pieces(graph, _members(graph, group), Budget()))
 
 
 def _members(graph: Graph, group: fusion.Group) -> list[torch.fx.Node]:
@@ -126,7 +135,7 @@ def _members(graph: Graph, group: fusion.Group) -> list[torch.fx.Node]:
     ]
 
 
-def _pieces(graph: Graph, nodes: Sequence[torch.fx.Node]) -> list[tuple[Source, list[torch.fx.Node]]]:
+def _pieces(graph: Graph, nodes: Sequence[torch.fx.Node], budget: Budget) -> list[tuple[Source, list[torch.fx.Node]]]:
     """Kernels with the nodes they compute: the longest run of operations that fits in one, then the rest."""
     names, lines = node_names(graph), _lines(graph)
     done: list[tuple[Source, list[torch.fx.Node]]] = []
@@ -134,16 +143,20 @@ def _pieces(graph: Graph, nodes: Sequence[torch.fx.Node]) -> list[tuple[Source, 
     while rest:
         reason: Unsupported | None = None
         for count in range(len(rest), 0, -1):
-            head = rest[:count]
             if count < len(rest) and rest[count].target is operator.getitem:
                 continue  # a result stays with its operation
+            budget.spend(1 + count // 10)
+            head = rest[:count]
             if not results([n for n in head if not is_view(n)]):
                 continue
             try:
-                source = _write(graph, head, names, lines)
+                source = _write(graph, head, names, lines, budget)
+            except TooLong:
+                raise
             except Unsupported as why:
                 reason = reason or why
                 continue
+            budget.spend(ONE_KERNEL)
             done.append((source, head))
             rest = rest[count:]
             break
@@ -153,9 +166,13 @@ def _pieces(graph: Graph, nodes: Sequence[torch.fx.Node]) -> list[tuple[Source, 
 
 
 def _write(
-    graph: Graph, nodes: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str], lines: Mapping[int, str]
+    graph: Graph,
+    nodes: Sequence[torch.fx.Node],
+    names: Mapping[torch.fx.Node, str],
+    lines: Mapping[int, str],
+    budget: Budget,
 ) -> Source:
-    made = plan(nodes, names)
+    made = plan(nodes, names, budget)
     labels = [graph.operation(n.name).label for n in nodes if n.target is not operator.getitem]
     short = list(dict.fromkeys(name for name in labels if name.isidentifier()))[:5]
     kernel = "generated_" + "_".join(short or ["kernel"])
@@ -193,8 +210,9 @@ class _Assembly:
         self.names = node_names(graph)
         self.by_name = {n: node for node, n in self.names.items()}
         self.piece: dict[torch.fx.Node, tuple[Source, list[torch.fx.Node]]] = {}
+        budget = Budget()
         for group in groups:
-            for source, nodes in _pieces(graph, _members(graph, group)):
+            for source, nodes in _pieces(graph, _members(graph, group), budget):
                 self.sources.append(source)
                 for node in nodes:
                     self.piece[node] = (source, nodes)

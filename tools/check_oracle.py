@@ -1,5 +1,7 @@
 """Hold the oracle to the truth: predict without the GPU, compile with it, compare kernel kinds and library calls.
 
+A difference has its reason where the prediction says that it assumes what Inductor decides by timing.
+
     python -m tools.check_oracle --record tests/records/oracle-h200.json
 
 The predictions are made first, in a process that sees no GPU; then each region is compiled for real in a process of its
@@ -22,12 +24,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 REGIONS = ROOT / "tests" / "regions"
 TIMEOUT_S = 300.0
-
-DIFFERENCES = {
-    "samples/uneven_product": "unaligned sizes: Inductor times the padded product against the other, and both were seen"
-    " to win on one H200; the prediction says that it assumes padding",
-}
-"""Region -> why its prediction may differ from a real compile of the same version."""
 
 VERSIONS = {
     "depthwise_conv2d_k3": "2.13 lays out the result of the convolution in one kernel, 2.11 in two",
@@ -61,7 +57,8 @@ def summary(prediction: Any) -> Json:
     return {
         "kinds": dict(kinds), "externs": dict(externs), "launches": prediction.launches,
         "bytes_moved": prediction.bytes_moved, "kernels": [k.name for k in prediction.kernels for _ in range(k.calls)],
-        "replaced": [r.name for r in prediction.replaced], "took_s": prediction.took_s,
+        "replaced": [r.name for r in prediction.replaced], "assumed": list(prediction.assumed),
+        "took_s": prediction.took_s,
         "unavailable": prediction.unavailable,
     }  # fmt: skip
 
@@ -130,7 +127,7 @@ def check(mode: str, names: list[str], workers: int) -> Json:
     regions = {
         name: {
             "training": parse(text).requires_grad, "equal": compare(predicted[name], real[name]),
-            "reason": "" if compare(predicted[name], real[name]) else DIFFERENCES.get(name, ""),
+            "reason": "" if compare(predicted[name], real[name]) else "; ".join(predicted[name]["assumed"]),
             "predicted": predicted[name], "real": real[name],
         }
         for name, text in texts(names).items()
@@ -149,6 +146,14 @@ def about() -> Json:
     }  # fmt: skip
 
 
+def updated(before: Json, record: Json) -> Json:
+    """The record with some regions checked anew, on the same device with the same versions; raises SystemExit else."""
+    same = ("device", "torch", "triton", "cuda", "mode")
+    if any(before[k] != record[k] for k in same):
+        raise SystemExit("another device or version than the record's: check all regions anew")
+    return {**before, "regions": {**before["regions"], **record["regions"]}}
+
+
 def table(record: Json) -> str:
     """Counts, and every difference."""
     lines = []
@@ -159,7 +164,7 @@ def table(record: Json) -> str:
         for name, row in rows.items():
             if not row["equal"]:
                 p, r = row["predicted"], row["real"]
-                lines.append(f"  {name}: {DIFFERENCES.get(name, 'NOT EXPLAINED')}")
+                lines.append(f"  {name}: {row['reason'] or 'NOT EXPLAINED'}")
                 lines.append(f"    predicted {p['kinds']} {p['externs']} {p['unavailable']}")
                 lines.append(f"    real      {r.get('kinds')} {r.get('externs')} {r.get('failed', '')}")
     return "\n".join(lines)
@@ -173,6 +178,7 @@ def main() -> None:
     parser.add_argument("--device", default="NVIDIA H200")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--update", action="store_true", help="only these regions of the record; the rest stays")
     for step in ("about", "predict", "compile"):
         parser.add_argument(f"--{step}", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -184,6 +190,8 @@ def main() -> None:
         print(json.dumps(compile_one(options.names[0], options.mode)))
     else:
         record = check(options.mode, options.names, options.workers)
+        if options.update:
+            record = updated(json.loads(options.record.read_text()), record)
         if options.record:
             options.record.parent.mkdir(parents=True, exist_ok=True)
             options.record.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")

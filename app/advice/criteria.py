@@ -9,10 +9,12 @@ from app.advice import estimate
 from app.advice.facts import Cover, RegionFacts
 from app.advice.foreseen_bytes import foreseen_bytes
 from app.advice.model import Criterion, Range
+from app.advice.options import no_triton
 from app.advice.rates import FITTED, Rates
 from app.advice.thresholds import Thresholds
 from profiler.hardware import Device
 from profiler.oracle.model import Prediction, Recompiles
+from profiler.oracle.targets import TARGETS
 from profiler.region.cost_model import Cost, bound
 from profiler.region.model import Workload
 
@@ -236,6 +238,10 @@ def _fuses(case: Case) -> Criterion:
     if facts.compiled:
         because = "these are torch.compile's kernels already"
         return Criterion("compile-fuses", True, "compiled", None, because, source)
+    missing = no_triton(case.device)
+    if missing:
+        because = f"{missing}, and torch.compile writes its kernels in it"
+        return Criterion("compile-fuses", False, case.device.arch, ", ".join(TARGETS), because, source)
     if shape is None:
         return _fuses_unseen(facts, case.settings, source)
     if facts.prediction is not None:
@@ -257,7 +263,8 @@ def _foreseen(facts: RegionFacts, cost: Cost, prediction: Prediction, limit: flo
     source = f"Inductor's own kernels (torch {prediction.torch}), {prediction.how}"
     ideal = cost.ideal.bytes_moved
     replaced = [r.name for r in prediction.replaced]
-    ratio = foreseen_bytes(cost, prediction) / ideal if ideal else 1.0
+    moved = foreseen_bytes(cost, prediction, facts.sdpa, facts.sdpa_bytes)
+    ratio = moved / ideal if ideal else 1.0
     count, calls = sum(k.calls for k in prediction.kernels), sum(e.calls for e in prediction.externs)
     because = f"{cost.unfused.launches} launches to {prediction.launches}: {count} generated"
     if calls:

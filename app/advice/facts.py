@@ -132,8 +132,9 @@ class RegionFacts:
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
     already_tuned: it runs on a hand-written Triton or CUDA kernel. needs: what Triton does not give ("grid-wide",
     "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the region, "" where it takes it or
-    was not asked. sdpa: operations that torch.compile turns into scaled_dot_product_attention. obstacles: what would
-    stop torch.compile between its operations (`inside`) or elsewhere in its module, as its trace shows.
+    was not asked. sdpa: operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that
+    moves. obstacles: what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its
+    trace shows. prediction, recompiles: the oracle's answers, None where it was not asked or had none.
     """
 
     name: str = "region"
@@ -166,6 +167,7 @@ class RegionFacts:
     launches: float | None = None
     not_generated: str = ""
     sdpa: frozenset[str] = frozenset()
+    sdpa_bytes: int = 0
     prediction: Prediction | None = None
     recompiles: Recompiles | None = None
     obstacles: tuple[Obstacle, ...] = ()
@@ -270,9 +272,12 @@ def rewritten_to_sdpa(graph: Graph, matches: Iterable[Match]) -> frozenset[str]:
 
 def _readers(graph: Graph, name: str) -> list[str]:
     """Names of the functions that read a result, through views."""
-    users = [graph.operation(u) for u in graph.users.get(name, ())]
-    through = [r for u in users if u.kind == kinds.VIEW for r in _readers(graph, u.name)]
-    return through + [kinds.base_name(u.target) for u in users if u.kind != kinds.VIEW]
+    found, waiting = [], [name]
+    while waiting:
+        users = [graph.operation(u) for u in graph.users.get(waiting.pop(), ())]
+        waiting += [u.name for u in users if u.kind == kinds.VIEW]
+        found += [kinds.base_name(u.target) for u in users if u.kind != kinds.VIEW]
+    return found
 
 
 def _operation(operation: Operation) -> OperationFacts:

@@ -12,6 +12,7 @@ from app.advice.facts import Cover, RegionFacts, ShapeFacts
 from app.advice.model import Alternative, Range, Tool
 from app.advice.rates import FITTED, Rates, spread
 from profiler.hardware import Device
+from profiler.oracle.targets import TARGETS
 from profiler.region import kinds
 from profiler.region.cost_model import bound, floor_us
 
@@ -80,7 +81,32 @@ def options(
     if kernels is not None and eager is not None and not facts.compiled:
         low, high = OBSERVED if estimate.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
         factor = min(high, max(low, kernels.mid / eager.time_us.mid))
-    return (_keep(facts, current, eager), *(_scaled(o, factor) for o in found))
+    return (_keep(facts, current, eager), *(_refused(_scaled(o, factor), facts, device) for o in found))
+
+
+def no_triton(device: Device) -> str:
+    """Why neither Triton nor torch.compile, which writes Triton, has kernels for the device; "" where they have."""
+    if not device.arch.startswith("sm_") or device.arch in TARGETS:
+        return ""
+    return f"Triton does not compile for {device.arch}"
+
+
+def nothing_to_compute(facts: RegionFacts) -> str:
+    """Why no kernel is worth having: every tensor that is read has no element. "" where some have."""
+    empty = bool(facts.shapes) and all(
+        not s.cost.unfused.bytes_read and any(not o.elements for o in s.operations) for s in facts.shapes
+    )
+    return "its tensors are empty" if empty else ""
+
+
+def _refused(option: Option, facts: RegionFacts, device: Device) -> Option:
+    """Not admitted where the device or the sizes rule it out, whatever is predicted."""
+    reasons = [nothing_to_compute(facts) if option.tool != "skip" else ""]
+    reasons.append(no_triton(device) if option.tool in ("triton", "compile") else "")
+    if not any(reasons):
+        return option
+    note = "; ".join(n for n in (option.alternative.note, *reasons) if n)
+    return replace(option, alternative=replace(option.alternative, admitted=False, note=note))
 
 
 def _scaled(option: Option, factor: float) -> Option:

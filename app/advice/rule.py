@@ -11,7 +11,7 @@ from app.advice.criteria import Case, judge, launch_bound, runs_on_library
 from app.advice.facts import RegionFacts
 from app.advice.known import known_covers
 from app.advice.model import EFFORT_ORDER, Advice, Criterion, Range
-from app.advice.options import Option, options
+from app.advice.options import Option, no_triton, nothing_to_compute, options
 from app.advice.rates import FITTED, TRACED, Rates
 from app.advice.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device
@@ -136,6 +136,8 @@ def _same(one: Option, other: Option) -> bool:
 def _admitted(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Option:
     reason = ""
     alternative = option.alternative
+    if not alternative.admitted:
+        return option
     launches = launch_bound(criteria["kernel-problem"])
     if alternative.mode == "reduce-overhead" and not launches:
         reason = "only for launch-bound steps"
@@ -184,6 +186,8 @@ def _choose(
     keep = next(o for o in found if o.tool == "skip")
     if criteria["fast-enough"].holds:
         return keep, "fast-enough"
+    if nothing_to_compute(case.facts):
+        return keep, "nothing"
     if criteria["worth-it"].holds is False:
         return keep, "worth-it"
     problem = criteria["kernel-problem"]
@@ -195,7 +199,7 @@ def _choose(
         if launch_bound(problem) and fused is not None:
             return fused, "launch-bound"
         if launch_bound(problem) and graphs is not None:
-            return graphs, "launch-bound"
+            return (keep if no_triton(case.device) else graphs), "launch-bound"
         return keep, "kernel-problem"
     admitted = [o for o in found if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):

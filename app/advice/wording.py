@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from app.advice.criteria import Case, percent, runs_on_library, short
 from app.advice.model import Alternative, Criterion, Range
+from app.advice.options import no_triton, nothing_to_compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,14 @@ def _skip(
     title = case.facts.title
     if why == "fast-enough":
         return f"Leave {title}: the step meets its target", f"Nothing: {criteria['fast-enough'].because}.", ""
+    if why == "nothing":
+        return f"Leave {title}: there is nothing to compute", f"Nothing: {nothing_to_compute(case.facts)}.", ""
+    if why == "launch-bound":
+        action = (
+            "Capture the step in a CUDA graph (torch.cuda.graph), which needs no Triton; sizes and addresses have to "
+            "stay the same."
+        )
+        return f"Launch-bound, and {no_triton(case.device)}: a CUDA graph of the step", action, ""
     cover = runs_on_library(case.covers)
     small = case.share is not None and case.share < case.settings.worth_share
     if why == "worth-it" and (cover is None or small):

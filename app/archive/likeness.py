@@ -37,7 +37,9 @@ def likeness(text: str, level: Level) -> str:
     """Equal for texts that are one program at this level; the text's own hash where it cannot be read."""
     try:
         region = parse(text)
-        return _hash(*_Reader(region, level).outputs())
+        # Once for each input, told apart from the others: which of several alike goes where is part of the program.
+        marked = sorted(_hash(*_Reader(region, level, i.name).outputs()) for i in region.inputs)
+        return _hash(*marked)
     except RegionError:
         return _hash(text)
     except _UnreadError:  # loops and lists: by the canonical text
@@ -53,24 +55,26 @@ def _hash(*parts: str) -> str:
 
 
 class _Reader:
-    """Hashes of a region's values, by name."""
+    """Hashes of a region's values, by name; one input is told apart from others of its kind."""
 
-    def __init__(self, region: Region, level: Level) -> None:
+    def __init__(self, region: Region, level: Level, marked: str) -> None:
         self.region = region
         self.level = level
+        self.marked = marked
         self.names = {i.name: self.input(i) for i in region.inputs}
         self.names |= {s.name: "size" if level == "other-sizes" else f"sizes{s.sizes}" for s in region.symbols}
 
     def input(self, item: Input) -> str:
         shape = len(item.shape) if self.level == "other-sizes" else item.shape
         layout = (item.strides, item.channels_last) if self.level == "same" else ()
-        return _hash("input", item.dtype, str(shape), str(layout), str(item.requires_grad))
+        return _hash(
+            "input", item.dtype, str(shape), str(layout), str(item.requires_grad), str(item.name == self.marked)
+        )
 
     def outputs(self) -> tuple[str, ...]:
-        inputs = sorted(self.names.values())  # a * b and a * a differ by what goes in
         for statement in self.region.nodes:
             self.statement(statement)
-        return (*inputs, *(self.value(e) for e in self.region.returned))
+        return tuple(self.value(e) for e in self.region.returned)
 
     def statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):

@@ -54,7 +54,9 @@ def read(request: Json, say: Say) -> Json:
     say({"type": "progress", "phase": "reading"})
     from app import service
 
-    return service.read_trace_file(request["path"], request["name"], request.get("max_uncompressed_bytes"))
+    limit = request.get("max_uncompressed_bytes")
+    trace = service.read_trace_file(request["path"], request["name"], limit, request.get("beside"))
+    return {**trace, "group": request.get("group")}
 
 
 def validate(request: Json, say: Say) -> Json:

@@ -50,7 +50,7 @@ def step_rows(trace: Json) -> list[dict[str, Any]]:
             "name": region["name"],
             "id": region.get("id"),
             "tool": (region.get("advice") or {}).get("tool", "skip"),
-            "time_us": region.get("time_us_per_step") or 0.0,
+            "time_us": region.get("busy_us_per_step") or region.get("time_us_per_step") or 0.0,
         }
         for region in regions
         if region.get("time_us_per_step")

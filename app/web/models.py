@@ -238,7 +238,7 @@ class Region(Answer):
 
     id: str
     name: str
-    text: str
+    text: str | None
     source: dict[str, Any] | None = None
     calls_per_step: float | None = None
     time_us_per_step: float | None = None
@@ -271,9 +271,29 @@ class TraceSummary(Answer):
 
 
 class Trace(TraceSummary):
-    """A trace with its regions."""
+    """A trace with its regions.
+
+    Their shares of the step and those of `rests` (copies, communication, kernels without an operation, the kinds of
+    idle time) add up to 1.
+    """
 
     regions: list[Region]
+    rests: list[dict[str, Any]] = []
+    step_times: dict[str, Any] | None = None
+    step_parts: dict[str, Any] | None = None
+    critical: dict[str, Any] | None = None
+    graphs: list[dict[str, Any]] = []
+    rank: int | None = None
+    group: str | None = None
+
+
+class Ranks(Answer):
+    """The ranks of one group by number; nulls and no ranks for fewer than two that are read."""
+
+    ranks: list[dict[str, Any]]
+    slowest: int | None
+    spread: float | None
+    waiting_share: float | None
 
 
 class Validation(Answer):

@@ -97,6 +97,32 @@ def recompiles(found: Json | None) -> str:
     return f"{text}{served}."
 
 
+def compiled(validation: Json | None) -> list[dict[str, Any]]:
+    """What torch.compile's candidates launched when they were measured, by mode: the real compile beside the answer.
+
+    Only for the same program at the same sizes. Kernels are those that the profiler saw in one call.
+    """
+    if validation is None or (validation.get("archived") or {}).get("match") == "other-sizes":
+        return []
+    names = {"compile": "default", "compile-max-autotune": "max-autotune"}
+    rows = []
+    for candidate in validation.get("candidates") or ():
+        seen = candidate.get("kernels") or ()
+        if candidate["name"] in names and seen:
+            generated = [k for k in seen if k.startswith("triton_")]
+            rows.append(
+                {
+                    "mode": names[candidate["name"]],
+                    "device": validation.get("device"),
+                    "launches": len(seen),
+                    "generated": len(generated),
+                    "library": len(seen) - len(generated),
+                    "kernels": list(seen),
+                }
+            )
+    return rows
+
+
 def library_name(name: str) -> str:
     """A library call's name as the pages say it: attention without the backend that is the device's choice."""
     return {"sdpa": "SDPA", "sdpa_backward": "SDPA's backward"}.get(alike(name), name.removeprefix("aten."))

@@ -89,10 +89,10 @@ async def load_example(request: Request, name: str) -> Response:
 
 
 @router.post("/traces", max_body_size=sys.maxsize)  # submit_upload holds the limit that the settings give
-async def upload(request: Request) -> Response:
+async def upload(request: Request, group: str | None = None) -> Response:
     """A trace by the form. An error stands under the drop zone; the page of a plain form says the same."""
     state = request.app.state
-    trace = await submit.submit_upload(request, state)
+    trace = await submit.submit_upload(request, state, group=group)
     trace = await run_in_threadpool(submit.await_trace, state, trace["id"], READ_WAIT_S)
     if trace["status"] == "failed":
         raise from_trace_error(trace["error"])
@@ -115,7 +115,8 @@ def _trace(request: Request, trace_id: str) -> Json:
 @router.get("/traces/{trace_id}")
 def trace(request: Request, trace_id: str, body: int = 0) -> Response:
     """One trace; with `?body=1` only the part that changes while it is being read."""
-    context = views.trace_page(_trace(request, trace_id))
+    found = _trace(request, trace_id)
+    context = views.trace_page(found, request.app.state.store.trace_group(found.get("group")))
     return render("partials/trace_body.html" if body else "trace.html", context, request=request)
 
 

@@ -145,7 +145,7 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
                 "nearest_chart": found["candidates_chart"],
                 "nearest_rows": found["candidate_rows"],
             }
-    return context
+    return context | {"compiled": oracle_views.compiled(context.get("nearest") or newest)}
 
 
 # ----------------------------------------------------------------------------------------------------------- the oracle

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from app.web import charts, oracle_views, roofline
+from app.web import charts, oracle_views, roofline, trace_views
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
 Json = Mapping[str, Any]
@@ -127,8 +127,8 @@ def obstacle_rows(obstacles: Iterable[Json]) -> list[dict[str, Any]]:
     ]
 
 
-def trace_page(trace: Json) -> dict[str, Any]:
-    """Context of partials/trace_body.html."""
+def trace_page(trace: Json, group: Iterable[Json] = ()) -> dict[str, Any]:
+    """Context of partials/trace_body.html. group: the traces of the same job, this one among them."""
     if trace["status"] != "ready":
         return {"trace": trace}
     rows = charts.step_rows(trace)
@@ -159,6 +159,8 @@ def trace_page(trace: Json) -> dict[str, Any]:
         "regions": regions if len(small) < FEW else [r for r in regions if r not in small],
         "small": [] if len(small) < FEW else small,
         "followed_us": step_us - saved if step_us and 0 < saved < step_us else None,
+        **trace_views.step_section(trace),
+        **trace_views.rank_section(group),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -50,7 +51,12 @@ def fake(node: torch.fx.Node) -> torch.Tensor:
 
 def base(node: torch.fx.Node) -> str:
     """`aten.mul.Tensor` -> `mul`."""
-    return base_name(str(node.target))
+    return _named(node.target)
+
+
+@functools.cache
+def _named(target: Any) -> str:
+    return base_name(str(target))
 
 
 def first_input(node: torch.fx.Node) -> torch.fx.Node:

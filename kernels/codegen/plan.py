@@ -11,6 +11,7 @@ import torch
 import torch.fx
 
 from kernels.codegen import ops
+from kernels.codegen.budget import Budget, TooLong
 from kernels.codegen.index import (
     Domain,
     Index,
@@ -27,7 +28,6 @@ from kernels.codegen.reductions import dims_of
 from kernels.codegen.values import Builder, Operand, Value
 
 MAX_SPLITS = 8
-MAX_VALUES = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,9 @@ def is_view(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and node.target is not operator.getitem and base(node) in ops.VIEWS
 
 
-def plan(nodes: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str]) -> Plan:
+def plan(nodes: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str], budget: Budget | None = None) -> Plan:
     """Plan one kernel for `nodes` (fx nodes of an aten graph, in order). Raises Unsupported with the reason."""
+    budget = budget or Budget()
     members = [n for n in nodes if not is_view(n)]
     wanted = results(members)
     if not wanted:
@@ -119,7 +120,9 @@ def plan(nodes: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str]) -> 
     reason: Unsupported | None = None
     for frame in frames:
         try:
-            return _settled(frame, frozenset(members), wanted, names, precise)
+            return _settled(frame, frozenset(members), wanted, names, precise, budget)
+        except TooLong:
+            raise
         except Unsupported as why:
             reason = reason or why
     raise reason or Unsupported("no dimensions to walk over")
@@ -194,17 +197,16 @@ def _settled(
     wanted: Sequence[torch.fx.Node],
     names: Mapping[torch.fx.Node, str],
     precise: bool,
+    budget: Budget,
 ) -> Plan:
     """Build the values; where a reshape asks for it, split a dimension and start again."""
     for _ in range(MAX_SPLITS):
-        builder = Builder(inside, frame.domain, dict(names), precise)
+        builder = Builder(inside, frame.domain, dict(names), precise, budget)
         try:
             stores = [_store(builder, frame, node) for node in wanted]
         except Split as split:
             frame = replace(frame, domain=frame.domain.split(split.dim, split.inner))
             continue
-        if len(builder.values) > MAX_VALUES:
-            raise Unsupported(f"more than {MAX_VALUES} steps in one kernel")
         used = _used(builder.values, [s.value for s in stores])
         operands = {v.operand: builder.operands[v.operand] for v in used if v.kind == "load"}
         done = Plan(frame.domain, used, tuple(stores), operands, tuple(builder.helpers), frame.reduces)
@@ -216,7 +218,7 @@ def _store(builder: Builder, frame: Frame, node: torch.fx.Node) -> Store:
     tensor = fake(node)
     dtype = dtype_of(tensor)
     index = frame.index(tuple(tensor.shape))
-    value = builder.value(node, index)
+    value = builder.settled(node, index)
     if value.text == f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})":
         value = value.args[0]  # the store rounds
     where = address(index, tensor.stride())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -12,8 +13,30 @@ import torch
 import torch.fx
 
 from kernels.codegen import ops
+from kernels.codegen.budget import Budget
 from kernels.codegen.index import ZERO, Domain, Index, Linear, Unsupported, address, broadcast, column, spread
 from kernels.codegen.nodes import computed, dtype_of, fake, first_input, is_fill, is_number, root, view_index
+
+MAX_VALUES = 400
+"""Steps of one kernel."""
+MAX_DEPTH = 24
+"""Operations between one that is asked for and one that is computed on the way, each several Python calls deep."""
+
+
+class Deeper(Exception):  # noqa: N818 - control flow: compute this first, then start again
+    """A value too far below the one asked for to be computed inside it."""
+
+    def __init__(self, node: torch.fx.Node, index: Index, guards: tuple[Value, ...]) -> None:
+        super().__init__(node.name)
+        self.node = node
+        self.index = index
+        self.guards = guards
+
+
+@functools.cache
+def _helpers(text: str) -> tuple[str, ...]:
+    """The helper functions that an expression calls."""
+    return tuple(helper for helper in ops.HELPERS if re.search(rf"\b{helper}\(", text))
 
 
 @dataclass(eq=False, slots=True)
@@ -74,12 +97,14 @@ class Builder:
     domain: Domain
     names: dict[torch.fx.Node, str]
     precise: bool
+    budget: Budget = field(default_factory=Budget)
     values: list[Value] = field(default_factory=list)
     operands: dict[str, Operand] = field(default_factory=dict)
     helpers: dict[str, None] = field(default_factory=dict)
     _memo: dict[Any, Value] = field(default_factory=dict)
     _guards: list[Value] = field(default_factory=list)
     _node: torch.fx.Node | None = None
+    _depth: int = 0
 
     # values
 
@@ -99,6 +124,8 @@ class Builder:
             value.line = int((self._node.meta.get("custom") or {}).get("line", 0))
         self._memo[full] = value
         self.values.append(value)
+        if len(self.values) > MAX_VALUES:
+            raise Unsupported(f"more than {MAX_VALUES} steps in one kernel")
         return value
 
     def number(self, number: float | bool, dtype: str) -> Value:
@@ -121,9 +148,7 @@ class Builder:
         return {"columns": any(d >= first for d in dims), "rows": any(d < first for d in dims)}
 
     def expression(self, text: str, dtype: str, *args: Value) -> Value:
-        for helper in ops.HELPERS:
-            if re.search(rf"\b{helper}\(", text):
-                self.helpers[helper] = None
+        self.helpers.update(dict.fromkeys(_helpers(text)))
         return self.made(Value("expression", dtype, text, args))
 
     def named(self, value: Value, name: str) -> Value:
@@ -218,12 +243,32 @@ class Builder:
         """The node's element at an index. The value is in `computed(dtype)` of the node's dtype."""
         key = (node, index, id(self._guards[-1]) if self._guards else None)
         if key not in self._memo:
+            self.budget.spend()
+            if self._depth >= MAX_DEPTH:
+                raise Deeper(node, index, tuple(self._guards))
             outer, self._node = self._node, node
+            self._depth += 1
             try:
                 self._memo[key] = self.find(node, index)
             finally:
                 self._node = outer
+                self._depth -= 1
         return self._memo[key]
+
+    def settled(self, node: torch.fx.Node, index: Index) -> Value:
+        """`value`, for a node however many operations deep: what lies too far below is computed first."""
+        pending: list[tuple[torch.fx.Node, Index, tuple[Value, ...]]] = [(node, index, ())]
+        while True:
+            current, at, guards = pending[-1]
+            self._guards = list(guards)
+            try:
+                found = self.value(current, at)
+            except Deeper as deeper:
+                pending.append((deeper.node, deeper.index, deeper.guards))
+                continue
+            pending.pop()
+            if not pending:
+                return found
 
     def find(self, node: torch.fx.Node, index: Index) -> Value:
         source = root(node)

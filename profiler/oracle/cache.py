@@ -17,7 +17,10 @@ Json = dict[str, Any]
 
 RECIPE = 1
 """Raise it when the way of asking changes what is answered."""
-MAX_ANSWERS = 4000
+MAX_BYTES = 512 * 1024 * 1024
+"""Of all answers together: a kernel's listings can be megabytes."""
+LOOK_EVERY = 64
+"""Answers between two looks at the folder's size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +46,20 @@ class Cache:
             with os.fdopen(handle, "w") as file:
                 json.dump(answer, file)
             os.replace(name, path)
-            self._prune()
+            if int(path.stem, 16) % LOOK_EVERY == 0:
+                self.prune()
 
-    def _prune(self) -> None:
-        """Drop the oldest tenth when there are too many."""
-        files = list(self.folder.glob("*.json"))
-        if len(files) > MAX_ANSWERS:
-            for old in sorted(files, key=lambda p: p.stat().st_mtime)[: MAX_ANSWERS // 10]:
-                old.unlink(missing_ok=True)
+    def prune(self) -> None:
+        """Drop the oldest answers until a tenth of MAX_BYTES is free."""
+        found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self.folder.glob("*.json"))
+        total = sum(size for _, size, _ in found)
+        if total <= MAX_BYTES:
+            return
+        for _, size, path in found:
+            path.unlink(missing_ok=True)
+            total -= size
+            if total <= 0.9 * MAX_BYTES:
+                return
 
     def _path(self, question: Mapping[str, Any]) -> Path:
         asked = json.dumps([question, RECIPE, versions()], sort_keys=True)

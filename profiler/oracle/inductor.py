@@ -82,7 +82,7 @@ SETTINGS: Mapping[str, Any] = {
     "max_autotune_report_choices_stats": False,
 }
 AUTOTUNE: Mapping[str, Any] = {
-    "max_autotune": True,
+    **torch._inductor.list_mode_options("max-autotune-no-cudagraphs"),
     "max_autotune_gemm_backends": "TRITON,ATEN",
     "benchmark_epilogue_fusion": False,  # times the fused against the unfused product
 }
@@ -120,7 +120,8 @@ def keeping(kept: Kept, build: bool) -> Iterator[None]:
     kept.counts.update(Counter(counters["inductor"]) - before)
 
 
-PADDING = "a product of unaligned sizes is padded: Inductor would time that; the padded one is assumed to win"
+PADDED = "a product whose rows are no multiples of 16 bytes is padded: Inductor would time that"
+UNPADDED = "a product of an odd number of rows is not padded: Inductor would time that"
 TEMPLATES = "a Triton GEMM template wins the autotuning, with its largest tile: Inductor would time that"
 
 
@@ -143,7 +144,7 @@ def asked(device: Device, mode: str, kept: Kept) -> Iterator[None]:
         stack.enter_context(inductor_config.patch({k: v for k, v in settings.items() if _is_setting(k)}))
         stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
         stack.enter_context(whole_attention())
-        stack.enter_context(_padding_wins(kept))
+        stack.enter_context(_padding_assumed(kept))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if mode == "max-autotune":
@@ -165,16 +166,36 @@ def _is_setting(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _padding_wins(kept: Kept) -> Iterator[None]:
-    """Where Inductor would time a padded product against the unpadded one: only for products bound by arithmetic."""
+def _padding_assumed(kept: Kept) -> Iterator[None]:
+    """Where Inductor would time a padded product against the unpadded one: only for products bound by arithmetic.
 
-    def padded(_: Any) -> bool:
-        if PADDING not in kept.assumed:
-            kept.assumed.append(PADDING)
-        return True
+    Padding wins where rows of an operand do not begin at multiples of 16 bytes, so that the library cannot load them
+    whole; an odd number of rows alone costs nothing (one H200, torch 2.11: 6 of 6 and 11 of 11 products).
+    """
+    key_of = pad_mm.should_pad_bench_key
+    ragged: list[bool] = []
 
-    with mock.patch.object(pad_mm, "get_cached_should_pad", padded):
+    def remembered(match: Any, first: Any, second: Any, *rest: Any, **more: Any) -> str:
+        ragged[:] = [_ragged(first) or _ragged(second)]
+        return str(key_of(match, first, second, *rest, **more))
+
+    def answered(_: Any) -> bool:
+        said = PADDED if ragged[0] else UNPADDED
+        if said not in kept.assumed:
+            kept.assumed.append(said)
+        return ragged[0]
+
+    with (
+        mock.patch.object(pad_mm, "should_pad_bench_key", remembered),
+        mock.patch.object(pad_mm, "get_cached_should_pad", answered),
+    ):
         yield
+
+
+def _ragged(operand: torch.Tensor) -> bool:
+    """Its rows do not all begin at multiples of 16 bytes."""
+    strides = [int(s) for s, size in zip(operand.stride(), operand.shape, strict=True) if int(size) > 1]
+    return any(s != 1 and s * operand.element_size() % 16 for s in strides)
 
 
 @contextlib.contextmanager

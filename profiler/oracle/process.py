@@ -53,6 +53,7 @@ class _Child:
     ready: bool = False
     rest: bytes = b""
     owed: tuple[Json, float] | None = None  # a question whose caller left, and until when it may take
+    started: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True)
@@ -78,7 +79,10 @@ class Oracle:
                 self._lock.release()
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process, in the middle of a question if there is one."""
+        child = self._child
+        if child is not None:
+            _kill(child)  # whoever waits for its answer hears at once, and frees the lock
         with self._lock:
             self._end()
 
@@ -155,15 +159,10 @@ class Oracle:
 
     def _ask(self, asked: Json, deadline: float) -> Json:
         """Write, and read the answer. One that comes too late for its caller is kept for the next one who asks."""
-        child = self._running()
+        child = self._ready(deadline)
+        child.asked += 1
+        started = time.monotonic()
         try:
-            if not child.ready:
-                if "ready" not in _read(child, min(deadline, time.monotonic() + START_S)):
-                    raise _DiedError("the oracle's process did not start")
-                child.ready = True
-            self._collect(child, deadline)
-            child.asked += 1
-            started = time.monotonic()
             _write(child, asked)
             try:
                 answer = _read(child, deadline)
@@ -177,15 +176,40 @@ class Oracle:
         self._keep(asked, answer)
         return answer
 
+    def _ready(self, deadline: float) -> _Child:
+        """A process that waits for a question. What a process does wrong with the last one costs this one a start."""
+        child = self._running()
+        try:
+            self._awake(child, deadline)
+            self._collect(child, deadline)
+        except _DiedError:
+            self._end()
+            child = self._running()
+            self._awake(child, deadline)
+        return child
+
+    def _awake(self, child: _Child, deadline: float) -> None:
+        if child.ready:
+            return
+        try:
+            if "ready" not in _read(child, min(deadline, child.started + START_S)):
+                raise _DiedError("the oracle's process did not start")
+        except _LateError:
+            if time.monotonic() >= child.started + START_S:
+                self._end()
+            raise
+        child.ready = True
+
     def _collect(self, child: _Child, deadline: float) -> None:
-        """Read the answer that the process still owes to somebody who left."""
+        """Read the answer that the process still owes to somebody who left. Raises _DiedError where it hangs."""
         if child.owed is None:
             return
         asked, until = child.owed
         try:
             answer = _read(child, min(deadline, until))
         except _LateError:
-            self._end_if_hanging(child)
+            if time.monotonic() >= until:
+                raise _DiedError("the oracle's process hung") from None
             raise
         child.owed = None
         self._keep(asked, answer)
@@ -210,13 +234,17 @@ class Oracle:
         child, self._child = self._child, None
         if child is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.process.pid, signal.SIGKILL)
+        _kill(child)
         child.process.wait()
         for pipe in (child.process.stdin, child.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _kill(child: _Child) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.process.pid, signal.SIGKILL)
 
 
 def question(text: str, device: Device, mode: str, binding: Mapping[str, int] | None) -> Json:
@@ -262,8 +290,8 @@ def _read(child: _Child, deadline: float) -> Json:
     waiting = select.poll()
     waiting.register(pipe, select.POLLIN)
     while b"\n" not in child.rest:
-        left = deadline - time.monotonic()
-        if left <= 0 or not waiting.poll(left * 1000):
+        left = max(0.0, deadline - time.monotonic())
+        if not waiting.poll(left * 1000):  # looked at least once: what lies there already is never late
             raise _LateError
         part = os.read(pipe.fileno(), 1 << 16)
         if not part:

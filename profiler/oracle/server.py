@@ -13,6 +13,8 @@ import json
 import os
 import resource
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -120,12 +122,28 @@ def serve(questions: TextIO, answers: TextIO, ask: Callable[[Mapping[str, Any]],
         gc.collect()
 
 
+def _end_with_parent() -> None:
+    """However the parent ends, and whatever is being asked at the time: no process is left behind.
+
+    Not by PR_SET_PDEATHSIG, which counts the end of the thread that started the process as the parent's.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
 def main() -> None:
     """Limits first, then torch, then a first question of its own so that the caller's is warm."""
     gpu = "--gpu" in sys.argv[1:]
     if not gpu:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch

@@ -89,9 +89,10 @@ class _Memory:
         self.outputs = {t.storage for t in graph.output_tensors}
         self.kernels: dict[str, list[frozenset[str]]] = {}  # operation -> operations of each kernel it reads in
         for group in fused_groups:
+            inside = frozenset(group.operations)
             for name in group.operations:
                 if name not in group.summed:
-                    self.kernels.setdefault(name, []).append(frozenset(group.operations))
+                    self.kernels.setdefault(name, []).append(inside)
         self.users: dict[int, list[str]] = {}  # storage -> operations that read it
         for operation in graph.operations:
             for access in reads(operation):
@@ -99,7 +100,8 @@ class _Memory:
 
     def read(self, group: Group) -> list[Access]:
         """From outside the kernel. Constants that are made on the fly are not read from memory."""
-        return [a for n in group.operations if n not in group.summed for a in self.outside(n, {*group.operations})]
+        inside = {*group.operations}
+        return [a for n in group.operations if n not in group.summed for a in self.outside(n, inside)]
 
     def outside(self, name: str, inside: set[str]) -> Iterator[Access]:
         for access in reads(self.graph.operation(name)):
@@ -115,7 +117,7 @@ class _Memory:
         return [a for n in owned for a in writes(self.graph.operation(n)) if not group.fused or self.stored(a, n)]
 
     def stored(self, access: Access, name: str) -> bool:
-        if access.storage in self.inputs | self.outputs:
+        if access.storage in self.inputs or access.storage in self.outputs:
             return True
         users = (u for u in self.users.get(access.storage, ()) if u != name)
         return any(name not in inside for u in users for inside in self.kernels.get(u, [frozenset()]))
@@ -135,13 +137,17 @@ def _kernel(group: Group, by_name: Mapping[str, OperationCost], memory: _Memory)
 
 
 def _needed_outside(graph: Graph, name: str, inside: set[str]) -> bool:
-    if name in graph.outputs:
-        return True
-    for user in graph.users.get(name, ()):
-        if user in inside:
-            continue
-        if graph.operation(user).kind != kinds.VIEW or _needed_outside(graph, user, inside):
+    waiting = [name]
+    while waiting:
+        found = waiting.pop()
+        if found in graph.outputs:
             return True
+        for user in graph.users.get(found, ()):
+            if user in inside:
+                continue
+            if graph.operation(user).kind != kinds.VIEW:
+                return True
+            waiting.append(user)
     return False
 
 
@@ -198,11 +204,11 @@ def _feeding_gemm(graph: Graph, group: Group) -> Operation | None:
     """The matrix product whose result only this group reads: the group is its tail."""
     if not group.fused:
         return None
-    inside = set(group.operations)
+    inside, inputs = set(group.operations), {n for n, _ in graph.inputs}
     for name in group.operations:
         for source in graph.operation(name).inputs:
             behind = through_views(graph, source)
-            if behind in inside or behind in {n for n, _ in graph.inputs}:
+            if behind in inside or behind in inputs:
                 continue
             operation = graph.operation(behind)
             if operation.kind == kinds.GEMM and not _needed_outside(graph, behind, inside):

@@ -8,11 +8,13 @@ oracle's to say.
 
 from __future__ import annotations
 
-import math
+import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from profiler.region import kinds
-from profiler.region.graph import Graph, Operation, Tensor
+from profiler.region.domain import Domain, compatible, domain_of
+from profiler.region.graph import Graph, Operation
 from profiler.region.splits import APPLY, FINAL, PARTIAL, mixes, stages
 
 EXTERN = frozenset({kinds.GEMM, kinds.ATTENTION, kinds.CONVOLUTION, kinds.SORT, kinds.FFT, kinds.OTHER,
@@ -23,24 +25,6 @@ FALLBACKS = frozenset({"segment_reduce", "masked_select", "nonzero", "multinomia
 
 INLINED_READS = 4
 """Tensors from which a value is computed again rather than kept (torch._inductor.config.realize_reads_threshold)."""
-
-ROWWISE = frozenset({kinds.REDUCTION, kinds.NORMALISATION, kinds.SOFTMAX, kinds.SCAN})
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """What one kernel iterates over: `rows` results, each of `columns` elements. Pointwise: columns 1.
-
-    axis tells reductions over different axes of one tensor apart; they cannot share a loop.
-    """
-
-    rows: int
-    columns: int
-    axis: str = ""
-
-    @property
-    def elements(self) -> int:
-        return self.rows * self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,43 +74,6 @@ def through_views(graph: Graph, name: str) -> str:
     return name
 
 
-def domain_of(operation: Operation) -> Domain:
-    """The iteration space of one operation."""
-    written = max((t.elements for t in operation.writes), default=1)
-    if operation.kind not in ROWWISE or not operation.reads:
-        return Domain(written, 1)
-    source = max(operation.reads, key=lambda t: t.elements)
-    if kinds.base_name(operation.target) == "nll_loss_forward":
-        return Domain(
-            operation.reads[-1].elements, 1
-        )  # one pick per target; the sum over them is a second, tiny kernel (splits)
-    if operation.kind == kinds.NORMALISATION:
-        return _normalised(operation, source)
-    axes = operation.axes or tuple(range(len(source.shape)))
-    columns = math.prod(source.shape[a] for a in axes) if source.shape else 1
-    trailing = axes == tuple(range(len(source.shape) - len(axes), len(source.shape)))
-    axis = "last" if trailing else "strided " + ",".join(map(str, axes))
-    return Domain(source.elements // max(1, columns), max(1, columns), axis)
-
-
-def _normalised(operation: Operation, source: Tensor) -> Domain:
-    rows = [t.elements for t in operation.writes if 0 < t.elements < source.elements]
-    columns = source.elements // rows[0] if rows else (source.shape[-1] if source.shape else 1)
-    return Domain(max(1, source.elements // max(1, columns)), max(1, columns), "last")
-
-
-def _compatible(group: Domain, item: Domain) -> Domain | None:
-    """The domain of a kernel that does both, or None."""
-    if item.columns == 1 and group.columns == 1:
-        return group if item.rows == group.rows else None
-    if item.columns == 1:
-        return group if item.rows in (group.elements, group.rows) else None
-    if group.columns == 1:
-        return item if group.rows in (item.elements, item.rows) else None
-    same = (item.rows, item.columns, item.axis) == (group.rows, group.columns, group.axis)
-    return group if same else None
-
-
 class _Fusion:
     """Greedy, in program order: an operation joins the kernel of what it reads, unless that would close a cycle."""
 
@@ -141,11 +88,16 @@ class _Fusion:
         self.applied: list[set[str]] = []
         self.sequence: dict[str, list[int]] = {}  # a split reduction's kernels in order
         self.home: dict[str, int] = {}
-        self.ancestors: dict[str, frozenset[str]] = {}
+        self.bits = {o.name: 1 << i for i, o in enumerate(graph.operations)}
+        # Sets of operations as bits of an int: a loop of 1,500 steps has a million pairs of one above the other.
+        self.ancestors: dict[str, int] = {}
+        self.masks: list[int] = []  # members of each kernel
 
     def run(self) -> tuple[Group, ...]:
         for operation in self.graph.operations:
-            above = frozenset().union(*(self.ancestors.get(i, frozenset()) | {i} for i in operation.inputs))
+            above = 0
+            for name in operation.inputs:
+                above |= self.ancestors.get(name, 0) | self.bits.get(name, 0)
             self.ancestors[operation.name] = above
             if operation.kind != kinds.VIEW and not _free(operation):
                 self.place(operation)
@@ -173,6 +125,7 @@ class _Fusion:
     def open(self, name: str, domain: Domain, extern: bool = False) -> int:
         """A new kernel, which is where the operation's result comes from."""
         self.members.append([name])
+        self.masks.append(self.bits[name])
         self.domains.append(domain)
         self.extern.append(extern)
         for marks in (self.partial, self.summed, self.applied):
@@ -187,11 +140,13 @@ class _Fusion:
         if index < 0:
             merged = self.shared(candidate, domain)
             inlined = merged is None and self.inlinable(candidate, domain)
-            members = {*self.members[candidate], operation.name}
+            members = self.masks[candidate] | self.bits[operation.name]
             waits = self.waits(candidate, [operation.name])
-            if (merged is None and not inlined) or waits or self.cyclic(members):
+            # Nothing that is in the kernel already depends on the operation, which comes after all of it.
+            if (merged is None and not inlined) or waits or self.cyclic([operation.name], members):
                 return index
             self.members[candidate].append(operation.name)
+            self.masks[candidate] = members
             self.domains[candidate] = merged or domain
             self.home[operation.name] = candidate
             return candidate
@@ -205,11 +160,19 @@ class _Fusion:
             return own if (domain.rows, domain.columns) == (own.rows, 1) else None
         if domain.rows == 1 and own.columns > 1 and own.axis == "last" and domain.columns == own.elements:
             return own  # rows first, then over the rows: the row's kernel writes the partial results
-        return _compatible(own, domain)
+        return compatible(own, domain)
 
     def waits(self, index: int, names: list[str]) -> bool:
         """One of `names` needs the whole result of a reduction of which the kernel makes partial results only."""
-        return any(self.partial[index] & self.ancestors[n] for n in names)
+        partial = self.mask(self.partial[index])
+        return bool(partial) and any(partial & self.ancestors[n] for n in names)
+
+    def mask(self, names: Iterable[str]) -> int:
+        """Operations as bits."""
+        found = 0
+        for name in names:
+            found |= self.bits[name]
+        return found
 
     def inlinable(self, candidate: int, domain: Domain) -> bool:
         """A small pointwise producer (a cast weight, a scale) is computed again inside the larger kernel."""
@@ -221,21 +184,23 @@ class _Fusion:
     def merge(self, into: int, other: int) -> Domain | None:
         if self.extern[into] or self.extern[other] or not self.members[other]:
             return None
-        if self.summed[into] or self.summed[other] or {*self.members[into]} & {*self.members[other]}:
+        if self.summed[into] or self.summed[other] or self.masks[into] & self.masks[other]:
             return None
         if self.waits(into, self.members[other]) or self.waits(other, self.members[into]):
             return None
-        merged = _compatible(self.domains[into], self.domains[other])
+        merged = compatible(self.domains[into], self.domains[other])
         if merged is None and self.inlinable(other, self.domains[into]):
             merged = self.domains[into]
         if merged is None:
             merged = self.mixed(into, other) or self.mixed(other, into)
-        if merged is None or self.cyclic({*self.members[into], *self.members[other]}):
+        both = self.masks[into] | self.masks[other]
+        if merged is None or self.cyclic([*self.members[into], *self.members[other]], both):
             return None
         for name in self.members[other]:
             if self.home[name] == other:
                 self.home[name] = into
-        self.members[into].extend(n for n in self.members[other] if n not in self.members[into])
+        self.members[into].extend(self.members[other])
+        self.masks[into], self.masks[other] = both, 0
         for marks in (self.partial, self.applied):
             marks[into] |= marks[other]
             marks[other] = set()
@@ -245,30 +210,44 @@ class _Fusion:
         self.domains[into] = merged
         return merged
 
-    def cyclic(self, members: set[str]) -> bool:
-        """Something outside would have to run both after and before the group."""
-        for name in members:
+    def cyclic(self, names: Iterable[str], members: int) -> bool:
+        """Something outside would have to run before one of `names` and after another of the group's members."""
+        for name in names:
             for source in self.graph.operation(name).inputs:
-                if source in members or source not in self.ancestors:
+                if source not in self.ancestors or self.bits[source] & members:
                     continue
-                blocked = self.ancestors[source] & members
-                if blocked and not self.glue(source, members):
+                if self.ancestors[source] & members and not self.glue(source, members):
                     return True
         return False
 
-    def glue(self, name: str, members: set[str]) -> bool:
+    def glue(self, name: str, members: int) -> bool:
         """A view of a member's result: no kernel stands between."""
-        operation = self.graph.operation(name)
-        if operation.kind != kinds.VIEW and not _free(operation):
-            return False
-        return all(s in members or s not in self.ancestors or self.glue(s, members) for s in operation.inputs)
+        waiting = [name]
+        while waiting:
+            operation = self.graph.operation(waiting.pop())
+            if operation.kind != kinds.VIEW and not _free(operation):
+                return False
+            waiting += [s for s in operation.inputs if s in self.ancestors and not self.bits[s] & members]
+        return True
 
     def merge_siblings(self) -> None:
         """Kernels over the same elements that read the same tensor become one (Inductor's horizontal fusion)."""
-        for later in range(len(self.members)):
-            for earlier in range(later):
-                if self.members[later] and self.members[earlier] and self.siblings(earlier, later):
-                    self.merge(later, earlier)
+        place: dict[str, int] = {}  # what is read -> its bit
+
+        def read(index: int) -> int:
+            found = 0
+            for name in self.external_reads(index):
+                found |= 1 << place.setdefault(name, len(place))
+            return found
+
+        free = [i for i, extern in enumerate(self.extern) if not extern]
+        reads = {i: read(i) for i in free}
+        for at, later in enumerate(free):
+            for earlier in free[:at]:
+                if not reads[later] & reads[earlier] or self.domains[later].elements != self.domains[earlier].elements:
+                    continue
+                if self.members[later] and self.merge(later, earlier) is not None:
+                    reads[later], reads[earlier] = read(later), 0
 
     def mixed(self, rows: int, columns: int) -> Domain | None:
         """A row reduction that writes, as it goes, partial results of a column reduction of the same tensor."""
@@ -276,15 +255,10 @@ class _Fusion:
         if own.axis != "last" or self.partial[rows] or (other.rows, other.columns) != (own.columns, own.rows):
             return None
         reduced = [self.graph.operation(n) for n in self.partial[columns]]
-        above = [frozenset().union(*(self.ancestors[n] for n in self.members[i])) for i in (rows, columns)]
-        if above[0] & {*self.members[columns]} or above[1] & {*self.members[rows]}:
+        pairs = ((rows, columns), (columns, rows))
+        if any(self.ancestors[n] & self.masks[other] for one, other in pairs for n in self.members[one]):
             return None
         return own if self.split and mixes(reduced, own.rows, own.columns) else None
-
-    def siblings(self, a: int, b: int) -> bool:
-        if self.extern[a] or self.extern[b] or self.domains[a].elements != self.domains[b].elements:
-            return False
-        return bool(self.external_reads(a) & self.external_reads(b))
 
     def external_reads(self, index: int) -> set[str]:
         own = set(self.members[index])
@@ -293,20 +267,44 @@ class _Fusion:
 
     def ordered(self) -> tuple[Group, ...]:
         position = {o.name: i for i, o in enumerate(self.graph.operations)}
-        live = [i for i, m in enumerate(self.members) if m]
-        done: list[int] = []
-        while len(done) < len(live):
-            waiting = [i for i in live if i not in done]
-            ready = [i for i in waiting if not self.needs(i) & set(waiting) - {i}] or waiting[:1]
-            done.append(min(ready, key=lambda i: min(position[n] for n in self.members[i])))
+        first = {i: min(position[n] for n in m) for i, m in enumerate(self.members) if m}
+        needs = self.needs()
+        left = sum(1 << i for i in first)  # kernels that are not yet placed, as bits
+        watching: dict[int, list[int]] = {}  # kernel -> those that wait for it, among others
+        ready: list[tuple[int, int]] = []
+        waiting, done, asked = dict.fromkeys(first), list[int](), list(first)
+        while waiting:
+            for index in asked:
+                open_ = needs[index] & left
+                if open_:
+                    watching.setdefault(open_.bit_length() - 1, []).append(index)
+                else:
+                    heapq.heappush(ready, (first[index], index))
+            index = heapq.heappop(ready)[1] if ready else next(iter(waiting))
+            del waiting[index]
+            left &= ~(1 << index)
+            done.append(index)
+            asked = [i for i in watching.pop(index, []) if i in waiting]
         return tuple(self.group(i, position) for i in done)
 
-    def needs(self, index: int) -> set[int]:
-        names = frozenset().union(*(self.ancestors[n] for n in self.members[index]))
-        found = {self.home[n] for n in names if n in self.home}
-        for kernels in (self.sequence.get(n, []) for n in self.members[index]):
-            found |= set(kernels[: kernels.index(index)]) if index in kernels else set()
-        return found
+    def needs(self) -> dict[int, int]:
+        """Kernel -> the kernels that run before it, as bits."""
+        above: dict[str, int] = {}  # operation -> kernels that its ancestors' results come from
+        for operation in self.graph.operations:
+            found = 0
+            for name in operation.inputs:
+                found |= above.get(name, 0) | (1 << self.home[name] if name in self.home else 0)
+            above[operation.name] = found
+        needed: dict[int, int] = {}
+        for index, members in enumerate(self.members):
+            found = 0
+            for name in members:
+                kernels = self.sequence.get(name, [])
+                found |= above[name]
+                for other in kernels[: kernels.index(index)] if index in kernels else ():
+                    found |= 1 << other
+            needed[index] = found & ~(1 << index)
+        return needed
 
     def recomputed(self, index: int) -> set[str]:
         """What the kernel computes again instead of reading it: arithmetic in front of a split reduction."""

@@ -7,14 +7,19 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from profiler.region.kinds import COMMUNICATION, kind_of
 from profiler.region.model import Binding, Workload
 from profiler.region.trace_cut import Part, parts
+from profiler.region.trace_edges import infer
+from profiler.region.trace_flow import graph_of, identity, is_bound
+from profiler.region.trace_join import Edges, join, joined_share
 from profiler.region.trace_ops import Unit, Units, units
 from profiler.region.trace_sizes import Sized, merge
-from profiler.region.trace_text import Text, write
+from profiler.region.trace_text import Text, bind, write
 from profiler.trace.busy import Shares, shares
+from profiler.trace.execution import Execution
 from profiler.trace.model import NONE, Step, Trace
 from profiler.trace.steps import kernel_busy_us, steady_step, step_time_us
 
@@ -36,6 +41,7 @@ class Shape:
 class MinedRegion:
     """One region of a trace. With `backward` the text has `.requires_grad` and the times hold both passes.
 
+    module: the innermost nn.Module that all its operations ran in, of the first call; "" without recorded stacks.
     operations: one round of them, where the region is a loop (rounds > 1).
     text is None where the region cannot be written; `missing` says why. assumed: numbers and indices that the trace
     does not record, as they stand in the text. time_us_per_step: summed kernel durations. launches: kernels per step.
@@ -61,6 +67,7 @@ class MinedRegion:
     kernels: tuple[int, ...]  # indices into Trace.kernels, of all calls in the mined steps
     launches: float
     rounds: int = 1  # of the first call, where the region is a loop
+    source: str = ""  # "models/bert.py:429 attention_mask": its Python function, once `sources.locate` has asked
     spans: tuple[tuple[int, float, float], ...] = ()  # thread, start and end on the host, in µs, of each forward call
 
     @property
@@ -90,6 +97,7 @@ class Mining:
     regions: tuple[MinedRegion, ...]
     rests: tuple[Rest, ...]
     mined: tuple[Step, ...] = ()  # the steps of these names
+    joined_share: float | None = None  # of the operations with kernels, those that the given execution trace has
     shares: Shares | None = None  # of the regions, then of the rests other than copies, over all mined steps
 
 
@@ -105,8 +113,11 @@ REMEDIES = {
 }
 
 
-def mine(trace: Trace, step: Step | None = None) -> Mining:
+def mine(trace: Trace, step: Step | None = None, execution: Execution | None = None) -> Mining:
     """The regions of `step`; by default of the steady step, or of all steps where their operations' sizes differ.
+
+    execution: an execution trace of the same run; makes exact which operand is which value, and gives strings,
+    overloads and lists that the trace lacks. What of the steps it does not hold is inferred as without it.
 
     Every kernel of the mined steps is in exactly one region or one rest. Raises nothing for what a trace holds; a trace
     without steps gives an empty Mining.
@@ -116,10 +127,15 @@ def mine(trace: Trace, step: Step | None = None) -> Mining:
         return Mining((), 0.0, 0.0, 0.0, (), ())
     found: list[_Call] = []
     unlinked: list[int] = []
+    joined = []
     for one in chosen:
         taken = units(trace, one)
         unlinked += taken.unlinked
-        found += _calls(trace, taken)
+        edges = None
+        if execution is not None:
+            joined.append(joined_share(trace, taken.units, execution))
+            edges = join(trace, taken.units, execution)
+        found += _calls(trace, taken, edges)
     count = len(chosen)
     step_time = sum(step_time_us(trace, s) for s in chosen) / count
     collective = [c for c in found if c.part.kind == "communication"]
@@ -138,6 +154,7 @@ def mine(trace: Trace, step: Step | None = None) -> Mining:
         kernel_time_us=sum(float(trace.kernels.duration_us[s.kernels].sum()) for s in chosen) / count,
         regions=regions,
         rests=rests,
+        joined_share=sum(joined) / count if joined else None,
         mined=tuple(chosen),
         shares=parts,
     )
@@ -171,36 +188,40 @@ class _Call:
     text: Text
 
 
-def _calls(trace: Trace, taken: Units) -> list[_Call]:
+def _calls(trace: Trace, taken: Units, edges: Edges | None) -> list[_Call]:
     threads: dict[int, list[Unit]] = defaultdict(list)
     for unit in taken.units:
         if not unit.backward:
             threads[unit.thread].append(unit)
-    position = {u.op: i for chain in threads.values() for i, u in enumerate(chain)}
     written: dict[object, Text] = {}
     calls = []
-    for part in parts(trace, taken):
-        key = _signature(part)
+    cut = parts(trace, taken)  # completes the units' arguments, so before the edges
+    graphs = [] if edges is None else [graph_of(taken.units, edges)]
+    graphs.append(graph_of(taken.units, _inferred(threads.values(), cut)))
+    for part in cut:
+        graph = next((g for g in graphs if is_bound(part, g)), graphs[-1])
+        if not is_bound(part, graph) and part.units[0].backward and len(part.units) > 1 and not part.period:
+            calls.append(_Call(part, Text(None, "which operand of a backward chain is which is not recorded")))
+            continue
+        bound = bind(part, graph)
+        if isinstance(bound, Text):
+            calls.append(_Call(part, bound))
+            continue
+        key = (part.title, part.letters, bool(part.backward), identity(bound))
         if key not in written:
-            written[key] = _text(part, threads, position)
+            written[key] = write(part, bound)
         calls.append(_Call(part, written[key]))
     return calls
 
 
-def _signature(part: Part) -> tuple[object, ...]:
-    """Equal for parts whose text is the same: the same operations on the same arguments, at the same distances."""
-    return (
-        part.title, part.letters, bool(part.backward), tuple((u.name, u.args, u.written) for u in part.units),
-    )  # fmt: skip
-
-
-def _text(part: Part, threads: dict[int, list[Unit]], position: dict[int, int]) -> Text:
-    first = part.units[0]
-    if part.period or not first.backward:
-        return write(part, threads.get(first.thread, []), position)
-    if len(part.units) == 1:
-        return write(part, [first], {first.op: 0})
-    return Text(None, "which operand of a backward chain is which is not recorded")
+def _inferred(threads: Iterable[Sequence[Unit]], cut: Sequence[Part]) -> Edges:
+    """Edges of the forward threads, and of backward parts that are one operation or a loop: chains are not inferred."""
+    chains = [*threads, *(p.units for p in cut if p.units[0].backward and (p.period or len(p.units) == 1))]
+    found = [infer(chain) for chain in chains]
+    return Edges(
+        {slot: source for edges in found for slot, source in edges.sources.items()},
+        {slot: key for edges in found for slot, key in edges.outside.items()},
+    )
 
 
 def _regions(trace: Trace, calls: Sequence[_Call], steps: int, step_time: float) -> tuple[MinedRegion, ...]:
@@ -292,8 +313,12 @@ def _operands(call: _Call) -> tuple[str, ...]:
 
 def _module(trace: Trace, chosen: Iterable[Unit]) -> str:
     """The innermost module that all of the units share; "" where stacks were not recorded."""
-    paths = [trace.modules[u.module] for u in chosen if u.module != NONE]
-    return Counter(paths).most_common(1)[0][0] if paths else ""
+    paths = [trace.modules[u.module].split("/") for u in chosen if u.module != NONE]
+    if not paths:
+        return ""
+    levels = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    shared = "/".join(names[0] for names in levels)
+    return shared or Counter("/".join(p) for p in paths).most_common(1)[0][0]
 
 
 def _rests(trace: Trace, steps: Sequence[Step], unlinked: Iterable[int], collective: Iterable[int]) -> tuple[Rest, ...]:

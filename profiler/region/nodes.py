@@ -103,9 +103,11 @@ def last_dim_only(node: Node) -> bool:
 def users(node: Node, *names: str) -> list[Node]:
     """Calls with one of these names that read the node, looking through casts."""
     found: list[Node] = []
-    for user in node.users:
+    waiting = list(node.users)[::-1]
+    while waiting:
+        user = waiting.pop()
         if is_call(user, *CASTS):
-            found += users(user, *names)
+            waiting += list(user.users)[::-1]
         elif name_of(user) in names:
             found.append(user)
     return found

@@ -50,9 +50,7 @@ def program(region: Region, binding: Mapping[str, int] | None = None, device: st
     return program_in(region, region.bindings[0] if binding is None else binding, device)
 
 
-def program_in(
-    region: Region, sizes: Mapping[str, Any], device: str, mode: FakeTensorMode | None = None
-) -> Program:
+def program_in(region: Region, sizes: Mapping[str, Any], device: str, mode: FakeTensorMode | None = None) -> Program:
     """The same in a fake mode of the caller's: sizes may then be torch.SymInt of the mode's ShapeEnv."""
     if not region.nodes:
         from profiler.region.text import parse, to_text

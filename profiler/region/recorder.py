@@ -101,7 +101,7 @@ class Recorder:
         if self.bytes > MAX_REGION_BYTES:
             message = "the region's inputs together are larger than any GPU"
             raise RegionError(message, code="region-too-large", line=max(1, item.line))
-        node = self.graph.placeholder("self_" if item.name == "self" else item.name)
+        node = self.graph.placeholder("input_self" if item.name == "self" else item.name)
         node.target = node.name  # fx renames what shadows a builtin, but not in the generated signature
         node.meta["val"] = fake
         return node

@@ -14,6 +14,8 @@ from profiler.region.trace_ops import Sig, Unit, Units
 from profiler.region.trace_shapes import alike, complete, outputs, reads
 from profiler.trace.model import NONE, Trace
 
+PIECES = frozenset({"slice", "narrow", "chunk", "split", "split_with_sizes", "select", "unbind"})
+"""Views whose backward has kernels of its own: zeros and a copy, or the pieces put together."""
 MAX_CHAIN = 40
 """Units in one chain; a longer one is several regions."""
 
@@ -76,7 +78,7 @@ def _accumulates(trace: Trace, unit: Unit) -> bool:
 
 
 def _inside(thread: Sequence[Unit], cut: Sequence[Part]) -> list[tuple[Unit, Part]]:
-    """Views between two units of one part, whose backward is the part's too: the slices of a rotation."""
+    """Views whose backward is a part's: those between two of its units, and the pieces that its first unit reads."""
     part_of = {u.op: p for p in cut for u in p.units}
     found: list[tuple[Unit, Part]] = []
     before: Part | None = None
@@ -86,8 +88,7 @@ def _inside(thread: Sequence[Unit], cut: Sequence[Part]) -> list[tuple[Unit, Par
             waiting.append(unit)
             continue
         part = part_of[unit.op]
-        if part is before:
-            found += [(view, part) for view in waiting]
+        found += [(v, part) for v in waiting if part is before or (v.base in PIECES and reads(unit, outputs(v)))]
         before, waiting = part, []
     return found
 
@@ -121,12 +122,22 @@ class _Cutter:
         return Part(kind, title, by_hand, [self.busy[i] for i in chosen], letters=letters)
 
     def _optimizer(self) -> list[Part]:
+        """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own."""
         chosen = [i for i, s in enumerate(self.letters) if s == patterns.OPTIMIZER]
+        inside = [i for i in chosen if self.busy[i].optimizer]
+        if not inside:
+            return self._updates(chosen, "optimizer step ({})")
+        outside = [i for i in chosen if not self.busy[i].optimizer]
+        clips = any("_norm" in self.busy[i].name for i in outside)
+        other = "gradient clipping ({})" if clips else "over many tensors ({})"
+        return self._updates(inside, "optimizer step ({})") + self._updates(outside, other)
+
+    def _updates(self, chosen: Sequence[int], title: str) -> list[Part]:
         if not chosen:
             return []
-        names = " ".join({self.busy[i].name for i in chosen})
-        how = "fused" if "_fused_" in names else "foreach" if "_foreach_" in names else "one tensor at a time"
-        return [self._take("optimizer", f"optimizer step ({how})", False, chosen)]
+        done = " ".join({self.busy[i].name for i in chosen})
+        how = "fused" if "_fused_" in done else "foreach" if "_foreach_" in done else "one tensor at a time"
+        return [self._take("optimizer", title.format(how), False, chosen)]
 
     def _loops(self) -> list[Part]:
         found = []
@@ -148,13 +159,16 @@ class _Cutter:
 
     def _matches(self, pattern: patterns.Pattern) -> list[Part]:
         found = []
-        for match in pattern.expression.finditer(self._string()):
+        string, at = self._string(), 0
+        while (match := pattern.expression.search(string, at)) is not None:
+            at = match.start() + 1  # where it is refused, another may begin inside
             spans = [match.span(g) for g in range(1, match.re.groups + 1)] or [match.span()]
             chosen = [i for a, b in spans for i in range(a, b)]
             chosen = [i for i in chosen if not self.taken[i]]
             units, letters = [self.busy[i] for i in chosen], "".join(self.letters[i] for i in chosen)
             chosen = [chosen[i] for i in CHECKS[pattern.check](units, letters)]
             if chosen:
+                at = match.end()
                 found.append(self._take(pattern.kind, pattern.title, pattern.by_hand, chosen))
         return found
 

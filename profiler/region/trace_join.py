@@ -1,4 +1,4 @@
-"""An execution trace joined with the units of a step: exact edges, overloads, strings, and what lists hold. Torch-free."""
+"""An execution trace joined with a step's units: exact edges, overloads, strings, what lists hold. Torch-free."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Edges:
 
     sources: Mapping[Slot, Source]
     outside: Mapping[Slot, object] = field(default_factory=dict)
+    exact: bool = False
 
 
 def node_of(trace: Trace, unit: Unit, execution: Execution) -> Node | None:
@@ -80,7 +81,16 @@ def exact(trace: Trace, units: Sequence[Unit], execution: Execution) -> Edges:
                 continue
             made[pair] = ((unit.op, index), tensor.dims)
             written[tensor.storage] = (unit.op, index)
-    return Edges(sources, outside)
+    return Edges(sources, outside, exact=True)
+
+
+def slot_of(unit: Unit, place: int, member: int) -> Slot:
+    """The operand's place as the operation was recorded: `x[i]` is written as index_select(x, dim, i)."""
+    if unit.written in ("index_select", "index_copy", "index_add"):
+        dim = unit.args[1].value
+        recorded = {2: (1, dim if isinstance(dim, int) else 0), 3: (2, 0)}
+        return (unit.op, *recorded.get(place, (place, member)))
+    return (unit.op, place, member)
 
 
 def join(trace: Trace, units: Sequence[Unit], execution: Execution) -> Edges:

@@ -60,16 +60,21 @@ def loops(every: Sequence[Unit], busy: Sequence[Unit], letters: Sequence[str], b
     found: list[Loop] = []
     taken = np.zeros(len(busy), dtype=bool)
     for start, stop, period in _repeats(busy, letters):
-        if taken[start:stop].any():
+        while start < stop and taken[start]:
+            start += 1
+        if stop - start < 2 * period or taken[start:stop].any():
             continue
         run, symbols = busy[start:stop], letters[start : start + period]
-        named = _over_tensors(run, symbols, backward)
+        timed = _goes_over_time(
+            every[max(0, position[run[0].op] - LOOKBACK) : position[run[-1].op] + 1], len(run) // period
+        )
+        named = None if timed else _over_tensors(run, symbols, backward)
         if named is None and not backward:
-            named = _named(every, position, run, symbols)
+            named = _named(run, symbols, timed)
         if named is not None:
             taken[start:stop] = True
             found.append(Loop(*named, start, stop, period))
-    return _bridged(sorted(found, key=lambda item: item.start), busy)
+    return _bridged(sorted(found, key=lambda item: item.start), busy, letters)
 
 
 def _repeats(busy: Sequence[Unit], letters: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -87,9 +92,16 @@ def _repeats(busy: Sequence[Unit], letters: Sequence[str]) -> list[tuple[int, in
         equal = np.concatenate(([False], ids[:-period] == ids[period:], [False]))
         edges = np.flatnonzero(equal[1:] != equal[:-1])
         for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            if end - start >= period * (1 if period > 1 else MIN_ROUNDS - 1):
+            enough = end - start >= period * (1 if period > 1 else MIN_ROUNDS - 1)
+            if enough and not _is_repeated(ids[start : start + period].tolist()):
                 found.append((start, end + period, period))
     return sorted(found, key=lambda run: (run[0] - run[1], run[2]))
+
+
+def _is_repeated(names: list[int]) -> bool:
+    """The period is a shorter one several times over."""
+    size = len(names)
+    return any(size % part == 0 and names[:part] * (size // part) == names for part in range(1, size // 2 + 1))
 
 
 def _over_tensors(run: Sequence[Unit], symbols: Sequence[str], backward: bool) -> tuple[str, str] | None:
@@ -106,9 +118,7 @@ def _over_tensors(run: Sequence[Unit], symbols: Sequence[str], backward: bool) -
     return "pointwise", f"{', '.join(u.base for u in first)} over many tensors"
 
 
-def _named(
-    every: Sequence[Unit], position: dict[int, int], run: Sequence[Unit], symbols: Sequence[str]
-) -> tuple[str, str] | None:
+def _named(run: Sequence[Unit], symbols: Sequence[str], timed: bool) -> tuple[str, str] | None:
     """(kind, title) of a loop of several operations; None where the repetition is none."""
     period = len(symbols)
     rounds = len(run) // period
@@ -117,12 +127,12 @@ def _named(
         return "expert_loop", "expert loop"
     if rounds < MIN_ROUNDS:
         return None
-    timed = _goes_over_time(every[max(0, position[run[0].op] - LOOKBACK) : position[run[-1].op] + 1], rounds)
     if not timed and not present & (MATRIX | LAYERS) and _updates(first):
         return "optimizer", "optimizer step (one tensor at a time)"
     if len({u.name for u in first}) == 1 or "_" in present or not _same_sizes(run, period) or not _carried(run, period):
         return None
-    plain = not present & MATRIX and rounds >= MIN_ROUNDS + 2
+    known = any(u.args for u in first)
+    plain = not present & MATRIX and rounds >= (MIN_ROUNDS + 2 if known else 2 * CELL_ROUNDS)
     if timed or plain:
         return None if present & MATRIX and present & LAYERS else ("recurrence", "unrolled recurrence")
     return ("recurrence", "unrolled recurrence") if _is_cell(run, symbols, rounds) else None
@@ -204,18 +214,31 @@ def _carried(run: Sequence[Unit], period: int) -> bool:
     return any(alike(r, m) for r in reads for m in made)
 
 
-def _bridged(found: Sequence[Loop], busy: Sequence[Unit]) -> list[Loop]:
-    """Runs of one loop joined: an expert without tokens launches less than the others."""
+def _bridged(found: Sequence[Loop], busy: Sequence[Unit], letters: Sequence[str]) -> list[Loop]:
+    """Runs of one expert loop joined, and a last expert added: one without tokens launches less than the others."""
     joined: list[Loop] = []
     for loop in found:
         before = joined[-1] if joined else None
-        if before is not None and before.title == loop.title and loop.kind == "expert_loop":
-            names = {u.name for u in busy[before.start : before.stop]}
-            if {u.name for u in busy[before.stop : loop.stop]} <= names:
-                joined[-1] = Loop(loop.kind, loop.title, before.start, loop.stop, before.period)
-                continue
+        if loop.kind == "expert_loop":
+            begin = before.start if before is not None and before.title == loop.title else loop.start
+            names = {u.name for u in busy[begin : begin + loop.period]}
+            if begin < loop.start and {u.name for u in busy[begin : loop.stop]} <= names:
+                joined.pop()
+                loop = Loop(loop.kind, loop.title, begin, loop.stop, loop.period)
+            loop = Loop(loop.kind, loop.title, loop.start, _last(loop, busy, letters), loop.period)
         joined.append(loop)
     return joined
+
+
+def _last(loop: Loop, busy: Sequence[Unit], letters: Sequence[str]) -> int:
+    """Where the loop ends with the rounds behind it that begin with a search and end with a scatter, as its own do."""
+    names = {u.name for u in busy[loop.start : loop.stop]}
+    stop = at = loop.stop
+    while at < len(busy) and busy[at].name in names and at < stop + 2 * loop.period:
+        at += 1
+        if letters[at - 1] == "W" and any(u.base in SEARCHES for u in busy[stop:at]):
+            stop = at
+    return stop
 
 
 def around(loop: Loop, letters: Sequence[str], taken: Sequence[bool]) -> Iterator[int]:

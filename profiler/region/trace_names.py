@@ -205,11 +205,21 @@ def _always(chain: Sequence[Unit]) -> bool:
     return True
 
 
+def _computes(*bases: str) -> Callable[[Sequence[Unit]], bool]:
+    def holds(chain: Sequence[Unit]) -> bool:
+        return set(bases) <= {u.base for u in chain}
+
+    return holds
+
+
 KNOWN: tuple[_Known, ...] = (
     _Known("pointwise", "layer scale, residual add", False, re.compile("xa"), _scaled),
     _Known("layer_norm", "layer scale, residual add, LayerNorm", False, re.compile("xaN"), _scaled),
     _Known("pointwise", "sigmoid gate (SiLU or GLU by hand)", True, re.compile("ox"), _always),
     _Known("pointwise", "Mish by hand", True, re.compile("uhx"), _softplus),
+    _Known("embedding", "relative position bias", True, re.compile(".*w.*Z"), _computes("log", "embedding")),
+    _Known("pointwise", "rotary table", False, re.compile(".*"), _computes("cos", "sin")),
+    _Known("reduction", "greedy sampling", False, re.compile("[^Z]*"), _computes("argmax")),
     _Known("quantise", "quantise by row", True, re.compile(".*b.*t"), _quantises),
     _Known("quantise", "quantise", True, re.compile(".*[dVxXfR].*t"), _quantises),
 )

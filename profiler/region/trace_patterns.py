@@ -146,6 +146,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("gelu_tanh", "GELU (tanh) by hand", rf"[xX]?t?[xXpt]{{2,4}}{_EPS}[xX]{{1,2}}h{_EPS}[xX]{{1,2}}"),
     _pattern("pointwise", "GELU by hand", rf"[xX]?[VX]k{_EPS}[xX]{{1,2}}"),
     _pattern("rope", "RoPE", r"[xX]y?nc[xX][aP]"),
+    _pattern("rope", "RoPE", r"nc[xX][xX][aP]"),
     _pattern("rope", "RoPE", r"xxsxxa[cy]"),
     _pattern("scatter", "segment softmax by hand", r"(?:II[a]u?)?F?WI[sa]eF?W[aP]?Id"),
     _pattern("scatter", "segment mean by hand", r"F?WF{0,2}Wud"),
@@ -153,8 +154,8 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("scatter", "gather and scatter-add", r"I[yF]*W"),
     _pattern("cross_entropy", "cross entropy", r"(t?)(y?)[yfFO]{0,5}(E)", by_hand=False, check="logits"),
     _pattern("cross_entropy", "cross entropy", r"t?lj", by_hand=False),
-    _pattern("cross_entropy", "cross entropy by hand", r"t?lI[mbnXVT]{0,3}"),
-    _pattern("cross_entropy", "cross entropy by hand", r"t?(?:bI|Ib)s[mb]?n?", check="log_sum_exp"),
+    _pattern("cross_entropy", "cross entropy by hand", r"t?lIn?[mb]?"),
+    _pattern("cross_entropy", "cross entropy by hand", r"t?(?:bI|Ib)s[mb]?", check="log_sum_exp"),
     _pattern(
         "quantised_gemm", "dequantise and GEMM", r"(?:[f]{0,3}c)?t[sTaPxXdVt]{0,4}y?[LM]", check="dequantise"
     ),

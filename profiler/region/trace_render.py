@@ -80,7 +80,7 @@ def expression(a: Arguments) -> str:
     if special is not None:
         return special(a)
     names = a.call.names
-    if a.base in OPERATORS and len(names) >= 2:
+    if a.base in OPERATORS and len(names) >= 2 and not a.has("rounding_mode"):
         return f"{a.text[names[0]]} {OPERATORS[a.base]} {a.text[names[1]]}"
     if a.base in VIEWS:
         return f"{a.first()}.{a.base.removeprefix('_unsafe_')}({_plain(a.text[names[1]])})"
@@ -282,7 +282,8 @@ def _index(a: Arguments) -> str:
 
 
 def _scatter_reduce(a: Arguments) -> str:
-    return f'{a.first()}.scatter_reduce({a.text["dim"]}, {a.text["index"]}, {a.text["src"]}, "amax")'
+    how = a.text.get("reduce", '"amax"')  # an execution trace tells; without it, what a segment softmax takes
+    return f"{a.first()}.scatter_reduce({a.text['dim']}, {a.text['index']}, {a.text['src']}, {how})"
 
 
 def _histc(a: Arguments) -> str:
@@ -332,7 +333,8 @@ SPECIAL: Mapping[str, Callable[[Arguments], str]] = {
     "clone": lambda a: f"{a.first()}.contiguous()", "copy": _copy, "pad": _pad, "constant_pad_nd": _pad,
     "histc": _histc, "expand_as": _method("expand_as", "other"), "view_as": _method("view_as", "other"),
     "_grouped_mm": _grouped,
-    "gelu": lambda a: f"gelu({a.first()})", "silu": lambda a: f"silu({a.first()})", "type_as": _to,
+    "gelu": lambda a: f"gelu({a.first()}{a.options('approximate')})", "silu": lambda a: f"silu({a.first()})",
+    "type_as": _to,
 }  # fmt: skip
 
 

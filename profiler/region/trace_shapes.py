@@ -79,7 +79,14 @@ ALLOWED = (
         """slice select unbind detach alias lift_fresh expand_as squeeze t numpy_T adjoint split_with_sizes unsafe_split
         unsafe_chunk as_strided view_as index_select_backward embedding_backward new_empty empty_like full_like isin
         logical_and_ bitwise_or bitwise_and __and__ __or__ max_pool2d adaptive_avg_pool2d avg_pool2d cross_entropy_loss
-        empty clamp_max clamp_min softplus_backward upsample_nearest2d floor_divide masked_select _safe_softmax""".split()
+        empty clamp_max clamp_min softplus_backward upsample_nearest2d floor_divide masked_select
+        _safe_softmax
+        _foreach_add _foreach_add_ _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_ _foreach_lerp_
+        _foreach_addcmul_ _foreach_addcdiv_ _foreach_sqrt _foreach_sqrt_ _foreach_neg _foreach_zero_ _foreach_norm
+        _foreach_maximum_ _foreach_reciprocal_ _foreach_pow _fused_adam_ _fused_adamw_ _fused_sgd_
+        _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention_backward
+        _scaled_dot_product_efficient_attention_backward threshold_backward native_layer_norm_backward
+        native_batch_norm_backward cudnn_batch_norm_backward max_pool2d_with_indices_backward tensordot""".split()
     )
 ) - {"detach_", "is_pinned", "pin_memory", "set_data"}
 """What may run on meta tensors: a trace names operations, and anybody can write a trace."""
@@ -95,7 +102,8 @@ def _call(name: str, args: tuple[Argument, ...], wanted: str) -> Call | None:
     for schema, overload in _overloads(packet, len(args)):
         if wanted and wanted != (schema.overload_name or "default"):
             continue
-        if not all(_fits(a, str(s.type)) for a, s in zip(args, schema.arguments, strict=True)):
+        lost = name.endswith("_backward") or name.startswith(("_foreach_", "_fused_"))
+        if not all(_fits(a, str(s.type), lost) for a, s in zip(args, schema.arguments, strict=True)):
             continue
         names = tuple(a.name for a in schema.arguments)
         bound = dict(zip(names, args, strict=True))
@@ -103,7 +111,8 @@ def _call(name: str, args: tuple[Argument, ...], wanted: str) -> Call | None:
         made = _outputs(name, overload, schema, bound)
         label, changes = schema.overload_name or "default", schema.is_mutable
         if made is not None:
-            return Call(names, bound, defaults, tuple(s for s, _ in made), True, tuple(g for _, g in made), label, changes)
+            outputs, gives = tuple(s for s, _ in made), tuple(g for _, g in made)
+            return Call(names, bound, defaults, outputs, True, gives, label, changes)
         fallback = fallback or Call(names, bound, defaults, (), False, (), label, changes)
     return fallback
 
@@ -119,7 +128,8 @@ def _overloads(packet: Any, arity: int) -> list[tuple[Any, Any]]:
     return found
 
 
-def _fits(argument: Argument, kind: str) -> bool:
+def _fits(argument: Argument, kind: str, lost: bool) -> bool:
+    """lost: tensors may be missing from the record, as undefined ones of a backward and long lists are."""
     if argument.kind == "tensor":
         return kind in ("Tensor", "Optional[Tensor]") or (kind == "number" and not argument.sigs[0].dims)
     if argument.kind == "tensors":
@@ -130,7 +140,7 @@ def _fits(argument: Argument, kind: str) -> bool:
         if isinstance(argument.value, tuple):
             return kind.startswith("List[") or kind.startswith("Optional[List[")
         return "Tensor" not in kind and not kind.startswith(("List[", "Optional[List["))
-    return not kind.startswith("Tensor") and kind != "List[Tensor]"
+    return lost or (not kind.startswith("Tensor") and kind != "List[Tensor]")
 
 
 def _outputs(
@@ -176,6 +186,8 @@ def _outputs(
             result = overload(*positional, **keyword)
     except Exception:  # torch raises every kind; each means that this overload is not it, or that meta lacks it
         return None
+    if result is None:
+        return ()  # changes its operands and gives nothing
     made = [result] if isinstance(result, torch.Tensor) else result
     if not isinstance(made, tuple | list):
         return None

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler.region.model import FLOATING, ITEMSIZE, RegionError
 from profiler.region.program import program
 from profiler.region.text import parse, to_text
 from profiler.region.trace_cut import Part
-from profiler.region.trace_flow import flow
+from profiler.region.trace_flow import Graph, flow
 from profiler.region.trace_fold import fold
-from profiler.region.trace_ops import Argument, Unit
+from profiler.region.trace_ops import Argument
 from profiler.region.trace_render import Arguments, UnwritableError, expression, literal
 from profiler.region.trace_shapes import contiguous, same_layout
 from profiler.region.trace_values import Flow, Statement, Value
@@ -70,19 +69,37 @@ class Text:
     assumed: tuple[str, ...] = ()
 
 
-def write(part: Part, thread: Sequence[Unit], position: dict[int, int]) -> Text:
-    """The text of one part; never raises for what a trace holds."""
+ODD = (KeyError, IndexError, AttributeError, TypeError, ValueError)
+"""What arguments raise that no operation takes: anybody can write a trace."""
+
+
+def _odd(error: Exception) -> Text:
+    return Text(None, f"the recorded arguments do not fit the operation ({type(error).__name__}: {str(error)[:80]})")
+
+
+def bind(part: Part, graph: Graph) -> Flow | Text:
+    """The part's flow, or why it has no text; never raises for what a trace holds."""
     if part.kind in NO_TEXT:
         return Text(None, NO_TEXT[part.kind])
     if part.period:
         return Text(None, "one operation over many tensors in turn is not written as a region")
     try:
-        writer = _Writer(part, flow(part, thread, position))
+        return flow(part, graph)
+    except UnwritableError as lack:
+        return Text(None, str(lack))
+    except ODD as odd:
+        return _odd(odd)
+
+
+def write(part: Part, bound: Flow) -> Text:
+    """The text of one part; never raises for what a trace holds."""
+    try:
+        writer = _Writer(part, bound)
         text = fold(writer.text())
     except UnwritableError as lack:
         return Text(None, str(lack))
-    except (KeyError, IndexError, AttributeError, TypeError, ValueError) as odd:
-        return Text(None, f"the recorded arguments do not fit the operation ({type(odd).__name__}: {str(odd)[:80]})")
+    except ODD as odd:
+        return _odd(odd)
     try:
         region = parse(text)
         program(region)
@@ -175,7 +192,8 @@ class _Writer:
                 return next((r for r in "qkv" if r not in self.names.values()), "v")
             if statement.letter in "Mx" or not statement.own:
                 return "q" if first else "k"
-        if kind == "rope" and statement.letter in "xX" and not first:
+        half = self.part.letters.startswith("xx") and value.sig == self.flow.inputs[0].sig
+        if kind == "rope" and statement.letter in "xX" and not first and not half:
             return "cos" if "cos" not in self.names.values() else "sin"
         if kind in ("swiglu", "geglu"):
             return "gate" if statement.letter in "ig" else "up"
@@ -237,16 +255,25 @@ class _Writer:
         self.assumed.append(f"{what} {text} (the trace does not record it)")
         return text
 
+    def _capped(self) -> bool:
+        """The factor right before or behind the tanh of the scores."""
+        letters, at = self.part.letters, len(self.seen)
+        return letters[at + 1 : at + 2] == "h" or letters[max(0, at - 1) : at] == "h"
+
     def _number(self, statement: Statement, argument: Argument) -> tuple[float | int, str]:
         kind, symbol = self.part.kind, statement.letter
         if argument.sigs[0].dtype == "bool":
             return True, "the flag"
+        if self.seen.endswith("R"):  # 1 / x is recorded as reciprocal, mul
+            return 1, "the numerator"
         if argument.sigs[0].dtype == "i64":
             return (2 if symbol in "XV" or statement.unit.base == "floor_divide" else 1), "the whole number"
         if symbol == "P" and kind in ("rms_norm", "layer_norm"):
             return (
                 1e-5 if kind == "layer_norm" else 1e-6
             ) if "r" not in self.seen and "q" not in self.seen else 1.0, "eps"
+        if kind == "attention" and symbol in "XV" and self._capped():
+            return CAP, "the cap of the scores"
         if kind == "attention" and symbol in "XV":
             head = next(v.sig.dims[-1] for v in self.flow.inputs if len(v.sig.dims) >= 2)
             return (math.sqrt(head) if symbol == "V" else head**-0.5), "the scale"
@@ -256,11 +283,18 @@ class _Writer:
             if "h" in self.seen or "p" not in self.seen:
                 return 0.5, "the constant"
             return (0.044715 if "a" not in self.seen else math.sqrt(2 / math.pi)), "the constant"
+        if self.part.title == "GELU by hand" and "k" not in self.seen:
+            before_erf = self.part.letters[len(self.seen) + 1 : len(self.seen) + 2] == "k"
+            return (math.sqrt(2) if symbol == "V" else math.sqrt(0.5) if before_erf else 0.5), "the constant"
         if self.part.title == "QuickGELU by hand":
             return 1.702, "the factor"
         if symbol == "P" and kind == "scatter":
             return 1e-16, "eps"
         return {"X": 0.5, "V": 2.0}.get(symbol, 1.0), "the number"
+
+
+CAP = 50.0
+"""tanh(scores / 50) * 50, as Gemma 2 caps them."""
 
 
 def _operands(statement: Statement) -> list[Value]:

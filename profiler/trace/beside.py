@@ -19,7 +19,7 @@ from profiler.trace.model import NONE, Ints, Longs, Note, Ops, Step, Trace
 from profiler.trace.steps import steady_step
 
 MOST_PAIRS = 16_000_000
-"""Length of one sequence times the other's, from which on matching by order would take minutes and is not tried."""
+"""Length of one sequence times the other's, beyond which no order is looked for: that takes time in proportion."""
 
 ALIKE_SHARE = 0.75
 """Share of a graph's kernels that must stand in the lender in the same order, or it is of another model. Of the traces

@@ -6,6 +6,7 @@ the time in which anything ran, and with the idle time to the window.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -89,10 +90,10 @@ def gpu_window(trace: Trace, step: Step) -> tuple[float, float]:
 
 def _previous_ends(trace: Trace, step: Step) -> list[float]:
     """When the GPU work of the step before was done; [] for the first. Two steps back it is done before that."""
-    before = [s for s in trace.steps if s.start_us < step.start_us]
-    if not before:
+    place = bisect_left(trace.steps, step.start_us, key=lambda s: s.start_us)
+    if not place:
         return []
-    _, end = work_intervals(trace, before[-1])
+    _, end = work_intervals(trace, trace.steps[place - 1])
     return [float(end.max())] if len(end) else []
 
 

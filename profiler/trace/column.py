@@ -61,16 +61,20 @@ class Column:
 
 
 def longs() -> Column:
+    """A column of int64, kept as int32 while they fit."""
     return Column(np.int64)
 
 
 def ints() -> Column:
+    """A column of int32."""
     return Column(np.int32)
 
 
 def floats() -> Column:
+    """A column of float64."""
     return Column(np.float64)
 
 
 def flags() -> Column:
+    """A column of booleans."""
     return Column(np.bool_)

@@ -62,7 +62,7 @@ class Phaseless(msgspec.Struct, gc=False):
 Any = Event | Passed | Phaseless
 
 # The tag tells msgspec which fields to decode before it builds anything: a third of the events of a real trace are
-# flows, and skipping theirs is 1.2 times faster on the whole file than one struct for all phases.
+# flows, and unpacking and decoding takes 1.06 to 1.15 times less than with one struct for all phases.
 _PHASES = [
     msgspec.defstruct(f"Phase{code}", [], bases=(Passed,), tag_field="ph", tag=chr(code), gc=False)
     for code in range(0x21, 0x7F)
@@ -82,6 +82,7 @@ class Header(msgspec.Struct, gc=False):
     devices: list[DeviceProperties] | None = msgspec.field(default=None, name="deviceProperties")
     record_shapes: object = None
     with_stack: object = None
+    distributed: object = msgspec.field(default=None, name="distributedInfo")
 
     def or_else(self, after: Header) -> Header:
         """These keys, and those of `after` where one is missing."""
@@ -89,8 +90,8 @@ class Header(msgspec.Struct, gc=False):
             devices=self.devices or after.devices,
             record_shapes=self.record_shapes if self.record_shapes is not None else after.record_shapes,
             with_stack=self.with_stack if self.with_stack is not None else after.with_stack,
+            distributed=self.distributed if self.distributed is not None else after.distributed,
         )
-    distributed: object = msgspec.field(default=None, name="distributedInfo")
 
 
 _EITHER: type[Any] = Union[(Event, *_PHASES)]  # type: ignore[assignment]

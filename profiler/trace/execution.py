@@ -148,8 +148,8 @@ def read_execution(path: Path | str, limits: Limits = LIMITS) -> Execution:
     """Reads what ExecutionTraceObserver wrote: .json or .json.gz, schema 1.0.1 to 1.1.x.
 
     Raises TraceError: `execution-trace-damaged` (cut off, no JSON), `execution-trace-not-one` (other JSON),
-    `execution-trace-version` (a schema not known here), `trace-too-large`, `trace-empty`, `trace-bad-gzip`. OSError where
-    the file cannot be opened.
+    `execution-trace-version` (a schema not known here), `trace-too-large`, `trace-empty`, `trace-bad-gzip`. OSError
+    where the file cannot be opened.
     """
     data = bytearray()
     with Source(Path(path), limits) as source:

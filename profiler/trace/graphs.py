@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +13,14 @@ from profiler.trace.busy import union_us
 from profiler.trace.model import NONE, Longs, Step, Trace
 
 PAST_IT = (
-    "Record the same step without graphs: eager, or torch.compile in its default mode, with record_shapes=True. Given "
-    "beside this trace (tritonworthy advise THIS --beside OTHER), its operations and shapes are taken for them."
+    "Profile the same step without CUDA graphs (eager, or torch.compile in its default mode), with record_shapes=True. "
+    "Given beside this trace (tritonworthy advise THIS --beside OTHER), its operations and shapes are taken for them."
 )
 """How to see what a graph replays."""
+
+
+_AMD = re.compile(r"AMD |Cijk_|ck_tile|rocprim|miopen|hip_bfloat16")
+"""In the device's name or a kernel's: the launch's own name is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def find_graphs(trace: Trace, steps: Sequence[Step] | None = None) -> tuple[Grap
         same[kernels.name[replay.kernels].tobytes()].append(replay)
     looked_at = slice(None) if steps is None else _together(steps)
     total = float(kernels.duration_us[looked_at].sum())
-    vendor = "HIP graph" if any("hipGraphLaunch" in n for n in trace.names) else "CUDA graph"
+    vendor = "HIP graph" if _AMD.search(" ".join((trace.device or "", *trace.names))) else "CUDA graph"
     found = []
     for group in same.values():
         rows = np.concatenate([r.kernels for r in group])

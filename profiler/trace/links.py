@@ -35,8 +35,22 @@ def nesting(thread: Ints, start_us: Floats, end_us: Floats) -> tuple[Longs, Ints
     order: int64 [n], sorts them by (thread, start, -end), equal ones in the given order. parent: int32 [n] for the
     sorted spans, the index of the latest earlier one that encloses it on its thread, or NONE. Spans need not nest.
     """
-    order = np.lexsort((-end_us, start_us, thread))
+    order = _ordered(thread, start_us, end_us)
     return order, _enclosing(thread[order], end_us[order])
+
+
+def _ordered(thread: Ints, start_us: Floats, end_us: Floats) -> Longs:
+    """As np.lexsort of (thread, start, -end). Most of a file is in order thread by thread, which is quick to see."""
+    order = np.argsort(thread, kind="stable")
+    times = end_us[order]
+    in_order = times[1:] <= times[:-1]
+    times = start_us[order]
+    in_order &= times[1:] == times[:-1]
+    in_order |= times[1:] > times[:-1]
+    del times
+    threads = thread[order]
+    in_order |= threads[1:] > threads[:-1]
+    return order if in_order.all() else np.lexsort((-end_us, start_us, thread))
 
 
 def _enclosing(thread: Ints, end_us: Floats) -> Ints:

@@ -30,19 +30,15 @@ Mask = npt.NDArray[np.bool_]
 def compiled_kernels(trace: Trace) -> tuple[Mask, Mask]:
     """bool [kernels] twice: Inductor's own Triton kernels; every kernel that a compiled region launched, those too."""
     own = _by_name(trace, [COMPILED.match(name) is not None for name in trace.names])
-    inside_op = np.zeros(len(trace.ops.name), np.bool_)
-    if len(inside_op):
-        marks = np.array([name.startswith(_COMPILED_OPS) for name in trace.names], np.bool_)
-        inside_op = marks[trace.ops.name]
-        parent = trace.ops.parent
-        above = parent.astype(np.int64)
-        while (above != NONE).any():
-            open_ = above != NONE
-            inside_op[open_] |= marks[trace.ops.name[above[open_]]]
-            above[open_] = parent[above[open_]]
     inside = np.zeros(len(own), np.bool_)
-    linked = trace.kernels.op != NONE
-    inside[linked] = inside_op[trace.kernels.op[linked]]
+    marks = np.array([name.startswith(_COMPILED_OPS) for name in trace.names], np.bool_)
+    if marks.any():
+        kernels = np.flatnonzero(trace.kernels.op != NONE)
+        above = trace.kernels.op[kernels].astype(np.int64)
+        while len(kernels):
+            inside[kernels] |= marks[trace.ops.name[above]]
+            above = trace.ops.parent[above].astype(np.int64)
+            kernels, above = kernels[above != NONE], above[above != NONE]
     return own, inside | own
 
 

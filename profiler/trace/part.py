@@ -10,10 +10,9 @@ import numpy as np
 from profiler.trace.column import Column
 from profiler.trace.columns import Columns, Tables, Thread
 from profiler.trace.events import Header
-from profiler.trace.limits import check_events
+from profiler.trace.limits import Limits, check_events
 from profiler.trace.model import NONE, Ints
-from profiler.trace.segment import Misfit, Segments
-from profiler.trace.source import Limits
+from profiler.trace.segment import MisfitError, Segments
 from profiler.trace.stream import EventStream
 
 GROUPS = ("ops", "kernels", "memory", "launches", "annotations", "frames", "syncs")
@@ -34,7 +33,6 @@ class Part:
     timeless: int
     has_stacks: bool
     is_trace: bool
-    dropped: int
     header: Header
     is_last: bool
     truncated: bool
@@ -49,11 +47,11 @@ class Share:
     names: list[str]
     threads: list[Thread]
     details: list[bytes]
-    parts: Iterable[Part]
+    parts: list[Part]
 
 
 def parts_of(segments: Segments, numbers: Iterable[int], tables: Tables, limits: Limits) -> Iterator[Part]:
-    """Reads the segments of these numbers until the file ends. Raises Misfit, and what EventStream raises."""
+    """Reads the segments of these numbers until the file ends. Raises MisfitError, and what EventStream raises."""
     events = 0
     for number in numbers:
         segment = segments.segment(number)
@@ -65,6 +63,8 @@ def parts_of(segments: Segments, numbers: Iterable[int], tables: Tables, limits:
             columns.add(batch)
             check_events(events + columns.events, limits)
         events += columns.events
+        if stream.dropped:
+            raise MisfitError  # a wrong cut loses events: what is lost without one is for a single reader to say
         yield Part(
             number=number,
             columns=tuple(
@@ -76,7 +76,6 @@ def parts_of(segments: Segments, numbers: Iterable[int], tables: Tables, limits:
             timeless=columns.timeless,
             has_stacks=columns.has_stacks,
             is_trace=columns.is_trace,
-            dropped=stream.dropped,
             header=stream.header,
             is_last=segment.is_last,
             truncated=stream.truncated,
@@ -103,20 +102,23 @@ class _Numbers:
             self._known[i] = known[i]
 
 
-def merge(shares: list[Share]) -> tuple[Columns, Header, int, bool]:
-    """(columns, header, events dropped, truncated). Raises Misfit unless the parts make up one file."""
+def merge(shares: list[Share]) -> tuple[Columns, Header, bool]:
+    """(columns, header, truncated). Raises MisfitError unless the parts make up one file.
+
+    Takes the parts: they are let go one by one as they are copied.
+    """
     columns = Columns()
-    queue = sorted(
-        ((part, _Numbers_) for share in shares for _Numbers_ in [_Numbers(share)] for part in share.parts),
-        key=lambda item: item[0].number,
-    )
-    queue.reverse()
-    if not queue or [part.number for part, _ in queue[::-1]] != list(range(len(queue))):
-        raise Misfit
+    queue: list[tuple[Part, _Numbers]] = []
+    for share in shares:
+        numbers = _Numbers(share)
+        queue += [(part, numbers) for part in share.parts]
+        share.parts.clear()
+    queue.sort(key=lambda item: -item[0].number)
+    if not queue or [part.number for part, _ in reversed(queue)] != list(range(len(queue))):
+        raise MisfitError
     first, last = queue[-1][0], queue[0][0]
     if not last.is_last:
-        raise Misfit
-    dropped = 0
+        raise MisfitError
     while queue:
         part, numbers = queue.pop()
         numbers.learn(part.known, columns.tables)
@@ -125,9 +127,8 @@ def merge(shares: list[Share]) -> tuple[Columns, Header, int, bool]:
         columns.timeless += part.timeless
         columns.has_stacks |= part.has_stacks
         columns.is_trace |= part.is_trace
-        dropped += part.dropped
     truncated = last.truncated or (last.unclosed and not first.bare)
-    return columns, first.header.or_else(last.header), dropped, truncated
+    return columns, first.header.or_else(last.header), truncated
 
 
 def _append(columns: Columns, part: Part, numbers: tuple[Ints, ...]) -> None:

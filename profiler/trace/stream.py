@@ -26,12 +26,13 @@ from profiler.trace.events import (
     decode_repaired,
     pieces,
 )
-from profiler.trace.segment import Misfit
-from profiler.trace.source import CHUNK_BYTES, Limits, Reader, foreign
+from profiler.trace.limits import CHUNK_BYTES
+from profiler.trace.segment import MisfitError
+from profiler.trace.source import Limits, Reader, foreign
 from profiler.trace.window import SPACE, Window, last_boundaries
 
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_LIST_END = re.compile(rb"\}\s*\](?=\s*(?:[,}]|$))")
+_LIST_END = re.compile(rb"\}\s*\](?=\s*(?:,\s*\"|\}|$))")
 _CUTS = 12
 """How many `}, {` to try from the end of a chunk: eight GPUs in deviceProperties after the events make seven wrong."""
 _JOINS = 8
@@ -40,6 +41,7 @@ _REPAIRED_JOINS = 2
 """As _JOINS, where the event needs repair as well, which is slow to try."""
 _GROW_BYTES = 4 * 1024 * 1024
 """A chunk that does not decode anywhere is read on up to here before its events are picked out one by one."""
+_PHASE = b'"ph"'
 _TRAILER_BYTES = 16 * 1024 * 1024
 
 _RECORD = "Record with torch.profiler and export_chrome_trace(), and give that file."
@@ -90,7 +92,7 @@ class EventStream:
                     )
         self.truncated |= self._source.truncated
         if self._ended and self._source.continues:
-            raise Misfit
+            raise MisfitError
 
     # -- before the events
 
@@ -120,6 +122,8 @@ class EventStream:
             if not chunk:
                 break
             buffer += chunk
+        if self._source.continues:
+            raise MisfitError  # the list may begin in another segment
         if nested is None:
             raise self._no_events_key(buffer)
         return buffer[nested:]  # the header before it is beyond repair; the events may not be
@@ -207,13 +211,13 @@ class EventStream:
         return self._finish_piecewise(buffer)
 
     def _finish_inside(self, buffer: bytes) -> list[Any]:
-        """As `_finish`, where the list goes on elsewhere: nothing may be left over. Raises Misfit."""
+        """As `_finish`, where the list goes on elsewhere: nothing may be left over. Raises MisfitError."""
         for decoder in (decode, decode_lenient):
             with suppress(*MALFORMED):
                 return decoder(buffer)
         events, left = self._pick(buffer)
         if left:
-            raise Misfit
+            raise MisfitError
         return events
 
     def _finish_piecewise(self, buffer: bytes) -> list[Any]:
@@ -226,7 +230,7 @@ class EventStream:
         more, left = self._pick(buffer)
         # The last piece that did not decode is the one that the end of the file cut off; the ones before it are lost.
         self.dropped += max(0, len(left) - 1)
-        self.truncated = not self._ended
+        self.truncated |= not self._ended
         return events + more
 
     def _end(self, buffer: bytes, decoder: Callable[[bytes], list[Any]]) -> list[Any] | None:
@@ -260,11 +264,12 @@ class EventStream:
                 events.append(event)
                 waiting.clear()
                 continue
-            last = self._last_of_list(text, start, end)
-            if last is not None:
-                self.dropped += len(waiting) - 1
-                events.append(last)
-                return events, []
+            for first in dict.fromkeys((waiting[0], start)):
+                last = self._last_of_list(text, first, end)
+                if last is not None:
+                    self.dropped += len(waiting) - 1 if first == start else 0
+                    events.append(last)
+                    return events, []
             if len(waiting) > _JOINS:
                 waiting.pop(0)
                 self.dropped += 1
@@ -291,12 +296,13 @@ class EventStream:
             size += len(chunk)
         trailer = b"".join(parts).strip(SPACE)
         self.unclosed = not trailer
-        if self.bare or self.unclosed or size > _TRAILER_BYTES:
+        if self.unclosed:
             return
         try:
-            after = decode_header(b'{"traceEvents":[]' + trailer)
+            after = Header() if size > _TRAILER_BYTES else decode_header(b'{"traceEvents":[]' + trailer)
         except MALFORMED:
-            self.truncated |= not trailer.endswith(b"}")
+            # A stray `]` among the events, and what follows it is lost; or the file breaks off in the keys after them.
+            self.truncated |= _PHASE in trailer or not (self.bare or trailer.endswith(b"}"))
             return
         self.header = self.header.or_else(after)
 

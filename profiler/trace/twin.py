@@ -7,39 +7,61 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import IO
 
-from profiler.trace.columns import Columns, Tables
+import msgspec
+import numpy as np
+
+from profiler.trace.columns import Columns, Tables, Thread
 from profiler.trace.errors import TraceError
 from profiler.trace.events import Header
-from profiler.trace.part import Share, merge, parts_of
-from profiler.trace.segment import Misfit, Segments
-from profiler.trace.source import Limits, Source
+from profiler.trace.limits import Limits
+from profiler.trace.part import Part, Share, merge, parts_of
+from profiler.trace.segment import MisfitError, Segments
+from profiler.trace.source import Source
 
 SEGMENT_BYTES = 4 * 1024 * 1024
-"""8 ms of decoding: what one process may wait for the other at the end."""
+"""Some 20 ms of decoding: what one process may wait for the other at the end."""
 
 PACKED_BYTES = 6 * 1024 * 1024
 PLAIN_BYTES = 64 * 1024 * 1024
-"""Size of a file from which a second process, which takes 0.1 to 0.2 s to start, pays: compressed, and plain."""
+"""Size of a file from which a second process, which takes 0.15 to 0.3 s to start, pays: compressed, and plain."""
 
 _TOKEN = struct.Struct("<I")
 _TOKENS = 15_000
 """As many as a pipe of 64 KiB holds."""
 
 _FAILED = 3
+
+
+def _pack(array: object) -> object:
+    if not isinstance(array, np.ndarray):
+        raise NotImplementedError
+    return array.dtype.str, array.tobytes()
+
+
+def _unpack(kind: type, packed: tuple[str, bytes]) -> object:
+    return packed if kind is object else np.frombuffer(packed[1], packed[0])
+
+
+_SIZE = struct.Struct("<Q")
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_pack)
+_TEXTS = msgspec.msgpack.Decoder(tuple[list[str], list[Thread], list[bytes], int])
+_PART = msgspec.msgpack.Decoder(Part, dec_hook=_unpack)
+
 _START = "import sys; sys.path[:] = {path!r}; from profiler.trace.twin import main; main()"
 
 
 def pays(path: Path, processes: int | None) -> bool:
-    """Whether two processes read this file faster. processes: how many may be used; None for as many as there are cores."""
+    """Whether two processes read this file faster. processes: how many may be used; None: one a core."""
+    if not sys.platform.startswith("linux"):
+        return False  # where a pipe holds less is not tried
     if processes is None:
         processes = len(os.sched_getaffinity(0))
     if processes < 2 or not sys.executable:
@@ -59,8 +81,8 @@ def read_in_two(
     size = max(segment_bytes, limits.max_bytes // _TOKENS + 1)
     reading, writing = os.pipe()
     try:
-        with os.fdopen(writing, "wb") as tokens:
-            tokens.write(b"".join(map(_TOKEN.pack, range(1, _TOKENS + 1))))
+        if not _fill(writing):
+            return None
         twin = _start(path, limits, size, reading)
         if twin is None:
             return None
@@ -70,8 +92,9 @@ def read_in_two(
                     tables = Tables()
                     parts = list(parts_of(Segments(source, size), _claims(reading, first=True), tables, limits))
                 own = Share(list(tables.names), list(tables.threads), list(tables.details)[1:], parts)
-                return merge([own, _receive(twin)])
-            except Misfit:
+                columns, header, truncated = merge([own, _receive(twin)])
+                return columns, header, 0, truncated
+            except MisfitError:
                 return None
             finally:
                 twin.kill()
@@ -79,10 +102,24 @@ def read_in_two(
         os.close(reading)
 
 
+def _fill(pipe: int) -> bool:
+    """Puts all numbers but 0 into the pipe and closes it; False where it holds fewer, as for a user with many pipes."""
+    tokens = b"".join(map(_TOKEN.pack, range(1, _TOKENS + 1)))
+    try:
+        os.set_blocking(pipe, False)
+        return os.write(pipe, tokens) == len(tokens)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(pipe)
+
+
 def _start(path: Path, limits: Limits, size: int, tokens: int) -> subprocess.Popen[bytes] | None:
     """The second process; None where the system allows none."""
     home = str(Path(__file__).resolve().parents[2])
-    task = json.dumps({"path": str(path), "limits": asdict(limits), "size": size, "tokens": tokens, "parent": os.getpid()})
+    task = json.dumps(
+        {"path": str(path), "limits": asdict(limits), "size": size, "tokens": tokens, "parent": os.getpid()}
+    )
     # Without site: the path is known, and looking for it takes as long as numpy.
     command = [sys.executable, "-I", "-S", "-c", _START.format(path=[home, *sys.path]), task]
     try:
@@ -103,16 +140,22 @@ def _claims(tokens: int, first: bool = False, parent: int | None = None) -> Iter
 
 
 def _receive(twin: subprocess.Popen[bytes]) -> Share:
-    """What the second process found. Raises Misfit where it gave up."""
+    """What the second process found. Raises MisfitError where it gave up."""
     assert twin.stdout is not None
     try:
-        names, threads, details, count = pickle.load(twin.stdout)
-        parts = [pickle.load(twin.stdout) for _ in range(count)]
-    except (EOFError, pickle.UnpicklingError) as broken:
-        raise Misfit from broken
+        names, threads, details, count = _TEXTS.decode(_frame(twin.stdout))
+        parts = [_PART.decode(_frame(twin.stdout)) for _ in range(count)]
+    except msgspec.MsgspecError as broken:
+        raise MisfitError from broken
     if twin.wait() != 0:
-        raise Misfit
+        raise MisfitError
     return Share(names, threads, details, parts)
+
+
+def _frame(stream: IO[bytes]) -> bytes:
+    """The next message; b"" where the other process ended without one."""
+    size = stream.read(_SIZE.size)
+    return stream.read(_SIZE.unpack(size)[0]) if len(size) == _SIZE.size else b""
 
 
 def main() -> None:
@@ -124,11 +167,12 @@ def main() -> None:
         with Source(Path(task["path"]), limits) as source:
             claims = _claims(task["tokens"], parent=task["parent"])
             parts = list(parts_of(Segments(source, task["size"]), claims, tables, limits))
-    except (Misfit, TraceError, OSError):
-        sys.exit(_FAILED)  # the first process meets the same, and reports it
-    out = sys.stdout.buffer
-    with suppress(BrokenPipeError):
-        pickle.dump((list(tables.names), list(tables.threads), list(tables.details)[1:], len(parts)), out, 5)
-        for part in parts:
-            pickle.dump(part, out, 5)
+        texts = (list(tables.names), list(tables.threads), list(tables.details)[1:], len(parts))
+        out = sys.stdout.buffer
+        for message in (texts, *parts):
+            data = _ENCODER.encode(message)
+            out.write(_SIZE.pack(len(data)))
+            out.write(data)
         out.flush()
+    except (MisfitError, TraceError, OSError, OverflowError, ValueError):
+        sys.exit(_FAILED)  # the first process meets the same, or reads the file in one piece

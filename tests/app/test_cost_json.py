@@ -9,7 +9,9 @@ from profiler.hardware import find_device
 from profiler.oracle.model import Extern, OracleKernel, Prediction, Replaced
 from profiler.region.cost import cost
 from profiler.region.graph import lower
+from profiler.region.patterns import match
 from profiler.region.text import parse
+from profiler.region.through import bytes_through
 
 X = "x: bf16[1024, 1024]\nw: bf16[1024, 1024]\n"
 N = 1024 * 1024 * 2
@@ -49,10 +51,23 @@ def test_more_kernels_than_our_rules_say_are_shown_as_inductor_counts_them() -> 
     assert "Inductor's own kernels" in saving["counting"]
 
 
-def test_attention_that_is_replaced_moves_its_inputs_and_output_once() -> None:
+def test_attention_that_is_replaced_is_one_call_beside_what_stays() -> None:
+    """Attention by hand, then a product with a tail: only the attention's own products are gone."""
     qkv = "".join(f"{n}: bf16[2, 4, 256, 64]\n" for n in "qkv")
-    text = qkv + "return softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n"
-    found = shown(text, foreseen(externs=("aten._scaled_dot_product_flash_attention",),
-                                 replaced=("scaled_dot_product_attention",)))  # fmt: skip
-    assert found["fused"]["bytes_moved"] == 4 * 2 * 4 * 256 * 64 * 2
-    assert [k["kind"] for k in found["kernels"]] == ["attention"]
+    text = (
+        f"{qkv}w: bf16[256, 256]\no = softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n"
+        "o = o.transpose(1, 2).reshape(2, 256, 256)\nreturn gelu(o @ w)\n"
+    )
+    graph = lower(parse(text))
+    (attention,) = (m.operations for m in match(graph) if m.kind == "attention")
+    one = 2 * 4 * 256 * 64 * 2  # bytes of q, of k, of v, of the attention's result
+    assert bytes_through(graph, attention) == 4 * one
+    device = find_device("NVIDIA H200")
+    assert device is not None
+    answer = foreseen(2 * one, 2 * one, externs=("aten._scaled_dot_product_flash_attention", "mm"),
+                      replaced=("scaled_dot_product_attention",))  # fmt: skip
+    found = cost_json(cost(graph), device, answer, attention, 4 * one)
+    product = 2 * one + 256 * 256 * 2
+    assert [k["kind"] for k in found["kernels"]] == ["fused", "fused", "attention", "gemm"]
+    assert found["fused"]["bytes_moved"] == 4 * one + 4 * one + product
+    assert found["dram"]["fused"] is None and not any(s["name"].startswith("tail-") for s in found["savings"])

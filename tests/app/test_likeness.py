@@ -13,9 +13,11 @@ ALIKE = [
     (X + "y = x.float()\ny += 1.0\nreturn y\n", X + "return x.to(f32) + 1.0\n"),
     ("a: f32[8]\nreturn a.pow(2)\n", "other: f32[8]\nz = torch.pow(other, 2)\nreturn z\n"),
     ("a: f32[8, 4]\nb: f32[8, 4]\nreturn a @ b.T\n", "a: f32[8, 4]\nb: f32[8, 4]\nreturn a @ b.transpose(-2, -1)\n"),
+    ("a: f32[8]\nb: f32[8]\nreturn a * b\n", "c: f32[8]\nd: f32[8]\nreturn d * c\n"),
     ("a: f32[8, 4]\nreturn softmax(a, dim=-1)\n", "a: f32[8, 4]\nreturn a.softmax(-1)\n"),
 ]
 DIFFERENT = [
+    ("a: f32[8]\nb: f32[8]\nreturn (a - b) * a\n", "a: f32[8]\nb: f32[8]\nreturn (a - b) * b\n"),
     ("a: f32[8]\nb: f32[8]\nreturn a * b\n", "a: f32[8]\nreturn a * a\n"),
     ("a: f32[8]\nb: f32[8]\nreturn a - b * 2\n", "a: f32[8]\nb: f32[8]\nreturn (a - b) * 2\n"),
     ("a: f32[8]\nreturn a * 2.0\n", "a: f32[8]\nreturn a * 3.0\n"),

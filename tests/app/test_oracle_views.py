@@ -73,7 +73,7 @@ def test_attention_by_hand_goes_where_inductor_sends_it() -> None:
     call = "_scaled_dot_product_flash_attention"
     replaced = (Replaced(model.SDPA_REPLACED, "attention written by hand"),)
     found = asked(operations, prediction(externs=(Extern(f"aten.{call}", 1),), replaced=replaced))
-    assert set(who(found).values()) == {call}
+    assert set(who(found).values()) == {"SDPA"}
     # Without the replacement nobody claims that an unexplained product is that call.
     assert who(asked(operations, prediction(externs=(Extern(f"aten.{call}", 1),))))["mul"] == []
 
@@ -235,3 +235,16 @@ def test_what_the_targets_tools_do_not_tell_is_a_dash() -> None:
     change = {"registers": None, "spill_bytes": None, "occupancy": None, "blocks": None, "lines": []}
     facts = {name: value for name, value, _ in oracle_views.machine(compiled(**change))["facts"]}
     assert {facts[name] for name in ("Registers a thread", "Spilled", "Occupancy", "Loads")} == {"–"}
+
+
+def test_what_was_compiled_for_real_stands_beside_the_answer() -> None:
+    candidates = [
+        {"name": "eager", "kernels": ["a", "b"]},
+        {"name": "compile", "kernels": ["nvjet_sm90", "triton_poi_fused_gelu_0"]},
+        {"name": "compile-max-autotune", "kernels": []},
+    ]
+    validation = {"device": "NVIDIA H200", "candidates": candidates}
+    (row,) = oracle_views.compiled(validation)
+    assert (row["mode"], row["launches"], row["generated"], row["library"]) == ("default", 2, 1, 1)
+    assert oracle_views.compiled({**validation, "archived": {"match": "other-sizes"}}) == []
+    assert oracle_views.compiled(None) == []

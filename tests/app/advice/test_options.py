@@ -8,6 +8,7 @@ from app.advice import estimate
 from app.advice.facts import rewritten_to_sdpa, shape_facts
 from app.advice.rule import advise
 from app.evaluate import Evaluated, Situation, evaluate
+from profiler.hardware import find_device
 from profiler.region.cost import cost
 from profiler.region.fusion import groups
 from profiler.region.graph import lower
@@ -116,3 +117,33 @@ def test_without_an_installed_call_the_package_still_competes() -> None:
     slow = cover("torch.nn.functional.cross_entropy")
     clear = advise(region(softmax, covers=(slow, cover("liger_kernel.rms_norm", installed=False))), HALF, H200)
     assert {a.candidate: a for a in clear.alternatives}["library:liger_kernel.rms_norm"].admitted
+
+
+def on(device: str, text: str) -> Evaluated:
+    found = find_device(device)
+    assert found is not None
+    return evaluate(parse(text), ONE, found, Situation())
+
+
+@pytest.mark.parametrize(
+    "text", ["x: bf16[8192, 4096]\nreturn gelu(x) * 2 + 1\n", "x: f32[64]\nreturn gelu(x) * 2 + 1\n"]
+)
+def test_what_triton_does_not_compile_for_is_not_advised(text: str) -> None:
+    advice = on("V100", text).advice
+    ruled_out = [a for a in advice.alternatives if a.tool in ("triton", "compile")]
+    assert ruled_out and not any(a.admitted for a in ruled_out)
+    assert all("sm_70" in a.note for a in ruled_out)
+    assert advice.tool == "skip"
+    fuses = next(c for c in advice.criteria if c.name == "compile-fuses")
+    assert fuses.holds is False and "sm_70" in fuses.because
+
+
+def test_amd_keeps_triton() -> None:
+    assert on("MI300X", "x: bf16[8192, 4096]\nreturn gelu(x) * 2 + 1\n").advice.tool in ("compile", "triton")
+
+
+@pytest.mark.parametrize("body", ["gelu(x)", "softmax(x.float(), -1).sum()"])
+def test_empty_tensors_are_left_alone(body: str) -> None:
+    advice = evaluated(f"x: bf16[0, 4096]\nreturn {body}\n").advice
+    assert advice.tool == "skip" and "empty" in advice.action
+    assert [a.tool for a in advice.alternatives if a.admitted] == ["skip"]

@@ -35,6 +35,11 @@ def test_max_autotune_fuses_the_tail_into_a_template_and_says_what_it_assumes() 
     assert any("template" in a for a in answer.assumed)
 
 
+def test_max_autotune_makes_reductions_of_a_product_with_one_row() -> None:
+    answer = asked(text("samples/skinny_product"), "max-autotune")
+    assert {k.kind for k in answer.kernels} == {"reduction", "persistent_reduction"} and not answer.assumed
+
+
 def test_attention_by_hand_is_said_to_be_replaced() -> None:
     answer = asked(text("samples/attention_by_hand_plain"))
     assert [r.name for r in answer.replaced] == ["scaled_dot_product_attention"]
@@ -73,6 +78,13 @@ def test_answers_do_not_depend_on_what_was_asked_before() -> None:
 def test_uneven_products_are_padded_and_that_is_called_an_assumption() -> None:
     answer = asked(UNEVEN)
     assert answer.launches == 4 and any("padded" in a for a in answer.assumed)
+
+
+@pytest.mark.parametrize("rows", [37, 911, 2047, 4095, 12289])
+def test_an_odd_number_of_rows_alone_is_no_reason_to_pad(rows: int) -> None:
+    # compiled on an H200 (torch 2.11): one product and one pointwise kernel for each of these
+    answer = asked(f"x: bf16[{rows}, 4096]\nw: bf16[4096, 4096]\nreturn gelu(x @ w)\n")
+    assert answer.signature == ((("pointwise", 1),), (("mm", 1),))
 
 
 def test_a_gpu_that_cannot_be_imitated_is_unavailable_with_the_reason() -> None:

@@ -93,8 +93,10 @@ def test_attention_dispatches_to_one_call() -> None:
 
 
 def test_padding_is_asked_of_the_function_that_answers_for_it() -> None:
+    assert list(inspect.signature(pad_mm.should_pad_bench_key).parameters)[:3] == ["match", "mat1", "mat2"]
     assert callable(pad_mm.get_cached_should_pad)
-    assert wrote(UNEVEN).assumed == [inductor.PADDING]
+    assert wrote(UNEVEN).assumed == [inductor.PADDED]
+    assert wrote(EVEN.replace("4096, 1024", "4095, 1024")).assumed == [inductor.UNPADDED]
     assert wrote(EVEN).assumed == []
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +62,49 @@ def test_a_question_that_hangs_costs_one_answer(oracle: Oracle, monkeypatch: pyt
     assert late.unavailable == "no answer within 0.3 s" and oracle._child is None
     monkeypatch.setattr(oracle, "timeout_s", 120.0)
     assert not oracle.predict(text("samples/log_softmax_wide"), device()).unavailable
+
+
+def test_an_answer_that_lies_ready_is_never_late(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle.predict(EXAMPLE, device(), "max-autotune")
+    monkeypatch.setattr(oracle, "timeout_s", 4.0)
+    slow = text("lm_head_ce_memory_bound")
+    assert oracle.predict(slow, device("NVIDIA H100"), timeout_s=0.05).unavailable
+    assert oracle._child is not None
+    process = oracle._child.process.pid
+    time.sleep(5.0)  # past the time that the question may take; its answer has come long since
+    assert not oracle.predict(text("samples/swiglu"), device("NVIDIA H100")).unavailable
+    assert oracle._child is not None and oracle._child.process.pid == process
+    assert oracle.cached(slow, device("NVIDIA H100")) is not None
+
+
+def test_who_asks_after_a_question_that_hangs_gets_an_answer(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle.predict(EXAMPLE, device(), "max-autotune")
+    assert oracle._child is not None
+    process = oracle._child.process.pid
+    monkeypatch.setattr(oracle, "timeout_s", 1.0)
+    os.kill(process, signal.SIGSTOP)
+    assert oracle.predict(text("samples/rope"), device("NVIDIA H100"), timeout_s=0.2).unavailable
+    time.sleep(1.0)
+    assert not oracle.predict(text("samples/adam"), device("NVIDIA H100"), timeout_s=60.0).unavailable
+    assert oracle._child is not None and oracle._child.process.pid != process
+
+
+def test_no_process_outlives_who_started_it() -> None:
+    script = (
+        "import sys, time\nfrom profiler.oracle.process import Oracle\noracle = Oracle()\noracle.start()\n"
+        "print(oracle._child.process.pid, flush=True)\ntime.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=process.ROOT)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    time.sleep(1.0)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 60.0
+    while Path(f"/proc/{child}/stat").exists() and Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline, "still there"
+        time.sleep(0.2)
 
 
 def test_a_process_that_dies_costs_one_answer(oracle: Oracle) -> None:
@@ -117,12 +163,15 @@ def test_a_damaged_answer_is_no_answer(tmp_path: Path) -> None:
     assert cache.get(asked) is None
 
 
-def test_the_oldest_answers_go_when_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.oracle.cache.MAX_ANSWERS", 10)
+def test_the_oldest_answers_go_when_they_take_too_much_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.oracle.cache.MAX_BYTES", 10_000)
     cache = Cache(tmp_path)
-    for number in range(12):
-        cache.put(question(EXAMPLE, device(), "default", {"N": number}), {})
-        os.utime(cache._path(question(EXAMPLE, device(), "default", {"N": number})), (number, number))
-    assert len(list(tmp_path.glob("*.json"))) <= 11
-    assert cache.get(question(EXAMPLE, device(), "default", {"N": 0})) is None
-    assert cache.get(question(EXAMPLE, device(), "default", {"N": 11})) == {}
+    asked = [question(EXAMPLE, device(), "default", {"N": number}) for number in range(12)]
+    for number, one in enumerate(asked):
+        cache.put(one, {"text": "x" * 1000})
+        if cache._path(one).exists():
+            os.utime(cache._path(one), (number, number))
+    cache.prune()
+    assert sum(p.stat().st_size for p in tmp_path.glob("*.json")) <= 9_000
+    assert cache.get(asked[0]) is None
+    assert cache.get(asked[11]) == {"text": "x" * 1000}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
 VIEWS = frozenset(
     "view t transpose permute expand unsqueeze squeeze slice select split chunk unbind detach expand_as view_as "
@@ -22,9 +22,15 @@ MAYBE = frozenset({"to", "contiguous", "reshape", "flatten", "dropout"})
 """Kernels only where they did something: then they have operations inside."""
 
 
-def record(path: Path, function: Callable[..., Any], *args: torch.Tensor, shapes: bool = True) -> Path:
-    """Calls function(*args) twice under the profiler, one step each, and writes a trace with kernels to path."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=shapes) as prof:
+def record(
+    path: Path, function: Callable[..., Any], *args: torch.Tensor, shapes: bool = True, execution: Path | None = None
+) -> Path:
+    """Calls function(*args) twice under the profiler, one step each, and writes a trace with kernels to path.
+
+    execution: where to write the execution trace of the same run.
+    """
+    observer = None if execution is None else ExecutionTraceObserver().register_callback(str(execution))
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=shapes, execution_trace_observer=observer) as prof:
         for step in range(2):
             with torch.profiler.record_function(f"ProfilerStep#{step}"):
                 function(*args)

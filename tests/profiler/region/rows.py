@@ -69,7 +69,14 @@ ROWS = (
         "llama_prefill_bf16_compiled", "SDPA attention", "_scaled_dot_product_cudnn_attention", 8, 0.2, "attn_mask=mask"
     ),
     Row("llama_eager_attention_prefill", "attention by hand", "matmul mul add softmax to matmul", 4, 0.5, "dtype=f32"),
-    Row("llama_eager_attention_prefill", "layout copy (repeated heads)", "reshape", 8, 0.01, "expand(2, 8, 4, 1024, 64)|.strides("),
+    Row(
+        "llama_eager_attention_prefill",
+        "layout copy (repeated heads)",
+        "reshape",
+        8,
+        0.01,
+        "expand(2, 8, 4, 1024, 64)|.strides(",
+    ),
     Row("llama_decode_bf16_eager", "RMSNorm by hand", RMS, 136, 0.2, "N: sizes[1, 128]", shapes=2),
     Row("llama_train_bf16_eager", "RMSNorm by hand", RMS, 17, 0.2, "w: bf16[2048].requires_grad"),
     Row("llama_train_bf16_eager", "SwiGLU", "silu mul", 8, 0.03, "up: bf16[2, 2048, 5632].requires_grad"),

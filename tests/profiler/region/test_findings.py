@@ -64,7 +64,7 @@ WANTS: dict[tuple[str, str], tuple[Want, ...]] = {
     ),
     ("*_compiled", "`triton_poi/red/per_fused_*`"): (
         Want("torch.compile kernel triton_red_fused__softmax.*", share=0.3, text=False, where="handrolled*"),
-        Want("torch.compile kernel triton_poi_fused__unsafe_view_add_gelu_mul.*", share=0.04, text=False, where="hand*"),
+        Want("torch.compile kernel triton_poi_.*_gelu_mul.*", share=0.04, text=False, where="handrolled*"),
         Want("torch.compile kernel triton_(poi|red|per)_fused_.*", share=0.1, text=False),
         Want("GEMM", "mm", 0.15),
         Want("SDPA attention", share=0.25, where="llama*"),
@@ -97,7 +97,8 @@ WANTS: dict[tuple[str, str], tuple[Want, ...]] = {
         Want(r"optimizer step \(foreach\)", "_foreach_addcdiv_", 0.03, text=False, where="*_stack"),
     ),
     ("bert_train_varlen_*", "the same regions at six"): (
-        Want("dropout, residual add, LayerNorm", "dropout add layer_norm", 0.08, holds="sizes[", backward=True, shapes=6),
+        Want("dropout, residual add, LayerNorm", "dropout add layer_norm", 0.08, holds="sizes[", backward=True,
+             shapes=6),
         Want("SDPA attention", share=0.07, holds="sizes[", backward=True, shapes=6),
         Want("GEMM with GELU tail", "linear gelu", 0.08, holds="sizes[", backward=True, shapes=6),
         Want("cross entropy", share=0.1, holds="sizes[", backward=True, shapes=6),
@@ -113,7 +114,8 @@ WANTS: dict[tuple[str, str], tuple[Want, ...]] = {
         Want("expert combine", "masked_fill mul index_put_ index sum", 0.07),
     ),
     ("t5_*", "attention by hand with a relative"): (
-        Want("attention by hand", "matmul add_ _safe_softmax dropout matmul", 0.3, holds="bias: bf16[1, 8,", backward=True),
+        Want("attention by hand", "matmul add_ _safe_softmax dropout matmul", 0.3, holds="bias: bf16[1, 8,",
+             backward=True),
         Want("RMSNorm by hand", "pow mean add rsqrt mul mul", 0.1, backward=True, shapes=2),
         Want(r"optimizer step \(foreach\)", "_foreach_addcdiv_", 0.07, text=False),
     ),

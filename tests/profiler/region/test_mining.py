@@ -6,7 +6,6 @@ import functools
 import gzip
 import json
 import random
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,15 @@ from profiler.region.mining import COPIES, MinedRegion, Mining, mine
 from profiler.region.program import program
 from profiler.region.text import parse
 from profiler.region.trace_cut import parts
-from profiler.region.trace_flow import flow
+from profiler.region.trace_edges import infer
+from profiler.region.trace_flow import flow, graph_of
 from profiler.region.trace_ops import units
 from profiler.region.trace_render import UnwritableError
 from profiler.trace.model import NONE, Step, Trace
 from profiler.trace.reader import read_trace
 from profiler.trace.steps import steady_step
 from tests.conftest import SHARED
-from tests.profiler.region.rows import HAND, ROWS, Row
+from tests.profiler.region.rows import ROWS, Row
 
 TRACES = SHARED / "traces"
 FILES = sorted(
@@ -143,11 +143,12 @@ def test_data_flow_is_that_of_the_execution_trace() -> None:
     step = steady_step(trace)
     taken = units(trace, step)
     thread = [u for u in taken.units if not u.backward]
-    position = {u.op: i for i, u in enumerate(thread)}
     right = wrong = 0
-    for part in parts(trace, taken):
+    cut = parts(trace, taken)
+    graph = graph_of(taken.units, infer(thread))
+    for part in cut:
         try:
-            bound = flow(part, thread, position)
+            bound = flow(part, graph)
         except UnwritableError:
             continue
         for statement in bound.statements:
@@ -161,7 +162,7 @@ def test_data_flow_is_that_of_the_execution_trace() -> None:
                         made = exact[int(trace.ops.record_id[value.made.unit.op])]["outputs"]["values"][value.index]
                         right, wrong = right + (made[0] == tensor[0]), wrong + (made[0] != tensor[0])
     assert right > 150
-    assert wrong <= 2  # the two halves of a rotary table look alike; less than 1 % of the time
+    assert wrong == 0
 
 
 def test_cuda_graph_time_is_named() -> None:
@@ -205,14 +206,6 @@ def test_times_are_shares_of_the_step() -> None:
     norm = found.regions[0]
     assert norm.workload.share_of_step == pytest.approx(norm.time_us_per_step / found.step_time_us)
     assert norm.workload.launches_per_step == norm.launches == 8 * norm.calls_per_step
-
-
-@pytest.mark.parametrize(("name", "limit_s"), [(HAND, 1.0), ("large_t5_train_autocast_24steps", 4.0)])
-def test_mining_is_quick(name: str, limit_s: float) -> None:
-    trace, _ = mined(f"{name}.json.gz")
-    start = time.process_time()
-    mine(trace)
-    assert time.process_time() - start < limit_s
 
 
 def test_a_step_can_be_chosen() -> None:

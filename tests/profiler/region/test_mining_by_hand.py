@@ -104,6 +104,43 @@ def add_then_norm(x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor, b: t
     return F.layer_norm(x + residual, (x.shape[-1],), w, b)
 
 
+def attention_causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    scores = q @ k.transpose(-2, -1) * 32**-0.5
+    future = ~torch.tril(torch.ones(16, 16, dtype=torch.bool))
+    return F.softmax(scores.masked_fill(future, float("-inf")), -1) @ v
+
+
+def attention_capped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.softmax(torch.tanh(q @ k.transpose(-2, -1) * 32**-0.5 / 50.0) * 50.0, -1) @ v
+
+
+def attention_exp(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    e = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return (e / e.sum(-1, keepdim=True)) @ v
+
+
+def rms_reciprocal(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x * (1.0 / torch.sqrt(torch.mean(x**2, -1, keepdim=True) + 1e-6)) * w
+
+
+def gelu_erf(x: torch.Tensor) -> torch.Tensor:
+    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+
+
+def log_likelihood(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return logits.float().log_softmax(-1).gather(-1, target).mean(-1)
+
+
+def shifted_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.float()[:, :-1].contiguous().view(-1, 100), target)
+
+
+def int8_weight(w: torch.Tensor, scale: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return F.linear(x, w.to(torch.bfloat16) * scale)
+
+
+BF16 = torch.bfloat16
 HEADS = (2, 4, 16, 32)
 CASES: dict[str, tuple[Callable[..., torch.Tensor], str, tuple[torch.Tensor, ...]]] = {
     "rms_llama": (rms_llama, "RMSNorm by hand", (randn(*X, dtype=torch.bfloat16), randn(64, dtype=torch.bfloat16))),
@@ -129,6 +166,21 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], str, tuple[torch.Tensor, ...
     "gemm_sigmoid_residual": (
         gemm_sigmoid_residual, "GEMM with sigmoid and residual tail", (randn(*X), randn(128, 64), randn(4, 16, 128)),
     ),
+    "attention_causal": (attention_causal, "attention by hand", tuple(randn(*HEADS) for _ in range(3))),
+    "attention_capped": (attention_capped, "attention by hand", tuple(randn(*HEADS) for _ in range(3))),
+    "attention_exp": (attention_exp, "attention by hand", tuple(randn(*HEADS) for _ in range(3))),
+    "rms_reciprocal": (rms_reciprocal, "RMSNorm by hand", (randn(*X), randn(64))),
+    "gelu_erf": (gelu_erf, "GELU by hand", (randn(*X),)),
+    "int8_weight": (
+        int8_weight, "dequantise and GEMM",
+        (torch.randint(-8, 8, (128, 64), dtype=torch.int8), randn(128, 1, dtype=BF16), randn(16, 64, dtype=BF16)),
+    ),
+    "log_likelihood": (
+        log_likelihood, "cross entropy by hand", (randn(32, 100, dtype=BF16), torch.randint(0, 100, (32, 1))),
+    ),
+    "shifted_loss": (
+        shifted_loss, "cross entropy", (randn(2, 16, 100, dtype=BF16), torch.randint(0, 100, (30,))),
+    ),
     "add_then_norm": (add_then_norm, "residual add, LayerNorm", (randn(*X), randn(*X), randn(64), randn(64))),
 }  # fmt: skip
 
@@ -153,7 +205,11 @@ def test_the_text_computes_what_was_run(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n != "gemm_sigmoid_residual"])
+SIZES_DECIDE = {"gemm_sigmoid_residual", "gelu_erf", "int8_weight", "rms_reciprocal", "log_likelihood"}
+"""Without sizes and types a residual is a bias, a cast is any cast, and a number is any tensor."""
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in SIZES_DECIDE])
 def test_without_shapes_the_same_region_is_named(name: str, tmp_path: Path) -> None:
     function, title, args = CASES[name]
     region = mined(tmp_path / "t.json", function, *args, shapes=False)

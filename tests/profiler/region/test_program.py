@@ -8,9 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from profiler.oracle.answer import predict
 from profiler.region.model import RegionError
 from profiler.region.program import program
 from profiler.region.text import parse
+from tests.profiler.oracle.asking import device
 from tests.profiler.region import texts
 
 
@@ -143,3 +145,13 @@ def test_what_people_write_is_in_the_language(expression: str, want: Callable[..
 def test_cuda_never_starts() -> None:
     program(parse(texts.EXAMPLE))
     assert not torch.cuda.is_initialized()
+
+
+def test_an_input_called_self_may_stand_anywhere() -> None:
+    for text in ("x: f32[4]\nself: f32[4]\nreturn x - self\n", "self: f32[4]\nx: f32[4]\nreturn x - self\n"):
+        built = program(parse(text))
+        ones, twos = torch.ones(4), torch.full((4,), 2.0)
+        given = {"x": ones, "self": twos}
+        (made,) = built.module(*(given[i.name] for i in built.region.inputs))
+        assert made.tolist() == [-1.0] * 4
+        assert not predict(built.region, None, device()).unavailable

@@ -1,0 +1,56 @@
+"""Long regions: the generator answers soon, with a kernel or a reason, however deep the region is."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from app import service
+from kernels import generated
+from profiler.region.cost import cost
+from profiler.region.graph import lower
+from profiler.region.limits import MAX_OPERATIONS
+from profiler.region.text import parse
+
+
+def loop(rounds: int, step: str) -> str:
+    return f"x: bf16[4096, 4096]\nh = x\nfor i in range({rounds}):\n    h = {step}\nreturn h\n"
+
+
+LONG = {
+    "a recurrence through rows": loop(40, "(h * x).sum(-1, keepdim=True) + x.roll(i, 0)"),
+    "adds": loop(1000, "h + 1.0"),
+    "as many operations as there may be": loop(MAX_OPERATIONS - 2, "gelu(h)"),
+    "matrix products between": loop(700, "gelu(h @ x)"),
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_a_long_region_is_refused_soon(text: str) -> None:
+    graph = lower(parse(text))
+    started = time.process_time()
+    takes, why = generated.covers(graph)
+    assert time.process_time() - started < 1.0  # about 0.1 s on an idle core; it was minutes, or a RecursionError
+    assert not takes and why.startswith("too long")
+
+
+def test_a_chain_deeper_than_python_calls_is_generated_in_order() -> None:
+    made = generated.generate(lower(parse(loop(200, "gelu(h)"))))
+    (source,) = made.sources
+    assert source.text.count("tl.load(") == 1 and source.text.count("tl.store(") == 1
+    compile(source.text, "kernel", "exec")
+
+
+def test_a_long_loop_is_costed_in_time_that_grows_with_it() -> None:
+    graph = lower(parse(loop(1000, "h + 1.0")))
+    started = time.process_time()
+    found = cost(graph)
+    assert time.process_time() - started < 1.0
+    assert (found.unfused.launches, found.fused.launches) == (1000, 1)
+    assert found.unfused.bytes_moved == 1000 * 2 * 4096 * 4096 * 2
+
+
+def test_the_longest_region_gets_advice() -> None:
+    answer = service.advise_region(LONG["as many operations as there may be"], device="H200")
+    assert "too long" in " ".join(a["note"] for a in answer["advice"]["alternatives"])

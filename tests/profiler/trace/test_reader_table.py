@@ -1,0 +1,57 @@
+"""The table of op, shapes and kernel against one made from the file by json.load and two loops."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from profiler.trace.model import NONE
+from profiler.trace.table import kernel_table
+from tests.profiler.trace.files import EXPECTED, LARGER, loaded, real
+
+
+@pytest.mark.parametrize("name", [LARGER, "tl_h100_bert_small.json.gz"])
+def test_rows_are_those_of_the_plain_script(name: str) -> None:
+    events = [e for e in loaded(name)["traceEvents"] if e.get("ph") == "X"]
+    ops = [e for e in events if e["cat"] == "cpu_op"]
+    launches = {
+        e["args"]["correlation"]: e
+        for e in reversed(events)
+        if e["cat"] in {"cuda_runtime", "cuda_driver"} and e.get("args", {}).get("correlation")
+    }
+    want: defaultdict[tuple[object, ...], list[float]] = defaultdict(list)
+    for kernel in (e for e in events if e["cat"] == "kernel"):
+        launch = launches[kernel["args"]["correlation"]]
+        around = [
+            e
+            for e in ops
+            if (e["pid"], e["tid"]) == (launch["pid"], launch["tid"]) and e["ts"] <= launch["ts"] <= e["ts"] + e["dur"]
+        ]
+        op = max(around, key=lambda e: (e["ts"], -e["dur"])) if around else None
+        dims = str(op["args"].get("Input Dims")) if op else "None"
+        want[op["name"] if op else None, dims, kernel["name"]].append(kernel["dur"])
+    got: defaultdict[tuple[object, ...], list[float]] = defaultdict(lambda: [0, 0.0])
+    for row in kernel_table(real(name)):
+        dims = "None" if row.detail is None else str([_plain(sizes) for sizes in row.detail.dims])
+        entry = got[row.op, dims, row.kernel]  # rows apart by types or scalars are one here
+        entry[0] += row.calls
+        entry[1] += row.time_us
+    assert {key: entry[0] for key, entry in got.items()} == {key: len(times) for key, times in want.items()}
+    for key, entry in got.items():
+        assert entry[1] == pytest.approx(sum(want[key]), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(EXPECTED) if not n.startswith("large")])
+def test_the_table_leaves_no_kernel_out(name: str) -> None:
+    trace = real(name)
+    table = kernel_table(trace)
+    assert sum(row.calls for row in table) == len(trace.kernels.name)
+    assert sum(row.time_us for row in table) == pytest.approx(trace.kernel_time_us, rel=1e-9)
+    assert [row.time_us for row in table] == sorted((row.time_us for row in table), reverse=True)
+    unlinked = sum(row.calls for row in table if row.op is None)
+    assert unlinked == int((trace.kernels.op == NONE).sum())
+
+
+def _plain(sizes: object) -> object:
+    return [_plain(size) for size in sizes] if isinstance(sizes, tuple) else sizes
