@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import resource
+import select
 import sys
 import threading
 import time
@@ -24,6 +25,11 @@ Json = dict[str, Any]
 
 MEMORY_BYTES = 12 * 1024**3
 """Most memory that the process may ask for: a region that makes Inductor explode must not take the host with it."""
+
+IDLE_S = 0.1
+"""Without a question for so long, garbage is collected: that takes longer than an answer."""
+COLLECT_AFTER = 50
+"""Answers after which it is collected all the same."""
 
 WARM_UP = (
     "x: bf16[256, 256]\nw: bf16[256, 256]\nh = gelu(x @ w)\nh = silu(h - h.mean(-1, keepdim=True)) * x\n"
@@ -116,10 +122,15 @@ def serve(questions: TextIO, answers: TextIO, ask: Callable[[Mapping[str, Any]],
     """Answer until the questions end. What libraries print goes to standard error, never among the answers."""
     gc.freeze()
     gc.disable()  # a full collection among torch's objects takes longer than an answer
+    since = 0
     for line in questions:
         answers.write(json.dumps(ask(json.loads(line))) + "\n")
         answers.flush()
-        gc.collect()
+        since += 1
+        # One question is under way at a time: when none has come by now, nobody waits for the collection.
+        if since >= COLLECT_AFTER or not select.select([questions], [], [], IDLE_S)[0]:
+            gc.collect()
+            since = 0
 
 
 def _end_with_parent() -> None:
