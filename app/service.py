@@ -41,28 +41,14 @@ class DeviceUnknownError(ValueError):
 
 
 def advise_region(
-    text: str,
-    *,
-    name: str = "",
-    share_of_step: float | None = None,
-    step_time_us: float | None = None,
-    target_step_time_us: float | None = None,
-    calls_per_step: float = 1.0,
-    shapes: Sequence[Mapping[str, Any]] | None = None,
-    device: str | None = None,
-    objective: str = "time",
-    oracle: Oracle | None = None,
-    oracle_timeout_s: float | None = None,
+    text: str, *, name: str = "", oracle: Oracle | None = None, oracle_timeout_s: float | None = None, **workload: Any
 ) -> Json:
     """The API's region object, with advice, for a region text.
 
-    shapes: [{"N": 128, "calls": 3}, ...] replaces the sizes of the text's symbols. oracle: asked what torch.compile
-    would make of it, None for not at all. Raises RegionError, DeviceUnknownError.
+    workload: as `prepare_region` takes it. oracle: asked what torch.compile would make of it, None for not at all.
+    Raises RegionError, DeviceUnknownError.
     """
-    prepared = prepare_region(
-        text, share_of_step=share_of_step, step_time_us=step_time_us, target_step_time_us=target_step_time_us,
-        calls_per_step=calls_per_step, shapes=shapes, device=device, objective=objective,
-    )  # fmt: skip
+    prepared = prepare_region(text, **workload)
     foreseen = foresee(oracle, prepared, oracle_timeout_s) if oracle else NOTHING_FORESEEN
     return decide_region(prepared, foreseen, name=name)
 
@@ -78,7 +64,11 @@ def prepare_region(
     device: str | None = None,
     objective: str = "time",
 ) -> Prepared:
-    """The first half of `advise_region`: everything that needs torch. Raises RegionError, DeviceUnknownError."""
+    """The first half of `advise_region`: everything that needs torch.
+
+    shapes: [{"N": 128, "calls": 3}, ...] replaces the sizes of the text's symbols. Raises RegionError,
+    DeviceUnknownError.
+    """
     from profiler.region.text import parse
 
     region = parse(text, "region")

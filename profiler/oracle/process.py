@@ -90,7 +90,7 @@ class Oracle:
         self, text: str, device: Device, mode: str = "default", binding: Mapping[str, int] | None = None
     ) -> Prediction | None:
         """The answer where it was given before; asks nobody."""
-        found = self.cache.get(question(text, device, mode, binding)) if self.cache and not self.gpu else None
+        found = self._known(question(text, device, mode, binding))
         return None if found is None else from_dict(found)
 
     def predict(
@@ -105,18 +105,10 @@ class Oracle:
 
         text: canonical. timeout_s: of waiting and asking together; a start of the process counts.
         """
-        known = self.cached(text, device, mode, binding)
-        if known is not None:
-            return known
-        empty = Prediction(device.name, mode, dict(binding or {}), False)
-        asked = question(text, device, mode, binding)
         try:
-            answer = self._wait(asked, timeout_s or self.timeout_s)
+            return from_dict(self._kept(question(text, device, mode, binding), timeout_s))
         except UnansweredError as fault:
-            return _unavailable(empty, str(fault))
-        if "error" in answer:
-            return _unavailable(empty, str(answer["error"]))
-        return from_dict(answer)
+            return _unavailable(Prediction(device.name, mode, dict(binding or {}), False), str(fault))
 
     def recompiles(
         self, text: str, device: Device, bindings: Sequence[Mapping[str, int]], timeout_s: float | None = None
@@ -133,9 +125,12 @@ class Oracle:
         """
         return self._kept({"ask": "machine", "source": source, "name": name, "arch": arch}, timeout_s)
 
+    def _known(self, asked: Json) -> Json | None:
+        return self.cache.get(asked) if self.cache and not self.gpu else None
+
     def _kept(self, asked: Json, timeout_s: float | None) -> Json:
         """The answer, from the cache where it was given before. Raises UnansweredError."""
-        known = self.cache.get(asked) if self.cache else None
+        known = self._known(asked)
         if known is not None:
             return known
         answer = self._wait(asked, timeout_s or self.timeout_s)

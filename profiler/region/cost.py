@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from profiler.region import kinds
 from profiler.region.access import Access, distinct, eager_extra, nothing, reads, total, writes
@@ -136,18 +136,18 @@ def _kernel(group: Group, by_name: Mapping[str, OperationCost], memory: _Memory)
     return KernelCost(group.label, "fused", group.operations, read, written, flops, group.stage)
 
 
-def _needed_outside(graph: Graph, name: str, inside: set[str]) -> bool:
+def needed_outside(graph: Graph, name: str, inside: Container[str]) -> bool:
+    """An output, or read by an operation outside, if only through views."""
     waiting = [name]
     while waiting:
         found = waiting.pop()
         if found in graph.outputs:
             return True
         for user in graph.users.get(found, ()):
-            if user in inside:
-                continue
-            if graph.operation(user).kind != kinds.VIEW:
+            if graph.operation(user).kind == kinds.VIEW:
+                waiting.append(user)
+            elif user not in inside:
                 return True
-            waiting.append(user)
     return False
 
 
@@ -211,7 +211,7 @@ def _feeding_gemm(graph: Graph, group: Group) -> Operation | None:
             if behind in inside or behind in inputs:
                 continue
             operation = graph.operation(behind)
-            if operation.kind == kinds.GEMM and not _needed_outside(graph, behind, inside):
+            if operation.kind == kinds.GEMM and not needed_outside(graph, behind, inside):
                 return operation
     return None
 

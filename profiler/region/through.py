@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from profiler.region import kinds
+from profiler.region.cost import needed_outside
 from profiler.region.fusion import through_views
 from profiler.region.graph import Graph
 
@@ -20,21 +21,6 @@ def bytes_through(graph: Graph, operations: frozenset[str]) -> int:
                 read[behind] = inputs[behind].bytes
             elif behind not in operations and graph.operation(behind).kind != kinds.CONSTANT:
                 read[behind] = sum(t.bytes for t in graph.operation(behind).writes)
-        if operation.kind != kinds.VIEW and _leaves(graph, name, operations):
+        if operation.kind != kinds.VIEW and needed_outside(graph, name, operations):
             written += sum(t.bytes for t in operation.writes)
     return sum(read.values()) + written
-
-
-def _leaves(graph: Graph, name: str, operations: frozenset[str]) -> bool:
-    """An output, or read by an operation outside, if only through views."""
-    waiting = [name]
-    while waiting:
-        found = waiting.pop()
-        if found in graph.outputs:
-            return True
-        for user in graph.users.get(found, ()):
-            if graph.operation(user).kind == kinds.VIEW:
-                waiting.append(user)
-            elif user not in operations:
-                return True
-    return False

@@ -251,37 +251,32 @@ def _obstacle(trace: Trace, kind: str, op: str, group: Sequence[Call], steps: in
     paths = Counter(trace.modules[m] for c in group if (m := int(trace.ops.module[c.op])) != NONE)
     operands = Counter(text for c in group if (text := _operands(_detail(trace, c.op))))
     within = next((w for w in (MODULE, ANNOTATION, ORDER) if any(c.within == w for c in group)), ORDER)
-    known = _WITHIN.get(within, "")
-    return Obstacle(
-        kind=kind,
-        effect=what.effect,
-        title=what.title,
-        op=op,
-        calls_per_step=len(group) / max(1, steps),
-        because=f"{what.because}; {known}" if known else what.because,
-        remedy=(REMEDIES.get(op, what.remedy) if kind == SIZED else what.remedy).replace("{op}", op),
-        within=within,
-        modules=tuple(path for path, _ in paths.most_common()),
-        operands=tuple(text for text, _ in operands.most_common(MAX_OPERANDS)),
-        at=tuple((c.thread, c.start_us) for c in group),
-    )
+    found = _named(kind, op, within, paths, tuple((c.thread, c.start_us) for c in group), steps)
+    remedy = (REMEDIES.get(op, what.remedy) if kind == SIZED else what.remedy).replace("{op}", op)
+    return replace(found, remedy=remedy, operands=tuple(text for text, _ in operands.most_common(MAX_OPERANDS)))
 
 
 def _gap(kind: str, op: str, gaps: Sequence[Gap], steps: int) -> Obstacle:
-    what = KINDS[kind]
     paths = Counter(g.module for g in gaps if g.module)
-    known = _WITHIN.get(gaps[0].within, "")
+    return _named(kind, op, gaps[0].within, paths, tuple((g.thread, g.at_us) for g in gaps), steps)
+
+
+def _named(
+    kind: str, op: str, within: str, paths: Counter[str], at: tuple[tuple[int, float], ...], steps: int
+) -> Obstacle:
+    """An obstacle in the words of its kind. paths: modules with how often; at: thread and time of each call."""
+    what, known = KINDS[kind], _WITHIN.get(within, "")
     return Obstacle(
         kind=kind,
         effect=what.effect,
         title=what.title,
         op=op,
-        calls_per_step=len(gaps) / max(1, steps),
+        calls_per_step=len(at) / max(1, steps),
         because=f"{what.because}; {known}" if known else what.because,
         remedy=what.remedy,
-        within=gaps[0].within,
+        within=within,
         modules=tuple(path for path, _ in paths.most_common()),
-        at=tuple((g.thread, g.at_us) for g in gaps),
+        at=at,
     )
 
 
