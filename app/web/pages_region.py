@@ -159,7 +159,8 @@ def foresee(request: Request, region_id: str) -> Response:
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
     changed = before["advice"].get("alternatives") != found["advice"].get("alternatives")
-    context = {**_analysed(request, found, _newest(request, found)), "advice_changed": changed}
+    newest = _newest(request, found)
+    context = {**_analysed(request, found, newest), **_evidence(request, found, newest), "advice_changed": changed}
     return render("partials/oracle_answer.html", context, request=request)
 
 
