@@ -249,10 +249,12 @@ def _is_trace(path: Path) -> bool:
 
 
 def _read_trace(path: Path, beside: Path | None = None, execution: Path | None = None) -> Json:
+    from app.service import Companion
     from app.trace_report import report
 
+    lender, observed = (Companion(file, file.name) if file else None for file in (beside, execution))
     with _trace_errors(path):
-        return report(path, path.name, beside=beside, execution_path=execution)
+        return report(path, path.name, beside=lender, execution=observed)
 
 
 def _read_ranks(paths: Sequence[Path], beside: Path | None) -> Json:

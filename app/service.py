@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +116,30 @@ def advise_widget(**answers: Any) -> Json:
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A file that was recorded beside a trace. name: what people call it."""
+
+    path: str | Path
+    name: str
+
+
 def read_trace_file(
-    path: str | Path, name: str, max_bytes: int | None = None, beside: str | Path | None = None
+    path: str | Path,
+    name: str,
+    max_bytes: int | None = None,
+    beside: Companion | None = None,
+    execution: Companion | None = None,
 ) -> Json:
     """The API's trace object with its regions, each advised. Raises TraceError where the file is no trace.
 
     max_bytes: largest size once unpacked; None takes the reader's own limit. beside: another trace of the same model,
-    which lends its operations and shapes to the kernels of CUDA graphs.
+    which lends its operations and shapes to the kernels of CUDA graphs. execution: its execution trace. Where one of
+    those cannot be used the trace is read without it, and a note of level "error" says why.
     """
     from app.trace_report import report
 
-    return report(path, name, max_bytes, Path(beside) if beside else None)
+    return report(path, name, max_bytes, beside=beside, execution=execution, strict=False)
 
 
 def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:

@@ -19,6 +19,9 @@ STATUS = {"queued": "reading", "running": "reading", "done": "ready", "failed": 
 
 CANCELLED = {"code": "cancelled", "message": "Reading was cancelled.", "remedy": "Upload the trace again."}
 
+MAX_RANKS = 256
+"""Traces of one group that are compared."""
+
 TRACE: Json = {
     "events": None,
     "kernels": None,
@@ -95,11 +98,15 @@ class Store:
             file: str | None = connection.scalar(sa.select(traces.c.file).where(traces.c.id == trace_id))
             return file
 
-    def trace_group(self, group: str | None, limit: int = 256) -> list[Json]:
-        """The traces of one group, newest first, without their regions; [] for None."""
+    def trace_group(self, group: str | None) -> list[Json]:
+        """The read traces of one group, oldest first, without their regions; [] for None."""
         if not group:
             return []
-        return [t for t in self.traces(limit)["items"] if t.get("group") == group]
+        query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
+        of_group = query.where(traces.c.body["group"].as_string() == group)
+        with self.database.read() as connection:
+            found = connection.execute(of_group.order_by(traces.c.created_at, traces.c.id).limit(MAX_RANKS)).mappings()
+            return [_trace(row) for row in found]
 
     def delete_trace(self, trace_id: str) -> str | None:
         """Forget a trace, its regions and its job; the name of its file, or None for an unknown id."""
@@ -214,6 +221,12 @@ class Store:
             result = self.trace(job_id) if row["kind"] == "read" else self.validation(job_id)
         shown = ("id", "kind", "state", "progress", "error", "attempt", "created_at", "started_at", "finished_at")
         return {key: row[key] for key in shown} | {"result": result}
+
+    def job_request(self, job_id: str) -> Json | None:
+        """What a job was asked to do; None for an unknown id."""
+        with self.database.read() as connection:
+            request: Json | None = connection.scalar(sa.select(jobs.c.request).where(jobs.c.id == job_id))
+            return request
 
     def job_state(self, job_id: str) -> str | None:
         """Only the state: what a waiting client asks again and again."""

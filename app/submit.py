@@ -1,4 +1,4 @@
-"""What users ask for, once for API and forms: traces, regions, advice, validations. Raises Problem.
+"""What users ask for, once for API and forms: regions, advice, validations. Raises Problem. Traces: submit_trace.
 
 `state` is the app.state of app.main: settings, store, queue, service, host.
 """
@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-
-from app import foreseen, uploads
+from app import foreseen
 from app.archive import shelf
 from app.candidates import known_names
-from app.database import is_id, new_id
 from app.jobs import ledger
 from app.settings import Settings
 from app.store import finite
-from app.web.problems import Problem, not_found
+from app.web.problems import Problem, not_found, queue_full
 from profiler.hardware import find_device
 from profiler.oracle.process import UnansweredError
 from profiler.oracle.targets import TARGETS
@@ -29,64 +24,6 @@ Json = dict[str, Any]
 
 CANDIDATE_CHARS = 200
 MAX_CANDIDATES = 32
-GROUP_CHARS = 100
-
-
-async def submit_upload(
-    request: Request, state: Any, *, name: str | None = None, group: str | None = None, beside: str | None = None
-) -> Json:
-    """Take a trace from a request's body and queue its reading: the trace with status "reading".
-
-    group: a name that the ranks of one job share. beside: id of a trace of the same model, whose operations and shapes
-    the kernels of CUDA graphs are given; 404 where there is none.
-    """
-    settings: Settings = state.settings
-    extra = {"group": group[:GROUP_CHARS] if group else None, "beside": None}
-    if beside:
-        file = await run_in_threadpool(state.store.trace_file, beside)
-        if file is None:
-            raise not_found("trace")
-        extra["beside"] = str((settings.uploads_dir / file).resolve())
-    trace_id = new_id()
-    upload = await uploads.receive(request, settings.uploads_dir / trace_id, settings, name)
-    return await run_in_threadpool(_queue_reading, state, trace_id, upload, None, extra)
-
-
-def submit_trace(state: Any, path: Path, name: str) -> Json:
-    """The same for a file that lies on the server, such as an example."""
-    settings: Settings = state.settings
-    trace_id = new_id()
-    upload = uploads.copy_in(path, settings.uploads_dir / trace_id, settings)
-    return _queue_reading(state, trace_id, upload, name)
-
-
-def _queue_reading(
-    state: Any, trace_id: str, upload: uploads.Upload, name: str | None = None, extra: Json | None = None
-) -> Json:
-    shown = uploads.display_name(name) if name else upload.name
-    try:
-        state.store.add_trace(
-            trace_id=trace_id,
-            name=shown,
-            sha256=upload.sha256,
-            size=upload.size,
-            file=upload.path.name,
-            request={
-                "path": str(upload.path.resolve()),
-                "name": shown,
-                "max_uncompressed_bytes": state.settings.max_uncompressed_bytes,
-                **(extra or {}),
-            },
-            cap=state.settings.queue_cap,
-        )
-    except BaseException as error:
-        upload.path.unlink(missing_ok=True)
-        if isinstance(error, ledger.QueueFullError):
-            raise _queue_full() from None
-        raise
-    state.queue.wake("read")
-    trace: Json = state.store.trace(trace_id)
-    return trace
 
 
 def await_trace(state: Any, trace_id: str, seconds: float) -> Json:
@@ -103,16 +40,6 @@ def find_trace(state: Any, trace_id: str) -> Json:
     if trace is None:
         raise not_found("trace")
     return trace
-
-
-def delete_trace(state: Any, trace_id: str) -> None:
-    """Forget a trace: its reading is stopped, its file, regions and job are removed."""
-    if is_id(trace_id):
-        state.queue.cancel(trace_id)
-    file = state.store.delete_trace(trace_id)
-    if file is None:
-        raise not_found("trace")
-    (state.settings.uploads_dir / file).unlink(missing_ok=True)
 
 
 def preview_region(state: Any, text: str, **workload: Any) -> Json:
@@ -254,7 +181,7 @@ def submit_validation(
             name=known["name"], region=known["text"], region_id=region_id, request=request, cap=state.settings.queue_cap
         )
     except ledger.QueueFullError:
-        raise _queue_full() from None
+        raise queue_full() from None
     state.queue.wake("validate")
     job: Json = state.store.job(validation_id)
     return job
@@ -305,9 +232,3 @@ def _target(state: Any, names: list[str] | None) -> str | None:
         there = gpu or "no GPU"
         raise Problem(422, "device-not-here", "", f"{names[0][:80]!r} is not in this server, which has {there}.")
     return None
-
-
-def _queue_full() -> Problem:
-    return Problem(
-        429, "queue-full", "", "Too many jobs are waiting. Try again in a minute.", headers={"Retry-After": "60"}
-    )

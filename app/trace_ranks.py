@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.service import Companion
 from profiler.trace.idle import StepParts
 from profiler.trace.ranks import RankSpread, numbered, rank_spread
 
@@ -16,7 +17,8 @@ def report_ranks(paths: Sequence[Path], beside: Path | None = None) -> Json:
     """`ranks`: the report of each file, by rank; `spread`. Raises what `trace_report.report` raises."""
     from app.trace_report import report
 
-    found = [report(path, path.name, beside=beside) for path in paths]
+    lender = Companion(beside, beside.name) if beside else None
+    found = [report(path, path.name, beside=lender) for path in paths]
     order = numbered([r["name"] for r in found], [r["rank"] for r in found])
     ranks = [{**r, "rank": rank} for rank, r in sorted(zip(order, found, strict=True), key=lambda item: item[0])]
     return {"ranks": ranks, "spread": spread_json(ranks)}

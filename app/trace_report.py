@@ -10,19 +10,17 @@ from app.advice.facts import RegionFacts
 from app.advice.rule import advise
 from app.advice.thresholds import Thresholds
 from app.evaluate import Situation, evaluate
-from app.service import choose_device, region_json
+from app.service import Companion, choose_device, region_json
+from app.trace_companions import judge_join, lend, observe
 from app.trace_step import graphs_json, rests, step_json
 from kernels.measure.model import to_json
 from profiler.hardware import Device
 from profiler.region.model import RegionError
 from profiler.region.text import parse
 from profiler.trace import TraceError, read_trace
-from profiler.trace.beside import borrow, lender_of_launches, lender_of_step
-from profiler.trace.capture import captured_launches
-from profiler.trace.execution import read_execution
 from profiler.trace.frames import callers
 from profiler.trace.idle import StepParts, step_parts
-from profiler.trace.model import NONE, Note, Trace
+from profiler.trace.model import Trace
 from profiler.trace.obstacles import Obstacle, find_obstacles
 from profiler.trace.obstacles import beside as near
 from profiler.trace.source import Limits
@@ -34,28 +32,34 @@ Json = dict[str, Any]
 
 
 def report(
-    path: str | Path, name: str, max_bytes: int | None = None, beside: Path | None = None,
-    execution_path: Path | None = None,
+    path: str | Path, name: str, max_bytes: int | None = None, *, beside: Companion | None = None,
+    execution: Companion | None = None, strict: bool = True,
 ) -> Json:  # fmt: skip
     """Read, mine and advise. Raises TraceError where the file is no trace, or holds no kernel to advise on.
 
     beside: another trace of the same model, whose operations and shapes the kernels of CUDA graphs are given.
-    execution_path: what ExecutionTraceObserver wrote in the same run: which operand is which value is then exact.
-    Raises TraceError as well where that file is none, or is of another run.
+    execution: what ExecutionTraceObserver wrote in the same run: which operand is which value is then exact.
+    strict: raises TraceError as well where one of those cannot be read, or is of another run; else the trace is read
+    without it, and a note of level "error" says why.
     """
     limits = Limits() if max_bytes is None else Limits(max_bytes=max_bytes)
     trace = read_trace(path, limits)
     _require_kernels(trace)
     if beside is not None:
-        trace = _borrowed(trace, beside, limits)
+        trace = lend(trace, beside, limits, strict)
     device, note = choose_device(None, trace.device)
     from profiler.region.mining import mine  # imports torch: not before the file is known to be a trace
     from profiler.region.sources import locate
 
-    execution = None if execution_path is None else read_execution(execution_path)
-    mining = locate(mine(trace, execution=execution), trace, path, limits)
+    observed = None
+    if execution is not None:
+        trace, observed = observe(trace, execution, strict)
+    mining = mine(trace, execution=observed)
     if mining.joined_share is not None:
-        trace = _joined(trace, mining.joined_share)
+        trace = judge_join(trace, mining.joined_share, strict)
+        if mining.joined_share == 0.0:
+            mining = mine(trace)
+    mining = locate(mining, trace, path, limits)
     parts = step_parts(trace, mining.mined)
     obstacles = _obstacles(path, limits, trace, mining)
     regions = [_region(mining, r, device, near(obstacles, r.spans, r.module)) for r in mining.regions]
@@ -63,40 +67,6 @@ def report(
         region["busy_us_per_step"] = busy_us / len(mining.mined)
     regions.sort(key=lambda r: -(r["time_us_per_step"] or 0.0))
     return trace_json(trace, name, mining, regions, device, (note,) if note else (), obstacles, parts)
-
-
-JOINED = 0.9
-"""Share of the operations that an execution trace of the same run has; the rest are record functions without an id."""
-
-
-def _joined(trace: Trace, share: float) -> Trace:
-    """The trace with a note on how much of it the execution trace told; an error where that is nothing."""
-    if share == 0.0:
-        raise TraceError(
-            "execution-trace-other-run",
-            "No operation of the trace is in the execution trace: the files are of different runs or steps.",
-            "Record both with one profiler: profile(execution_trace_observer=ExecutionTraceObserver()...).",
-        )
-    code, level = ("execution-trace", "info") if share >= JOINED else ("execution-trace-in-part", "warning")
-    rest = "" if share >= JOINED else "; for the others it is inferred from sizes"
-    message = f"the execution trace tells for {share:.0%} of the operations which operand is which value{rest}"
-    return replace(trace, notes=(*trace.notes, Note(code, level, message)))
-
-
-def _borrowed(trace: Trace, beside: Path, limits: Limits) -> Trace:
-    """The trace with the operations of the one beside it: of its steady step, else of a graph's capture in it."""
-    other = read_trace(beside, limits)
-    lender = lender_of_launches(other, captured_launches(beside, other, limits)) if _is_capture(other) else None
-    lender = lender or lender_of_step(other)
-    if lender is None:
-        message = f"{beside.name} has no kernels that operations launched: nothing can be borrowed from it."
-        return replace(trace, notes=(*trace.notes, Note("nothing-borrowed", "warning", message)))
-    return borrow(trace, lender, beside.name)
-
-
-def _is_capture(other: Trace) -> bool:
-    """Whether hardly anything ran though there are operations: what is put into a graph does not run meanwhile."""
-    return len(other.kernels.name) * 10 < int((other.ops.parent == NONE).sum())
 
 
 MAX_OBSTACLES, MAX_CALLERS, MAX_TEXT = 40, 3, 160
@@ -178,6 +148,8 @@ def trace_json(
         "rank": trace.rank,
         "graphs": graphs_json(trace, mining.mined),
         "rests": rests(mining, parts),
+        "backward_time_us": mining.backward_time_us,
+        "paired_backward_share": mining.paired_backward_share,
         "compile_obstacles": [obstacle_json(o) for o in obstacles],
         "regions": regions,
     }  # fmt: skip
@@ -272,20 +244,40 @@ def _without_text(
     )  # fmt: skip
     advice = advise(facts, workload, device, Thresholds(), objective="time")
     return {
-        "name": mined.title, "kind": mined.kind, "by_hand": mined.by_hand, "text": None, "missing": why,
-        "source": source, "calls_per_step": mined.calls_per_step, "shapes": [], "irregularity": None, "cost": None,
+        "name": mined.title, "kind": mined.kind, "by_hand": mined.by_hand, "text": None,
+        "source": source, "calls_per_step": mined.calls_per_step, "irregularity": None, "cost": None,
         "advice": to_json(advice),
-    } | _observed(mined, share, facts.obstacles)  # fmt: skip
+    } | _observed(mined, share, facts.obstacles, why)  # fmt: skip
 
 
-def _observed(mined: MinedRegion, share: float | None, obstacles: tuple[Obstacle, ...]) -> Json:
+def _observed(mined: MinedRegion, share: float | None, obstacles: tuple[Obstacle, ...], missing: str = "") -> Json:
+    """What the trace says of a region, beside its cost and advice. missing: why it has no text."""
     return {
+        "key": mined.id_hint,
+        "forward_of": mined.forward_of or None,
+        "missing": missing,
+        "assumed": list(mined.assumed),
         "compile_obstacles": [obstacle_json(o) for o in obstacles],
         "title": mined.title,
         "calls_per_step": mined.calls_per_step,
         "time_us_per_step": mined.time_us_per_step,
+        "forward_time_us_per_step": mined.forward_time_us_per_step,
+        "backward_time_us_per_step": mined.backward_time_us_per_step,
         "kernels_per_call": mined.kernels_per_call,
         "kernel_names": list(mined.kernel_names),
         "backward": mined.backward,
         "share_of_step": share,
+        "shapes": [
+            {
+                "binding": dict(shape.sizes),
+                "operands": list(shape.operands[:MAX_OPERANDS]),
+                "calls": shape.calls_per_step,
+                "time_us_per_step": shape.time_us_per_step,
+            }
+            for shape in mined.shapes
+        ],
     }
+
+
+MAX_OPERANDS = 16
+"""Inputs of one call that are repeated; an optimizer's step has hundreds."""

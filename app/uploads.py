@@ -7,22 +7,28 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import unquote
 
-from python_multipart import MultipartParser
-from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
+from app.database import new_id
+from app.multipart import Multipart, Part
 from app.settings import Settings
 from app.web.problems import Problem
 
+TRACE_FIELD = "file"
+COMPANIONS = ("beside", "execution_trace")
+"""Fields of files that are no traces of their own here: they tell more about the first trace."""
+
+TEXT_FIELDS = ("group", "beside")
+FIELD_BYTES = 400
+MAX_FILES = 64
 NAME_CHARS = 200
 MULTIPART_OVERHEAD = 64 * 1024
 """What boundaries and part headers may add to a file."""
@@ -106,29 +112,131 @@ def check_disk(settings: Settings, more: int = 0) -> None:
         raise Problem(507, "disk-full", "", "There is no room left for uploads on this server.")
 
 
-async def receive(request: Request, path: Path, settings: Settings, name: str | None = None) -> Upload:
-    """Stream a raw body, or the part `file` of a multipart one, to `path`; nothing stays there after an error."""
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Everything that one request brought. traces: the first is the one asked about, the others are of its ranks.
+
+    companions: files that go with the first trace, by their field; fields: text, by field.
+    """
+
+    traces: tuple[Upload, ...]
+    companions: dict[str, Upload]
+    fields: dict[str, str]
+
+    def drop(self) -> None:
+        """Remove every file of it."""
+        for upload in (*self.traces, *self.companions.values()):
+            upload.path.unlink(missing_ok=True)
+
+
+async def receive(
+    request: Request, path: Path, settings: Settings, name: str | None = None, first: Upload | None = None
+) -> Received:
+    """Stream a raw body, or the parts of a multipart one, to disk; nothing of it stays there after an error.
+
+    The first trace goes to `path`, companions to names that begin with it (`companion_path`), further traces beside it.
+    name: what to show for the first trace instead of its file's name. first: the first trace, where it lies at `path`
+    already. Raises Problem.
+    """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         detail = f"Content-Encoding {encoding[:40]!r} is not read here: send .json or .json.gz as it is."
         raise Problem(415, "unsupported-media-type", "", detail)
     kind, options = parse_options_header(request.headers.get("content-type"))
     _check_announced(request, settings)
-    target = await run_in_threadpool(_File, path, settings)
+    taken = _Taken(path, settings, first)
     try:
         if kind == b"multipart/form-data":
-            given = await _receive_multipart(request, options.get(b"boundary", b""), target)
-        else:
-            given = None
+            form, size = Multipart(options.get(b"boundary", b"")), 0
             async for data in _chunks(request, settings):
-                await run_in_threadpool(target.write, data)
-        await run_in_threadpool(target.close)
-        if target.size == 0:
-            raise Problem(422, "trace-empty", "The trace cannot be read", "The upload is empty.")
+                size += len(data)
+                if size > settings.max_upload_bytes + MULTIPART_OVERHEAD:
+                    raise _too_large(settings)
+                if found := form.feed(data):
+                    await run_in_threadpool(taken.take, found)
+            form.finish()
+        else:
+            await run_in_threadpool(taken.take, [Part(TRACE_FIELD, "trace")])
+            async for data in _chunks(request, settings):
+                await run_in_threadpool(taken.take, [data])
+        return await run_in_threadpool(taken.finish, name)
     except BaseException:
-        target.drop()
+        taken.drop()
         raise
-    return Upload(path, display_name(name or given), target.digest.hexdigest(), target.size)
+
+
+class _Taken:
+    """The parts of one request as they come: files of known fields to disk, short texts kept, the rest skipped."""
+
+    def __init__(self, path: Path, settings: Settings, first: Upload | None) -> None:
+        self.path = path
+        self.settings = settings
+        self.first = first
+        self.files: list[tuple[Part, _File]] = []
+        self.fields: dict[str, bytearray] = {}
+        self.into: _File | bytearray | None = None
+
+    def take(self, found: Sequence[Part | bytes]) -> None:
+        for item in found:
+            if isinstance(item, Part):
+                self.into = self._begin(item)
+            elif isinstance(self.into, _File):
+                self.into.write(item)
+            elif self.into is not None:
+                self.into += item
+                if len(self.into) > FIELD_BYTES:
+                    raise Problem(422, "invalid-request", "", f"A field of the form has more than {FIELD_BYTES} bytes.")
+
+    def _begin(self, part: Part) -> _File | bytearray | None:
+        if part.filename is None and part.field in TEXT_FIELDS:
+            return self.fields.setdefault(part.field, bytearray())
+        if part.field not in (TRACE_FIELD, *COMPANIONS):
+            return None
+        seen = any(p.field == part.field for p, _ in self.files)
+        if part.field != TRACE_FIELD:
+            place = companion_path(self.path, part.field)
+            if seen:
+                raise Problem(422, "invalid-request", "", f"The form has more than one file called `{part.field}`.")
+        else:
+            place = self.path.with_name(new_id()) if seen or self.first else self.path
+        if len(self.files) == MAX_FILES:
+            raise Problem(422, "too-many-files", "", f"At most {MAX_FILES} files in one upload, please.")
+        file = _File(place, self.settings)
+        self.files.append((part, file))
+        return file
+
+    def finish(self, name: str | None) -> Received:
+        """The files that there are; a field of a form that was left empty is none."""
+        traces = [self.first] if self.first else []
+        companions: dict[str, Upload] = {}
+        for part, file in self.files:
+            file.close()
+            if file.size == 0 and not part.filename:
+                file.drop()
+                continue
+            given = name if name and part.field == TRACE_FIELD and not traces else part.filename
+            upload = Upload(file.path, display_name(given), file.digest.hexdigest(), file.size)
+            if part.field != TRACE_FIELD:
+                companions[part.field] = upload
+            elif file.size:
+                traces.append(upload)
+            else:
+                raise Problem(422, "trace-empty", "The trace cannot be read", "The upload is empty.")
+        if not traces:
+            raise Problem(422, "upload-not-a-file", "", "The form has no part called `file`.")
+        if traces[0].path != self.path:  # the first of several fields was left empty
+            traces[0] = replace(traces[0], path=traces[0].path.rename(self.path))
+        fields = {key: value.decode("utf-8", "replace").strip() for key, value in self.fields.items()}
+        return Received(tuple(traces), companions, {key: value for key, value in fields.items() if value})
+
+    def drop(self) -> None:
+        for _, file in self.files:
+            file.drop()
+
+
+def companion_path(trace: Path, field: str) -> Path:
+    """Where the companion of a trace lies: beside the trace's file, under its name."""
+    return trace.with_name(f"{trace.name}.{field}")
 
 
 def _check_announced(request: Request, settings: Settings) -> None:
@@ -154,80 +262,6 @@ async def _chunks(request: Request, settings: Settings) -> AsyncIterator[bytes]:
             raise Problem(400, "upload-aborted", "", "The upload was aborted.") from None
         if data:
             yield data
-
-
-class _Multipart:
-    """Callbacks of the parser: the bytes of the part called `file`, and the name that it came with."""
-
-    def __init__(self, boundary: bytes) -> None:
-        self.header = bytearray()
-        self.value = bytearray()
-        self.headers: dict[bytes, bytes] = {}
-        self.inside = False
-        self.found = False
-        self.filename: str | None = None
-        self.ready = bytearray()
-        self.ended = False
-        self.parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self.headers.clear,
-                "on_header_field": lambda data, start, end: self.header.extend(data[start:end]),
-                "on_header_value": lambda data, start, end: self.value.extend(data[start:end]),
-                "on_header_end": self._header_end,
-                "on_headers_finished": self._headers_finished,
-                "on_part_data": self._part_data,
-                "on_part_end": self._part_end,
-                "on_end": self._end,
-            },
-        )
-
-    def _header_end(self) -> None:
-        self.headers[bytes(self.header).lower()] = bytes(self.value)
-        self.header.clear()
-        self.value.clear()
-
-    def _headers_finished(self) -> None:
-        _, options = parse_options_header(self.headers.get(b"content-disposition", b""))
-        self.inside = options.get(b"name") == b"file" and not self.found
-        if self.inside:
-            self.found = True
-            given = options.get(b"filename")
-            self.filename = unquote(given.decode("utf-8", "replace")) if given else None
-
-    def _part_data(self, data: bytes, start: int, end: int) -> None:
-        if self.inside:
-            self.ready += data[start:end]
-
-    def _part_end(self) -> None:
-        self.inside = False
-
-    def _end(self) -> None:
-        self.ended = True
-
-
-async def _receive_multipart(request: Request, boundary: bytes, target: _File) -> str | None:
-    form: _Multipart | None = None
-    received = 0
-    limit = target.settings.max_upload_bytes + MULTIPART_OVERHEAD
-    try:
-        form = _Multipart(boundary)
-        async for data in _chunks(request, target.settings):
-            received += len(data)
-            if received > limit:
-                raise _too_large(target.settings)
-            form.parser.write(data)
-            ready, form.ready = bytes(form.ready), bytearray()
-            if ready:
-                await run_in_threadpool(target.write, ready)
-        form.parser.finalize()
-    except FormParserError:
-        raise Problem(400, "bad-multipart", "", "The multipart body cannot be read.") from None
-    if not form.ended:
-        raise Problem(400, "bad-multipart", "", "The multipart body ends early.")
-    if not form.found:
-        raise Problem(422, "upload-not-a-file", "", "The form has no part called `file`.")
-    return form.filename
 
 
 def copy_in(source: Path, path: Path, settings: Settings) -> Upload:

@@ -100,7 +100,13 @@ def tools(arguments: argparse.Namespace, folder: Path) -> list[Tool]:
             (arguments.tracelens or "",),
         ),
         Tool("Perfetto", [perfetto, "-q", str(query)] if perfetto else None),
+        Tool("Perfetto, WebAssembly", _perfetto_wasm(arguments.perfetto_wasm), (str(query),)),
     ]
+
+
+def _perfetto_wasm(folder: str | None) -> list[str] | None:
+    node = shutil.which("node")
+    return [node, str(ROOT / "benchmarks" / "perfetto.mjs"), folder] if node and folder else None
 
 
 def _has(python: str, module: str) -> bool:
@@ -205,12 +211,16 @@ def main() -> int:
     """Print one table a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=LARGE, help="a real trace as torch wrote it (.json, .json.gz)")
+    parser.add_argument("--repeated", type=Path, help="the trace that --gb repeats (default: --file)")
     parser.add_argument("--gb", type=float, nargs="*", default=[1.0], help="sizes to repeat it to, in GB of JSON")
     parser.add_argument("--runs", type=int, default=3, help="runs of each tool; the fastest counts")
     parser.add_argument("--hta", default=sys.executable, help="a Python that has HolisticTraceAnalysis")
     parser.add_argument("--tracelens", help="folder of AMD's TraceLens (the package of that name on PyPI is another)")
     parser.add_argument("--tracelens-python", default=sys.executable, help="a Python that has what TraceLens needs")
     parser.add_argument("--perfetto", default="trace_processor_shell", help="Perfetto's trace processor")
+    parser.add_argument(
+        "--perfetto-wasm", help="folder of Perfetto's user interface with trace_processor.wasm, for node"
+    )
     parser.add_argument("--folder", help="where the long traces are written (default: the system's temporary folder)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -218,7 +228,7 @@ def main() -> int:
         files = [(arguments.file, uncompressed_mb(arguments.file))]
         for gb in arguments.gb:
             file = Path(folder) / f"repeated_{gb:g}GB.json.gz"
-            files.append((file, repeat(arguments.file, file, int(gb * 1e9)) / 1e6))
+            files.append((file, repeat(arguments.repeated or arguments.file, file, int(gb * 1e9)) / 1e6))
         for file, mb in files:
             costs = []
             for tool in asked:

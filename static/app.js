@@ -90,8 +90,19 @@
   });
 
   // ----------------------------------------------------------------------------------------------------------- upload
+  // A trace alone goes off at once; where the fields for what goes with it are open, the button sends all of it.
+  const withMore = (form) => form.querySelector("details[data-more][open]");
+  function name(form) {
+    const files = form.querySelector(".drop input[type=file]").files;
+    const names = Array.from(files, (file) => file.name).join(", ");
+    form.querySelector("[data-upload-state]").textContent = names ? "Chosen: " + names : "";
+  }
+  function chosen(input) {
+    name(input.form);
+    if (input.files.length && !withMore(input.form)) input.form.requestSubmit();
+  }
   document.addEventListener("change", (event) => {
-    if (event.target.matches(".drop input[type=file]") && event.target.files.length) event.target.form.requestSubmit();
+    if (event.target.matches(".drop input[type=file]")) chosen(event.target);
   });
   for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
     document.addEventListener(kind, (event) => {
@@ -102,7 +113,7 @@
       if (kind === "drop" && event.dataTransfer.files.length) {
         const input = zone.querySelector("input[type=file]");
         input.files = event.dataTransfer.files;
-        input.form.requestSubmit();
+        chosen(input);
       }
     });
   }
@@ -118,8 +129,9 @@
   document.addEventListener("htmx:afterRequest", (event) => {
     if (!event.target.matches("form[data-upload]")) return;
     event.target.querySelector("progress").hidden = true;
-    event.target.querySelector("[data-upload-state]").textContent = "";
-    event.target.querySelector("input[type=file]").value = "";
+    // What was chosen stays for the next try; alone it is forgotten, so that choosing it again sends it again.
+    if (!withMore(event.target)) event.target.querySelector(".drop input[type=file]").value = "";
+    name(event.target);
   });
 
   // ---------------------------------------------------------------------------------------------------------- sliders

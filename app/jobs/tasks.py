@@ -54,9 +54,24 @@ def read(request: Json, say: Say) -> Json:
     say({"type": "progress", "phase": "reading"})
     from app import service
 
-    limit = request.get("max_uncompressed_bytes")
-    trace = service.read_trace_file(request["path"], request["name"], limit, request.get("beside"))
-    return {**trace, "group": request.get("group")}
+    limit, companions = request.get("max_uncompressed_bytes"), request.get("companions") or {}
+    beside, execution = (
+        service.Companion(**companions[field]) if field in companions else None
+        for field in ("beside", "execution_trace")
+    )
+    trace = service.read_trace_file(request["path"], request["name"], limit, beside, execution)
+    if request.get("beside_unknown"):
+        trace["notes"].append(_unknown_beside(request["beside_unknown"]))
+    return {**trace, "group": request.get("group"), "companions": {f: c["name"] for f, c in companions.items()}}
+
+
+def _unknown_beside(wanted: str) -> Json:
+    return {
+        "code": "beside-unknown",
+        "level": "error",
+        "message": f"There is no trace {wanted!r} to read beside this one: it was read without.",
+        "remedy": "Read this trace again, with the file itself or with the id of a trace that is here.",
+    }
 
 
 def validate(request: Json, say: Say) -> Json:

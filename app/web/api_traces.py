@@ -1,4 +1,4 @@
-"""/api/v1/traces: upload, list, one, gone."""
+"""/api/v1/traces: upload, once more with files beside it, list, one, gone."""
 
 from __future__ import annotations
 
@@ -7,29 +7,55 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from app import submit
+from app import submit, submit_trace
 from app.uploads import UNCOUNTED
 from app.web.answers import After, Limit, answer, errors
 from app.web.models import Ranks, Trace, TraceList
 from app.web.problems import from_trace_error
 from app.web.trace_views import rank_section
 
+BINARY = {"type": "string", "format": "binary"}
+BESIDE_PARTS = {
+    "group": {"type": "string", "description": "Name shared by the ranks of one job."},
+    "beside": {
+        **BINARY,
+        "description": "A trace of the same model without CUDA graphs, or of their capture: it lends its operations "
+        "and shapes. The file, or as text the id of a trace.",
+    },
+    "execution_trace": {**BINARY, "description": "What ExecutionTraceObserver wrote in the same run."},
+}
 UPLOAD_BODY = {
     "requestBody": {
-        "description": "A Chrome trace of torch.profiler, .json or .json.gz: raw, or as the part `file` of a form.",
+        "description": "A Chrome trace of torch.profiler, .json or .json.gz: raw, or as the part `file` of a form. "
+        "Several parts `file` are the ranks of one job: the answer is the first, /ranks has all.",
         "required": True,
         "content": {
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "application/octet-stream": {"schema": BINARY},
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
                     "required": ["file"],
-                    "properties": {"file": {"type": "string", "format": "binary"}},
+                    "properties": {"file": {"type": "array", "items": BINARY}, **BESIDE_PARTS},
                 }
             },
         },
     }
 }
+AGAIN_BODY = {
+    "requestBody": {
+        "description": "A form with at least one of the parts; `file` is the trace of another rank.",
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"file": {"type": "array", "items": BINARY}, **BESIDE_PARTS},
+                }
+            }
+        },
+    }
+}
+Wait = Annotated[float, Query(ge=0, allow_inf_nan=False, description="Seconds to wait for `ready`.")]
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
 
@@ -49,19 +75,41 @@ async def upload(
         str | None,
         Query(description="Id of a trace of the same model without CUDA graphs: it lends its operations and shapes."),
     ] = None,
-    wait: Annotated[float, Query(ge=0, allow_inf_nan=False, description="Seconds to wait for `ready`.")] = 0.0,
+    wait: Wait = 0.0,
 ) -> Response:
-    """Upload a trace. Without `wait` it answers at once, with status `reading`."""
+    """Upload a trace. Without `wait` it answers at once, with status `reading`.
+
+    A file beside it that cannot be used costs nothing: the trace is read without it, and `notes[]` says why.
+    """
     state = request.app.state
-    trace = await submit.submit_upload(request, state, name=name, group=group, beside=beside)
+    trace = await submit_trace.submit_upload(request, state, name=name, group=group, beside=beside)
+    return await _created(request, trace["id"], wait)
+
+
+@router.post(
+    "/{trace_id}/again",
+    status_code=201,
+    responses={201: {"model": Trace}, **errors(400, 404, 408, 413, 415, 422, 429, 503, 507)},
+    openapi_extra=AGAIN_BODY,
+    max_body_size=UNCOUNTED,
+)
+async def again(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
+    """Read a trace that is here once more, with files beside it: a new trace, nothing is sent twice."""
+    trace = await submit_trace.submit_again(request, request.app.state, trace_id)
+    return await _created(request, trace["id"], wait)
+
+
+async def _created(request: Request, trace_id: str, wait: float) -> Response:
+    """201 with the trace, once it is read or the wait is over; its error as a problem."""
+    state = request.app.state
     if wait:
-        await state.queue.wait(trace["id"], min(wait, state.settings.max_wait_s))
-        trace = await run_in_threadpool(submit.find_trace, state, trace["id"])
+        await state.queue.wait(trace_id, min(wait, state.settings.max_wait_s))
+    trace = await run_in_threadpool(submit.find_trace, state, trace_id)
     if trace["status"] == "failed":
         problem = from_trace_error(trace["error"])
-        problem.extra["trace"] = trace["id"]
+        problem.extra["trace"] = trace_id
         raise problem
-    return answer(trace, 201, Location=f"/api/v1/traces/{trace['id']}")
+    return answer(trace, 201, Location=f"/api/v1/traces/{trace_id}")
 
 
 @router.get("", responses={200: {"model": TraceList}, **errors(422)})
@@ -88,5 +136,5 @@ def trace(request: Request, trace_id: str) -> Response:
 @router.delete("/{trace_id}", status_code=204, responses=errors(404))
 def delete(request: Request, trace_id: str) -> Response:
     """Forget a trace, its file and its regions. Validations are kept."""
-    submit.delete_trace(request.app.state, trace_id)
+    submit_trace.delete_trace(request.app.state, trace_id)
     return Response(status_code=204)

@@ -30,6 +30,27 @@ def calls(base: str) -> tuple[Call, ...]:
             f"curl --data-binary @trace.json.gz '{api}/traces?name=step&wait=30'",
             "id, status, kernels, steps, step_time_us, linked_share, notes[], regions[]",
         ),
+        Call(
+            "POST",
+            "/api/v1/traces",
+            "The ranks of one job at once, or a trace with what was recorded beside it",
+            f"curl -F file=@rank0.json.gz -F file=@rank1.json.gz '{api}/traces?wait=30'",
+            "the first, as above, with group; parts of the form: file, beside, execution_trace, group",
+        ),
+        Call(
+            "POST",
+            "/api/v1/traces/{id}/again",
+            "Read a trace again with a file beside it; nothing is sent twice",
+            f"curl -F beside=@eager.json.gz '{api}/traces/TRACE_ID/again?wait=30'",
+            "a new trace, as above, with companions{}; notes[] of level error say what could not be used",
+        ),
+        Call(
+            "GET",
+            "/api/v1/traces/{id}/ranks",
+            "The ranks of a trace's group side by side",
+            f"curl '{api}/traces/TRACE_ID/ranks'",
+            "ranks[{rank, wall_us, own_us, communication_us, wait_us}], slowest, spread, waiting_share",
+        ),
         Call("GET", "/api/v1/traces", "List traces", f"curl '{api}/traces?limit=10'", "items[], next"),
         Call("GET", "/api/v1/traces/{id}", "One trace", f"curl '{api}/traces/TRACE_ID'", "as above"),
         Call(

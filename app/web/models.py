@@ -239,9 +239,14 @@ class Region(Answer):
     id: str
     name: str
     text: str | None
-    source: dict[str, Any] | None = None
+    source: dict[str, Any] | None = None  # of a trace's: trace, module, line, ops
+    missing: str = ""  # why there is no text
+    key: str | None = None  # its name within its trace
+    forward_of: str | None = None  # the key of the region whose gradient it computes
     calls_per_step: float | None = None
     time_us_per_step: float | None = None
+    forward_time_us_per_step: float | None = None
+    backward_time_us_per_step: float | None = None
     share_of_step: float | None = None
     shapes: list[Any]
     cost: dict[str, Any] | None
@@ -279,12 +284,18 @@ class Trace(TraceSummary):
 
     regions: list[Region]
     rests: list[dict[str, Any]] = []
+    dropped: int = 0
+    step_source: Literal["profiler", "annotation", "repetition", "window"] | None = None
     step_times: dict[str, Any] | None = None
     step_parts: dict[str, Any] | None = None
     critical: dict[str, Any] | None = None
     graphs: list[dict[str, Any]] = []
+    backward_time_us: float | None = None
+    paired_backward_share: float | None = None  # of it, what stands with its forward
+    compile_obstacles: list[dict[str, Any]] = []
     rank: int | None = None
     group: str | None = None
+    companions: dict[str, str] = {}  # what was read beside it: the name of each file, by its field
 
 
 class Ranks(Answer):

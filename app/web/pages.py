@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
-from app import submit
+from app import submit, submit_trace
+from app.uploads import UNCOUNTED
 from app.web import views
 from app.web.examples import examples
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
@@ -78,7 +78,7 @@ async def load_example(request: Request, name: str) -> Response:
         raise missing("example")
     state = request.app.state
     if example.kind == "trace":
-        trace = await run_in_threadpool(submit.submit_trace, state, example.path, example.title)
+        trace = await run_in_threadpool(submit_trace.submit_file, state, example.path, example.title)
         await run_in_threadpool(submit.await_trace, state, trace["id"], READ_WAIT_S)
         return go(request, f"/traces/{trace['id']}")
     region = await run_in_threadpool(submit.submit_region, state, example.text)
@@ -88,15 +88,26 @@ async def load_example(request: Request, name: str) -> Response:
 # --------------------------------------------------------------------------------------------------------------- traces
 
 
-@router.post("/traces", max_body_size=sys.maxsize)  # submit_upload holds the limit that the settings give
+@router.post("/traces", max_body_size=UNCOUNTED)
 async def upload(request: Request, group: str | None = None) -> Response:
     """A trace by the form. An error stands under the drop zone; the page of a plain form says the same."""
-    state = request.app.state
-    trace = await submit.submit_upload(request, state, group=group)
-    trace = await run_in_threadpool(submit.await_trace, state, trace["id"], READ_WAIT_S)
+    trace = await submit_trace.submit_upload(request, request.app.state, group=group)
+    return await _show(request, trace["id"])
+
+
+@router.post("/traces/{trace_id}/again", max_body_size=UNCOUNTED)
+async def again(request: Request, trace_id: str) -> Response:
+    """The trace once more, with what the form has beside it."""
+    trace = await submit_trace.submit_again(request, request.app.state, trace_id)
+    return await _show(request, trace["id"])
+
+
+async def _show(request: Request, trace_id: str) -> Response:
+    """To the page of a trace that was handed in, once it is read; one that cannot be read is a problem."""
+    trace = await run_in_threadpool(submit.await_trace, request.app.state, trace_id, READ_WAIT_S)
     if trace["status"] == "failed":
         raise from_trace_error(trace["error"])
-    return go(request, f"/traces/{trace['id']}")
+    return go(request, f"/traces/{trace_id}")
 
 
 @router.get("/traces/{trace_id}.json")
@@ -123,5 +134,5 @@ def trace(request: Request, trace_id: str, body: int = 0) -> Response:
 @router.post("/traces/{trace_id}/delete")
 def delete_trace(request: Request, trace_id: str) -> Response:
     """Forget a trace and its regions."""
-    submit.delete_trace(request.app.state, trace_id)
+    submit_trace.delete_trace(request.app.state, trace_id)
     return go(request, "/history")

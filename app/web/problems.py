@@ -72,6 +72,12 @@ def not_found(what: str) -> Problem:
     return Problem(404, "not-found", f"There is no such {what}")
 
 
+def queue_full(detail: str = "", **extra: Any) -> Problem:
+    """429 when no more jobs of a kind may wait."""
+    words = f"{detail} Too many jobs are waiting. Try again in a minute.".strip()
+    return Problem(429, "queue-full", "", words, headers={"Retry-After": "60"}, **extra)
+
+
 def from_region_error(error: RegionError) -> Problem:
     """422 with the place in the text; `shown` has the line with a caret under the spot."""
     return Problem(

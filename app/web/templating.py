@@ -24,6 +24,11 @@ def ticks(text: object) -> Markup:
     return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(text))))
 
 
+def breakable(path: str) -> Markup:
+    """A path that may wrap after its slashes rather than inside a name."""
+    return Markup("/<wbr>").join(path.split("/"))
+
+
 @cache
 def environment() -> Environment:
     """One environment per process. Every template is HTML, so everything is escaped unless said otherwise."""
@@ -38,6 +43,7 @@ def environment() -> Environment:
         "digits": units.digits,
         "plain": units.plain,
         "ticks": ticks,
+        "breakable": breakable,
         "count": units.count,
         "criterion": units.criterion,
         "sentence": units.sentence,

@@ -8,6 +8,7 @@ from typing import Any
 from app.trace_ranks import spread_json
 from app.web.units import duration
 from profiler.trace.idle import PAUSE_US
+from profiler.trace.ranks import numbered
 
 Json = Mapping[str, Any]
 
@@ -90,11 +91,15 @@ def _times(trace: Json) -> str:
 
 
 def rank_section(traces: Iterable[Json]) -> dict[str, Any]:
-    """The ranks of a group side by side, the slowest marked; empty for fewer than two that are ready."""
-    ready = [t for t in traces if t.get("status") == "ready" and t.get("step_parts")]
-    seen = [t.get("rank") for t in ready]
-    distinct = None not in seen and len(set(seen)) == len(seen)
-    known = [dict(t) if distinct else {**t, "rank": i} for i, t in enumerate(ready)]
+    """The ranks of a group side by side, the slowest marked; empty for fewer than two that are ready.
+
+    A rank is the one that its trace names, else the one in its file's name, else its place among the traces. traces:
+    oldest first; of a file that was read again the last reading counts.
+    """
+    newest = {t.get("sha256") or t["id"]: t for t in traces if t.get("status") == "ready" and t.get("step_parts")}
+    ready = list(newest.values())
+    numbers = numbered([t["name"] for t in ready], [t.get("rank") for t in ready])
+    known = [{**t, "rank": rank} for t, rank in zip(ready, numbers, strict=True)]
     spread = spread_json(known)
     if spread is None:
         return {}

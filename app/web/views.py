@@ -7,9 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.web import charts, oracle_views, roofline, trace_views
+from app.web.units import duration
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
 Json = Mapping[str, Any]
+
+COMPANION_WORDS = {"beside": "the trace", "execution_trace": "the execution trace"}
+
+ROUNDING_US = 1e-3
+"""Sums of the same kernels' times in another order differ by less."""
 
 SMALL_SHARE = 0.005
 FEW = 5
@@ -78,13 +84,16 @@ def ranked(regions: Iterable[Json], step_us: float | None) -> list[dict[str, Any
 
 
 def shown_notes(trace: Json) -> list[dict[str, Any]]:
-    """The trace's notes for its page: what comes before any kernel first, and no recipe printed twice."""
-    notes = sorted(trace.get("notes") or (), key=lambda n: n["code"] != "gpu-idle")
+    """The trace's notes for its page: what went wrong, what comes before any kernel; no recipe printed twice."""
+    notes = sorted(trace.get("notes") or (), key=lambda n: (n["level"] != "error", n["code"] != "gpu-idle"))
+    nameless = any(n["code"] == "no-device" for n in notes)
     shown, recipes = [], set()
     for note in notes:
+        if nameless and note["code"] == "remark":  # says for which GPU instead, as no-device does here
+            continue
         words, code = _parts(note.get("remedy") or "")
         if code in recipes:
-            words, code = words.rstrip(":.\n") + ", recorded as above." if words else "", ""
+            words, code = _as_above(words), ""
         elif code:
             recipes.add(code)
         shown.append({**note, "remedy": f"{words}\n{code}" if words and code else words or code})
@@ -94,6 +103,13 @@ def shown_notes(trace: Json) -> list[dict[str, Any]]:
                 "another, open a region and choose the GPU there."
             )
     return shown
+
+
+def _as_above(words: str) -> str:
+    """A remedy's sentence whose code stands in an earlier note."""
+    if words.endswith(":"):
+        return f"{words[:-1]}, recorded as above."
+    return f"{words} Record it as above." if words else ""
 
 
 def _parts(remedy: str) -> tuple[str, str]:
@@ -127,6 +143,19 @@ def obstacle_rows(obstacles: Iterable[Json]) -> list[dict[str, Any]]:
     ]
 
 
+def _paired(regions: Sequence[Json]) -> list[dict[str, Any]]:
+    """Regions with `forward`, the region whose gradient each computes, and `passes`, its time in both in words."""
+    by_key = {r["key"]: r for r in reversed(regions) if r.get("key")}
+    return [{**r, "forward": by_key.get(r.get("forward_of") or ""), "passes": _passes(r)} for r in regions]
+
+
+def _passes(region: Json) -> str:
+    forward, backward = (region.get(f"{name}_time_us_per_step") or 0.0 for name in ("forward", "backward"))
+    if not backward:
+        return ""
+    return f"forward {duration(forward)}, backward {duration(backward)}" if forward > ROUNDING_US else "backward"
+
+
 def trace_page(trace: Json, group: Iterable[Json] = ()) -> dict[str, Any]:
     """Context of partials/trace_body.html. group: the traces of the same job, this one among them."""
     if trace["status"] != "ready":
@@ -136,7 +165,7 @@ def trace_page(trace: Json, group: Iterable[Json] = ()) -> dict[str, Any]:
     for row in rows:
         by_tool[row["tool"]] = by_tool.get(row["tool"], 0.0) + row["time_us"]
     step_us = trace.get("step_time_us")
-    regions = ranked(trace.get("regions") or (), step_us)
+    regions = ranked(_paired(trace.get("regions") or ()), step_us)
     saved = sum(r["saves_us"] for r in regions)
     small = [r for r in regions if not r["saves_us"] and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
     helping = [r["advice"] for r in regions if (r.get("advice") or {}).get("tool") not in (None, "skip")]
@@ -159,6 +188,11 @@ def trace_page(trace: Json, group: Iterable[Json] = ()) -> dict[str, Any]:
         "regions": regions if len(small) < FEW else [r for r in regions if r not in small],
         "small": [] if len(small) < FEW else small,
         "followed_us": step_us - saved if step_us and 0 < saved < step_us else None,
+        "companions": [
+            {"what": words, "name": (trace.get("companions") or {})[field]}
+            for field, words in COMPANION_WORDS.items()
+            if field in (trace.get("companions") or {})
+        ],
         **trace_views.step_section(trace),
         **trace_views.rank_section(group),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -13,18 +13,16 @@ from profiler.region.kinds import COMMUNICATION, kind_of
 from profiler.region.model import Binding, Workload
 from profiler.region.trace_cut import Part, parts
 from profiler.region.trace_edges import infer
-from profiler.region.trace_flow import graph_of, identity, is_bound
+from profiler.region.trace_flow import Graph, beside, graph_of, identity, is_bound
 from profiler.region.trace_join import Edges, join, joined_share
 from profiler.region.trace_ops import Unit, Units, units
 from profiler.region.trace_sizes import Sized, merge
+from profiler.region.trace_steps import chosen_steps
 from profiler.region.trace_text import Text, bind, write
 from profiler.trace.busy import Shares, shares
 from profiler.trace.execution import Execution
 from profiler.trace.model import NONE, Step, Trace
-from profiler.trace.steps import kernel_busy_us, steady_step, step_time_us
-
-MAX_STEPS = 16
-"""Steps mined where they differ from each other (sequences of varying length)."""
+from profiler.trace.steps import kernel_busy_us, step_time_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +39,9 @@ class Shape:
 class MinedRegion:
     """One region of a trace. With `backward` the text has `.requires_grad` and the times hold both passes.
 
+    backward_time_us_per_step: what of the time ran in autograd's nodes; the rest is forward. forward_of: the id_hint of
+    the region whose gradient this one computes, where it is one of its own: a view's (the region that reads the view),
+    or a function's with a backward of its own (its costliest region); "" for all others.
     module: the innermost nn.Module that all its operations ran in, of the first call; "" without recorded stacks.
     operations: one round of them, where the region is a loop (rounds > 1).
     text is None where the region cannot be written; `missing` says why. assumed: numbers and indices that the trace
@@ -69,6 +70,13 @@ class MinedRegion:
     rounds: int = 1  # of the first call, where the region is a loop
     source: str = ""  # "models/bert.py:429 attention_mask": its Python function, once `sources.locate` has asked
     spans: tuple[tuple[int, float, float], ...] = ()  # thread, start and end on the host, in µs, of each forward call
+    backward_time_us_per_step: float = 0.0
+    forward_of: str = ""
+
+    @property
+    def forward_time_us_per_step(self) -> float:
+        """Kernel time outside of autograd's nodes."""
+        return self.time_us_per_step - self.backward_time_us_per_step
 
     @property
     def forward_text(self) -> str | None:
@@ -98,7 +106,19 @@ class Mining:
     rests: tuple[Rest, ...]
     mined: tuple[Step, ...] = ()  # the steps of these names
     joined_share: float | None = None  # of the operations with kernels, those that the given execution trace has
+    joined_steps: tuple[str, ...] = ()  # those of `steps` of which it has any
     shares: Shares | None = None  # of the regions, then of the rests other than copies, over all mined steps
+
+    @property
+    def backward_time_us(self) -> float:
+        """Kernel time of the regions in autograd's nodes, per step."""
+        return sum(r.backward_time_us_per_step for r in self.regions)
+
+    @property
+    def paired_backward_share(self) -> float | None:
+        """Share of it that stands with its forward: in one region, or in one that names it. None without backward."""
+        paired = sum(r.backward_time_us_per_step for r in self.regions if r.forward_of or r.forward_time_us_per_step)
+        return paired / self.backward_time_us if self.backward_time_us else None
 
 
 COPIES, GRAPH, BEFORE, UNKNOWN, COLLECTIVE = (
@@ -114,7 +134,7 @@ REMEDIES = {
 
 
 def mine(trace: Trace, step: Step | None = None, execution: Execution | None = None) -> Mining:
-    """The regions of `step`; by default of the steady step, or of all steps where their operations' sizes differ.
+    """The regions of `step`; by default of those that `chosen_steps` gives: the steady one, or all where sizes differ.
 
     execution: an execution trace of the same run; makes exact which operand is which value, and gives strings,
     overloads and lists that the trace lacks. What of the steps it does not hold is inferred as without it.
@@ -122,7 +142,7 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
     Every kernel of the mined steps is in exactly one region or one rest. Raises nothing for what a trace holds; a trace
     without steps gives an empty Mining.
     """
-    chosen = (step,) if step is not None else _steps(trace)
+    chosen = (step,) if step is not None else chosen_steps(trace, execution)
     if not chosen:
         return Mining((), 0.0, 0.0, 0.0, (), ())
     found: list[_Call] = []
@@ -155,37 +175,19 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
         regions=regions,
         rests=rests,
         joined_share=sum(joined) / count if joined else None,
+        joined_steps=tuple(s.name for s, share in zip(chosen, joined, strict=False) if share),
         mined=tuple(chosen),
         shares=parts,
     )
 
 
-def _steps(trace: Trace) -> tuple[Step, ...]:
-    """The steady step; all of them where the steps' operations have other sizes from step to step."""
-    if not trace.steps:
-        return ()
-    steady = steady_step(trace)
-    busy = [s for s in trace.steps if len(s.kernels)]
-    if trace.step_source == "window" or len(busy) < 3 or not trace.has_shapes:
-        return (steady,)
-    details = [set(trace.ops.detail[s.ops].tolist()) for s in busy]
-    common = set.intersection(*details)
-    varying = [len(d - common) / max(1, len(d)) for d in details]
-    if sorted(varying)[len(varying) // 2] < VARYING:
-        return (steady,)
-    return tuple(busy[:MAX_STEPS])
-
-
-VARYING = 0.2
-"""Share of a step's distinct operation signatures that the other steps lack; from this on the sizes vary."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One part with its text."""
+    """One part with its text. forward: the part whose gradient it computes, where that is another."""
 
     part: Part
     text: Text
+    forward: Part | None = None
 
 
 def _calls(trace: Trace, taken: Units, edges: Edges | None) -> list[_Call]:
@@ -198,20 +200,33 @@ def _calls(trace: Trace, taken: Units, edges: Edges | None) -> list[_Call]:
     cut = parts(trace, taken)  # completes the units' arguments, so before the edges
     graphs = [] if edges is None else [graph_of(taken.units, edges)]
     graphs.append(graph_of(taken.units, _inferred(threads.values(), cut)))
+    owner = {u.op: part for part in cut if not part.units[0].backward for u in part.units}
     for part in cut:
+        forward = _forward(part, graphs, owner)
         graph = next((g for g in graphs if is_bound(part, g)), graphs[-1])
         if not is_bound(part, graph) and part.units[0].backward and len(part.units) > 1 and not part.period:
-            calls.append(_Call(part, Text(None, "which operand of a backward chain is which is not recorded")))
+            lack = "which operand of a backward chain is which is not recorded"
+            calls.append(_Call(part, Text(None, lack), forward))
             continue
         bound = bind(part, graph)
         if isinstance(bound, Text):
-            calls.append(_Call(part, bound))
+            calls.append(_Call(part, bound, forward))
             continue
         key = (part.title, part.letters, bool(part.backward), identity(bound))
         if key not in written:
             written[key] = write(part, bound)
-        calls.append(_Call(part, written[key]))
+        calls.append(_Call(part, written[key], forward))
     return calls
+
+
+def _forward(part: Part, graphs: Sequence[Graph], owner: Mapping[int, Part]) -> Part | None:
+    """The part that a backward part's makers are in or, being views, are written with."""
+    for maker in part.makers:
+        found = (beside(maker, graph, owner.__contains__) for graph in graphs)
+        op = next((op for op in found if op != NONE), NONE)
+        if op != NONE:
+            return owner[op]
+    return None
 
 
 def _inferred(threads: Iterable[Sequence[Unit]], cut: Sequence[Part]) -> Edges:
@@ -225,14 +240,20 @@ def _inferred(threads: Iterable[Sequence[Unit]], cut: Sequence[Part]) -> Edges:
 
 
 def _regions(trace: Trace, calls: Sequence[_Call], steps: int, step_time: float) -> tuple[MinedRegion, ...]:
-    groups: dict[object, list[_Call]] = defaultdict(list)
-    for call in calls:
-        groups[
-            (call.part.title, bool(call.part.backward), _names(call.part), call.text.text or call.text.missing)
-        ].append(call)
-    costliest = sorted(groups.items(), key=lambda item: -sum(c.part.time_us for c in item[1]))
-    sized = merge([Sized(g[0].text.text, g[0].part.kind, key[:3], g) for key, g in costliest])  # type: ignore[index]
-    made = [_region(trace, m.text, m.bindings, m.groups, steps, step_time) for m in sized]
+    made: list[MinedRegion] = []
+    of_part: dict[int, str] = {}
+    for gradients in (False, True):  # regions before those that name them
+        groups: dict[tuple[object, ...], list[_Call]] = defaultdict(list)
+        for call in calls:
+            part = call.part
+            if (call.forward is not None) == gradients:
+                key = (part.title, bool(part.backward), _names(part), of_part.get(id(call.forward), ""))
+                groups[*key, call.text.text or call.text.missing].append(call)
+        costliest = sorted(groups.items(), key=lambda item: -sum(c.part.time_us for c in item[1]))
+        for m in merge([Sized(g[0].text.text, g[0].part.kind, key[:-1], g) for key, g in costliest]):
+            partner = of_part.get(id(m.groups[0][0].forward), "")
+            made.append(_region(trace, m.text, m.bindings, m.groups, steps, step_time, partner))
+            of_part |= {id(c.part): made[-1].id_hint for g in m.groups for c in g}
     return tuple(sorted(made, key=lambda r: -r.time_us_per_step))
 
 
@@ -247,6 +268,7 @@ def _region(
     groups: Sequence[Sequence[_Call]],
     steps: int,
     step_time: float,
+    partner: str,
 ) -> MinedRegion:
     calls = [c for g in groups for c in g]
     first = calls[0]
@@ -266,7 +288,7 @@ def _region(
         observed=True,
     )
     return MinedRegion(
-        id_hint=_id(part, text),
+        id_hint=_id(part, text, partner),
         title=part.title,
         kind=part.kind,
         by_hand=part.by_hand,
@@ -274,7 +296,7 @@ def _region(
         missing=first.text.missing,
         assumed=first.text.assumed,
         operations=_names(part),
-        backward=bool(part.backward) or part.units[0].backward,
+        backward=bool(part.backward) or part.units[0].backward or part.kind == "accumulation",
         module=_module(trace, part.units),
         calls_per_step=len(calls) / steps,
         time_us_per_step=time,
@@ -287,6 +309,8 @@ def _region(
         launches=len(kernels) / steps,
         rounds=len(part.units) // part.period if part.period else 1,
         spans=tuple(_span(trace, c.part.units) for c in calls),
+        backward_time_us_per_step=sum(c.part.backward_time_us for c in calls) / steps,
+        forward_of=partner,
     )
 
 
@@ -295,9 +319,9 @@ def _span(trace: Trace, chosen: Sequence[Unit]) -> tuple[int, float, float]:
     return chosen[0].thread, chosen[0].start_us, max(float(trace.ops.end_us[u.op]) for u in chosen)
 
 
-def _id(part: Part, text: str | None) -> str:
+def _id(part: Part, text: str | None, partner: str) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", part.title.lower()).strip("-")[:48].strip("-")
-    operations = (part.title, _names(part), bool(part.backward))
+    operations = (part.title, _names(part), bool(part.backward), *([partner] if partner else []))
     source = repr((*operations, text or [u.args for u in part.units]))
     return f"{slug}-{hashlib.sha256(source.encode()).hexdigest()[:6]}"
 

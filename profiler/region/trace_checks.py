@@ -5,7 +5,7 @@ Each function takes the units and their letters and gives the indices of those t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from profiler.region.trace_names import residual
 from profiler.region.trace_ops import Sig, Unit
@@ -72,11 +72,30 @@ def halves(units: Sequence[Unit], letters: str) -> Sequence[int]:
     return range(len(units)) if beside else range(0)
 
 
+def rotation(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    """Complex products with the casts and copies beside them that are of the same numbers, taken as real ones."""
+    first, last = letters.index("U"), letters.rindex("U")
+    sizes = {2 * s.elements for u in units[first : last + 1] for s in outputs(u)}
+    begin, end = first, last + 1
+    while begin and _is_of(outputs(units[begin - 1]), sizes):
+        begin -= 1
+    while end < len(units) and _is_of([s for s in [_tensor(units[end])] if s is not None], sizes):
+        end += 1
+    if not sizes:  # not recorded: a cast for each product, where there is one
+        count = last + 1 - first
+        begin, end = max(0, first - count), min(len(units), last + 1 + count)
+    return range(begin, end)
+
+
+def _is_of(sigs: Sequence[Sig], sizes: Set[int]) -> bool:
+    return any(s.dtype in ("f32", "f64") and s.elements in sizes for s in sigs)
+
+
 def _tensor(unit: Unit) -> Sig | None:
     return next((a.sigs[0] for a in unit.args if a.kind == "tensor"), None)
 
 
 CHECKS: Mapping[str, Check] = {
     "norm": norm, "attention": attention, "logits": logits, "log_sum_exp": log_sum_exp, "dequantise": dequantise,
-    "halves": halves, "": lambda units, letters: range(len(units)),
+    "halves": halves, "rotation": rotation, "": lambda units, letters: range(len(units)),
 }  # fmt: skip

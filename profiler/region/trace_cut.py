@@ -11,6 +11,7 @@ from profiler.region import trace_patterns as patterns
 from profiler.region.trace_checks import CHECKS
 from profiler.region.trace_loops import around, loops
 from profiler.region.trace_ops import Sig, Unit, Units
+from profiler.region.trace_pairs import Maker, pairs
 from profiler.region.trace_shapes import alike, complete, outputs, reads
 from profiler.trace.model import NONE, Trace
 
@@ -31,6 +32,7 @@ class Part:
     backward: list[Unit] = field(default_factory=list)
     letters: str = ""
     period: int = 0  # units of one round where the part is a loop
+    makers: list[Unit] = field(default_factory=list)  # of a backward part: forward units whose gradients it computes
 
     @property
     def round(self) -> list[Unit]:
@@ -40,6 +42,12 @@ class Part:
     @property
     def time_us(self) -> float:
         return sum(u.time_us for u in self.units) + sum(u.time_us for u in self.backward)
+
+    @property
+    def backward_time_us(self) -> float:
+        """Kernel time in autograd's nodes."""
+        every = self.kind == "accumulation"
+        return sum(u.time_us for u in (*self.units, *self.backward) if every or u.backward)
 
     @property
     def kernels(self) -> list[int]:
@@ -100,8 +108,8 @@ class _Cutter:
         self.all = units
         self.backward = backward
         self.busy = [u for u in units if u.kernels]
-        self.letters = ["_" if _apart(u) else patterns.letter(u) for u in self.busy]
         self.position = {u.op: i for i, u in enumerate(units)}
+        self.letters = [self._letter(u) for u in self.busy]
         self.taken = [False] * len(self.busy)
 
     def cut(self) -> list[Part]:
@@ -113,6 +121,12 @@ class _Cutter:
         found += self._tails()
         found += self._rest()
         return found
+
+    def _letter(self, unit: Unit) -> str:
+        at = self.position[unit.op] + 1
+        if patterns.rotates(unit, self.all[at : at + 2]):
+            return patterns.ROTATION
+        return "_" if _apart(unit) else patterns.letter(unit)
 
     def _take(self, kind: str, title: str, by_hand: bool, indices: Iterable[int]) -> Part:
         chosen = sorted(indices)
@@ -288,26 +302,34 @@ def _backward(
 ) -> list[Part]:
     """Backward units to the parts whose forward they belong to; the others are parts of their own."""
     part_of = {u.op: p for p in forward for u in p.units} | {u.op: p for u, p in views}
-    sequence: dict[int, Unit] = {}
-    numbers = trace.ops.sequence
-    for op, unit in found.of_op.items():  # in trace order: the last operation with a number made the node
-        if not unit.backward:
-            number = int(numbers[op])
-            if number != NONE:
-                sequence[number] = unit
-    alone: dict[int, list[Unit]] = {}
+    made = pairs(trace, found)
+    alone: dict[tuple[int, int], list[Unit]] = {}
+    makers: dict[int, Unit] = {}
     for unit in found.units:
         if not unit.backward or not unit.kernels or unit.op in apart:
             continue
-        maker = sequence.get(unit.node_sequence) if unit.node_sequence != NONE else None
-        part = part_of.get(maker.op) if maker is not None else None
-        if part is not None:
-            part.backward.append(unit)
-        else:
-            alone.setdefault(unit.thread, []).append(unit)
+        maker = made.get(unit.op)
+        owners = [] if maker is None else [p for p in map(part_of.get, (u.op for u in maker.units)) if p is not None]
+        if maker is not None and owners and (len(maker.units) == 1 or _is_all_of(owners, maker)):
+            owners[0].backward.append(unit)
+            continue
+        costliest = max(maker.units, key=lambda u: u.time_us) if maker is not None else None
+        if costliest is not None:
+            makers[unit.op] = costliest
+        owner = part_of.get(costliest.op) if costliest is not None else None
+        alone.setdefault((unit.thread, NONE if owner is None else owner.units[0].op), []).append(unit)
     left: list[Part] = []
     for thread in sorted(alone):
         for part in _Cutter(alone[thread], backward=True).cut():
             part.title += ", backward"
+            part.makers = [makers[u.op] for u in sorted(part.units, key=lambda u: -u.time_us) if u.op in makers]
             left.append(part)
     return left
+
+
+def _is_all_of(owners: Sequence[Part], maker: Maker) -> bool:
+    """The function is one part, and nothing else is in that: kernels of its own, not the wire's."""
+    if owners[0].kind == "communication":
+        return False
+    inside = {u.op for u in maker.units}
+    return all(p is owners[0] for p in owners) and inside >= {u.op for u in owners[0].units}

@@ -27,7 +27,7 @@ from profiler.region.trace_lineage import (
 from profiler.region.trace_ops import Sig, Unit
 from profiler.region.trace_patterns import letter
 from profiler.region.trace_shapes import alike, call
-from profiler.region.trace_values import swaps_last
+from profiler.region.trace_values import SIZED, TYPED, swaps_last
 
 WINDOW = 64
 """Values of equal sizes and dtype that are looked through, from the latest."""
@@ -89,13 +89,16 @@ class _Walk:
             if argument.kind in ("tensor", "tensors")
             for member, sig in enumerate(argument.sigs)
         ]
+        if unit.base in TYPED and len(operands) == 2:
+            self.outside[slot_of(unit, operands[1].place, 0)] = (unit.op, -2)
+            del operands[1]
         symbol = letter(unit)
         bound: dict[int, Made] = {}
         for group in self._in_order(operands):
             values = self._bind(unit, symbol, [operands[i] for i in group], bound)
             bound |= {i: v for i, v in zip(group, values, strict=True) if v is not None}
         for i, value in bound.items():
-            value.readers += 1
+            value.readers += unit.base not in SIZED or not i
             self.norm_last |= symbol == "D" and value.letter == "N"
             value.touched = at
             slot = slot_of(unit, operands[i].place, operands[i].member)
@@ -192,6 +195,8 @@ class _Walk:
     def _one(
         self, unit: Unit, symbol: str, operand: _Operand, matching: list[Made], fresh: list[Made], others: list[Made]
     ) -> Made | None:  # fmt: skip
+        if unit.base in SIZED and operand.place:
+            return matching[0]
         told = self._told(unit, operand.sig)
         if told is not None:
             return told

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler.region.trace_cut import Part
 from profiler.region.trace_join import Edges, Slot, Source, slot_of
 from profiler.region.trace_ops import Sig, Unit
-from profiler.region.trace_patterns import letter
+from profiler.region.trace_patterns import ROTATION, letter
 from profiler.region.trace_render import IDENTITIES, UnwritableError
 from profiler.region.trace_shapes import Call, call
-from profiler.region.trace_values import Flow, Statement, Value, index_range, inputs_of, swaps_last
+from profiler.region.trace_values import SIZED, TYPED, Flow, Statement, Value, index_range, inputs_of, swaps_last
+from profiler.trace.model import NONE
 
 VIEWS_IN = frozenset("LMX")
 """Letters of what a transpose of an outer tensor is written with: `x @ w.t()`."""
 MANY = frozenset({"routing", "pointwise"})
-"""Kinds of regions by hand that may give several tensors."""
+"""Kinds of regions by hand that may give several tensors; so does a rotation of queries and keys in one."""
 FIRST_ONLY = frozenset({"layer_norm", "native_layer_norm", "batch_norm", "native_dropout", "rms_norm"})
 """Operations of whose outputs only the first is a region's."""
-SIZED = frozenset({"expand_as", "view_as", "reshape_as"})
-"""These read only the sizes of their second operand."""
 INDEXED = frozenset("IW")
 """Letters of what reads an index: `index.view(-1, 1).expand_as(x)` is written from the index on."""
 SPREADING = frozenset({"view", "unsqueeze", "expand", "expand_as"})
@@ -50,6 +49,19 @@ class Graph:
     edges: Edges
     readers: Mapping[int, Sequence[tuple[int, int]]]  # op -> (output, reading op)
 
+    def readers_of(self, unit: Unit) -> list[int]:
+        """Ops of the units that read what the unit makes, in order."""
+        return sorted({op for _, op in self.readers.get(unit.op, ())})
+
+    def sources_of(self, unit: Unit) -> list[int]:
+        """Ops of the units that made the unit's operands."""
+        slots = (
+            (unit.op, place, member)
+            for place, argument in enumerate(unit.args)
+            for member in range(max(1, len(argument.sigs)))
+        )
+        return [self.edges.sources[slot][0] for slot in slots if slot in self.edges.sources]
+
 
 def graph_of(units: Sequence[Unit], edges: Edges) -> Graph:
     """The graph of a step's units."""
@@ -57,6 +69,24 @@ def graph_of(units: Sequence[Unit], edges: Edges) -> Graph:
     for (op, _, _), source in edges.sources.items():
         readers.setdefault(source[0], []).append((source[1], op))
     return Graph({u.op: u for u in units}, edges, readers)
+
+
+def beside(view: Unit, graph: Graph, has: Callable[[int], bool]) -> int:
+    """The op of the unit that a view is written with: what reads it, through other views; else what made what it views.
+
+    NONE where the edges lead to no unit that `has` accepts.
+    """
+    for towards in (graph.readers_of, graph.sources_of):
+        pending, seen = [view.op], {view.op}
+        while pending:
+            op = pending.pop(0)
+            if has(op):
+                return op
+            unit = graph.units.get(op)
+            further = [] if unit is None or unit.kernels else [o for o in towards(unit) if o not in seen]
+            seen.update(further)
+            pending += further
+    return NONE
 
 
 def is_bound(part: Part, graph: Graph) -> bool:
@@ -108,7 +138,7 @@ class _Bound:
             statement = Statement(unit, letter(unit), found, {}, own=True)
             for place, name in enumerate(found.names):
                 argument = found.arguments[name]
-                if argument.kind in ("tensor", "tensors"):
+                if argument.kind in ("tensor", "tensors") and (unit.base not in TYPED or name != "other"):
                     statement.operands[name] = [
                         self._operand(statement, slot_of(unit, place, member), name, sig)
                         for member, sig in enumerate(argument.sigs)
@@ -196,7 +226,8 @@ class _Bound:
             v for v in own
             if v.made is not None and ((v.made.unit.op, v.index) in escaping or not v.readers)
         ] or own[-1:]  # fmt: skip
-        if not self.edges.exact and self.part.by_hand and self.part.kind not in MANY:
+        several = self.part.kind in MANY or ROTATION in self.part.letters
+        if not self.edges.exact and self.part.by_hand and not several:
             outputs = outputs[-1:]
         kept: set[int] = set()
         pending = list(outputs)

@@ -13,7 +13,7 @@ DEPTH = 24
 """Values on the way back from an operand to what it was computed from."""
 HEAVY = frozenset("LMGCA")
 SQUARES = frozenset("p")
-REDUCING = frozenset("mvbW")
+REDUCING = frozenset("mvbWH")
 TURNS = {"cos": "sin"}
 """Tables of both wait for their turn as if made alike."""
 

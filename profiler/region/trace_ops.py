@@ -19,8 +19,9 @@ DTYPES: Mapping[str, str] = {
     "double": "f64", "float": "f32", "c10::BFloat16": "bf16", "c10::Half": "f16", "c10::Float8_e4m3fn": "f8e4m3",
     "c10::Float8_e5m2": "f8e5m2", "long int": "i64", "long": "i64", "int": "i32", "short int": "i16", "short": "i16",
     "signed char": "i8", "unsigned char": "u8", "bool": "bool", "__int64": "i64",
+    "c10::complex<float>": "c64", "c10::complex<double>": "c128",
 }  # fmt: skip
-"""The trace's spelling of a tensor's dtype -> the region language's."""
+"""The trace's spelling of a tensor's dtype -> the region language's; complex ones live inside a region only."""
 
 SCALAR_TYPES: Mapping[int, str] = {
     0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 11: "bool", 15: "bf16",
@@ -49,6 +50,10 @@ class Sig:
         for size in self.dims:
             count *= size
         return count
+
+    @property
+    def complex(self) -> bool:
+        return self.dtype.startswith("c")
 
 
 @dataclass(frozen=True, slots=True)

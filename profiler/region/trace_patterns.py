@@ -7,7 +7,7 @@ any, are the units it takes; letters outside its groups are left for others. Ear
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler.region import kinds
@@ -70,6 +70,8 @@ LETTERS: Mapping[str, str] = {
 _LETTER: dict[str, str] = {name: letter for letter, names in LETTERS.items() for name in names.split()}
 
 COMMUNICATION, OPTIMIZER, COMPILED, OTHER, POINTWISE = "J", "Y", "Q", ".", "f"
+ROTATION = "U"
+"""A product of complex numbers that stand for pairs of real ones."""
 WITH_NUMBER: Mapping[str, str] = {"x": "X", "d": "V", "a": "P", "s": "T"}
 """The second operand is a number."""
 
@@ -81,7 +83,7 @@ TAIL = frozenset("aPxXdVsTgiuhoqDwtek")
 TAIL_STARTS = frozenset("gihuow")
 COPIES = frozenset("cy")
 """Two of these in a row are two regions: each moves its own tensor."""
-CHAINS = frozenset("tpmvasxdrqSlghiuoncewDNBbIWFyfXVPTjZHRk")
+CHAINS = frozenset("tpmvasxdrqSlghiuoncewDNBbIWFyfXVPTjZHRkU")
 
 COMPILED_PREFIX = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
 
@@ -105,6 +107,14 @@ def letter(unit: Unit) -> str:
     if found in WITH_NUMBER and len(unit.args) > 1 and unit.args[1].kind in ("lost", "value"):
         return WITH_NUMBER[found]
     return found
+
+
+def rotates(unit: Unit, following: Sequence[Unit]) -> bool:
+    """A product of complex tensors that is read as real at once: behind it, or behind the product of the keys."""
+    if unit.base != "mul" or (unit.args and not any(s.complex for a in unit.args for s in a.sigs)):
+        return False
+    after = [u.base for u in following[:2]]
+    return after[:1] == ["view_as_real"] or after == ["mul", "view_as_real"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +158,8 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("rope", "RoPE", r"[xX]y?nc[xX][aP]"),
     _pattern("rope", "RoPE", r"nc[xX][xX][aP]"),
     _pattern("rope", "RoPE", r"xxsxxa[cy]"),
+    _pattern("rope", "RoPE", r"[ty]{0,4}UU[ty]{0,2}", check="rotation"),
+    _pattern("rope", "RoPE", r"[ty]{0,2}U[ty]?", check="rotation"),
     _pattern("scatter", "segment softmax by hand", r"(?:II[a]u?)?F?WI[sa]eF?W[aP]?Id"),
     _pattern("scatter", "segment mean by hand", r"F?WF{0,2}Wud"),
     _pattern("scatter", "gather, multiply and scatter-add", r"Iy?x[yF]*W"),

@@ -143,9 +143,8 @@ def _add(sign: str) -> Callable[[Arguments], str]:
 
 
 def _to(a: Arguments) -> str:
-    if a.has("other"):
-        return f"{a.first()}.to({a.text['other']}.dtype)"
-    dtype = a.dtype()
+    other = a.call.arguments.get("other")
+    dtype = other.sigs[0].dtype if other is not None and other.sigs else a.dtype()
     return f"{a.first()}.to({dtype})" if dtype else f"{a.first()}.clone()"
 
 
@@ -302,6 +301,19 @@ def _pad(a: Arguments) -> str:
     return f"pad({a.first()}, {a.text['pad']}{value})"
 
 
+def _vector_norm(a: Arguments) -> str:
+    parts = [a.first()]
+    if a.has("ord") and a.value("ord") != 2:
+        parts.append(a.text["ord"])
+    if a.has("dim"):
+        parts.append(f"dim={a.text['dim']}")
+    if a.value("keepdim"):
+        parts.append("keepdim=True")
+    if a.dtype():
+        parts.append(f"dtype={a.dtype()}")
+    return f"torch.linalg.vector_norm({', '.join(parts)})"
+
+
 def _grouped(a: Arguments) -> str:
     return f"aten._grouped_mm({a.tensors('self', 'mat2', 'offs')})"
 
@@ -334,7 +346,7 @@ SPECIAL: Mapping[str, Callable[[Arguments], str]] = {
     "histc": _histc, "expand_as": _method("expand_as", "other"), "view_as": _method("view_as", "other"),
     "_grouped_mm": _grouped,
     "gelu": lambda a: f"gelu({a.first()}{a.options('approximate')})", "silu": lambda a: f"silu({a.first()})",
-    "type_as": _to,
+    "type_as": _to, "linalg_vector_norm": _vector_norm,
 }  # fmt: skip
 
 

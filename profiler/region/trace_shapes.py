@@ -15,9 +15,12 @@ import torch
 from profiler.region import vocabulary
 from profiler.region.trace_ops import SCALAR_TYPES, Argument, Sig, Unit
 from profiler.region.trace_patterns import LETTERS
-from profiler.region.vocabulary import DTYPE_NAMES, DTYPES
+from profiler.region.vocabulary import DTYPES
 
 MAX_ELEMENTS = 2**40
+
+TYPES: Mapping[str, torch.dtype] = {**DTYPES, "c64": torch.complex64, "c128": torch.complex128}
+TYPE_NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 ATTENTION = frozenset(
     {"scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention",
@@ -213,14 +216,14 @@ def _value(argument: Argument, kind: str, name: str) -> Any:
 def _meta(sig: Sig) -> torch.Tensor:
     if sig.elements > MAX_ELEMENTS:
         raise ValueError("too large")
-    dtype = DTYPES[sig.dtype or "f32"]
+    dtype = TYPES[sig.dtype or "f32"]
     if sig.strides is None:
         return torch.empty(sig.dims, dtype=dtype, device="meta")
     return torch.empty_strided(sig.dims, sig.strides, dtype=dtype, device="meta")
 
 
 def _sig(tensor: torch.Tensor) -> Sig:
-    return Sig(DTYPE_NAMES.get(tensor.dtype, ""), tuple(tensor.shape), tuple(tensor.stride()))
+    return Sig(TYPE_NAMES.get(tensor.dtype, ""), tuple(tensor.shape), tuple(tensor.stride()))
 
 
 def _attention(bound: Mapping[str, Argument]) -> tuple[tuple[Sig, str], ...] | None:

@@ -11,7 +11,7 @@ from profiler.region.text import parse, to_text
 from profiler.region.trace_cut import Part
 from profiler.region.trace_flow import Graph, flow
 from profiler.region.trace_fold import fold
-from profiler.region.trace_ops import Argument
+from profiler.region.trace_ops import Argument, Sig
 from profiler.region.trace_render import Arguments, UnwritableError, expression, literal
 from profiler.region.trace_shapes import contiguous, same_layout
 from profiler.region.trace_values import Flow, Statement, Value
@@ -57,7 +57,7 @@ NO_TEXT = {
 }
 """Kinds of parts that have no text -> why."""
 
-NO_GRADIENT = frozenset({"cos", "sin", "mask", "mean", "var", "target"})
+NO_GRADIENT = frozenset({"cos", "sin", "freqs", "mask", "mean", "var", "target"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,17 @@ class _Writer:
                 lines.append(f"{targets} = {source}")
             if statement.own:
                 self.seen += statement.letter
-        lines.append("return " + ", ".join(self.names[id(v)] for v in self.flow.outputs))
+        lines.append("return " + ", ".join(self._returned(v) for v in self.flow.outputs))
         return "\n".join(lines) + "\n"
+
+    def _returned(self, value: Value) -> str:
+        name = self.names[id(value)]
+        return f"view_as_real({name})" if value.sig.complex else name
+
+    def _named(self, value: Value) -> str:
+        """The value in an expression: a complex input is declared as its real and imaginary parts."""
+        name = self.names[id(value)]
+        return f"view_as_complex({name})" if value.sig.complex and value.made is None else name
 
     def _last_reads(self) -> dict[int, int]:
         last: dict[int, int] = {}
@@ -145,7 +154,7 @@ class _Writer:
         return last
 
     def _declare(self, value: Value) -> str:
-        sig = value.sig
+        sig = _parts(value.sig) if value.sig.complex else value.sig
         if sig.dtype not in ITEMSIZE:
             raise UnwritableError(f"dtype {sig.dtype or 'unknown'} is not part of the region language")
         shape = ", ".join(map(str, sig.dims)) or "()"
@@ -182,6 +191,9 @@ class _Writer:
     def _role(self, statement: Statement, argument: str, value: Value) -> str:
         kind, base, rank = self.part.kind, statement.unit.base, len(value.sig.dims)
         first = value is self.flow.inputs[0]
+        if value.sig.complex:
+            larger = any(v.sig.elements > value.sig.elements for v in _operands(statement))
+            return "freqs" if kind == "rope" and larger else "x"
         if kind == "attention" and self.part.by_hand:
             products = [s for s in self.flow.statements if s.own and s.letter == "M"]
             if statement is products[-1] and len(products) > 1:
@@ -237,7 +249,7 @@ class _Writer:
         text: dict[str, str] = {}
         for name, argument in statement.call.arguments.items():
             if argument.kind in ("tensor", "tensors"):
-                named = [self.names[id(v)] for v in statement.operands[name]] if name in statement.operands else []
+                named = [self._named(v) for v in statement.operands[name]] if name in statement.operands else []
                 if argument.kind == "tensors":
                     text[name] = f"[{', '.join(named)}]"
                 elif named:
@@ -295,6 +307,12 @@ class _Writer:
 
 CAP = 50.0
 """tanh(scores / 50) * 50, as Gemma 2 caps them."""
+
+
+def _parts(sig: Sig) -> Sig:
+    """Complex numbers as the pairs of real ones that lie in memory."""
+    strides = None if sig.strides is None else (*(2 * s for s in sig.strides), 1)
+    return Sig("f32" if sig.dtype == "c64" else "f64", (*sig.dims, 2), strides)
 
 
 def _operands(statement: Statement) -> list[Value]:

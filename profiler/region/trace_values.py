@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from profiler.region.trace_ops import Sig, Unit
 from profiler.region.trace_shapes import Call
 
+TYPED = frozenset({"to", "type_as"})
+"""These read only the dtype of their second tensor."""
+SIZED = frozenset({"expand_as", "view_as", "reshape_as"})
+"""These read only the sizes of their second operand."""
+
 
 @dataclass(slots=True, eq=False)
 class Value:

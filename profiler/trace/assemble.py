@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler.trace.columns import Columns, GpuColumns, Spans
 from profiler.trace.events import Header
@@ -22,6 +25,7 @@ from profiler.trace.model import (
 )
 from profiler.trace.modules import module_paths
 from profiler.trace.notes import trace_notes
+from profiler.trace.spill import empty, found, pieces, rest, taken
 from profiler.trace.steps import STEP_PREFIX, find_steps
 
 _EXACT_US = 2.0**43
@@ -34,9 +38,10 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool) ->
     details, detail_index = columns.details()
     clock = _Clock(columns)
     ops, annotations = _host_spans(columns, clock, names, detail_index)
-    modules = _fill_modules(columns.frames, clock, names, ops)
+    ops, modules = _with_modules(columns.frames, clock, names, ops)
     launches = Launches(
         start_us=clock.launches,
+        end_us=_ends(clock.launches, columns.launches.dur.floats()),
         thread=columns.launches.thread.ints(),
         correlation=columns.launches.correlation.longs(),
         external_id=columns.launches.external.longs(),
@@ -45,6 +50,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool) ->
     kernels, external_id = _kernels(columns.kernels, clock.kernels, launches, ops)
     memory, memory_launch_us = _memory(columns.memory, clock.memory, launches, ops)
     steps, profiler_steps, step_source = find_steps(names, ops, kernels, memory, memory_launch_us, annotations)
+    rest(*(getattr(ops, column) for column in Ops.__slots__))
     trace = Trace(
         names=names,
         threads=threads,
@@ -67,6 +73,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool) ->
         truncated=truncated,
         notes=(),
         syncs=_syncs(columns.syncs, clock),
+        triton_files=columns.tables.triton_files,
     )
     disagreement = external_disagreement(kernels.op, external_id, ops.external_id)
     return replace(trace, notes=trace_notes(trace, disagreement))
@@ -81,28 +88,35 @@ class _Clock:
             columns.syncs,
         )  # fmt: skip
         raw = [part.ts.floats() for part in parts]
-        self.origin_us = min((float(ts.min()) for ts in raw if len(ts)), default=0.0)
-        exact = max((float(np.abs(ts).max()) for ts in raw if len(ts)), default=0.0) < _EXACT_US
+        times = [time for ts in raw for time in _extremes(ts)]
+        self.origin_us = min(times, default=0.0)
+        exact = max(map(abs, times), default=0.0) < _EXACT_US
         raw.reverse()
         relative = [self._relative(raw.pop(), exact) for _ in parts]
         self.ops, self.annotations, self.frames, self.launches, self.kernels, self.memory, self.syncs = relative
 
     def _relative(self, ts: Floats, exact: bool) -> Floats:
-        if exact:
+        relative = cast("Floats", empty(len(ts), np.float64))
+        for at in pieces(len(ts), ts, relative):
             # Whole nanoseconds: subtracting the floats would leave up to 1 ns of rounding.
-            # In one piece of memory: with a million ops each step in one of its own is where memory would peak.
-            relative: Floats = ts * 1e3
-            np.rint(relative, out=relative)
-            relative -= np.rint(self.origin_us * 1e3)
-            relative /= 1e3
-            return relative
-        return ts - self.origin_us
+            relative[at] = (
+                (np.rint(ts[at] * 1e3) - np.rint(self.origin_us * 1e3)) / 1e3 if exact else ts[at] - self.origin_us
+            )
+        return relative
+
+
+def _extremes(ts: Floats) -> Iterator[float]:
+    """Times among which the least and the greatest are."""
+    for at in pieces(len(ts), ts):
+        yield float(ts[at].min())
+        yield float(ts[at].max())
 
 
 def _ends(start: Floats, duration: Floats) -> Floats:
-    ends: Floats = np.maximum(duration, 0.0)
-    ends += start
-    return np.round(ends, 3, out=ends)
+    ends = cast("Floats", empty(len(start), np.float64))
+    for at in pieces(len(start), start, duration, ends):
+        ends[at] = np.round(np.maximum(duration[at], 0.0) + start[at], 3)
+    return ends
 
 
 def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_index: Ints) -> tuple[Ops, Annotations]:
@@ -113,8 +127,9 @@ def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_
     a = columns.annotations
     a_name, a_start, a_thread = a.name.ints(), clock.annotations, a.thread.ints()
     a_end = _ends(a_start, a.dur.floats())
-    is_step = np.array([text.startswith(STEP_PREFIX) for text in names], np.bool_)[name]
-    if is_step.any():
+    steps = np.array([text.startswith(STEP_PREFIX) for text in names], np.bool_)
+    if any(steps[name[at]].any() for at in pieces(len(name), name)):
+        is_step = steps[name]
         a_name, a_start = np.append(a_name, name[is_step]), np.append(a_start, start[is_step])
         a_end, a_thread = np.append(a_end, end[is_step]), np.append(a_thread, thread[is_step])
         kept = np.flatnonzero(~is_step)
@@ -124,28 +139,35 @@ def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_
         order, parent = nesting(thread, start, end)
     # Each unsorted column is let go as soon as it is sorted.
     clock.ops = np.empty(0)
-    start = start[order]
-    end = end[order]
-    name = name[order]
-    thread = thread[order]
-    detail = c.detail.ints()[order]
+    start = cast("Floats", taken(start, order))
+    end = cast("Floats", taken(end, order))
+    name = cast("Ints", taken(name, order))
+    thread = cast("Ints", taken(thread, order))
     ops = Ops(
         name=name,
         start_us=start,
         end_us=end,
         thread=thread,
         parent=parent,
-        detail=np.where(detail != NONE, detail_index[detail], NONE).astype(np.int32),
+        detail=_details(cast("Ints", taken(c.detail.ints(), order)), detail_index),
         external_id=c.external.longs(order),
         record_id=c.record.longs(order),
         sequence=c.sequence.longs(order),
-        module=np.full(len(order), NONE, np.int32),
+        module=np.broadcast_to(np.int32(NONE), len(order)),
     )
     in_time = np.argsort(a_start, kind="stable")
     annotations = Annotations(
         name=a_name[in_time], start_us=a_start[in_time], end_us=a_end[in_time], thread=a_thread[in_time]
     )
     return ops, annotations
+
+
+def _details(number: Ints, index: Ints) -> Ints:
+    """The index of each op's Detail, NONE where it has none."""
+    detail = cast("Ints", empty(len(number), np.int32))
+    for at in pieces(len(number), number, detail):
+        detail[at] = np.where(number[at] != NONE, index[number[at]], NONE)
+    return detail
 
 
 def _syncs(c: Spans, clock: _Clock) -> Annotations:
@@ -158,50 +180,46 @@ def _syncs(c: Spans, clock: _Clock) -> Annotations:
     )
 
 
-def _fill_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops) -> tuple[str, ...]:
+def _with_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops) -> tuple[Ops, tuple[str, ...]]:
     start = clock.frames
+    if not len(start):
+        return ops, ()
     end = _ends(start, frames.dur.floats())
     modules, module = module_paths(
         frames.name.ints(), frames.thread.ints(), start, end, names, ops.thread, ops.start_us
     )
-    ops.module[:] = module
-    return modules
+    return replace(ops, module=module), modules
 
 
 def _links(correlation: Longs, launches: Launches, ops: Ops) -> tuple[Longs, Floats, Ints]:
     """(index of the launch, its start or NaN, innermost op around it) for each correlation."""
     launch = launch_of(correlation, launches)
-    hit = launch != NONE
-    launch_us = np.full(len(launch), np.nan)
-    launch_us[hit] = launches.start_us[launch[hit]]
-    op = np.full(len(launch), NONE, np.int32)
-    thread = launches.thread[launch[hit]]
-    op[hit] = innermost(thread, launch_us[hit], ops.thread, ops.start_us, ops.end_us, ops.parent)
-    return launch, launch_us, op
+    launch_us = cast("Floats", found(launches.start_us, launch, np.nan))
+    thread = cast("Ints", found(launches.thread, launch, NONE))
+    return launch, launch_us, innermost(thread, launch_us, ops.thread, ops.start_us, ops.end_us, ops.parent)
 
 
 def _kernels(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Kernels, Longs]:
     """Kernels, and the "External id" of each: its own, else its launch's, else NONE."""
     order = np.argsort(start_us, kind="stable")
-    correlation = c.correlation.longs()[order]
+    correlation = c.correlation.longs(order)
     launch, launch_us, op = _links(correlation, launches, ops)
-    hit = launch != NONE
-    graph = np.zeros(len(order), np.bool_)
-    graph[hit] = launches.graph[launch[hit]]
-    external_id = c.external.longs()[order]
-    unnamed = hit & (external_id == NONE)
-    external_id[unnamed] = launches.external_id[launch[unnamed]]
+    external_id = c.external.longs(order)
+    unnamed = external_id == NONE
+    if unnamed.any():
+        external_id = np.where(unnamed, found(launches.external_id, launch, NONE), external_id)
     kernels = Kernels(
-        name=c.name.ints()[order],
-        start_us=start_us[order],
-        duration_us=c.dur.floats()[order],
-        stream=c.stream.longs()[order],
-        device=c.device.ints()[order],
+        name=cast("Ints", taken(c.name.ints(), order)),
+        start_us=cast("Floats", taken(start_us, order)),
+        duration_us=cast("Floats", taken(c.dur.floats(), order)),
+        stream=c.stream.longs(order),
+        device=cast("Ints", taken(c.device.ints(), order)),
         correlation=correlation,
         launch_us=launch_us,
         op=op,
-        launched=hit,
-        graph=graph,
+        launched=launch != NONE,
+        graph=cast("npt.NDArray[np.bool_]", found(launches.graph, launch, False)),
+        launch_end_us=cast("Floats", found(launches.end_us, launch, np.nan)),
     )
     return kernels, external_id
 
@@ -209,7 +227,7 @@ def _kernels(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> t
 def _memory(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Memory, Floats]:
     """Copies and sets, and the start of each one's launch, NaN where it is not in the window."""
     order = np.argsort(start_us, kind="stable")
-    _, launch_us, op = _links(c.correlation.longs()[order], launches, ops)
+    _, launch_us, op = _links(c.correlation.longs(order), launches, ops)
     memory = Memory(
         name=c.name.ints()[order],
         start_us=start_us[order],

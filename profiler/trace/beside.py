@@ -132,6 +132,7 @@ def borrow(trace: Trace, lender: Lender, name: str) -> Trace:
         kernels=replace(trace.kernels, op=op),
         steps=tuple(_with_ops(step, ops, len(trace.ops.name)) for step in trace.steps),
         has_shapes=trace.has_shapes or other.has_shapes,
+        triton_files={**other.triton_files, **trace.triton_files},
         notes=(*(n for n in trace.notes if n.code not in _ANSWERED or given < wanted), note),
     )
 

@@ -11,11 +11,13 @@ from itertools import count
 from operator import attrgetter
 from typing import cast
 
+import msgspec
 import numpy as np
+from msgspec import Raw
 
 from profiler.trace.column import Column, flags, floats, ints, longs
 from profiler.trace.details import SEPARATOR, parse_detail
-from profiler.trace.events import Any, Args, Event, Phaseless
+from profiler.trace.events import MALFORMED, Any, Args, Event, Phaseless
 from profiler.trace.model import NONE, Detail, Ints
 
 OPS = frozenset({"cpu_op", "operator"})
@@ -35,6 +37,8 @@ GRAPH_LAUNCHES = ("GraphLaunch", "CommandBuffer")
 
 MODULE_PREFIX = "nn.Module: "
 STEP_PREFIX = "ProfilerStep"
+TRITON = "triton"
+"""The kernel_backend of what torch.compile launches through its own runner of Triton kernels."""
 
 _NO_ARGS = Args()
 _NO_CORRELATION = frozenset({0, NONE})
@@ -47,8 +51,8 @@ Values = Callable[[], Iterable[float]]
 # attrgetter under map runs in C: with np.fromiter half the time of a list comprehension a field.
 _name, _ts, _dur, _tid = (attrgetter(key) for key in ("name", "ts", "dur", "tid"))
 _thread: Callable[[Event], Thread] = attrgetter("pid", "tid")
-_record, _sequence, _correlation, _stream_arg = (
-    attrgetter(key) for key in ("record", "sequence", "correlation", "stream")
+_record, _sequence, _correlation, _stream_arg, _backend, _file = (
+    attrgetter(key) for key in ("record", "sequence", "correlation", "stream", "backend", "file")
 )
 
 
@@ -90,6 +94,7 @@ class LaunchColumns:
     """Runtime and driver events that carry a correlation."""
 
     ts: Column = field(default_factory=floats)
+    dur: Column = field(default_factory=floats)
     thread: Column = field(default_factory=ints)
     correlation: Column = field(default_factory=longs)
     external: Column = field(default_factory=longs)
@@ -104,6 +109,7 @@ class Tables:
         self.threads: defaultdict[Thread, int] = defaultdict(count().__next__)
         self.details: defaultdict[bytes, int] = defaultdict(count().__next__)
         self.details[SEPARATOR * 3] = NONE
+        self.triton_files: dict[str, str] = {}  # see Trace
 
 
 class Columns:
@@ -180,6 +186,11 @@ class Columns:
         self.ops.external.extend(_external(args), size)
         self.ops.record.extend(lambda: map(_record, args), size)
         self.ops.sequence.extend(lambda: map(_sequence, args), size)
+        if any(map(_backend, args)) or any(map(_file, args)):
+            files = self.tables.triton_files
+            for event, arg in zip(group, args, strict=True):
+                if event.name not in files and (_text(arg.file) or _text(arg.backend) == TRITON):
+                    files[event.name] = _text(arg.file)
 
     def _add_gpu(self, to: GpuColumns, group: list[Event]) -> None:
         args = [e.args or _NO_ARGS for e in group]
@@ -198,6 +209,7 @@ class Columns:
         size = len(args)
         to = self.launches
         to.ts.extend(lambda: map(_ts, kept), size)
+        to.dur.extend(lambda: map(_dur, kept), size)
         to.thread.extend(self._threads(kept), size)
         to.correlation.extend(lambda: map(_correlation, args), size)
         to.external.extend(_external(args), size)
@@ -227,6 +239,15 @@ class Columns:
 def _external(args: list[Args]) -> Values:
     """ "External id", under the older name where the newer one is absent."""
     return lambda: [a.external if a.external != NONE else a.external_old for a in args]
+
+
+def _text(raw: Raw) -> str:
+    """The string that a raw value is, else ""."""
+    try:
+        value = msgspec.json.decode(raw) if raw else ""
+    except MALFORMED:
+        return ""
+    return value if isinstance(value, str) else ""
 
 
 def _stream(number: int | str, tid: int | str) -> int:

@@ -32,6 +32,8 @@ class Args(msgspec.Struct, gc=False):
     stream: int | str = NONE
     correlation: int = NONE
     external_old: int = msgspec.field(default=NONE, name="external id")
+    backend: Raw = msgspec.field(default=_ABSENT, name="kernel_backend")
+    file: Raw = msgspec.field(default=_ABSENT, name="kernel_file")
     dims_old: Raw = msgspec.field(default=_ABSENT, name="Input dims")
 
 
@@ -201,8 +203,8 @@ def _coerce_args(loose: dict[str, object]) -> Args:
         number = _number(value, float("nan"))
         return int(number) if abs(number) < 2**53 else NONE
 
-    def raw(key: str) -> Raw:
-        return Raw(msgspec.json.encode(loose[key])) if isinstance(loose.get(key), list) else _ABSENT
+    def raw(key: str, kind: type = list) -> Raw:
+        return Raw(msgspec.json.encode(loose[key])) if isinstance(loose.get(key), kind) else _ABSENT
 
     return Args(
         external=integer("External id"),
@@ -217,6 +219,8 @@ def _coerce_args(loose: dict[str, object]) -> Args:
         correlation=integer("correlation"),
         external_old=integer("external id"),
         dims_old=raw("Input dims"),
+        backend=raw("kernel_backend", str),
+        file=raw("kernel_file", str),
     )
 
 

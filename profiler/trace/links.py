@@ -8,11 +8,15 @@ looked at: they differ by vendor and version.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.model import NONE, Floats, Ints, Longs
+from profiler.trace.spill import LONG_ROWS, PIECE_ROWS, empty, pieces, taken
+
+_FEW_THREADS = 16
 
 _ROUNDS = 1000
 """Jumps or steps up before the vectorised search gives way to a sweep; real traces take some tens."""
@@ -23,6 +27,7 @@ class Launches:
     """Runtime and driver events with a correlation, in the order of the file."""
 
     start_us: Floats
+    end_us: Floats
     thread: Ints
     correlation: Longs
     external_id: Longs
@@ -36,21 +41,57 @@ def nesting(thread: Ints, start_us: Floats, end_us: Floats) -> tuple[Longs, Ints
     sorted spans, the index of the latest earlier one that encloses it on its thread, or NONE. Spans need not nest.
     """
     order = _ordered(thread, start_us, end_us)
-    return order, _enclosing(thread[order], end_us[order])
+    return order, enclosing(cast("Ints", taken(thread, order)), cast("Floats", taken(end_us, order)))
+
+
+def enclosing(thread: Ints, end_us: Floats) -> Ints:
+    """The parents that `nesting` gives, of spans that are sorted already.
+
+    Piece by piece: what can still enclose a later span are the last one before it and the ones that enclose that.
+    """
+    if len(thread) <= PIECE_ROWS:
+        return _enclosing(thread, end_us)
+    found = cast("Ints", empty(len(thread), np.int32))
+    still_open: list[int] = []
+    for at in pieces(len(thread), thread, end_us, found):
+        rows = np.concatenate((np.array(still_open, np.int64), np.arange(at.start, at.stop)))
+        parent = _enclosing(thread[rows], end_us[rows])
+        found[at] = np.where(parent != NONE, rows[parent], NONE)[len(still_open) :]
+        still_open.clear()
+        row = len(rows) - 1
+        while row != NONE:
+            still_open.append(int(rows[row]))
+            row = int(parent[row])
+        still_open.reverse()
+    return found
 
 
 def _ordered(thread: Ints, start_us: Floats, end_us: Floats) -> Longs:
     """As np.lexsort of (thread, start, -end). Most of a file is in order thread by thread, which is quick to see."""
-    order = np.argsort(thread, kind="stable")
-    times = end_us[order]
-    in_order = times[1:] <= times[:-1]
-    times = start_us[order]
-    in_order &= times[1:] == times[:-1]
-    in_order |= times[1:] > times[:-1]
-    del times
-    threads = thread[order]
-    in_order |= threads[1:] > threads[:-1]
-    return order if in_order.all() else np.lexsort((-end_us, start_us, thread))
+    order = _by_thread(thread)
+    last = np.empty(0, np.int64)
+    for at in pieces(len(order), order, thread, start_us, end_us):
+        rows = np.concatenate((last, order[at]))
+        last = rows[-1:]
+        of, start, end = thread[rows], start_us[rows], end_us[rows]
+        in_order = (end[1:] <= end[:-1]) & (start[1:] == start[:-1]) | (start[1:] > start[:-1]) | (of[1:] > of[:-1])
+        if not in_order.all():
+            return np.lexsort((-end_us, start_us, thread))
+    return order
+
+
+def _by_thread(thread: Ints) -> Longs:
+    """As np.argsort(thread, kind="stable"). A long trace of few threads is walked once for each, piece by piece."""
+    if len(thread) <= LONG_ROWS or int(thread.max()) >= _FEW_THREADS or int(thread.min()) < 0:
+        return np.argsort(thread, kind="stable")
+    order = cast("Longs", empty(len(thread), np.int64))
+    filled = 0
+    for number in range(int(thread.max()) + 1):
+        for at in pieces(len(thread), thread, order):
+            rows = np.flatnonzero(thread[at] == number)
+            order[filled : filled + len(rows)] = rows + at.start
+            filled += len(rows)
+    return order
 
 
 def _enclosing(thread: Ints, end_us: Floats) -> Ints:
@@ -97,7 +138,24 @@ def innermost(
 ) -> npt.NDArray[np.int32]:
     """For each instant: index of the latest-starting span of its thread with start <= instant <= end, or NONE.
 
-    The spans are sorted, with parents, as `nesting` gives them. Going up from the last span that started is exact also
+    The spans are sorted, with parents, as `nesting` gives them.
+    """
+    found = cast("Ints", empty(len(at_us), np.int32))
+    # Fewer instants at once: they lie far apart among the spans.
+    for at in pieces(len(at_us), found, at_thread, at_us, thread, start_us, end_us, parent, rows=PIECE_ROWS // 8):
+        part = _innermost(at_thread[at], at_us[at], thread, start_us, end_us, parent)
+        if part is None:
+            return _innermost_by_sweep(at_thread, at_us, thread, start_us, end_us)
+        found[at] = part
+    return found
+
+
+def _innermost(
+    at_thread: Ints, at_us: Floats, thread: Ints, start_us: Floats, end_us: Floats, parent: Ints
+) -> npt.NDArray[np.int32] | None:
+    """As `innermost`, of some instants; None where the nesting is too deep for this way.
+
+    Going up from the last span that started is exact also
     where spans overlap without nesting: any span still open that started earlier encloses the ones passed on the way.
     """
     found = np.full(len(at_us), NONE, np.int32)
@@ -117,7 +175,7 @@ def innermost(
             return found
         found[unsure] = parent[found[unsure]]
         unsure = unsure[found[unsure] != NONE]
-    return _innermost_by_sweep(at_thread, at_us, thread, start_us, end_us)
+    return None
 
 
 def _innermost_by_sweep(
@@ -136,12 +194,16 @@ def _innermost_by_sweep(
 def launch_of(correlation: Longs, launches: Launches) -> Longs:
     """int64 [n]: index of the first launch with each correlation, or NONE. Correlations NONE and 0 match nothing."""
     order = np.argsort(launches.correlation, kind="stable")
-    ordered = launches.correlation[order]
+    ordered = taken(launches.correlation, order)
     if not len(ordered):
         return np.full(len(correlation), NONE, np.int64)
-    at = np.minimum(np.searchsorted(ordered, correlation), len(ordered) - 1)
-    hit = (ordered[at] == correlation) & (correlation != NONE) & (correlation != 0)
-    return np.where(hit, order[at], NONE)
+    found = cast("Longs", empty(len(correlation), np.int64))
+    for at in pieces(len(correlation), correlation, found):
+        wanted = correlation[at]
+        near = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+        hit = (ordered[near] == wanted) & (wanted != NONE) & (wanted != 0)
+        found[at] = np.where(hit, order[near], NONE)
+    return found
 
 
 def external_disagreement(op: Ints, external_id: Longs, op_external_id: Longs) -> float | None:
@@ -149,11 +211,17 @@ def external_disagreement(op: Ints, external_id: Longs, op_external_id: Longs) -
 
     op: int32 [kernels], the link. external_id: int64 [kernels], the id on the kernel, else on its launch.
     """
-    known = np.sort(op_external_id)
-    if not len(known):
+    if not len(op_external_id) or not len(external_id):
         return None
-    found = known[np.minimum(np.searchsorted(known, external_id), len(known) - 1)] == external_id
+    # The ids of the kernels are sorted, not those of the operators: there are fewer.
+    asked, place = np.unique(external_id, return_inverse=True)
+    seen = np.zeros(len(asked), np.bool_)
+    for at in pieces(len(op_external_id), op_external_id):
+        ids = op_external_id[at]
+        near = np.minimum(np.searchsorted(asked, ids), len(asked) - 1)
+        seen[near[asked[near] == ids]] = True
+    found = seen[place]
     comparable = (op != NONE) & (external_id != NONE) & found
     if not comparable.any():
         return None
-    return float(np.mean(op_external_id[op[comparable]] != external_id[comparable]))
+    return float(np.mean(taken(op_external_id, op[comparable]) != external_id[comparable]))

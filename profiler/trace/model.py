@@ -5,7 +5,8 @@ Times are microseconds relative to `origin_us` (the first event), so that float6
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,7 @@ class Kernels:
     op: Ints  # innermost op that encloses the launch on its thread; NONE = no link
     launched: npt.NDArray[np.bool_]  # a runtime event with this correlation is in the window
     graph: npt.NDArray[np.bool_]  # launched by one cuda/hipGraphLaunch
+    launch_end_us: Floats | None = None  # end of that runtime event; NaN where launch_us is
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class Trace:
     notes: tuple[Note, ...]
     rank: int | None = None  # of a job of several processes, as the trace has it
     syncs: Annotations | None = None  # runtime calls in which the host waits for the GPU (cudaStreamSynchronize)
+    # Ops that are one launch by torch.compile's runner of Triton kernels: name -> file of the source ("" where absent).
+    triton_files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kernel_time_us(self) -> float:

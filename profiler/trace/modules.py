@@ -6,6 +6,7 @@ import numpy as np
 
 from profiler.trace.links import innermost, nesting
 from profiler.trace.model import NONE, Floats, Ints
+from profiler.trace.spill import pieces
 
 _PREFIX = "nn.Module: "
 _LONGEST = 1000
@@ -33,6 +34,7 @@ def module_paths(
         frame_path.append(f"{frame_path[outer][-_LONGEST:]}/{own}" if outer != NONE else own)
     path_of = np.array([paths.setdefault(path, len(paths)) for path in frame_path], dtype=np.int32)
     frame = innermost(op_thread, op_start_us, frame_thread[order], frame_start_us[order], frame_end_us[order], parent)
-    if not len(path_of):
-        return (), frame
-    return tuple(paths), np.where(frame != NONE, path_of[frame], NONE).astype(np.int32)
+    if len(path_of):
+        for at in pieces(len(frame), frame):
+            frame[at] = np.where(frame[at] != NONE, path_of[frame[at]], NONE)
+    return tuple(paths), frame

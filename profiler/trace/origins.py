@@ -1,4 +1,11 @@
-"""Who made a kernel, by its name and what launched it: torch.compile, somebody's Triton, or a library."""
+"""Who made a kernel, by its name and what launched it: torch.compile, somebody's Triton, or a library.
+
+torch.compile launches every Triton kernel, those it wrote and those of a user that it found in the model, inside an
+operation with `kernel_backend: "triton"` and `kernel_file` (get_profiler_kwargs in torch/_inductor/runtime/
+triton_heuristics.py). That operation has the kernel's unique name also where the kernel itself is only `triton_`
+(unique_kernel_names=0), and a user's kernel is called as its function there, with a number (define_user_defined_
+triton_kernel in torch/_inductor/codegen/wrapper.py).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.model import NONE, Trace
+from profiler.trace.spill import taken
 
 COMPILED = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
 """Inductor's kernels: triton_poi/red/per_fused_* (2.6 on by default), triton_0 (2.4, 2.5), triton__0d1d2d (2.0)."""
@@ -30,7 +38,8 @@ Mask = npt.NDArray[np.bool_]
 def compiled_kernels(trace: Trace) -> tuple[Mask, Mask]:
     """bool [kernels] twice: Inductor's own Triton kernels; every kernel that a compiled region launched, those too."""
     own = _by_name(trace, [COMPILED.match(name) is not None for name in trace.names])
-    inside = np.zeros(len(own), np.bool_)
+    inside = _by_op(trace, [name in trace.triton_files for name in trace.names])
+    own |= inside & _by_op(trace, [COMPILED.match(name) is not None for name in trace.names])
     marks = np.array([name.startswith(_COMPILED_OPS) for name in trace.names], np.bool_)
     if marks.any():
         kernels = np.flatnonzero(trace.kernels.op != NONE)
@@ -43,7 +52,8 @@ def compiled_kernels(trace: Trace) -> tuple[Mask, Mask]:
 
 
 def hand_written_triton(trace: Trace) -> Mask:
-    """bool [kernels]: a plain function's name, no library's, launched outside of aten operations.
+    """bool [kernels]: launched by torch.compile as somebody's; or a plain function's name, no library's, launched
+    outside of aten operations.
 
     C++ kernels carry their signature or a mangled name; Triton names a kernel as its Python function. A custom op or
     nothing at all is round the launch. Without operations in the trace only kernels of graphs are looked at.
@@ -55,15 +65,24 @@ def hand_written_triton(trace: Trace) -> Mask:
             for name in trace.names
         ],
     )
-    aten = np.zeros(len(plain), np.bool_)
     linked = trace.kernels.op != NONE
-    of_aten = np.array([name.startswith("aten::") for name in trace.names], np.bool_)
-    aten[linked] = of_aten[trace.ops.name[trace.kernels.op[linked]]]
+    aten = _by_op(trace, [name.startswith("aten::") for name in trace.names])
     told = linked | trace.kernels.graph | (trace.kernels.launched & (len(trace.ops.name) > 0))
-    found: Mask = plain & ~aten & told
+    run_by_compile = _by_op(trace, [name in trace.triton_files for name in trace.names])
+    written_by_it = run_by_compile & compiled_kernels(trace)[0]
+    found: Mask = (plain & ~aten & told | run_by_compile) & ~written_by_it
     return found
 
 
 def _by_name(trace: Trace, marks: list[bool]) -> Mask:
     marked = np.array(marks, np.bool_)
     return marked[trace.kernels.name] if len(marked) else np.zeros(len(trace.kernels.name), np.bool_)
+
+
+def _by_op(trace: Trace, marks: list[bool]) -> Mask:
+    """Marks of the operations' names, for each kernel that of the one it is linked to."""
+    found = np.zeros(len(trace.kernels.op), np.bool_)
+    linked = np.flatnonzero(trace.kernels.op != NONE)
+    if len(linked):
+        found[linked] = np.array(marks, np.bool_)[taken(trace.ops.name, trace.kernels.op[linked])]
+    return found

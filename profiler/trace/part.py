@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -42,12 +42,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """All segments of one process, in their order, and the texts its numbers stand for."""
+    """What one process read: texts that its numbers stand for, numbers of its segments, and how to get their parts."""
 
     names: list[str]
     threads: list[Thread]
     details: list[bytes]
-    parts: list[Part]
+    triton_files: dict[str, str]
+    segments: list[int]
+    part: Callable[[int], Part]  # of the place in `segments`
 
 
 def parts_of(segments: Segments, numbers: Iterable[int], tables: Tables, limits: Limits) -> Iterator[Part]:
@@ -105,28 +107,30 @@ class _Numbers:
 def merge(shares: list[Share]) -> tuple[Columns, Header, bool]:
     """(columns, header, truncated). Raises MisfitError unless the parts make up one file.
 
-    Takes the parts: they are let go one by one as they are copied.
+    Holds one part at a time.
     """
     columns = Columns()
-    queue: list[tuple[Part, _Numbers]] = []
+    queue: list[tuple[int, int, Share, _Numbers]] = []
     for share in shares:
+        columns.tables.triton_files.update(share.triton_files)
         numbers = _Numbers(share)
-        queue += [(part, numbers) for part in share.parts]
-        share.parts.clear()
-    queue.sort(key=lambda item: -item[0].number)
-    if not queue or [part.number for part, _ in reversed(queue)] != list(range(len(queue))):
+        queue += [(segment, place, share, numbers) for place, segment in enumerate(share.segments)]
+    queue.sort(key=lambda item: item[0])
+    if not queue or [segment for segment, *_ in queue] != list(range(len(queue))):
         raise MisfitError
-    first, last = queue[-1][0], queue[0][0]
+    first = last = None
+    for _, place, share, numbers in queue:
+        last = share.part(place)
+        first = first or last
+        numbers.learn(last.known, columns.tables)
+        _append(columns, last, numbers.of)
+        columns.events += last.events
+        columns.timeless += last.timeless
+        columns.has_stacks |= last.has_stacks
+        columns.is_trace |= last.is_trace
+    assert first is not None and last is not None
     if not last.is_last:
         raise MisfitError
-    while queue:
-        part, numbers = queue.pop()
-        numbers.learn(part.known, columns.tables)
-        _append(columns, part, numbers.of)
-        columns.events += part.events
-        columns.timeless += part.timeless
-        columns.has_stacks |= part.has_stacks
-        columns.is_trace |= part.is_trace
     truncated = last.truncated or (last.unclosed and not first.bare)
     return columns, first.header.or_else(last.header), truncated
 

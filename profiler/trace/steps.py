@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from profiler.trace.busy import gpu_window, union_us, work_intervals
 from profiler.trace.links import nesting
 from profiler.trace.model import NONE, Annotations, Floats, Kernels, Longs, Memory, Ops, Step, Trace
 from profiler.trace.repeats import repeated_windows
+from profiler.trace.spill import pieces, taken
 
 STEP_PREFIX = "ProfilerStep"
 
@@ -147,7 +149,12 @@ def _fill(
     windows: list[Window], everything: bool, ops: Ops, kernels: Kernels, memory: Memory, memory_launch_us: Floats
 ) -> tuple[Step, ...]:
     """Steps with what belongs to them: by launch time, else by own start; or all of it to the only one."""
-    outermost = np.flatnonzero(ops.parent == NONE)
+    outermost = np.concatenate(
+        [
+            np.empty(0, np.int64),
+            *(np.flatnonzero(ops.parent[at] == NONE) + at.start for at in pieces(len(ops.parent), ops.parent)),
+        ]
+    )
     kernel_at = np.where(np.isnan(kernels.launch_us), kernels.start_us, kernels.launch_us)
     memory_at = np.where(np.isnan(memory_launch_us), memory.start_us, memory_launch_us)
 
@@ -162,7 +169,11 @@ def _fill(
     return tuple(
         Step(name=name, start_us=start, end_us=end, kernels=of_kernels, ops=outermost[of_ops], memory=of_memory)
         for (name, start, end), of_kernels, of_ops, of_memory in zip(
-            windows, split(kernel_at), split(ops.start_us[outermost]), split(memory_at), strict=True
+            windows,
+            split(kernel_at),
+            split(cast("Floats", taken(ops.start_us, outermost))),
+            split(memory_at),
+            strict=True,
         )
     )
 

@@ -10,19 +10,20 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
-import numpy as np
 
 from profiler.trace.columns import Columns, Tables, Thread
 from profiler.trace.errors import TraceError
 from profiler.trace.events import Header
 from profiler.trace.limits import Limits
-from profiler.trace.part import Part, Share, merge, parts_of
+from profiler.trace.parcels import Place, get, put
+from profiler.trace.part import Share, merge, parts_of
 from profiler.trace.segment import MisfitError, Segments
 from profiler.trace.source import Source
 
@@ -39,21 +40,7 @@ _TOKENS = 15_000
 
 _FAILED = 3
 
-
-def _pack(array: object) -> object:
-    if not isinstance(array, np.ndarray):
-        raise NotImplementedError
-    return array.dtype.str, array.tobytes()
-
-
-def _unpack(kind: type, packed: tuple[str, bytes]) -> object:
-    return packed if kind is object else np.frombuffer(packed[1], packed[0])
-
-
-_SIZE = struct.Struct("<Q")
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_pack)
-_TEXTS = msgspec.msgpack.Decoder(tuple[list[str], list[Thread], list[bytes], int])
-_PART = msgspec.msgpack.Decoder(Part, dec_hook=_unpack)
+_TEXTS = msgspec.msgpack.Decoder(tuple[list[str], list[Thread], list[bytes], dict[str, str], list[Place]])
 
 _START = "import sys; sys.path[:] = {path!r}; from profiler.trace.twin import main; main()"
 
@@ -79,23 +66,30 @@ def read_in_two(
     Raises what EventStream raises.
     """
     size = max(segment_bytes, limits.max_bytes // _TOKENS + 1)
+    try:
+        with tempfile.TemporaryFile() as mine, tempfile.TemporaryFile() as theirs:
+            return _read(path, limits, size, mine, theirs)
+    except (MisfitError, OSError):
+        return None  # one process needs no room for parts, and says what else is wrong
+
+
+def _read(
+    path: Path, limits: Limits, size: int, mine: IO[bytes], theirs: IO[bytes]
+) -> tuple[Columns, Header, int, bool] | None:
     reading, writing = os.pipe()
     try:
-        if not _fill(writing):
-            return None
-        twin = _start(path, limits, size, reading)
+        twin = _start(path, limits, size, reading, theirs) if _fill(writing) else None
         if twin is None:
             return None
         with twin:
             try:
                 with Source(path, limits) as source:
                     tables = Tables()
-                    parts = list(parts_of(Segments(source, size), _claims(reading, first=True), tables, limits))
-                own = Share(list(tables.names), list(tables.threads), list(tables.details)[1:], parts)
-                columns, header, truncated = merge([own, _receive(twin)])
+                    claims = _claims(reading, first=True)
+                    places = put(parts_of(Segments(source, size), claims, tables, limits), mine)
+                shares = [_share(_texts(tables, places), mine), _receive(twin, theirs)]
+                columns, header, truncated = merge(shares)
                 return columns, header, 0, truncated
-            except MisfitError:
-                return None
             finally:
                 twin.kill()
     finally:
@@ -114,16 +108,17 @@ def _fill(pipe: int) -> bool:
         os.close(pipe)
 
 
-def _start(path: Path, limits: Limits, size: int, tokens: int) -> subprocess.Popen[bytes] | None:
+def _start(path: Path, limits: Limits, size: int, tokens: int, parts: IO[bytes]) -> subprocess.Popen[bytes] | None:
     """The second process; None where the system allows none."""
     home = str(Path(__file__).resolve().parents[2])
-    task = json.dumps(
-        {"path": str(path), "limits": asdict(limits), "size": size, "tokens": tokens, "parent": os.getpid()}
-    )
+    pipes = {"tokens": tokens, "parts": parts.fileno(), "parent": os.getpid()}
+    task = json.dumps({"path": str(path), "limits": asdict(limits), "size": size, **pipes})
     # Without site: the path is known, and looking for it takes as long as numpy.
     command = [sys.executable, "-I", "-S", "-c", _START.format(path=[home, *sys.path]), task]
     try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=[tokens])
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=[tokens, parts.fileno()]
+        )
     except OSError:
         return None
 
@@ -139,40 +134,38 @@ def _claims(tokens: int, first: bool = False, parent: int | None = None) -> Iter
         yield _TOKEN.unpack(token)[0]
 
 
-def _receive(twin: subprocess.Popen[bytes]) -> Share:
+def _texts(tables: Tables, places: list[Place]) -> tuple[object, ...]:
+    return list(tables.names), list(tables.threads), list(tables.details)[1:], tables.triton_files, places
+
+
+def _share(texts: Any, file: IO[bytes]) -> Share:
+    names, threads, details, triton_files, places = texts
+    segments = [place[0] for place in places]
+    return Share(names, threads, details, triton_files, segments, part=lambda i: get(file, places[i]))
+
+
+def _receive(twin: subprocess.Popen[bytes], file: IO[bytes]) -> Share:
     """What the second process found. Raises MisfitError where it gave up."""
     assert twin.stdout is not None
     try:
-        names, threads, details, count = _TEXTS.decode(_frame(twin.stdout))
-        parts = [_PART.decode(_frame(twin.stdout)) for _ in range(count)]
+        texts = _TEXTS.decode(twin.stdout.read())
     except msgspec.MsgspecError as broken:
         raise MisfitError from broken
     if twin.wait() != 0:
         raise MisfitError
-    return Share(names, threads, details, parts)
-
-
-def _frame(stream: IO[bytes]) -> bytes:
-    """The next message; b"" where the other process ended without one."""
-    size = stream.read(_SIZE.size)
-    return stream.read(_SIZE.unpack(size)[0]) if len(size) == _SIZE.size else b""
+    return _share(texts, file)
 
 
 def main() -> None:
-    """The second process: reads what is left to claim, then hands its columns over."""
+    """The second process: reads what is left to claim, then says where its columns stand."""
     task = json.loads(sys.argv[1])
     limits = Limits(**task["limits"])
     tables = Tables()
     try:
-        with Source(Path(task["path"]), limits) as source:
+        with Source(Path(task["path"]), limits) as source, os.fdopen(task["parts"], "wb") as file:
             claims = _claims(task["tokens"], parent=task["parent"])
-            parts = list(parts_of(Segments(source, task["size"]), claims, tables, limits))
-        texts = (list(tables.names), list(tables.threads), list(tables.details)[1:], len(parts))
-        out = sys.stdout.buffer
-        for message in (texts, *parts):
-            data = _ENCODER.encode(message)
-            out.write(_SIZE.pack(len(data)))
-            out.write(data)
-        out.flush()
+            places = put(parts_of(Segments(source, task["size"]), claims, tables, limits), file)
+        sys.stdout.buffer.write(msgspec.msgpack.encode(_texts(tables, places)))
+        sys.stdout.buffer.flush()
     except (MisfitError, TraceError, OSError, OverflowError, ValueError):
         sys.exit(_FAILED)  # the first process meets the same, or reads the file in one piece

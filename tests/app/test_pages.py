@@ -223,6 +223,7 @@ def run(client: httpx.Client, command: str, files: dict[str, Path]) -> Any:
     words = shlex.split(command)
     assert words[0] == "curl"
     method, headers, body, url = "GET", {"Accept": "*/*"}, None, ""
+    parts: list[tuple[str, tuple[str, bytes]]] = []
     rest = iter(words[1:])
     for word in rest:
         if word == "-X":
@@ -235,10 +236,14 @@ def run(client: httpx.Client, command: str, files: dict[str, Path]) -> Any:
         elif word == "--data-binary":
             method, body = "POST", files[next(rest).removeprefix("@")].read_bytes()
             headers["Content-Type"] = "application/x-www-form-urlencoded"  # what curl sends unasked
+        elif word == "-F":
+            field, _, name = next(rest).partition("=@")
+            method = "POST"
+            parts.append((field, (name, files[name].read_bytes())))
         elif word != "-N":
             url = word
-    parts = urlsplit(url)
-    return client.request(method, parts.path, params=parts.query, headers=headers, content=body)
+    place = urlsplit(url)
+    return client.request(method, place.path, params=place.query, headers=headers, content=body, files=parts or None)
 
 
 def test_every_command_of_the_api_page_works(client: httpx.Client, trace: str, region: str) -> None:
@@ -251,7 +256,8 @@ def test_every_command_of_the_api_page_works(client: httpx.Client, trace: str, r
         command = call.curl
         for placeholder, value in ids.items():
             command = command.replace(placeholder, value)
-        answer = run(client, command, {"trace.json.gz": TRACE})
+        names = ("trace.json.gz", "rank0.json.gz", "rank1.json.gz", "eager.json.gz")
+        answer = run(client, command, dict.fromkeys(names, TRACE))
         if "/oracle" in call.path or "/kernels/" in call.path:  # tests/app/web/test_oracle.py has a server with it
             assert answer.status_code in (404, 503), call.curl
             continue

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.cli import main
+from app.service import Companion
 from app.trace_ranks import report_ranks
 from app.trace_report import report
 from app.web import trace_views, views
@@ -74,7 +75,7 @@ def test_a_graph_is_shown_with_what_it_hides_and_another_trace_lends_what_is_mis
     assert (graph["kernels_per_replay"], graph["replays_per_step"], graph["hidden_share"]) == (136, 1.0, 1.0)
     assert "--beside" in graph["remedy"]
     assert "Graph launches" in page(alone)
-    lent = report(TRACES / GRAPH, GRAPH, beside=TRACES / EAGER)
+    lent = report(TRACES / GRAPH, GRAPH, beside=Companion(TRACES / EAGER, EAGER))
     assert lent["graphs"][0]["hidden_share"] == 0.0
     assert "attention by hand" in {r["title"] for r in lent["regions"]}
     assert all(r["text"] for r in lent["regions"] if r["share_of_step"] > 0.05)
@@ -116,3 +117,21 @@ def test_several_files_that_are_no_traces_are_refused(tmp_path: Path, capsys: py
     text.write_text("x: f32[8]\nreturn x + 1\n")
     assert main(["advise", str(TRACES / EAGER), str(text)]) == 1
     assert "no trace" in capsys.readouterr().err
+
+
+def test_both_passes_of_a_region_have_their_time_and_a_gradient_of_its_own_names_its_forward() -> None:
+    name = "llama_train_bf16_eager.json.gz"
+    found = json.loads(json.dumps(report(TRACES / name, name)))
+    for place, region in enumerate(found["regions"]):
+        region["id"] = f"id{place}"
+        both = region["forward_time_us_per_step"] + region["backward_time_us_per_step"]
+        assert both == pytest.approx(region["time_us_per_step"])
+        assert sum(s["time_us_per_step"] for s in region["shapes"]) == pytest.approx(region["time_us_per_step"])
+        assert bool(region["text"]) != bool(region["missing"])
+    by_key = {r["key"]: r for r in found["regions"]}
+    gradient = next(r for r in found["regions"] if r["forward_of"])
+    forward = by_key[gradient["forward_of"]]
+    assert gradient["forward_time_us_per_step"] == pytest.approx(0.0, abs=1e-6)
+    shown = page(found)
+    assert f'Gradient of <a href="/regions/{forward["id"]}">' in shown
+    assert "stands with its forward" in shown

@@ -16,9 +16,10 @@ from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
 VIEWS = frozenset(
     "view t transpose permute expand unsqueeze squeeze slice select split chunk unbind detach expand_as view_as "
-    "unsafe_split alias _unsafe_view lift_fresh resolve_conj resolve_neg result_type empty empty_like".split()
+    "unsafe_split alias _unsafe_view lift_fresh resolve_conj resolve_neg result_type empty empty_like "
+    "view_as_complex view_as_real _conj".split()
 )
-MAYBE = frozenset({"to", "contiguous", "reshape", "flatten", "dropout"})
+MAYBE = frozenset({"to", "type_as", "contiguous", "reshape", "flatten", "dropout"})
 """Kernels only where they did something: then they have operations inside."""
 
 
@@ -76,4 +77,4 @@ def _only_views(ops: list[dict[str, Any]], i: int) -> bool:
         if op["tid"] != ops[i]["tid"] or op["ts"] >= stop:
             break
         names.append(op["name"].removeprefix("aten::"))
-    return all(n in VIEWS for n in names)
+    return all(n in VIEWS | MAYBE for n in names)

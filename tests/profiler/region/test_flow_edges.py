@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from profiler.region.mining import mine
+from profiler.region.program import program
+from profiler.region.text import parse
 from profiler.region.trace_join import exact, joined_share
 from profiler.region.trace_ops import units
-from profiler.trace.execution import read_execution
+from profiler.trace.execution import Execution, read_execution
 from profiler.trace.model import NONE
 from profiler.trace.reader import read_trace
 from profiler.trace.steps import steady_step
@@ -169,6 +172,79 @@ def test_an_execution_trace_of_another_run_joins_nothing() -> None:
     found = mine(trace, execution=execution)
     assert found.joined_share == 0.0
     assert [r.text for r in found.regions] == [r.text for r in mine(trace).regions]
+
+
+def edited(beside: Path, keep: Callable[[int, dict[str, Any]], bool]) -> Path:
+    """The execution trace with only those operations left that keep(record id, node) is true of."""
+    document = json.loads(beside.read_text())
+    document["nodes"] = [n for n in document["nodes"] if keep(_record(n), n)]
+    path = beside.with_suffix(".part.json")
+    path.write_text(json.dumps(document))
+    return path
+
+
+def _record(node: dict[str, Any]) -> int:
+    return int(next((a["value"] for a in node["attrs"] if a["name"] == "rf_id"), NONE))
+
+
+def tanh_gelu(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.gelu(torch.relu(x @ w), approximate="tanh") @ w
+
+
+@pytest.mark.parametrize("covered", [0, 1])
+def test_the_step_that_an_execution_trace_covers_is_the_one_mined(covered: int, tmp_path: Path) -> None:
+    """The observer ran in one of the two steps: whichever is the steady one, that one is exact."""
+    args = torch.randn(8, 64), torch.randn(64, 64)
+    trace = read_trace(record(tmp_path / "t.json", tanh_gelu, *args, execution=tmp_path / "et.json"))
+    step = trace.steps[covered]
+    inside = (trace.ops.start_us >= step.start_us) & (trace.ops.start_us < step.end_us)
+    ids = set(trace.ops.record_id[inside].tolist())
+    part = read_execution(edited(tmp_path / "et.json", lambda record_id, _: record_id in ids))
+    found = mine(trace, execution=part)
+    assert found.steps == found.joined_steps == (step.name,)
+    assert found.joined_share == 1.0
+    assert any("tanh" in (r.text or "") for r in found.regions)
+    other = mine(trace, trace.steps[1 - covered], execution=part)
+    assert (other.joined_share, other.joined_steps) == (0.0, ())
+    assert [r.text for r in other.regions] == [r.text for r in mine(trace, trace.steps[1 - covered]).regions]
+
+
+def test_the_part_of_a_step_that_an_execution_trace_lacks_is_inferred() -> None:
+    """Cut in the middle: regions before the cut as with the whole file, those behind as without one."""
+    trace, whole = read_trace(LLAMA), read_execution(BESIDE)
+    step = steady_step(trace)
+    records = trace.ops.record_id[step.ops]
+    half = int(records[len(records) // 2])
+    part = Execution(whole.schema, {n: node for n, node in whole._nodes.items() if n < half}, whole._nested)
+    with_all, with_half, without = (mine(trace, execution=e) for e in (whole, part, None))
+    assert with_half.joined_share is not None
+    assert 0.3 < with_half.joined_share < 0.7
+    assert with_half.joined_steps == (step.name,)
+    kernels = [sorted(k for r in m.regions for k in r.kernels) for m in (with_all, with_half, without)]
+    assert kernels[0] == kernels[1] == kernels[2]
+    texts = {r.text for m in (with_all, without) for r in m.regions}
+    odd = [r.text for r in with_half.regions if r.text not in texts]
+    assert not odd
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_execution_trace_with_holes_loses_no_kernel(seed: int, tmp_path: Path) -> None:
+    """Any operation may be missing, and any operand be one that nothing in the file made."""
+    draw = random.Random(seed)
+    args = torch.randn(8, 64), torch.randn(64, 64)
+    trace = read_trace(record(tmp_path / "t.json", tanh_gelu, *args, execution=tmp_path / "et.json"))
+
+    def keep(_: int, node: dict[str, Any]) -> bool:
+        if draw.random() < 0.2:
+            node["inputs"]["values"] = draw.choice(([], [[0, 0, 0, 0, 0, "cpu"]], node["inputs"]["values"][:1]))
+        return draw.random() < 0.6
+
+    found = mine(trace, execution=read_execution(edited(tmp_path / "et.json", keep)))
+    assert found.joined_share is not None
+    assert sum(r.time_us_per_step for r in found.regions) == pytest.approx(found.kernel_time_us)
+    for region in found.regions:
+        if region.text is not None:
+            program(parse(region.text))
 
 
 def test_strings_come_from_the_execution_trace(tmp_path: Path) -> None:

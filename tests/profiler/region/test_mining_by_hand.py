@@ -140,6 +140,23 @@ def int8_weight(w: torch.Tensor, scale: torch.Tensor, x: torch.Tensor) -> torch.
     return F.linear(x, w.to(torch.bfloat16) * scale)
 
 
+def l2_normalise(x: torch.Tensor) -> torch.Tensor:
+    return F.normalize(x, dim=-1)
+
+
+def total_norm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """What clip_grad_norm_ computes of the gradients."""
+    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in (a, b, c)]))
+
+
+def largest_of_rows(x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(x, float("inf"), dim=(0, -1), keepdim=True)
+
+
+def norm_in_f32(x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(x, 1, dim=-1, dtype=torch.float32)
+
+
 BF16 = torch.bfloat16
 HEADS = (2, 4, 16, 32)
 CASES: dict[str, tuple[Callable[..., torch.Tensor], str, tuple[torch.Tensor, ...]]] = {
@@ -181,6 +198,10 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], str, tuple[torch.Tensor, ...
     "shifted_loss": (
         shifted_loss, "cross entropy", (randn(2, 16, 100, dtype=BF16), torch.randint(0, 100, (30,))),
     ),
+    "l2_normalise": (l2_normalise, "L2 normalise by hand", (randn(*X),)),
+    "total_norm": (total_norm, "norm, concatenation", (randn(*X), randn(64, 32), randn(64))),
+    "largest_of_rows": (largest_of_rows, "norm", (randn(*X),)),
+    "norm_in_f32": (norm_in_f32, "norm", (randn(*X, dtype=BF16),)),
     "add_then_norm": (add_then_norm, "residual add, LayerNorm", (randn(*X), randn(*X), randn(64), randn(64))),
 }  # fmt: skip
 

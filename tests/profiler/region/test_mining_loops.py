@@ -168,7 +168,8 @@ def test_gradients_added_up_are_one_region(tmp_path: Path) -> None:
             x = torch.tanh(x * w)
         x.sum().backward()  # the second step adds to the first one's gradients
 
-    found = mined(tmp_path / "t.json", train, randn(16, 16))
+    trace = read_trace(record(tmp_path / "t.json", train, randn(16, 16)))
+    found = mine(trace, trace.steps[1])  # the steady one of two is whichever was faster
     (region,) = [r for r in found.regions if r.title == "gradient accumulation"]
     assert region.launches == len(weights)
     assert not any("AccumulateGrad" in r.title for r in found.regions)

@@ -71,7 +71,46 @@ def test_what_follows_the_last_work_is_the_hosts_and_queued_work_the_devices(tmp
 
 def test_work_that_starts_long_after_its_launch_was_queued(tmp_path: Path) -> None:
     found = parts(tmp_path, [op("a", 0, 20), launch(10, 1), kernel(510, 490, 1)])
-    assert (found.idle_launch_us, found.idle_device_us) == (10.0, 500.0)
+    # 10 up to the call, 1 in it.
+    assert (found.idle_launch_us, found.idle_device_us) == (11.0, 499.0)
+
+
+def test_the_time_inside_a_long_launch_is_the_launchs(tmp_path: Path) -> None:
+    # Lazy loading: the kernel starts when the call is nearly over.
+    loading = {**launch(10, 1), "dur": 505}
+    found = parts(tmp_path, [op("a", 0, 520), loading, kernel(510, 490, 1)])
+    assert (found.idle_launch_us, found.idle_device_us, found.idle_host_us) == (510.0, 0.0, 0.0)
+    # It was begun before the GPU fell idle at 100, and lasts to 400; from then on the GPU has the kernel.
+    before = [op("a", 0, 420), launch(1, 1), kernel(10, 90, 1), {**launch(50, 2), "dur": 350}]
+    found = parts(tmp_path, [*before, kernel(450, 550, 2)])
+    assert (found.idle_launch_us, found.idle_device_us) == (10.0 + 300.0, 50.0)
+    # After a wait of the host the call is still the launch's.
+    waited = [sync(10, 90), op("a", 100, 500), {**launch(110, 1), "dur": 400}, kernel(500, 500, 1)]
+    found = parts(tmp_path, waited)
+    assert (found.idle_host_us, found.idle_launch_us) == (110.0, 390.0)
+
+
+def test_only_the_first_kernel_of_a_graph_waits_for_its_launch(tmp_path: Path) -> None:
+    replay = {**launch(10, 1, name="cudaGraphLaunch"), "dur": 300}
+    events = [op("a", 0, 320), replay, kernel(20, 30, 1), kernel(55, 45, 1), kernel(120, 880, 1)]
+    found = parts(tmp_path, events)
+    assert (found.idle_launch_us, found.idle_device_us) == (20.0, 5.0 + 20.0)
+
+
+def test_a_launch_that_goes_on_is_no_pause_of_the_host(tmp_path: Path) -> None:
+    slow = {**launch(20, 1), "dur": 400}
+    events = [op("a", 0, 421), slow, kernel(25, 75, 1), op("b", 422, 20), launch(430, 2), kernel(435, 565, 2)]
+    found = parts(tmp_path, events)
+    assert (found.idle_host_us, found.idle_launch_us) == (0.0, 25.0 + 335.0)
+    quick = [{**event, "dur": 1} if event is slow else event for event in events]
+    assert parts(tmp_path, quick).idle_host_us == 335.0
+
+
+def test_a_blocking_copy_waits_for_the_gpu_not_the_gpu_for_it(tmp_path: Path) -> None:
+    copy = {**kernel(103, 97, 2, name="Memcpy DtoH"), "cat": "gpu_memcpy"}
+    blocking = {**launch(20, 2, name="cudaMemcpyAsync"), "dur": 190}
+    found = parts(tmp_path, [op("a", 0, 220), launch(1, 1), kernel(10, 90, 1), blocking, copy])
+    assert (found.idle_launch_us, found.idle_device_us) == (10.0, 3.0)
 
 
 def test_communication_counts_where_nothing_hides_it_and_so_do_the_gaps_round_it(tmp_path: Path) -> None:
@@ -138,7 +177,11 @@ def plain_split(events: list[dict[str, Any]]) -> dict[str, float]:
     (step,) = [e for e in spans if e["name"].startswith("ProfilerStep") and e["cat"] == "user_annotation"]
     begin, end = step["ts"], step["ts"] + step["dur"]
     runtime = [e for e in spans if e["cat"] in ("cuda_runtime", "cuda_driver")]
-    called = {e["args"]["correlation"]: e["ts"] for e in reversed(runtime) if e["args"].get("correlation")}
+    by_id = {e["args"]["correlation"]: e for e in reversed(runtime) if e["args"].get("correlation")}
+    called = {number: e["ts"] for number, e in by_id.items()}
+    kernels = [e for e in spans if e["cat"] == "kernel"]
+    returned = {e["ts"]: by_id[e["args"]["correlation"]]["ts"] + by_id[e["args"]["correlation"]]["dur"]
+                for e in kernels}  # fmt: skip
     syncs = [(e["ts"], e["ts"] + e["dur"]) for e in runtime if "Synchronize" in e["name"]]
     work = sorted((e["ts"], e["ts"] + e["dur"], called[e["args"]["correlation"]]) for e in spans
                   if e["cat"] in ("kernel", "gpu_memcpy", "gpu_memset"))  # fmt: skip
@@ -148,20 +191,26 @@ def plain_split(events: list[dict[str, Any]]) -> dict[str, float]:
     for e in spans:
         if e["cat"] == "cpu_op" and e["tid"] in launching:
             ticks |= {e["ts"], e["ts"] + e["dur"]}
-    ordered = sorted(ticks)
-    pauses = [(a, b) for a, b in pairwise(ordered) if b - a > 200]
+    calls = [(by_id[e["args"]["correlation"]]["ts"], returned[e["ts"]]) for e in kernels]
+    ordered = sorted(ticks | {t for _, t in calls})
+    pauses = [(a, b) for a, b in pairwise(ordered) if b - a > 200 and not any(c <= a and b <= d for c, d in calls)]
     total = {"launch": 0.0, "host": 0.0, "device": 0.0}
     reached = begin
     for start, stop, launched in work:
         if start > reached:
+            back = returned.get(start, launched)
             if launched <= reached:
-                total["device"] += start - reached
+                calling = max(0.0, min(start, back) - reached)
+                total["launch"] += calling
+                total["device"] += start - reached - calling
             else:
-                queued = start - launched if start - launched > 200 else 0.0
+                queued = start - back if start - back > 200 else 0.0
+                calling = min(start, back) - launched if back - launched > 200 else 0.0
                 late = any(a < launched and b > reached for a, b in syncs) or any(
                     min(b, launched, start) - max(a, reached) > 200 for a, b in pauses
                 )
-                total["host" if late else "launch"] += start - reached - queued
+                total["host" if late else "launch"] += start - reached - queued - calling
+                total["launch"] += calling
                 total["device"] += queued
         reached = max(reached, stop)
     total["host"] += end - reached

@@ -1,0 +1,172 @@
+"""Traces handed in, once for API and forms: with the other ranks of the job, and what was recorded beside them.
+
+Raises Problem. `state` is the app.state of app.main: settings, store, queue.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from app import uploads
+from app.database import is_id, new_id
+from app.jobs import ledger
+from app.settings import Settings
+from app.uploads import COMPANIONS, Received, Upload, companion_path
+from app.web.problems import Problem, not_found, queue_full
+
+Json = dict[str, Any]
+
+GROUP_CHARS = 100
+
+
+async def submit_upload(
+    request: Request, state: Any, *, name: str | None = None, group: str | None = None, beside: str | None = None
+) -> Json:
+    """Take a trace from a request's body and queue its reading: the trace with status "reading".
+
+    A form may have several files called `file`, the ranks of one job: the first is answered, the others are of its
+    group. group: a name that the ranks of one job share. beside: id of a trace of the same model, whose operations and
+    shapes the kernels of CUDA graphs are given; 404 where there is none, before anything is taken. A form may have
+    both as fields as well, `beside` also as a file, and a file `execution_trace`. What is wrong with one of those is
+    told by the trace's notes: it is read without.
+    """
+    settings: Settings = state.settings
+    if beside and await run_in_threadpool(state.store.trace_file, beside) is None:
+        raise Problem(
+            404, "not-found", "There is no such trace", "No trace has the id that `beside` names. Nothing was taken.",
+            remedy="Upload it first, or send the file itself as the part `beside` of a form.",
+        )  # fmt: skip
+    path = settings.uploads_dir / new_id()
+    received = await uploads.receive(request, path, settings, name)
+    return await run_in_threadpool(_submit, state, received, group, beside)
+
+
+async def submit_again(request: Request, state: Any, trace_id: str) -> Json:
+    """Read a trace that is here already once more, with what the form has beside it: a new trace, "reading".
+
+    What lay beside the old one is kept unless the form replaces it. The old trace, its regions and their validations
+    stay as they are.
+    """
+    settings: Settings = state.settings
+    known = await run_in_threadpool(state.store.trace, trace_id)
+    file = await run_in_threadpool(state.store.trace_file, trace_id)
+    if known is None or file is None:
+        raise not_found("trace")
+    old, path = settings.uploads_dir / file, settings.uploads_dir / new_id()
+    if not await run_in_threadpool(_share, old, path):
+        raise not_found("trace")
+    first = Upload(path, known["name"], known["sha256"], known["bytes"])
+    try:
+        received = await uploads.receive(request, path, settings, first=first)
+        if len(received.traces) == 1 and not received.companions and not received.fields:
+            detail = "The form has no file: choose at least one."
+            raise Problem(422, "upload-not-a-file", "", detail)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    before = await run_in_threadpool(state.store.job_request, trace_id) or {}
+    for field, companion in (before.get("companions") or {}).items():
+        kept = companion_path(path, field)
+        asked = field in received.companions or field in received.fields
+        if not asked and await run_in_threadpool(_share, companion_path(old, field), kept):
+            received.companions[field] = Upload(kept, companion["name"], "", kept.stat().st_size)
+    return await run_in_threadpool(_submit, state, received, before.get("group"), None)
+
+
+def submit_file(state: Any, path: Path, name: str) -> Json:
+    """The same for a file that lies on the server, such as an example."""
+    settings: Settings = state.settings
+    upload = uploads.copy_in(path, settings.uploads_dir / new_id(), settings)
+    return _submit(state, Received((Upload(upload.path, name, upload.sha256, upload.size),), {}, {}), None, None)
+
+
+def delete_trace(state: Any, trace_id: str) -> None:
+    """Forget a trace: its reading is stopped, its files, regions and job are removed."""
+    if is_id(trace_id):
+        state.queue.cancel(trace_id)
+    file = state.store.delete_trace(trace_id)
+    if file is None:
+        raise not_found("trace")
+    _remove(state.settings.uploads_dir / file)
+
+
+def _submit(state: Any, received: Received, group: str | None, beside: str | None) -> Json:
+    """Queue every trace that came; the first of them. What finds no place is removed again."""
+    first, *others = received.traces
+    wanted = received.fields.get("beside") or beside
+    group = received.fields.get("group") or group or (first.path.name if others else None)
+    names = {field: upload.name for field, upload in received.companions.items()}
+    unknown = None
+    if wanted and "beside" not in names:
+        lender, file = state.store.trace(wanted), state.store.trace_file(wanted)
+        if lender and file and _share(state.settings.uploads_dir / file, companion_path(first.path, "beside")):
+            names["beside"] = lender["name"]
+        else:
+            unknown = wanted[:40]
+    waiting = list(received.traces)
+    try:
+        while waiting:
+            upload = waiting[0]
+            own = dict(names)
+            if upload is not first:
+                own.pop("execution_trace", None)
+                if "beside" in own:
+                    _share(companion_path(first.path, "beside"), companion_path(upload.path, "beside"))
+            _queue_reading(state, upload, group[:GROUP_CHARS] if group else None, own, unknown)
+            waiting.pop(0)
+    except ledger.QueueFullError:
+        # Those that found room stay: the first of them is told, so that nothing has to be sent twice.
+        taken = len(received.traces) - len(waiting)
+        extra = {"trace": first.path.name, "detail": f"{taken} of {len(received.traces)} traces were taken."}
+        raise queue_full(**(extra if taken else {})) from None
+    finally:
+        for upload in waiting:
+            _remove(upload.path)
+        state.queue.wake("read")
+    trace: Json = state.store.trace(first.path.name)
+    return trace
+
+
+def _queue_reading(state: Any, upload: Upload, group: str | None, companions: Json, unknown: str | None) -> None:
+    """A trace and the job that reads it. companions: name to show by field; their files lie beside the trace's."""
+    state.store.add_trace(
+        trace_id=upload.path.name,
+        name=upload.name,
+        sha256=upload.sha256,
+        size=upload.size,
+        file=upload.path.name,
+        request={
+            "path": str(upload.path.resolve()),
+            "name": upload.name,
+            "max_uncompressed_bytes": state.settings.max_uncompressed_bytes,
+            "group": group,
+            "companions": {
+                field: {"path": str(companion_path(upload.path, field).resolve()), "name": name}
+                for field, name in companions.items()
+            },
+            "beside_unknown": unknown,
+        },
+        cap=state.settings.queue_cap,
+    )
+
+
+def _share(source: Path, target: Path) -> bool:
+    """The same bytes under a second name, so that deleting one trace takes nothing from another; False without them."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
+    return True
+
+
+def _remove(path: Path) -> None:
+    for file in (path, *(companion_path(path, field) for field in COMPANIONS)):
+        file.unlink(missing_ok=True)
