@@ -58,11 +58,11 @@ def judge_join(trace: Trace, share: float, strict: bool) -> Trace:
 
 
 def _without(trace: Trace, companion: Companion | None, error: TraceError, strict: bool) -> Trace:
-    """The trace with a note instead of the companion; raises the error where strict."""
+    """The trace with a note instead of the companion; raises the error, with the companion's name, where strict."""
+    said = f"{companion.name}: {error.message}" if companion else error.message
     if strict:
-        raise error
-    which = f"{companion.name}: " if companion else ""
-    message = f"{which}{error.message} The trace was read without it."
+        raise TraceError(error.code, said, error.remedy) from error
+    message = f"{said} The trace was read without it."
     return replace(trace, notes=(*trace.notes, Note(error.code, "error", message, error.remedy)))
 
 

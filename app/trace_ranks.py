@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.service import Companion
+from profiler.trace.errors import TraceError
 from profiler.trace.idle import StepParts
 from profiler.trace.ranks import RankSpread, numbered, rank_spread
 
@@ -14,14 +15,21 @@ Json = dict[str, Any]
 
 
 def report_ranks(paths: Sequence[Path], beside: Path | None = None) -> Json:
-    """`ranks`: the report of each file, by rank; `spread`. Raises what `trace_report.report` raises."""
-    from app.trace_report import report
-
+    """`ranks`: the report of each file, by rank; `spread`. Raises what `trace_report.report` raises, with the file."""
     lender = Companion(beside, beside.name) if beside else None
-    found = [report(path, path.name, beside=lender) for path in paths]
+    found = [_report(path, lender) for path in paths]
     order = numbered([r["name"] for r in found], [r["rank"] for r in found])
     ranks = [{**r, "rank": rank} for rank, r in sorted(zip(order, found, strict=True), key=lambda item: item[0])]
     return {"ranks": ranks, "spread": spread_json(ranks)}
+
+
+def _report(path: Path, lender: Companion | None) -> Json:
+    from app.trace_report import report
+
+    try:
+        return report(path, path.name, beside=lender)
+    except TraceError as error:
+        raise TraceError(error.code, f"{path.name}: {error.message}", error.remedy) from error
 
 
 def spread_json(traces: Iterable[Mapping[str, Any]]) -> Json | None:

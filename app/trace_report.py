@@ -12,7 +12,7 @@ from app.advice.thresholds import Thresholds
 from app.evaluate import Situation, evaluate
 from app.service import Companion, choose_device, region_json
 from app.trace_companions import judge_join, lend, observe
-from app.trace_step import graphs_json, rests, step_json
+from app.trace_step import IDLE_WORDS, graphs_json, rests, step_json
 from kernels.measure.model import to_json
 from profiler.hardware import Device
 from profiler.region.model import RegionError
@@ -162,15 +162,6 @@ IDLE_SHARE = Thresholds().idle_share
 SHORT_KERNEL_US = Thresholds().short_kernel_us
 
 
-_HELPS = {
-    "idle_launch_us": 'launch-bound: torch.compile(model, mode="reduce-overhead") replays the step as CUDA graphs',
-    "idle_host_us": "the host holds it up: look at data loading, synchronising calls (.item(), .cpu()), slow Python",
-    "idle_communication_us": "it waits for communication: overlap it with compute, or look at the slowest rank",
-    "idle_device_us": "work is queued and not started: look at dependencies between streams",
-}
-"""What helps against the largest cause of idle time."""
-
-
 def _idle_note(mining: Mining, parts: StepParts | None) -> list[Json]:
     """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
     kernels = sum(r.launches for r in mining.regions)
@@ -179,11 +170,12 @@ def _idle_note(mining: Mining, parts: StepParts | None) -> list[Json]:
     mean = _busy_us(mining) / kernels
     message = (
         f"the GPU works {_busy_us(mining) / _step_time(mining):.0%} of the step's {_step_time(mining) / 1e3:.1f} ms; "
-        f"its {kernels:.0f} kernels take {mean:.1f} µs on average"
+        f"its {kernels:.0f} kernels take {mean:.1f} µs on average."
     )
-    helps = _HELPS["idle_launch_us" if mean < SHORT_KERNEL_US else "idle_host_us"]
+    cause = "idle_launch_us" if mean < SHORT_KERNEL_US else "idle_host_us"
     if parts is not None:
-        helps = max(_HELPS.items(), key=lambda cause: getattr(parts, cause[0]))[1]
+        cause = max(IDLE_WORDS, key=lambda name: getattr(parts, name))
+    helps = IDLE_WORDS[cause][1] or "work is queued and not started: look at dependencies between streams"
     caveat = "recording shapes and stacks slows the host too: compare with the step's time without the profiler"
     return [{"code": "gpu-idle", "level": "warning", "message": message, "remedy": f"{helps}; {caveat}"}]
 

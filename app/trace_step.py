@@ -23,15 +23,15 @@ IDLE_WORDS = {
     ),
     "idle_host_us": (
         "idle: waiting for the host",
-        "look at data loading, synchronising calls (.item(), .cpu()), slow Python",
+        "the host holds it up: look at data loading, synchronising calls (.item(), .cpu()), slow Python",
     ),
     "idle_communication_us": (
         "idle: waiting for communication",
-        "overlap communication with compute, or look at the slowest rank",
+        "it waits for communication: overlap it with compute, or look at the slowest rank",
     ),
     "idle_device_us": ("idle: queued, not started", ""),
 }
-"""The four kinds of idle time as rests of the step, with what helps."""
+"""The four kinds of idle time as rests of the step, with what helps. A few µs are queued between any two kernels."""
 
 OTHER_STEPS = "work of other steps"
 

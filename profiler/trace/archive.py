@@ -71,8 +71,8 @@ class Member:
             if other:
                 raise TraceError(
                     "trace-not-a-trace",
-                    f"The archive holds several traces: {first}, {other} and perhaps more.",
-                    "Give one at a time.",
+                    f"The archive holds several .json files: {first}, {other} and perhaps more.",
+                    "Give the trace alone.",
                 )
 
     def _seek(self) -> str:
@@ -96,7 +96,7 @@ class Member:
         base = name.rsplit("/", 1)[-1]
         if base.startswith("._"):  # beside each file in archives from macOS
             return False
-        if base.endswith(_TRACES):
+        if base.lower().endswith(_TRACES):
             return True
         while not self._text and self._more():
             pass

@@ -27,6 +27,7 @@ from profiler.trace.modules import module_paths
 from profiler.trace.notes import trace_notes
 from profiler.trace.spill import empty, found, pieces, rest, taken
 from profiler.trace.steps import STEP_PREFIX, find_steps
+from profiler.trace.times import LONGEST_US, drop_far
 
 _EXACT_US = 2.0**43
 """Below this (102 days) a float64 of microseconds tells nanoseconds apart. Older files count from the epoch."""
@@ -80,7 +81,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool) ->
 
 
 class _Clock:
-    """Start times of all columns, in microseconds from the first event."""
+    """Start times of all columns, in microseconds from the first event. Rows whose time cannot be are dropped."""
 
     def __init__(self, columns: Columns) -> None:
         parts = (
@@ -89,6 +90,9 @@ class _Clock:
         )  # fmt: skip
         raw = [part.ts.floats() for part in parts]
         times = [time for ts in raw for time in _extremes(ts)]
+        if max(times, default=0.0) - min(times, default=0.0) > LONGEST_US:
+            columns.timeless += drop_far(parts, raw)
+            times = [time for ts in raw for time in _extremes(ts)]
         self.origin_us = min(times, default=0.0)
         exact = max(map(abs, times), default=0.0) < _EXACT_US
         raw.reverse()
@@ -191,9 +195,9 @@ def _with_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops
     return replace(ops, module=module), modules
 
 
-def _links(correlation: Longs, launches: Launches, ops: Ops) -> tuple[Longs, Floats, Ints]:
-    """(index of the launch, its start or NaN, innermost op around it) for each correlation."""
-    launch = launch_of(correlation, launches)
+def _links(correlation: Longs, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Longs, Floats, Ints]:
+    """(index of the launch, its start or NaN, innermost op around it) for GPU work of these correlations."""
+    launch = launch_of(correlation, start_us, launches)
     launch_us = cast("Floats", found(launches.start_us, launch, np.nan))
     thread = cast("Ints", found(launches.thread, launch, NONE))
     return launch, launch_us, innermost(thread, launch_us, ops.thread, ops.start_us, ops.end_us, ops.parent)
@@ -203,14 +207,15 @@ def _kernels(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> t
     """Kernels, and the "External id" of each: its own, else its launch's, else NONE."""
     order = np.argsort(start_us, kind="stable")
     correlation = c.correlation.longs(order)
-    launch, launch_us, op = _links(correlation, launches, ops)
+    start = cast("Floats", taken(start_us, order))
+    launch, launch_us, op = _links(correlation, start, launches, ops)
     external_id = c.external.longs(order)
     unnamed = external_id == NONE
     if unnamed.any():
         external_id = np.where(unnamed, found(launches.external_id, launch, NONE), external_id)
     kernels = Kernels(
         name=cast("Ints", taken(c.name.ints(), order)),
-        start_us=cast("Floats", taken(start_us, order)),
+        start_us=start,
         duration_us=cast("Floats", taken(c.dur.floats(), order)),
         stream=c.stream.longs(order),
         device=cast("Ints", taken(c.device.ints(), order)),
@@ -227,7 +232,7 @@ def _kernels(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> t
 def _memory(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Memory, Floats]:
     """Copies and sets, and the start of each one's launch, NaN where it is not in the window."""
     order = np.argsort(start_us, kind="stable")
-    _, launch_us, op = _links(c.correlation.longs(order), launches, ops)
+    _, launch_us, op = _links(c.correlation.longs(order), start_us[order], launches, ops)
     memory = Memory(
         name=c.name.ints()[order],
         start_us=start_us[order],

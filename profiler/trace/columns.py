@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -19,12 +18,15 @@ from profiler.trace.column import Column, flags, floats, ints, longs
 from profiler.trace.details import SEPARATOR, parse_detail
 from profiler.trace.events import MALFORMED, Any, Args, Event, Phaseless
 from profiler.trace.model import NONE, Detail, Ints
+from profiler.trace.times import timed
 
 OPS = frozenset({"cpu_op", "operator"})
 KERNELS = frozenset({"kernel"})
 MEMORY = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 ANNOTATIONS = frozenset({"user_annotation"})
 FRAMES = frozenset({"python_function"})
+MEASURED = KERNELS | MEMORY | ANNOTATIONS
+"""Events that are nothing without their duration."""
 NEITHER = frozenset(
     "gpu_user_annotation cuda_sync xpu_sync cuda_event overhead trace cuda_profiler_range gpu_pm_counter "
     "external_correlation collective_comm mtia_ccp_events mtia_insight hpu_op".split()
@@ -140,7 +142,9 @@ class Columns:
             cat = spelling.lower()
             if cat in NEITHER:
                 continue
-            spans = self._timed(cast("list[Event]", group))  # only complete events have a category
+            complete = cast("list[Event]", group)  # only complete events have a category
+            spans = timed(complete, measured=cat in MEASURED)
+            self.timeless += len(complete) - len(spans)
             if cat in OPS:
                 self._add_ops(spans)
             elif cat in KERNELS:
@@ -154,14 +158,6 @@ class Columns:
                 self._add_spans(self.frames, [event for event in spans if event.name.startswith(MODULE_PREFIX)])
             else:
                 self._add_launches(spans)
-
-    def _timed(self, group: list[Event]) -> list[Event]:
-        """Those with a finite time; the others are counted as dropped."""
-        if math.isfinite(sum(map(_ts, group)) + sum(map(_dur, group))):
-            return group
-        timed = [event for event in group if math.isfinite(event.ts + event.dur)]
-        self.timeless += len(group) - len(timed)
-        return timed
 
     def _add_spans(self, to: Spans, group: list[Event]) -> None:
         size = len(group)

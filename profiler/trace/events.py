@@ -38,7 +38,10 @@ class Args(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
-    """A complete event (phase X): the only ones with a duration. ts and dur in microseconds; NaN where absent."""
+    """A complete event (phase X): the only ones with a duration. ts and dur in microseconds.
+
+    ts: NaN where absent. Either is NaN where it is no number.
+    """
 
     cat: str = ""
     name: str = ""
@@ -190,7 +193,7 @@ def _coerce(loose: dict[str, object]) -> Any:
         pid=_identity(loose.get("pid")),
         tid=_identity(loose.get("tid")),
         ts=_number(loose.get("ts"), float("nan")),
-        dur=_number(loose.get("dur"), 0.0),
+        dur=_number(loose.get("dur", 0.0), float("nan")),
         args=_coerce_args(args) if isinstance(args, dict) else None,
     )
 
@@ -201,7 +204,7 @@ def _coerce_args(loose: dict[str, object]) -> Args:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         number = _number(value, float("nan"))
-        return int(number) if abs(number) < 2**53 else NONE
+        return int(number) if abs(number) < 2**53 and number.is_integer() else NONE
 
     def raw(key: str, kind: type = list) -> Raw:
         return Raw(msgspec.json.encode(loose[key])) if isinstance(loose.get(key), kind) else _ABSENT

@@ -63,6 +63,8 @@ class Gunzip:
         while True:
             if self._member is None:
                 data = self._more()
+                if len(data) == 1:  # the first two bytes of a member may come in two reads
+                    data += self._packed.read()
                 # Some writers pad the end of a stream with zero bytes; anything else that is no member ends it too.
                 if not data.startswith(GZIP):
                     self.truncated |= bool(data.strip(b"\0")) and self._given == 0

@@ -136,7 +136,7 @@ class Trace:
     profiler_steps: int  # distinct ProfilerStep names; may be 0
     step_source: str  # "profiler", "annotation", "repetition" or "window"
     events: int  # all events in the file
-    dropped: int  # events that could not be decoded, counted
+    dropped: int  # events that could not be decoded or have a time that cannot be, counted
     device: str | None  # GPU name as the trace has it
     origin_us: float
     has_shapes: bool

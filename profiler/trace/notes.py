@@ -34,10 +34,11 @@ DISAGREEMENT_SHARE = 0.01
 """Below this share of kernels a differing "External id" is not worth a note."""
 
 
-def trace_notes(trace: Trace, external_disagreement: float | None = None) -> tuple[Note, ...]:
+def trace_notes(trace: Trace, external_disagreement: tuple[int, int] = (0, 0)) -> tuple[Note, ...]:
     """Notes on a trace, the ones that matter most first.
 
-    external_disagreement: share of linked kernels whose "External id" names another op than the link.
+    external_disagreement: linked kernels whose "External id" names another op than the link, and those of which it
+    names any.
     """
     notes = [
         *_damage(trace),
@@ -47,7 +48,7 @@ def trace_notes(trace: Trace, external_disagreement: float | None = None) -> tup
         *_steps(trace),
         *_stacks(trace),
         *_device(trace),
-        *_external(external_disagreement),
+        *_external(*external_disagreement),
         *_communication(trace),
         *_origins(trace),
     ]
@@ -68,7 +69,7 @@ def _damage(trace: Trace) -> Iterator[Note]:
         yield Note(
             "dropped-events",
             "warning",
-            f"{_count(trace.dropped, 'event')} of {trace.events} could not be read and left out.",
+            f"{_count(trace.dropped, 'event')} of {trace.events} left out: unreadable, or with a time that cannot be.",
             "Record again with a current PyTorch, or say which writer made this file.",
         )
 
@@ -172,13 +173,14 @@ def _device(trace: Trace) -> Iterator[Note]:
         )
 
 
-def _external(disagreement: float | None) -> Iterator[Note]:
-    if disagreement is not None and disagreement > DISAGREEMENT_SHARE:
+def _external(differ: int, compared: int) -> Iterator[Note]:
+    if compared and differ / compared > DISAGREEMENT_SHARE:
         yield Note(
             "external-id-disagrees",
             "info",
-            f'For {disagreement:.0%} of the linked kernels "External id" names another operator than the one that '
-            "launched it. The launch is followed here; tools that use External id show wrong operators for this file.",
+            f'For {differ} of the {_count(compared, "linked kernel")} whose "External id" names an operator, it is '
+            "another one than launched it. The launch is followed here; tools that use External id show wrong "
+            "operators for this file.",
             "Newer PyTorch writes the right ids (kineto#843, #846).",
         )
 

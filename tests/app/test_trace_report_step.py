@@ -14,6 +14,7 @@ from app.trace_ranks import report_ranks
 from app.trace_report import report
 from app.web import trace_views, views
 from app.web.templating import environment
+from profiler.trace import TraceError
 from tests.profiler.trace.files import EXPECTED, TRACES
 from tests.profiler.trace.test_ranks import rank_file
 
@@ -59,6 +60,15 @@ def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script
     # The chart has the idle rests once, and nothing is left over.
     names = [row["name"] for row in views.trace_page({"id": "t", "status": "ready", **found})["step_rows"]]
     assert "GPU idle" not in names
+
+
+def test_the_step_shown_first_says_where_it_is_not_the_median() -> None:
+    name = "tl_moe_01_many_experts_few_tokens.json.gz"
+    found = report(TRACES / name, name)
+    times = found["step_times"]
+    assert (times["count"], round(times["median_us"]), round(found["step_time_us"])) == (2, 200, 183)
+    assert "their median is 200 µs, shares are of 183 µs" in page(found)
+    assert "their median" not in page(report(TRACES / EAGER, EAGER))
 
 
 def test_a_trace_stored_before_there_were_parts_still_has_its_page() -> None:
@@ -135,3 +145,12 @@ def test_both_passes_of_a_region_have_their_time_and_a_gradient_of_its_own_names
     shown = page(found)
     assert f'Gradient of <a href="/regions/{forward["id"]}">' in shown
     assert "stands with its forward" in shown
+
+
+def test_what_is_wrong_with_one_of_several_files_names_it(tmp_path: Path) -> None:
+    rank, broken = rank_file(tmp_path, 0, 10.0), TRACES / "hta_cpu_only.json.gz"
+    with pytest.raises(TraceError, match=r"^hta_cpu_only\.json\.gz: The trace has no GPU kernels"):
+        report_ranks([rank, broken])
+    trace, no_execution = TRACES / EAGER, TRACES / "expected.json"
+    with pytest.raises(TraceError, match=r"^expected\.json: This is no execution trace"):
+        report(trace, EAGER, execution=Companion(no_execution, no_execution.name))

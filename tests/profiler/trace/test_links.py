@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.trace import links, read_trace
-from profiler.trace.links import innermost, nesting
+from profiler.trace.links import Launches, innermost, launch_of, nesting
 from profiler.trace.model import NONE
 from tests.profiler.trace.files import kernel, launch, loaded, op, real, written
 
@@ -40,7 +40,7 @@ def brute_force(events: list[dict[str, Any]]) -> list[tuple[float, str | None]]:
             ]
         # Of two with the same times the later one in the file is the inner one.
         inner = max(around, key=lambda o: (o["ts"], -o["dur"], ops.index(o)), default=None)
-        found.append((float(event["ts"]), inner and str(inner["name"])))
+        found.append((float(event["ts"]), str(inner["name"]) if inner else None))
     return sorted(found, key=lambda pair: pair[0])
 
 
@@ -161,3 +161,36 @@ def test_graph_kernels_are_flagged_and_only_those() -> None:
     replayed = sum(e.get("cat") == "kernel" and e["args"]["correlation"] in replays for e in events)
     assert replayed >= 420  # MANIFEST.md: so many share one launch
     assert real(name).kernels.graph.sum() == replayed
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    launched=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), max_size=12),
+    ran=st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 50)), max_size=12),
+)
+def test_a_correlation_that_is_used_again_goes_to_the_last_launch_before(
+    launched: list[tuple[int, int]], ran: list[tuple[int, int]]
+) -> None:
+    number = np.array([c for c, _ in launched], np.int64)
+    start = np.array([t for _, t in launched], np.float64)
+    nothing = np.full(len(launched), NONE, np.int64)
+    launches = Launches(start, start, nothing.astype(np.int32), number, nothing, nothing == 0)
+    got = launch_of(
+        np.array([c for c, _ in ran], np.int64), np.array([t for _, t in ran], np.float64), launches
+    ).tolist()
+    for (correlation, at), found in zip(ran, got, strict=True):
+        same = [i for i, (c, _) in enumerate(launched) if c == correlation and c > 0]
+        before = [launched[i][1] for i in same if launched[i][1] <= at]
+        if not same:
+            assert found == NONE
+        elif before:
+            assert launched[found] == (correlation, max(before))
+        else:
+            assert found == same[0]
+
+
+def test_two_processes_in_one_file_keep_their_own_kernels(tmp_path: Path) -> None:
+    first = [op("a", 0, 10), launch(2, 5), kernel(20, 5, 5)]
+    second = [op("b", 100, 10, tid=2), launch(102, 5, tid=2), kernel(120, 5, 5)]
+    trace = read_trace(written(tmp_path, json.dumps([*first, *second])))
+    assert [trace.names[trace.ops.name[i]] for i in trace.kernels.op] == ["a", "b"]

@@ -65,6 +65,8 @@ def test_kernels_launched_before_the_window_are_counted_by_time() -> None:
 def test_external_ids_that_name_other_ops_are_told() -> None:
     for name in ("hta_alexnet.json.gz", "param_resnet_kineto.json.gz"):
         assert "external-id-disagrees" in notes_of(name)
+    # One of its 79 kernels has an id that any operator has.
+    assert "1 of the 1 linked kernel " in notes_of("hta_alexnet.json.gz")["external-id-disagrees"].message
     for name in ("handrolled_blocks_bf16_eager.json.gz", "tl_h100_owlv2.json.gz", "kineto_resnet50_workers0.json.gz"):
         assert "external-id-disagrees" not in notes_of(name)
 
