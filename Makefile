@@ -5,7 +5,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 BIN := $(VENV)/bin
 
-.PHONY: run test lint unit check-oracle check-traffic bench-trace docker-steps clean
+.PHONY: run test lint unit check-oracle check-traffic check-kernels bench-kernels bench-trace docker-steps clean
 
 run: $(VENV)/.run
 	$(BIN)/tritonworthy serve --host $(HOST) --port $(PORT)
@@ -30,6 +30,14 @@ check-oracle: $(VENV)/.run
 
 check-traffic: $(VENV)/.run
 	OUT=tests/records $(BIN)/python tools/check_traffic.py
+
+# On a host with a GPU: every kernel against float64, with random calls; then each beside what users would pick instead.
+check-kernels: $(VENV)/.run
+	$(BIN)/python tools/check_kernels.py --large --soak 2000
+
+bench-kernels: $(VENV)/.run
+	$(BIN)/python benchmarks/kernels.py --out tests/records/kernels-h200.json
+	$(BIN)/python benchmarks/kernel_table.py
 
 # This reader beside the others that are installed: ARGS="--hta ../hta/bin/python --gb 1 4" (see --help).
 bench-trace: $(VENV)/.run

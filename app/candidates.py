@@ -10,7 +10,8 @@ def known_names() -> tuple[str, ...]:
     """Every candidate's name, whatever the region: which of them fit one is for the measurement to say."""
     from kernels.baselines import MODES  # imports torch, as the next two do
     from kernels.libraries.covering import ENTRIES
-    from kernels.registry import GENERATED, hand_written
+    from kernels.registry import GENERATED
+    from kernels.written import WRITTEN
 
     libraries = sorted({entry.candidate for entry in ENTRIES})
-    return ("eager", *MODES, *(module.NAME for module in hand_written()), GENERATED, *libraries)
+    return ("eager", *MODES, *(kernel.name for kernel in WRITTEN), GENERATED, *libraries)

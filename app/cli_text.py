@@ -57,7 +57,7 @@ def trace_text(trace: Json) -> str:
     """A trace's notes and its regions with their advice."""
     share = trace.get("linked_share")
     linked = "" if share is None else f", {share:.1%} of kernel time linked"
-    lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} steps{linked}"]
+    lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} step{'s' * (trace['steps'] != 1)}{linked}"]
     if trace.get("critical"):
         lines.append(step_text(trace))
     lines += [f"{note['level']}: {note['message']} {note.get('remedy', '')}".rstrip() for note in trace["notes"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 
 import torch
 
@@ -14,9 +13,10 @@ from kernels.baselines import Runner, with_gradients
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
 from kernels.libraries import Cover, coverage
+from kernels.written import WRITTEN, Written, matches, roles_of, taken, written
 from profiler.region.graph import Graph, lower
 from profiler.region.model import Region
-from profiler.region.patterns import Match, match
+from profiler.region.patterns import match
 
 GENERATED = "triton:generated"
 ALREADY = "the region is this call already: eager is its time"
@@ -41,13 +41,6 @@ class Candidate:
     source: str = ""
     on_request: bool = False
     untried: bool = False
-
-
-def hand_written() -> tuple[ModuleType, ...]:
-    """The kernels with a file of their own."""
-    from kernels import rms_norm, softmax
-
-    return softmax, rms_norm
 
 
 def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
@@ -88,24 +81,14 @@ def _library_reason(cover: Cover) -> str:
 
 
 def _hand_written(graph: Graph) -> list[Candidate]:
-    from kernels.libraries.covering import completed
-
     found = []
-    for module in hand_written():
-        for item in (completed(graph, m) for m in match(graph)):
-            if item.kind == module.KIND:
-                reason = _misfit(graph, item)
-                call = module.CALL.format_map({"weight": None, **item.roles})
-                found.append(Candidate(module.NAME, "triton", call, "hand-written kernel", not reason, reason))
-                break
+    there = matches(graph)
+    for kernel in WRITTEN:
+        for item in taken(kernel, there)[:1]:
+            reason = kernel.reason(graph, item)
+            call = kernel.call.format_map(roles_of(item))
+            found.append(Candidate(kernel.name, "triton", call, "hand-written kernel", not reason, reason))
     return found
-
-
-def _misfit(graph: Graph, item: Match) -> str:
-    """Why the hand-written kernel does not run this match; "" where it does."""
-    from kernels.libraries import fits
-
-    return fits.reason(graph, item)
 
 
 def _generated(graph: Graph) -> Candidate:
@@ -146,11 +129,11 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
     graph = lower(forward, binding, device)
     if name.startswith("library:"):
         return with_gradients(_adapted(name, graph), region.requires_grad)
-    for module in hand_written():
-        if name == module.NAME:
-            if region.requires_grad:
-                raise Unsupported("this kernel has no backward")
-            return with_gradients(_replaced(module, graph), False)
+    kernel = written(name)
+    if kernel is not None:
+        if region.requires_grad:
+            raise Unsupported("this kernel has no backward")
+        return with_gradients(_replaced(kernel, graph), False)
     raise KeyError(name)
 
 
@@ -170,13 +153,11 @@ def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
     return adapt(graph, fitting, entry.adapter)
 
 
-def _replaced(module: ModuleType, graph: Graph) -> torch.fx.GraphModule:
-    from kernels.libraries import fits
+def _replaced(kernel: Written, graph: Graph) -> torch.fx.GraphModule:
     from kernels.libraries.adapters import adapt
-    from kernels.libraries.covering import completed
 
-    fitting = [completed(graph, m) for m in match(graph) if m.kind == module.KIND]
-    reasons = [r for m in fitting if (r := fits.reason(graph, m))]
+    fitting = taken(kernel, matches(graph))
+    reasons = [r for m in fitting if (r := kernel.reason(graph, m))]
     if not fitting or reasons:
-        raise Unsupported(reasons[0] if reasons else f"nothing in this region that {module.NAME} computes")
-    return adapt(graph, fitting, f"triton:{module.KIND}")
+        raise Unsupported(reasons[0] if reasons else f"nothing in this region that {kernel.name} computes")
+    return adapt(graph, fitting, kernel.name)

@@ -3,23 +3,26 @@
 Reference: torch.nn.functional.rms_norm. Traffic: x read once, y written once, 2 * rows * columns * itemsize bytes,
 and the weight once, while a row fits into one program's registers; longer rows are read twice, the second time
 mostly from L2. Matches: RMSNorm by hand or called, last axis, with or without weight, rows contiguous.
+The kernels are the family's: kernels/norms.py.
 """
 
 from __future__ import annotations
 
 import torch
-import triton
-import triton.language as tl
 
-from kernels.device import high_half, kept, low_half, pair_of
-from kernels.rows import CHUNKS, DTYPES, HELD, HELD_PACKED, held_dtype, paired, rows_of
+from kernels import norms
+from kernels.norm_kernels import norm_loop as rms_norm_loop
+from kernels.norm_kernels import norm_packed as rms_norm_packed
+from kernels.norm_kernels import norm_rows as rms_norm_rows
+from kernels.norms import Form, checked, forward
+from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant
 
 NAME = "triton:rms_norm"
 KIND = "rms_norm"
 CALL = "from kernels.rms_norm import rms_norm\ny = rms_norm({x}, {weight}, {eps})"
 
-tuner = Tuner()
+tuner = Tuner("rms_norm")
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
@@ -27,143 +30,27 @@ def reference(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch
     return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
+def reference_with_rstd(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same and what its backward needs: 1 / root mean square of each row."""
+    rstd = torch.rsqrt(wide(x).pow(2).mean(-1) + eps)
+    y = wide(x) * rstd[..., None]
+    return (y if weight is None else y * weight).to(x.dtype), rstd
+
+
 def bytes_moved(rows: int, columns: int, itemsize: int) -> int:
     """Fewest bytes: x and weight read once, y written once."""
     return (2 * rows + 1) * columns * itemsize
 
 
-@triton.jit
-def rms_norm_rows(
-    x_ptr, w_ptr, y_ptr, rows, x_stride, y_stride, eps, N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-    WEIGHT: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
-    """ROWS rows a program, each held in registers. WHOLE: no element of the tile is outside."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    at = x_ptr + row * x_stride + col
-    if WHOLE:
-        x = tl.load(at).to(tl.float32)
-    else:
-        x = tl.load(at, mask=inside, other=0.0).to(tl.float32)
-    y = x * tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / N + eps)
-    if WEIGHT:
-        if WHOLE:
-            y *= tl.load(w_ptr + col, eviction_policy="evict_last").to(tl.float32)
-        else:
-            y *= tl.load(w_ptr + col, mask=col < N, eviction_policy="evict_last").to(tl.float32)
-    if WHOLE:
-        tl.store(y_ptr + row * y_stride + col, y)
-    else:
-        tl.store(y_ptr + row * y_stride + col, y, mask=inside)
-
-
-@triton.jit
-def rms_norm_packed(
-    x_ptr, w_ptr, y_ptr, x_stride, y_stride, eps, zero, PAIRS: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr,
-    DTYPE: tl.constexpr, WEIGHT: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
-    """One row a program, held as pairs of 16-bit floats in CHUNKS pieces; strides in pairs. PAIRS: pairs in a row."""
-    row = tl.program_id(0).to(tl.int64)
-    col = tl.arange(0, BLOCK)
-    x_ptr += row * x_stride
-    y_ptr += row * y_stride
-    pieces = ()
-    for i in tl.static_range(CHUNKS):
-        if WHOLE:
-            piece = tl.load(x_ptr + i * BLOCK + col)
-        else:
-            piece = tl.load(x_ptr + i * BLOCK + col, mask=i * BLOCK + col < PAIRS, other=0)
-        pieces = pieces + (piece,)  # noqa: RUF005 - Triton's tuples know only this
-    total = tl.zeros((BLOCK,), tl.float32)
-    for i in tl.static_range(CHUNKS):
-        low, high = low_half(pieces[i], DTYPE), high_half(pieces[i], DTYPE)
-        total += low * low + high * high
-    scale = tl.rsqrt(tl.sum(total, 0) / (2 * PAIRS) + eps)
-    for i in tl.static_range(CHUNKS):
-        at = i * BLOCK + col
-        x = kept(pieces[i], scale, zero)
-        low, high = low_half(x, DTYPE) * scale, high_half(x, DTYPE) * scale
-        if WEIGHT:
-            if WHOLE:
-                w = tl.load(w_ptr + at, eviction_policy="evict_last")
-            else:
-                w = tl.load(w_ptr + at, mask=at < PAIRS, eviction_policy="evict_last")
-            low, high = low * low_half(w, DTYPE), high * high_half(w, DTYPE)
-        if WHOLE:
-            tl.store(y_ptr + at, pair_of(low, high, DTYPE))
-        else:
-            tl.store(y_ptr + at, pair_of(low, high, DTYPE), mask=at < PAIRS)
-
-
-@triton.jit
-def rms_norm_loop(
-    x_ptr, w_ptr, y_ptr, x_stride, y_stride, eps, N: tl.constexpr, BLOCK: tl.constexpr, WEIGHT: tl.constexpr
-):
-    """One row a program in two walks: sum of squares, then the result."""
-    row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * x_stride
-    y_ptr += row * y_stride
-    col = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, N, BLOCK):
-        inside = start + col < N
-        x = tl.load(x_ptr + start + col, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        total += x * x
-    scale = tl.rsqrt(tl.sum(total, 0) / N + eps)
-    for start in range(0, N, BLOCK):
-        inside = start + col < N
-        y = tl.load(x_ptr + start + col, mask=inside, eviction_policy="evict_first").to(tl.float32) * scale
-        if WEIGHT:
-            y *= tl.load(w_ptr + start + col, mask=inside, eviction_policy="evict_last").to(tl.float32)
-        tl.store(y_ptr + start + col, y, mask=inside)
-
-
 def space(rows: int, columns: int, dtype: torch.dtype, packable: bool, weight: bool) -> list[Variant]:
-    """Variants worth timing for rows of this length: 8 to 64 elements a thread, no tile wider than a row needs."""
-    block = triton.next_power_of_2(max(1, columns))
-    found: list[Variant] = []
-    if block <= 2048:
-        for elements, warps in ((2048, 2), (2048, 4), (4096, 4), (8192, 8)):
-            count = max(1, min(elements // block, triton.next_power_of_2(rows)))
-            found.append(_rows(columns, block, count, rows, warps, weight))
-    elif block <= HELD:
-        for count in (1, 2) if block <= 8192 else (1,):
-            found += [
-                _rows(columns, block, count, rows, w, weight)
-                for w in (4, 8, 16, 32)
-                if 8 <= count * block // (32 * w) <= 64
-            ]
-    if packable and HELD // 2 <= block <= HELD_PACKED:
-        pairs, chunk = columns // 2, block // 2 // CHUNKS
-        whole = pairs == chunk * CHUNKS
-        packed = (("PAIRS", pairs), ("BLOCK", chunk), ("CHUNKS", CHUNKS), ("DTYPE", DTYPES[dtype]))
-        constants = (*packed, ("WEIGHT", weight), ("WHOLE", whole))
-        found += [Variant(rms_norm_packed, constants, w) for w in ((16, 32) if block < HELD_PACKED else (32,))]
-    if block > HELD or not found:
-        for width, warps in ((2048, 8), (4096, 16), (8192, 32), (16384, 32)):
-            constants = (("N", columns), ("BLOCK", min(width, block)), ("WEIGHT", weight))
-            found.append(Variant(rms_norm_loop, constants, warps))
-    return list(dict.fromkeys(found))
-
-
-def _rows(columns: int, block: int, count: int, rows: int, warps: int, weight: bool) -> Variant:
-    whole = columns == block and rows % count == 0
-    constants = (("N", columns), ("BLOCK", block), ("ROWS", count), ("WEIGHT", weight), ("WHOLE", whole))
-    return Variant(rms_norm_rows, constants, warps)
+    """Variants worth timing. packable: rows of 16-bit elements are whole 32-bit words."""
+    halves = 1 if dtype == torch.float32 else 2 * packable
+    return norms.space(rows, columns, dtype, halves, Form(weight=weight))
 
 
 def launch(variant: Variant, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, eps: float) -> None:
     """Run one variant on x [rows, N] into y of the same shape; rows contiguous, strides as they are."""
-    rows = x.shape[0]
-    if variant.kernel is rms_norm_packed:
-        a, b, c = (t.view(torch.int32) for t in (x, weight, y))
-        rms_norm_packed[(rows,)](a, b, c, a.stride(0), c.stride(0), eps, 0, **variant.meta)
-    elif variant.kernel is rms_norm_loop:
-        rms_norm_loop[(rows,)](x, weight, y, x.stride(0), y.stride(0), eps, **variant.meta)
-    else:
-        grid = (triton.cdiv(rows, dict(variant.constants)["ROWS"]),)
-        rms_norm_rows[grid](x, weight, y, rows, x.stride(0), y.stride(0), eps, **variant.meta)
+    norms.launch(variant, x, x, weight, x, y, y, y, y, eps)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
@@ -172,23 +59,69 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
     x is copied where its rows are not contiguous or its leading dimensions are not one stride. Raises TypeError for
     other dtypes, ValueError for a weight of another size.
     """
-    if x.dtype not in DTYPES:
-        raise TypeError(f"rms_norm takes f32, f16 or bf16, not {x.dtype}")
-    if weight is not None and weight.shape != x.shape[-1:]:
-        raise ValueError(f"the weight has shape {tuple(weight.shape)}, a row {x.shape[-1]} elements")
-    y = torch.empty(x.shape, dtype=held_dtype(x.dtype), device=x.device)
-    if x.numel() == 0:
-        return y.to(x.dtype)
-    flat, into = rows_of(x), rows_of(y)
-    w = flat if weight is None else weight.contiguous()
-    rows, columns = flat.shape
-    fits = weight is None or (w.dtype == x.dtype and w.storage_offset() % 2 == 0)
-    packable = x.element_size() == 2 and y.dtype == x.dtype and paired(flat) and fits
-    key = (rows, columns, x.dtype, flat.stride(0), packable, weight is None or w.dtype, x.device)
-    variant = tuner.pick(
-        key,
-        lambda: space(rows, columns, x.dtype, packable, weight is not None),
-        lambda v: launch(v, flat, w, into, eps),
+    checked(x, "rms_norm", weight=weight)
+    return forward(tuner, Form(weight=weight is not None), x, None, weight, None, eps)[0]
+
+
+def rms_norm_with_rstd(
+    x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """rms_norm and 1 / root mean square of each row, [...] in f32: what rms_norm_backward takes."""
+    checked(x, "rms_norm", weight=weight)
+    y, _, _, rstd = forward(tuner, Form(weight=weight is not None, stats=True), x, None, weight, None, eps)
+    return y, rstd
+
+
+def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, torch.Tensor | None, float]:
+    """Arguments to try it on."""
+    x = make.normal((c["rows"], c["columns"]), c.torch_dtype)
+    return x, make.normal((c["columns"],), c.torch_dtype) if c.get("weight", True) else None, 1e-6
+
+
+CHECKS = (
+    *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16") for r, n in ((5, 1000), (3, 2050), (1, 1))),
+    *(case("bf16", rows=r, columns=n) for r, n in ((0, 64), (3, 0), (2, 5120), (3, 1025))),
+    case("f32", rows=2, columns=33000), case("f16", rows=2, columns=66000),
+    case("bf16", rows=6, columns=2048, weight=False),
+    case("bf16", rows=6, columns=1200),
+)  # fmt: skip
+SIGNATURE = {
+    **dict.fromkeys(("x_ptr", "r_ptr", "w_ptr", "b_ptr", "y_ptr", "s_ptr"), "*bf16"),
+    **dict.fromkeys(("mean_ptr", "rstd_ptr"), "*fp32"),
+    **dict.fromkeys(("rows", "x_stride", "r_stride", "y_stride"), "i32"), "eps": "fp32", "zero": "i32",
+}  # fmt: skip
+STRIDES = ("rows", "x_stride", "r_stride", "y_stride")
+
+
+def builds(form: Form) -> tuple[Build, ...]:
+    """One of each kernel of the family, for the form of one operation."""
+    packed = [norms.pieces(2048, 2, torch.bfloat16, form, 4, 1), norms.pieces(2048, 2, torch.bfloat16, form, 8, 3),
+              norms.pieces(32768, 2, torch.bfloat16, form, 32, 1)]  # fmt: skip
+    others = [norms.space(64, n, torch.bfloat16, 0, form)[0] for n in (256, 100_000)]
+    return tuple(
+        Build(v, {k: t for k, t in SIGNATURE.items() if k in v.kernel.arg_names}, divisible=STRIDES)
+        for v in (*packed, *others)
     )
-    launch(variant, flat, w, into, eps)
-    return y if y.dtype == x.dtype else y.to(x.dtype)
+
+
+OPERATIONS = (
+    Operation(
+        name="rms_norm", run=rms_norm, reference=reference, inputs=inputs,
+        cost=lambda c: Cost(bytes=bytes_moved(c["rows"], c["columns"], c.itemsize)),
+        checks=CHECKS, forms=("plain", "strided", "misaligned", "special"),
+        cases=(
+            *(case("bf16", "rmsnorm_fwd", rows=r, columns=n) for r, n in ((16384, 4096), (8192, 16384), (4096, 65536))),
+            case("bf16", region="rmsnorm_manual_fwd", rows=2048, columns=4096),
+            case("f32", rows=16384, columns=4096),
+        ),
+        builds=builds(Form()), kind=KIND, call=CALL,
+    ),
+    Operation(
+        name="rms_norm_with_rstd", run=rms_norm_with_rstd, reference=reference_with_rstd, inputs=inputs,
+        cost=lambda c: Cost(bytes=bytes_moved(c["rows"], c["columns"], c.itemsize) + 4 * c["rows"]),
+        checks=CHECKS[-8:], forms=("plain", "strided", "misaligned", "special"),
+        cases=(case("bf16", rows=16384, columns=4096),), builds=builds(Form(stats=True))[:2],
+    ),
+)  # fmt: skip
+
+__all__ = ["rms_norm_loop", "rms_norm_packed", "rms_norm_rows"]

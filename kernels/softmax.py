@@ -1,7 +1,8 @@
 """Softmax over the last axis.
 
-Reference: torch.softmax(x, -1). Traffic: every element read once and written once, 2 * rows * columns * itemsize
-bytes, while a row fits into one program's registers; rows beyond that are read twice, the second time mostly from L2.
+Traffic: every element read once and written once while a row fits into one program's registers. Of longer rows the
+first part is held and the rest read twice, the second time from its end, which is what the L2 cache still has.
+Takes f32, f16, bf16; the result is like x or, where asked for, f32. Few very long rows go to softmax_long.
 Matches: `torch.softmax` and exp(x - max) / sum by hand, last axis, floating point, rows contiguous.
 """
 
@@ -10,40 +11,32 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton import knobs
 
 from kernels.device import exp_of, high_half, kept, low_half, pair_of
-from kernels.rows import CHUNKS, DTYPES, HELD, HELD_PACKED, held_dtype, paired, rows_of
+from kernels.pairs import WORDS, chunks_of, lowest_pair, multiprocessors, pairs_at, registers, rounded, store_pairs
+from kernels.rows import DTYPES, HELD, HELD_PACKED, paired, rows_of
+from kernels.softmax_team import softmax_team, team, teams
+from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant
 
 NAME = "triton:softmax"
 KIND = "softmax"
 CALL = "from kernels.softmax import softmax\ny = softmax({x})"
 
-tuner = Tuner()
+tuner = Tuner("softmax")
 
 
-def reference(x: torch.Tensor) -> torch.Tensor:
+def reference(x: torch.Tensor, widen: bool = False) -> torch.Tensor:
     """Softmax over the last axis as torch has it."""
-    return torch.softmax(x, -1)
-
-
-def bytes_moved(rows: int, columns: int, itemsize: int) -> int:
-    """Fewest bytes: read and written once."""
-    return 2 * rows * columns * itemsize
+    return torch.softmax(wide(x) if widen else x, -1)
 
 
 @triton.jit
 def softmax_rows(
-    x_ptr,
-    y_ptr,
-    rows,
-    x_stride,
-    y_stride,
-    N: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, y_ptr, rows, x_stride, y_stride, N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
     WHOLE: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, each held in registers. WHOLE: no element of the tile is outside."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -53,8 +46,8 @@ def softmax_rows(
         x = tl.load(at).to(tl.float32)
     else:
         x = tl.load(at, mask=inside, other=float("-inf")).to(tl.float32)
-    x = tl.exp(x - tl.max(x, axis=1, keep_dims=True))
-    y = x * (1.0 / tl.sum(x, axis=1, keep_dims=True))
+    x = exp_of(x - tl.max(x, axis=1, keep_dims=True))
+    y = rounded(x * (1.0 / tl.sum(x, axis=1, keep_dims=True)), y_ptr)
     if WHOLE:
         tl.store(y_ptr + row * y_stride + col, y)
     else:
@@ -62,79 +55,149 @@ def softmax_rows(
 
 
 @triton.jit
-def softmax_packed(
-    x_ptr, y_ptr, x_stride, y_stride, zero, PAIRS: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr,
-    DTYPE: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
-    """One row a program, held as pairs of 16-bit floats in CHUNKS pieces; strides in pairs. PAIRS: pairs in a row."""
-    row = tl.program_id(0).to(tl.int64)
-    col = tl.arange(0, BLOCK)
-    x_ptr += row * x_stride
-    y_ptr += row * y_stride
-    # a pair of -inf; not in the loop, where Triton 3.6 refuses a second constexpr of one name
-    nothing: tl.constexpr = -8323200 if DTYPE == tl.bfloat16 else -67044352  # noqa: SIM300
-    pieces = ()
-    for i in tl.static_range(CHUNKS):
-        if WHOLE:
-            piece = tl.load(x_ptr + i * BLOCK + col)
-        else:
-            piece = tl.load(x_ptr + i * BLOCK + col, mask=i * BLOCK + col < PAIRS, other=nothing)
-        pieces = pieces + (piece,)  # noqa: RUF005 - Triton's tuples know only this
-    top = tl.full((BLOCK,), float("-inf"), tl.float32)
-    for i in tl.static_range(CHUNKS):
-        top = tl.maximum(top, tl.maximum(low_half(pieces[i], DTYPE), high_half(pieces[i], DTYPE)))
-    largest = tl.max(top, 0)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for i in tl.static_range(CHUNKS):
+def _largest_and_sum(pieces, top, total, zero, HELD: tl.constexpr, DTYPE: tl.constexpr):
+    """Of held pairs, and of what each lane has seen before: the largest of all, and the sum of all exponentials."""
+    most = top
+    for i in tl.static_range(HELD):
+        most = tl.maximum(most, tl.maximum(low_half(pieces[i], DTYPE), high_half(pieces[i], DTYPE)))
+    largest = tl.max(most, 0)
+    # A lane of -inf alone adds 0 * exp(-inf); one that saw NaN has it in its sum, though not in its largest value.
+    total = total * exp_of(top - largest)
+    for i in tl.static_range(HELD):
         x = kept(pieces[i], largest, zero)
         total += exp_of(low_half(x, DTYPE) - largest) + exp_of(high_half(x, DTYPE) - largest)
-    full = tl.sum(total, 0)
-    scale = 1.0 / full
-    for i in tl.static_range(CHUNKS):
-        x = kept(pieces[i], full, zero)
-        low = exp_of(low_half(x, DTYPE) - largest) * scale
-        high = exp_of(high_half(x, DTYPE) - largest) * scale
-        at = y_ptr + i * BLOCK + col
-        if WHOLE:
-            tl.store(at, pair_of(low, high, DTYPE))
-        else:
-            tl.store(at, pair_of(low, high, DTYPE), mask=i * BLOCK + col < PAIRS)
+    return largest, tl.sum(total, 0)
 
 
 @triton.jit
-def softmax_loop(x_ptr, y_ptr, x_stride, y_stride, N: tl.constexpr, BLOCK: tl.constexpr):
-    """One row a program in two walks: largest and sum together (online softmax), then the result."""
+def _write(y_ptr, start, x, largest, scale, BLOCK: tl.constexpr, END: tl.constexpr, INSIDE: tl.constexpr,
+           DTYPE: tl.constexpr, WIDEN: tl.constexpr):  # fmt: skip
+    """exp(x - largest) * scale of BLOCK pairs, as pairs or as twice as many f32."""
+    low = exp_of(low_half(x, DTYPE) - largest) * scale
+    high = exp_of(high_half(x, DTYPE) - largest) * scale
+    if WIDEN:
+        at = 2 * start + tl.arange(0, 2 * BLOCK)
+        y = tl.interleave(low, high)
+        if INSIDE:
+            tl.store(y_ptr + at, y, eviction_policy="evict_first")
+        else:
+            tl.store(y_ptr + at, y, mask=at < 2 * END, eviction_policy="evict_first")
+    else:
+        store_pairs(y_ptr, start, pair_of(low, high, DTYPE), BLOCK, END, INSIDE)
+
+
+@triton.jit
+def softmax_packed(
+    x_ptr, y_ptr, x_stride, y_stride, zero, PAIRS: tl.constexpr, BLOCK: tl.constexpr, HELD: tl.constexpr,
+    DTYPE: tl.constexpr, WIDEN: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """One row a program: HELD pieces of BLOCK pairs in registers, the rest read twice, UNROLL pieces a step.
+
+    x_stride in pairs, y_stride in pairs or f32 (WIDEN). PAIRS: pairs in a row.
+    """
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     y_ptr += row * y_stride
-    col = tl.arange(0, BLOCK)
+    REST: tl.constexpr = HELD * BLOCK
+    STEP: tl.constexpr = UNROLL * BLOCK
+    STEPS: tl.constexpr = (PAIRS - REST + STEP - 1) // STEP if PAIRS > REST else 0
+    EVEN: tl.constexpr = (PAIRS - REST) % STEP == 0
+    nothing = lowest_pair(DTYPE)
+    pieces = ()
+    for i in tl.static_range(HELD):
+        piece = pairs_at(x_ptr, i * BLOCK, BLOCK, PAIRS, nothing, (i + 1) * BLOCK <= PAIRS, "evict_first")
+        pieces = pieces + (piece,)  # noqa: RUF005 - Triton's tuples know only this
     top = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, N, BLOCK):
-        inside = start + col < N
-        at = x_ptr + start + col
-        x = tl.load(at, mask=inside, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
-        larger = tl.maximum(top, x)
+    for step in tl.range(0, STEPS, num_stages=STAGES):
+        read = ()
+        for i in tl.static_range(UNROLL):
+            start = REST + step * STEP + i * BLOCK
+            piece = pairs_at(x_ptr, start, BLOCK, PAIRS, nothing, EVEN, "evict_last")
+            read = read + (piece,)  # noqa: RUF005
+        larger = top
+        for i in tl.static_range(UNROLL):
+            larger = tl.maximum(larger, tl.maximum(low_half(read[i], DTYPE), high_half(read[i], DTYPE)))
         shift = tl.where(larger == float("-inf"), 0.0, larger)  # a lane that has seen nothing stays at 0
-        total = total * tl.exp(top - shift) + tl.exp(x - shift)
+        total = total * exp_of(top - shift)
+        for i in tl.static_range(UNROLL):
+            total += exp_of(low_half(read[i], DTYPE) - shift) + exp_of(high_half(read[i], DTYPE) - shift)
+        top = larger
+    largest, full = _largest_and_sum(pieces, top, total, zero, HELD, DTYPE)
+    scale = 1.0 / full
+    for i in tl.static_range(HELD):
+        x = kept(pieces[i], full, zero)
+        _write(y_ptr, i * BLOCK, x, largest, scale, BLOCK, PAIRS, (i + 1) * BLOCK <= PAIRS, DTYPE, WIDEN)
+    for back in tl.range(0, STEPS, num_stages=STAGES):
+        for i in tl.static_range(UNROLL):
+            start = REST + (STEPS - 1 - back) * STEP + i * BLOCK
+            x = pairs_at(x_ptr, start, BLOCK, PAIRS, nothing, EVEN, "evict_first")
+            _write(y_ptr, start, x, largest, scale, BLOCK, PAIRS, EVEN, DTYPE, WIDEN)
+
+
+@triton.jit
+def softmax_ahead(
+    x_ptr, y_ptr, rows, x_stride, y_stride, zero, PAIRS: tl.constexpr, BLOCK: tl.constexpr, HELD: tl.constexpr,
+    DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Rows one after the other: while one is in registers, the next is copied into shared memory; strides in pairs.
+
+    A program that fills a multiprocessor with one row otherwise leaves the memory idle while it computes exponentials.
+    """
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=2):
+        x_row = x_ptr + tl.cast(row, tl.int64) * x_stride
+        y_row = y_ptr + tl.cast(row, tl.int64) * y_stride
+        pieces = ()
+        for i in tl.static_range(HELD):
+            piece = pairs_at(
+                x_row, i * BLOCK, BLOCK, PAIRS, lowest_pair(DTYPE), (i + 1) * BLOCK <= PAIRS, "evict_first"
+            )
+            pieces = pieces + (piece,)  # noqa: RUF005
+        top = tl.full((BLOCK,), float("-inf"), tl.float32)
+        largest, full = _largest_and_sum(pieces, top, tl.zeros((BLOCK,), tl.float32), zero, HELD, DTYPE)
+        scale = 1.0 / full
+        for i in tl.static_range(HELD):
+            x = kept(pieces[i], full, zero)
+            _write(y_row, i * BLOCK, x, largest, scale, BLOCK, PAIRS, (i + 1) * BLOCK <= PAIRS, DTYPE, False)
+
+
+@triton.jit
+def softmax_loop(
+    x_ptr, y_ptr, x_stride, y_stride, N: tl.constexpr, BLOCK: tl.constexpr, LANE: tl.constexpr, STAGES: tl.constexpr
+):
+    """One row a program in two walks: largest and sum together (online softmax), then the result from the end.
+
+    LANE neighbours share one largest value, which costs one exponential for each step and not for each element.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_stride
+    y_ptr += row * y_stride
+    col = tl.arange(0, BLOCK // LANE)[:, None] * LANE + tl.arange(0, LANE)[None, :]
+    STEPS: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    top = tl.full((BLOCK // LANE,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK // LANE,), tl.float32)
+    for step in tl.range(0, STEPS, num_stages=STAGES):
+        at = step * BLOCK + col
+        x = tl.load(x_ptr + at, mask=at < N, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
+        larger = tl.maximum(top, tl.max(x, 1))
+        shift = tl.where(larger == float("-inf"), 0.0, larger)
+        total = total * exp_of(top - shift) + tl.sum(exp_of(x - shift[:, None]), 1)
         top = larger
     largest = tl.max(top, 0)
-    # A lane of -inf alone adds 0 * exp(-inf); one that saw NaN has it in its sum, though not in its largest value.
-    full = tl.sum(total * tl.exp(top - largest), 0)
-    scale = 1.0 / full
-    for start in range(0, N, BLOCK):
-        inside = start + col < N
-        x = tl.load(x_ptr + start + col, mask=inside, eviction_policy="evict_first").to(tl.float32)
-        tl.store(y_ptr + start + col, tl.exp(x - largest) * scale, mask=inside)
+    scale = 1.0 / tl.sum(total * exp_of(top - largest), 0)
+    for back in tl.range(0, STEPS, num_stages=STAGES):
+        at = (STEPS - 1 - back) * BLOCK + col
+        x = tl.load(x_ptr + at, mask=at < N, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        y = rounded(exp_of(x - largest) * scale, y_ptr)
+        tl.store(y_ptr + at, y, mask=at < N, eviction_policy="evict_first")
 
 
-def space(rows: int, columns: int, dtype: torch.dtype, packable: bool) -> list[Variant]:
+def space(rows: int, columns: int, dtype: torch.dtype, packable: bool, widen: bool = False) -> list[Variant]:
     """Variants worth timing for rows of this length: 8 to 64 elements a thread, no tile wider than a row needs."""
     block = triton.next_power_of_2(max(1, columns))
     found: list[Variant] = []
     if block <= 2048:
-        tiles = [(2048, 2), (2048, 4), (4096, 4), (8192, 8)]
-        for elements, warps in tiles:
+        for elements, warps in ((2048, 2), (2048, 4), (4096, 4), (8192, 8)):
             count = max(1, min(elements // block, triton.next_power_of_2(rows)))
             found.append(_rows(columns, block, count, rows, warps))
     elif block <= HELD:
@@ -142,51 +205,155 @@ def space(rows: int, columns: int, dtype: torch.dtype, packable: bool) -> list[V
             found += [
                 _rows(columns, block, count, rows, w) for w in (4, 8, 16, 32) if 8 <= count * block // (32 * w) <= 64
             ]
-    if packable and HELD // 2 <= block <= HELD_PACKED:
-        pairs = columns // 2
-        chunk = block // 2 // CHUNKS
-        whole = pairs == chunk * CHUNKS
-        constants = (("PAIRS", pairs), ("BLOCK", chunk), ("CHUNKS", CHUNKS), ("DTYPE", DTYPES[dtype]), ("WHOLE", whole))
-        found += [Variant(softmax_packed, constants, w) for w in ((16, 32) if block < HELD_PACKED else (32,))]
-    if block > HELD or not found:
-        for width, warps in ((2048, 8), (4096, 16), (8192, 32), (16384, 32)):
-            found.append(Variant(softmax_loop, (("N", columns), ("BLOCK", min(width, block))), warps))
+    if packable and block >= HELD // 2:
+        found += _packed(columns // 2, dtype, widen and dtype != torch.float32)
+    if not found or (block > HELD and not packable):
+        lane = 16 // dtype.itemsize
+        for width, warps, stages in ((4096, 8, 1), (8192, 16, 3), (16384, 32, 1), (16384, 32, 3)):
+            constants = (("N", columns), ("BLOCK", min(width, block)), ("LANE", lane), ("STAGES", stages))
+            shared = (stages - 1) * width * dtype.itemsize + 1024
+            found.append(Variant(softmax_loop, constants, warps, tuned=("BLOCK", "STAGES"), shared_bytes=shared))
+    if columns > HELD // 2 and not knobs.runtime.interpret:  # there programs run one after another: none can wait
+        found += teams(columns)
     return list(dict.fromkeys(found))
 
 
 def _rows(columns: int, block: int, count: int, rows: int, warps: int) -> Variant:
     whole = columns == block and rows % count == 0
-    return Variant(softmax_rows, (("N", columns), ("BLOCK", block), ("ROWS", count), ("WHOLE", whole)), warps)
+    constants = (("N", columns), ("BLOCK", block), ("ROWS", count), ("WHOLE", whole))
+    return Variant(softmax_rows, constants, warps, tuned=("ROWS",))
+
+
+def _packed(pairs: int, dtype: torch.dtype, widen: bool) -> list[Variant]:
+    """Rows that are held whole, with or without the next one in shared memory; of longer rows as much as fits."""
+    found = []
+    if pairs <= HELD_PACKED // 2:
+        for warps in (8, 16, 32):
+            held = chunks_of(pairs, warps)
+            if 3 <= held <= 16 and registers(held) * warps * 32 <= 65536:
+                found.append(_held(softmax_packed, pairs, dtype, warps, held, widen=widen))
+                if not widen:
+                    found.append(_held(softmax_ahead, pairs, dtype, warps, held))
+        return found
+    for warps, held, unroll, stages in ((32, 6, 2, 2), (32, 4, 2, 3), (32, 0, 2, 4), (16, 16, 2, 3), (16, 8, 2, 4)):
+        found.append(_held(softmax_packed, pairs, dtype, warps, held, unroll, stages, widen))
+    return found
+
+
+def _held(
+    kernel: object, pairs: int, dtype: torch.dtype, warps: int, held: int, unroll: int = 1, stages: int = 1,
+    widen: bool = False,
+) -> Variant:  # fmt: skip
+    block = warps * 32 * WORDS
+    constants: tuple[tuple[str, object], ...] = (
+        ("PAIRS", pairs), ("BLOCK", block), ("HELD", held), ("DTYPE", DTYPES[dtype]),
+    )  # fmt: skip
+    if kernel is softmax_ahead:
+        return Variant(kernel, constants, warps, tuned=("BLOCK",), shared_bytes=4 * held * block + 1024,
+                       registers=registers(held))  # fmt: skip
+    constants += (("WIDEN", widen), ("UNROLL", unroll), ("STAGES", stages))
+    whole = held * block >= pairs  # HELD follows from the row's length then
+    return Variant(
+        kernel, constants, warps, tuned=("BLOCK",) if whole else ("HELD", "UNROLL", "STAGES"),
+        shared_bytes=4 * (stages - 1) * unroll * block + (8 * block if widen else 0) + 1024, registers=registers(held),
+    )  # fmt: skip
 
 
 def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor) -> None:
     """Run one variant on x [rows, N] into y of the same shape; rows contiguous, strides as they are."""
     rows = x.shape[0]
     if variant.kernel is softmax_packed:
-        a, b = x.view(torch.int32), y.view(torch.int32)
+        a, b = x.view(torch.int32), y if variant["WIDEN"] else y.view(torch.int32)
         softmax_packed[(rows,)](a, b, a.stride(0), b.stride(0), 0, **variant.meta)
+    elif variant.kernel is softmax_ahead:
+        a, b = x.view(torch.int32), y.view(torch.int32)
+        resident = max(1, 65536 // (variant.registers * 32 * variant.warps))
+        programs = min(rows, multiprocessors(x.device) * resident)
+        softmax_ahead[(programs,)](a, b, rows, a.stride(0), b.stride(0), 0, **variant.meta)
+    elif variant.kernel is softmax_team:
+        size = variant["TEAM"]
+        sync = torch.zeros(1 + rows * size, dtype=torch.int64, device=x.device)
+        softmax_team[(rows * size,)](x, y, sync, x.stride(0), y.stride(0), **variant.meta)
     elif variant.kernel is softmax_loop:
         softmax_loop[(rows,)](x, y, x.stride(0), y.stride(0), **variant.meta)
     else:
-        grid = (triton.cdiv(rows, dict(variant.constants)["ROWS"]),)
+        grid = (triton.cdiv(rows, variant["ROWS"]),)
         softmax_rows[grid](x, y, rows, x.stride(0), y.stride(0), **variant.meta)
 
 
-def softmax(x: torch.Tensor) -> torch.Tensor:
+def softmax(x: torch.Tensor, widen: bool = False) -> torch.Tensor:
     """Softmax over the last axis of x [..., N] in f32, f16 or bf16; computed in f32, the result is contiguous.
 
-    x is copied where its rows are not contiguous or its leading dimensions are not one stride. Raises TypeError for
-    other dtypes.
+    widen: the result is f32, as of torch.softmax(x.float(), -1). x is copied where its rows are not contiguous or its
+    leading dimensions are not one stride. Raises TypeError for other dtypes.
     """
     if x.dtype not in DTYPES:
         raise TypeError(f"softmax takes f32, f16 or bf16, not {x.dtype}")
-    y = torch.empty(x.shape, dtype=held_dtype(x.dtype), device=x.device)
+    y = torch.empty(x.shape, dtype=torch.float32 if widen else x.dtype, device=x.device)
     if x.numel() == 0:
-        return y.to(x.dtype)
-    flat, into = rows_of(x), rows_of(y)
+        return y
+    flat, into = rows_of(x), y.view(-1, x.shape[-1])
     rows, columns = flat.shape
-    packable = x.element_size() == 2 and y.dtype == x.dtype and paired(flat)
-    key = (rows, columns, x.dtype, flat.stride(0), packable, x.device)
-    variant = tuner.pick(key, lambda: space(rows, columns, x.dtype, packable), lambda v: launch(v, flat, into))
+    if HELD < columns < 1 << 27 and 2 * rows <= multiprocessors(x.device):
+        from kernels.softmax_long import softmax_into  # that file's kernels are for few rows alone
+
+        softmax_into(flat, into)
+        return y
+    packable = x.element_size() == 2 and paired(flat)
+    key = (rows, columns, x.dtype, y.dtype, flat.stride(0), packable)
+    variant = tuner.pick(key, lambda: space(rows, columns, x.dtype, packable, widen), launch, flat, into)
     launch(variant, flat, into)
-    return y if y.dtype == x.dtype else y.to(x.dtype)
+    return y
+
+
+def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, bool]:
+    """Arguments to try it on."""
+    return make.normal((c["rows"], c["columns"]), c.torch_dtype, scale=3.0), bool(c.get("widen", False))
+
+
+def cost(c: Case) -> Cost:
+    """Read and written once."""
+    return Cost(bytes=c["rows"] * c["columns"] * (c.itemsize + (4 if c.get("widen") else c.itemsize)))
+
+
+def _rows_signature(dtype: str) -> dict[str, str]:
+    return {"x_ptr": dtype, "y_ptr": dtype, "rows": "i32", "x_stride": "i32", "y_stride": "i32"}
+
+
+_PAIRS = {"x_ptr": "*i32", "y_ptr": "*i32", "x_stride": "i32", "y_stride": "i32", "zero": "i32"}
+_AHEAD = {**_rows_signature("*i32"), "zero": "i32"}
+_LOOP = {k: v for k, v in _rows_signature("*fp32").items() if k != "rows"}
+_TEAM = {"x_ptr": "*bf16", "y_ptr": "*bf16", "sync_ptr": "*i64", "x_stride": "i32", "y_stride": "i32"}
+_STRIDES = ("x_stride", "y_stride")
+_SHARED = {"gfx942": "128 KiB of shared memory, it has 64", "sm_120": "128 KiB of shared memory, it has 99"}
+_WIDE = {**_PAIRS, "y_ptr": "*fp32"}
+OPERATIONS = (
+    Operation(
+        name="softmax", run=softmax, reference=reference, inputs=inputs, cost=cost,
+        checks=(
+            *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16")
+              for r, n in ((0, 5), (1, 1), (5, 1000), (7, 130), (3, 4096), (2, 2054))),
+            case("bf16", rows=2, columns=16390), case("bf16", rows=1, columns=70000),
+            case("f16", rows=1, columns=40001), case("f32", rows=1, columns=33000),
+            case("bf16", rows=1, columns=140000, widen=True), case("bf16", rows=5, columns=3000, widen=True),
+            case("f32", rows=7, columns=320),
+        ),
+        cases=(
+            case("bf16", rows=16384, columns=4096, peer="softmax_fwd", region="softmax_rows_4k"),
+            case("bf16", rows=8192, columns=16384, peer="softmax_fwd"),
+            case("bf16", rows=4096, columns=65536, peer="softmax_fwd"),
+            case("bf16", rows=4096, columns=131072, widen=True, region="softmax_rows_128k"),
+            case("f32", rows=4096, columns=50257), case("f16", rows=1 << 20, columns=128),
+        ),
+        forms=("plain", "strided", "misaligned", "special"),
+        builds=(
+            Build(_rows(4096, 4096, 1, 1 << 14, 8), _rows_signature("*bf16"), divisible=_STRIDES),
+            Build(_held(softmax_packed, 32768, torch.bfloat16, 16, 16), _PAIRS, divisible=_STRIDES),
+            Build(_held(softmax_ahead, 32768, torch.bfloat16, 32, 8), _AHEAD, divisible=_STRIDES, without=_SHARED),
+            Build(_held(softmax_packed, 65536, torch.bfloat16, 32, 4, 2, 3, True), _WIDE, divisible=_STRIDES),
+            Build(space(1, 50257, torch.float32, False)[1], _LOOP, divisible=_STRIDES),
+            Build(team(65536, 16384, 8), _TEAM, divisible=_STRIDES),
+        ),
+        kind=KIND, call=CALL,
+    ),
+)  # fmt: skip

@@ -1,69 +1,231 @@
-"""Choosing a variant of a hand-written kernel by timing it once for each key. Nothing is timed in the interpreter."""
+"""Choosing a variant of a hand-written kernel: pruned by a model, timed once for each key, kept on disk.
+
+Timed on copies of the arguments, never on those of the call, so that tuning neither warms the inputs that are
+measured afterwards nor leaves anything in its outputs. Nothing is timed in the interpreter.
+"""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+import torch
 import triton
 from triton import knobs
 
-WARMUP_MS = 10
-REPEAT_MS = 40
+from kernels.measure.timing import DeviceClock, Flush, Rotation, cold_calls, warm
+from kernels.tuned import Tuned, TunedFile, source_hash
+
+WARMUP_MS = 5.0
+REPEAT_MS = 30.0
+FLUSHED_BYTES = 64e6
+REFUSALS = (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to launch: which jit function, its constants, its warps."""
+    """One way to launch: which jit function, its constants, its warps and pipeline stages.
+
+    tuned: names of the constants that are a choice; the others follow from the inputs. shared_bytes, registers: what
+    a model of the kernel says that a program and a thread need; 0 where there is none.
+    """
 
     kernel: Any
     constants: tuple[tuple[str, Any], ...]
     warps: int
+    stages: int | None = None
+    tuned: tuple[str, ...] = ()
+    shared_bytes: int = 0
+    registers: int = 0
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.constants)[name]
 
     @property
     def meta(self) -> dict[str, Any]:
-        return {**dict(self.constants), "num_warps": self.warps, "enable_fp_fusion": True}
+        return dict(_meta(self))
+
+    @property
+    def choice(self) -> str:
+        """What was chosen, without what follows from the inputs: the name that the cache on disk keeps."""
+        names = self.tuned or tuple(name for name, _ in self.constants)
+        parts = [f"{k}={v}" for k, v in self.constants if k in names] + [f"{k}={v}" for k, v in self.options]
+        stages = "" if self.stages is None else f", {self.stages} stages"
+        return f"{self.kernel.__name__}({', '.join(parts)}) x {self.warps} warps{stages}"
 
     def __str__(self) -> str:
         constants = ", ".join(f"{k}={v}" for k, v in self.constants)
-        return f"{self.kernel.__name__}({constants}) x {self.warps} warps"
+        stages = "" if self.stages is None else f", {self.stages} stages"
+        return f"{self.kernel.__name__}({constants}) x {self.warps} warps{stages}"
+
+
+@cache
+def _meta(variant: Variant) -> tuple[tuple[str, Any], ...]:
+    """Kept, because every launch asks for it."""
+    stages = () if variant.stages is None else (("num_stages", variant.stages),)
+    return (
+        *variant.constants, ("num_warps", variant.warps), ("enable_fp_fusion", True), *stages, *variant.options
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one program may have: bytes of shared memory, 32-bit registers a thread."""
+
+    shared_bytes: int = 227 * 1024
+    registers: int = 255
+    file: int = 65536  # registers of a multiprocessor
+
+
+def fitting(variants: Sequence[Variant], limits: Limits) -> list[Variant]:
+    """Those whose model says that they fit, so that none is compiled to spill or to be refused; all if none does."""
+
+    def fits(v: Variant) -> bool:
+        return (
+            v.shared_bytes <= limits.shared_bytes
+            and v.registers <= limits.registers
+            and v.registers * v.warps * 32 <= limits.file
+        )
+
+    return [v for v in variants if fits(v)] or list(variants)
+
+
+def limits_of(device: torch.device) -> Limits:
+    """Of this GPU; of sm_90 where there is none."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return Limits()
+    properties = torch.cuda.get_device_properties(device)
+    shared = getattr(properties, "shared_memory_per_block_optin", 0) or 64 * 1024
+    registers = getattr(properties, "regs_per_multiprocessor", 65536)
+    return Limits(shared_bytes=shared, registers=512 if torch.version.hip else 255, file=registers)
+
+
+def bucket(size: int) -> int:
+    """Sizes that share a choice: up to the next power of two."""
+    return triton.next_power_of_2(max(1, size))
 
 
 @dataclass
 class Tuner:
-    """Remembers the fastest variant for each key."""
+    """Remembers the fastest variant for each key, in this process and on disk.
 
+    chosen, times_us, seconds: by key: what was picked, the median of every variant that was timed here, and how long
+    that took, compilation included.
+    """
+
+    name: str
     chosen: dict[Hashable, Variant] = field(default_factory=dict)
     times_us: dict[Hashable, Mapping[str, float]] = field(default_factory=dict)
+    seconds: dict[Hashable, float] = field(default_factory=dict)
 
-    def pick(self, key: Hashable, space: Callable[[], Sequence[Variant]], launch: Callable[[Variant], None]) -> Variant:
-        """The variant for this key. The first call for a key times all of `space`; a variant that does not compile or
-        needs more than the GPU has is left out. Raises RuntimeError where none is left.
+    def pick(
+        self,
+        key: Hashable,
+        space: Sequence[Variant] | Callable[[], Sequence[Variant]],
+        launch: Callable[..., None],
+        *arguments: Any,
+    ) -> Variant:
+        """The variant for this key (sizes and dtypes; integers are put in buckets on disk, not here).
+
+        launch(variant, *arguments) runs one. The first call for a key times what the model leaves of `space`, on
+        copies; a variant that does not compile or needs more than the GPU has is left out. Raises RuntimeError where
+        none is left.
         """
-        found = self.chosen.get(key)
+        device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), torch.device("cpu"))
+        full: Hashable = (key, device)
+        found = self.chosen.get(full)
         if found is None:
-            variants = space()
-            found = variants[0] if len(variants) == 1 or knobs.runtime.interpret else self.time(key, variants, launch)
-            self.chosen[key] = found
+            variants = list(space() if callable(space) else space)
+            found = variants[0]
+            if len(variants) > 1 and not knobs.runtime.interpret:
+                found = self._remembered(full, key, fitting(variants, limits_of(device)), launch, arguments, device)
+            self.chosen[full] = found
         return found
 
-    def time(self, key: Hashable, variants: Sequence[Variant], launch: Callable[[Variant], None]) -> Variant:
+    def _remembered(
+        self,
+        full: Hashable,
+        key: Hashable,
+        variants: Sequence[Variant],
+        launch: Callable[..., None],
+        arguments: Sequence[Any],
+        device: torch.device,
+    ) -> Variant:
+        """From disk where one of these was chosen there before, by this text of the kernels."""
+        file = TunedFile(self.name, device, source_hash([v.kernel for v in variants]))
+        entry = file.get(_bucketed(key))
+        if entry is not None:
+            for variant in variants:
+                if variant.choice == entry.choice:
+                    return variant
+        began = time.perf_counter()
+        found, time_us = self._timed(full, variants, launch, arguments)
+        self.seconds[full] = time.perf_counter() - began
+        file.put(_bucketed(key), Tuned(found.choice, time_us, self.seconds[full]))
+        return found
+
+    def _timed(
+        self, full: Hashable, variants: Sequence[Variant], launch: Callable[..., None], arguments: Sequence[Any]
+    ) -> tuple[Variant, float]:
+        own = tuple(_copy(a) for a in arguments)
         times: dict[str, float] = {}
         best: tuple[float, Variant] | None = None
         refused: list[str] = []
         for variant in variants:
             try:
-                took = triton.testing.do_bench(
-                    lambda v=variant: launch(v), warmup=WARMUP_MS, rep=REPEAT_MS, return_mode="median"
-                )
-            except (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError) as fault:
+                took_us = cold_us(lambda v=variant: launch(v, *own))  # type: ignore[misc]
+            except REFUSALS as fault:
                 refused.append(f"{variant}: {fault}")
                 continue
-            times[str(variant)] = took * 1e3
-            if best is None or took < best[0]:
-                best = (took, variant)
+            except RuntimeError as fault:
+                if "cooperative launch" not in str(fault):
+                    raise
+                refused.append(f"{variant}: {fault}")
+                continue
+            times[str(variant)] = took_us
+            if best is None or took_us < best[0]:
+                best = (took_us, variant)
         if best is None:
             raise RuntimeError("no variant runs: " + "; ".join(refused)[:500])
-        self.times_us[key] = times
-        return best[1]
+        self.times_us[full] = times
+        return best[1], best[0]
+
+
+def cold_us(call: Callable[[], None]) -> float:
+    """Median device time of cold calls, in µs. Benchmarks that share a GPU take turns by replacing this function.
+
+    triton.testing.do_bench leaves the GPU waiting for the host where a launch takes longer than its flush: a kernel of
+    13 µs read 34 to 44 there (H200), and the wrong variant was chosen.
+    """
+    clock, rotation = DeviceClock(), Rotation([()])
+
+    def once() -> tuple[torch.Tensor, ...]:
+        call()
+        return ()
+
+    estimate = warm(once, rotation, WARMUP_MS, clock)
+    count = max(5, min(50, int(REPEAT_MS * 1e3 / estimate.device_us)))
+    return float(statistics.median(cold_calls(once, rotation, count, estimate, clock, _flush())))
+
+
+@cache
+def _flush() -> Flush:
+    return Flush(FLUSHED_BYTES, "cuda")
+
+
+def _copy(argument: Any) -> Any:
+    """A tensor of the same strides and contents elsewhere; anything else as it is."""
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    made = torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device=argument.device)
+    return made.copy_(argument)
+
+
+def _bucketed(key: Hashable) -> str:
+    parts = key if isinstance(key, tuple) else (key,)
+    return " ".join(str(bucket(p)) if isinstance(p, int) and not isinstance(p, bool) else str(p) for p in parts)

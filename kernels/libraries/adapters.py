@@ -228,6 +228,55 @@ def _triton_rms_norm(e: _Editor, match: Match) -> torch.fx.Node:
     return e.call(rms_norm, x, weight, eps, like=x)
 
 
+def _triton_layer_norm(e: _Editor, match: Match) -> torch.fx.Node:
+    from kernels.layer_norm import layer_norm
+
+    x = e.need(match.roles["x"])
+    weight, bias = (e.node(match.roles.get(name)) for name in ("weight", "bias"))
+    return e.call(layer_norm, x, weight, bias, match.roles["eps"], like=x)
+
+
+def _triton_gated_activation(e: _Editor, match: Match) -> torch.fx.Node:
+    from kernels.gated_activation import gated_activation
+
+    a, b = e.need(match.roles["a"]), e.need(match.roles["b"])
+    return e.call(gated_activation, a, b, match.roles["activation"], like=a)
+
+
+def _triton_matmul_epilogue(e: _Editor, match: Match) -> torch.fx.Node:
+    from kernels.matmul_epilogue import matmul_epilogue
+
+    a, b = e.need(match.roles["a"]), e.need(match.roles["b"])
+    result = a.meta["val"].new_empty((a.meta["val"].shape[0], b.meta["val"].shape[1]))
+    full = tuple(result.shape)
+    bias, mask, residual = (e.node(match.roles.get(name)) for name in ("bias", "mask", "residual"))
+    mask, residual = (
+        x if x is None or tuple(x.meta["val"].shape) == full else e.call(torch.reshape, x, full)
+        for x in (mask, residual)
+    )
+    made = e.call(matmul_epilogue, a, b, bias, match.roles["activation"], mask, residual, like=a)
+    made.meta["val"] = result
+    return made
+
+
+def _triton_flash_attention(e: _Editor, match: Match) -> torch.fx.Node:
+    from kernels.flash_attention import flash_attention
+
+    heads, mask = _heads(e, match), e.node(match.roles.get("mask"))
+    if mask is not None:
+        kind, dtype = match.roles.get("mask_kind"), heads.q.meta["val"].dtype
+        if kind == "drop":
+            mask = e.call(torch.logical_not, mask)
+        elif kind == "keep":
+            mask = e.cast(mask, torch.bool)
+        elif mask.meta["val"].dtype not in (torch.bool, torch.float32):
+            mask = e.cast(mask, dtype)
+    causal, scale = bool(match.roles.get("causal")), match.roles.get("scale")
+    made = e.call(flash_attention, heads.q, heads.k, heads.v, mask, causal, None, None, scale, like=heads.q)
+    made.meta["val"] = heads.result()
+    return made
+
+
 ADAPTERS: Mapping[str, Maker] = {
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
@@ -238,4 +287,8 @@ ADAPTERS: Mapping[str, Maker] = {
     "addmm_activation": _addmm_activation,
     "triton:softmax": _triton_softmax,
     "triton:rms_norm": _triton_rms_norm,
+    "triton:layer_norm": _triton_layer_norm,
+    "triton:gated_activation": _triton_gated_activation,
+    "triton:matmul_epilogue": _triton_matmul_epilogue,
+    "triton:flash_attention": _triton_flash_attention,
 }

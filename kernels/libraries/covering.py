@@ -11,9 +11,10 @@ import torch.fx
 from kernels.host import Host
 from kernels.libraries import others, pytorch
 from kernels.libraries.model import Cover, Entry, Facts
+from kernels.libraries.products import product_and_bias
 from profiler.region import kinds
 from profiler.region.graph import Graph
-from profiler.region.nodes import argument, behind_casts, is_call, operands, shape, vector_of
+from profiler.region.nodes import argument, is_call
 from profiler.region.patterns import Match
 from profiler.region.roles import covered, role
 
@@ -198,7 +199,7 @@ def activations(graph: Graph) -> tuple[Match, ...]:
     for node in graph.module.graph.nodes:
         if not (is_call(node, "relu") or (is_call(node, "gelu") and argument(node, 1, "approximate") == "tanh")):
             continue
-        parts = _product(node.args[0])
+        parts = product_and_bias(node.args[0])
         if parts is None:
             continue
         bias, a, b = parts
@@ -208,34 +209,3 @@ def activations(graph: Graph) -> tuple[Match, ...]:
         roles = {"bias": role(graph, bias), "a": role(graph, a), "b": role(graph, b), "use_gelu": is_call(node, "gelu")}
         found.append(Match("gemm_activation", "GEMM with bias and activation", True, inside, node.name, roles))
     return tuple(found)
-
-
-def _product(node: Any) -> tuple[torch.fx.Node, torch.fx.Node, torch.fx.Node] | None:
-    """(bias, a, b) of a @ b + bias with a 1-D bias; views of whole leading dimensions are looked through."""
-    while is_call(node, "view", "_unsafe_view") and shape(node)[-1] == shape(node.args[0])[-1]:
-        node = node.args[0]
-    if is_call(node, "addmm") and not node.kwargs:
-        bias, a, b = node.args
-    elif is_call(node, "add") and not node.kwargs:
-        left, right = operands(node)
-        product, bias = (left, right) if _is_product(left) else (right, left)
-        if not _is_product(product):
-            return None
-        product = _behind(product)
-        a, b = product.args
-    else:
-        return None
-    width = shape(b)[-1]
-    if not vector_of(bias, width) or len(shape(bias)) != 1 or bias is behind_casts(a):
-        return None
-    return bias, a, b
-
-
-def _behind(node: Any) -> Any:
-    while is_call(node, "view", "_unsafe_view") and shape(node)[-1] == shape(node.args[0])[-1]:
-        node = node.args[0]
-    return node
-
-
-def _is_product(node: Any) -> bool:
-    return is_call(_behind(node), "mm")

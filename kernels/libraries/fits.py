@@ -11,15 +11,20 @@ from profiler.region.patterns import Match
 DTYPES = frozenset({"f32", "f16", "bf16"})
 
 
-def reason(graph: Graph, match: Match) -> str:
-    """Why the hand-written kernel of this kind does not take the match; "" where it does."""
+def whole(graph: Graph, match: Match) -> str:
+    """Why a kernel for the match is none for the region: it does more, or wants gradients; "" where it is."""
     rest = [
         o for o in graph.operations if o.kind not in (kinds.VIEW, kinds.CONSTANT) and o.name not in match.operations
     ]
     if rest:
         return f"the region does more than the kernel: {rest[0].label}"
-    if graph.region.requires_grad:
-        return "this kernel has no backward"
+    return "this kernel has no backward" if graph.region.requires_grad else ""
+
+
+def reason(graph: Graph, match: Match) -> str:
+    """Why a kernel over rows does not take the match; "" where it does."""
+    if found := whole(graph, match):
+        return found
     facts = facts_of(match, graph, Host())
     written = graph.operation(match.output).writes[0] if match.output in {o.name for o in graph.operations} else None
     if facts.dtype not in DTYPES:

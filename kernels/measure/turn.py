@@ -100,6 +100,9 @@ def exclusive_autotuning(turn: Turn) -> None:
         import triton.testing
         from triton.runtime.autotuner import Autotuner
 
+        from kernels import tuning
+
         triton.testing.do_bench = _guarded(triton.testing.do_bench, turn)
+        tuning.cold_us = _guarded(tuning.cold_us, turn)
         if {"run", "_bench"} <= set(vars(Autotuner)):
             _held_while_tuning(Autotuner, turn)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import triton
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -41,6 +44,34 @@ Attributes = Mapping[tuple[int, ...], list[list[Any]]]
 def multiples_of_16(names: Sequence[str], which: Iterable[str]) -> Attributes:
     """Triton's attributes for arguments that are multiples of 16: pointers in bytes, integers in value."""
     return {(names.index(name),): [["tt.divisibility", DIVISIBLE]] for name in which}
+
+
+class _StandIn:
+    """What Triton's language asks of a driver: which GPU the kernel is for (target_info.is_cuda())."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        self._target = target
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+
+@contextmanager
+def _as_if_on(target: GPUTarget) -> Iterator[None]:
+    """Kernels that ask for their target are compiled for this one, into a cache of their own.
+
+    Without the stand-in a kernel's inline assembly is left out where there is no GPU, and Triton's cache, whose key
+    does not know of it, would hand that version to a launch on a host that has one.
+    """
+    driver = triton.runtime.driver
+    before = driver._active
+    with knobs.cache.scope():
+        knobs.cache.dir = os.path.join(knobs.cache.dir, "offline")
+        driver.set_active(_StandIn(target))
+        try:
+            yield
+        finally:
+            driver._active = before
 
 
 def compile_for(
@@ -71,12 +102,14 @@ def compile_for(
         attributes = multiples_of_16(names, [*pointers, *divisible])
     full = {name: signature.get(name, "constexpr") for name in names}
     wanted = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True, **(options or {})}
+    gpu = GPUTarget(limits.backend, limits.capability, limits.warp_size)
     try:
-        made = triton.compile(
-            ASTSource(function, full, constexprs=dict(constants), attrs=dict(attributes)),
-            target=GPUTarget(limits.backend, limits.capability, limits.warp_size),
-            options=wanted,
-        )
+        with _as_if_on(gpu):
+            made = triton.compile(
+                ASTSource(function, full, constexprs=dict(constants), attrs=dict(attributes)),
+                target=gpu,
+                options=wanted,
+            )
     except Exception as fault:  # Triton raises many kinds; each means that this target does not take the kernel
         raise CompileError(_first_line(fault)) from fault
     texts = {k: str(v) for k, v in made.asm.items() if k in ("ttir", "ttgir", "llir", "ptx", "amdgcn")}

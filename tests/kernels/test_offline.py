@@ -70,8 +70,10 @@ def test_hand_written_kernels_do_not_spill(columns: int) -> None:
 
 def compiled(variant: Variant) -> int | None:
     names = variant.kernel.arg_names
-    packed = variant.kernel in (softmax.softmax_packed, rms_norm.rms_norm_packed)
+    packed = variant.kernel in (softmax.softmax_packed, softmax.softmax_ahead, rms_norm.rms_norm_packed)
     types = {"rows": "i32", "zero": "i32", "eps": "fp32", "w_ptr": "*bf16", **POINTERS}
+    types |= {**dict.fromkeys(("r_ptr", "b_ptr", "s_ptr"), "*bf16"), "mean_ptr": "*fp32", "rstd_ptr": "*fp32"}
+    types |= {"r_stride": "i32", "sync_ptr": "*i64"}
     if packed:
         types |= dict.fromkeys(("x_ptr", "y_ptr", "w_ptr"), "*i32")
     signature = {n: types[n] for n in names if n in types}
@@ -80,4 +82,4 @@ def compiled(variant: Variant) -> int | None:
 
 def test_a_kernel_that_does_not_compile_is_said() -> None:
     with pytest.raises(CompileError):
-        compile_for(softmax.softmax_loop, POINTERS, {"N": 4096, "BLOCK": 1000}, "sm_90")
+        compile_for(softmax.softmax_loop, POINTERS, {"N": 4096, "BLOCK": 1000, "LANE": 8, "STAGES": 1}, "sm_90")

@@ -25,8 +25,18 @@ REGIONS = {
     "softmax": "x: f16[6, 200]\ny = torch.softmax(x, -1)\nreturn y\n",
     "attention": "q: f32[2, 2, 16, 8]\nk: f32[2, 2, 16, 8]\nv: f32[2, 2, 16, 8]\n"
     "s = q @ k.transpose(-2, -1) * 0.35\np = torch.softmax(s, -1)\ny = p @ v\nreturn y\n",
-    "example": "x: bf16[16, 32]\nw: bf16[32, 64]\nb: bf16[64]\nmask: bf16[16, 64]\nz = x @ w\nz = z + b\n"
+    # f16: the interpreter's products of bf16 are wrong
+    "example": "x: f16[16, 32]\nw: f16[32, 64]\nb: f16[64]\nmask: f16[16, 64]\nz = x @ w\nz = z + b\n"
     "z = gelu(z)\ny = z * mask\nreturn y\n",
+    "tail of three dimensions": "x: f32[2, 8, 32]\nw: f32[64, 32]\nb: f32[64]\nr: f32[2, 8, 64]\n"
+    "z = F.linear(x, w, b)\ny = silu(z) + r\nreturn y\n",
+    "product and residual": "x: f32[16, 32]\nw: f32[32, 64]\nr: f32[16, 64]\ny = r + x @ w\nreturn y\n",
+    "layer_norm called": "x: f32[16, 128]\nw: f32[128]\nb: f32[128]\ny = F.layer_norm(x, (128,), w, b, 1e-5)\n"
+    "return y\n",
+    "swiglu": "a: f16[16, 64]\nb: f16[16, 64]\ny = silu(a) * b\nreturn y\n",
+    "geglu": "a: f32[16, 64]\nb: f32[16, 64]\ny = F.gelu(a, approximate='tanh') * b\nreturn y\n",
+    "attention with a bias": "q: f32[2, 4, 16, 8]\nk: f32[2, 4, 16, 8]\nv: f32[2, 4, 16, 8]\nm: f32[4, 16, 16]\n"
+    "s = q @ k.transpose(-2, -1) * 0.35\ns = s + m\np = torch.softmax(s, -1)\ny = p @ v\nreturn y\n",
 }
 
 
@@ -49,6 +59,13 @@ def test_every_available_candidate_gives_what_the_region_says(name: str) -> None
 
 
 def test_the_hand_written_kernels_are_offered_where_they_fit() -> None:
+    for region, kernel in (
+        ("layer_norm called", "layer_norm"), ("swiglu", "gated_activation"), ("geglu", "gated_activation"),
+        ("example", "matmul_epilogue"), ("tail of three dimensions", "matmul_epilogue"),
+        ("product and residual", "matmul_epilogue"), ("attention", "flash_attention"),
+        ("attention with a bias", "flash_attention"),
+    ):  # fmt: skip
+        assert f"triton:{kernel}" in available(REGIONS[region]), region
     assert "triton:rms_norm" in available(REGIONS["rms_norm"])
     assert "triton:rms_norm" in available(REGIONS["rms_norm called"])
     assert "triton:softmax" in available(REGIONS["softmax"])

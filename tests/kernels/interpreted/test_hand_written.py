@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 SHAPES = [(5, 1000), (3, 4096), (1, 1), (7, 130), (2, 2054), (3, 16384)]
 LONG = [(2, 40000), (1, 65536), (2, 33000)]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
-PACKED = (softmax.softmax_packed, rms_norm.rms_norm_packed)
+PACKED = (softmax.softmax_packed, softmax.softmax_ahead, rms_norm.rms_norm_packed)
 
 
 def error(got: torch.Tensor, exact: torch.Tensor) -> float:
@@ -67,9 +67,10 @@ def test_rms_norm_is_as_exact_as_torch(shape: tuple[int, int], dtype: torch.dtyp
         assert error(y.to(dtype), exact) <= 2 * error(plain, exact) + 1e-7, variant
 
 
-def test_long_rows_of_16_bits_are_offered_packed_and_longer_ones_walked() -> None:
+def test_long_rows_of_16_bits_are_offered_packed_and_those_that_are_no_pairs_walked() -> None:
     kernels = {v.kernel for v in softmax.space(8, 65536, torch.bfloat16, True)}
-    assert kernels == {softmax.softmax_packed, softmax.softmax_loop}
+    assert kernels == {softmax.softmax_packed, softmax.softmax_ahead}
+    assert {v.kernel for v in softmax.space(8, 200000, torch.bfloat16, True)} == {softmax.softmax_packed}
     assert {v.kernel for v in softmax.space(8, 65537, torch.bfloat16, False)} == {softmax.softmax_loop}
     assert {v.kernel for v in rms_norm.space(8, 200000, torch.bfloat16, True, True)} == {rms_norm.rms_norm_loop}
 

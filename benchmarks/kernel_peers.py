@@ -1,0 +1,219 @@
+"""What a user would call instead of our kernels: torch's library call, Liger, FlagGems, quack, each by operation.
+
+A builder gets the Case and gives a function of the operation's own arguments. It raises NotHereError where the package
+is not installed or does not take the case. What a peer does not do is said in its name ("no bias").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from kernels.spec import Case
+
+aten = torch.ops.aten
+LIGER = "liger_kernel.ops"
+
+Call = Callable[..., Any]
+Builder = Callable[[Case], Call]
+
+
+class NotHereError(Exception):
+    """The peer is not installed, or cannot run the case."""
+
+
+def package(name: str, attribute: str) -> Any:
+    """`attribute` of a module. Raises NotHereError."""
+    try:
+        return getattr(import_module(name), attribute)
+    except Exception as fault:  # a package may fail in any way while it is imported
+        told = f"{type(fault).__name__}: {str(fault)[:80]}"
+        raise NotHereError(f"{name.split('.')[0]} is not installed ({told})") from fault
+
+
+def always(call: Call) -> Builder:
+    """A call that takes every case."""
+    return lambda case: call
+
+
+def of(name: str, attribute: str, use: Callable[..., Any]) -> Builder:
+    """`use(function, *arguments)` of a package's function."""
+
+    def build(case: Case) -> Call:
+        function = package(name, attribute)
+        return lambda *arguments: use(function, *arguments)
+
+    return build
+
+
+def backward_of(name: str, attribute: str, forward: Callable[..., Any], leaves: Callable[..., Any]) -> Builder:
+    """The backward of an autograd function, its forward run once: forward(function, *leaves) gives y;
+    leaves(*arguments) the tensors that want gradients. The first argument is y's gradient."""
+
+    def build(case: Case) -> Call:
+        function = package(name, attribute)
+        kept: dict[str, Any] = {}
+
+        def call(dy: torch.Tensor, *arguments: Any) -> Any:
+            if not kept:
+                kept["leaves"] = [t.detach().requires_grad_() for t in leaves(*arguments)]
+                kept["y"] = forward(function, *kept["leaves"])
+            return torch.autograd.grad(kept["y"], kept["leaves"], dy, retain_graph=True)
+
+        return call
+
+    return build
+
+
+def only(condition: Callable[[Case], bool], why: str, build: Builder) -> Builder:
+    """A builder for some cases."""
+
+    def checked(case: Case) -> Call:
+        if not condition(case):
+            raise NotHereError(why)
+        return build(case)
+
+    return checked
+
+
+def _liger_loss_and_gradient(case: Case) -> Call:
+    """It overwrites the logits with their gradient, so it gets a copy: other numbers after its first call, as many."""
+    function = package(f"{LIGER}.cross_entropy", "LigerCrossEntropyFunction")
+    kept: dict[str, torch.Tensor] = {}
+
+    def call(logits: torch.Tensor, target: torch.Tensor, ignore: int, smoothing: float, reduction: str) -> Any:
+        own = kept.setdefault("logits", logits.clone())
+        loss, *_ = function.apply(own.detach().requires_grad_(), target, None, ignore, 0.0, smoothing, reduction)
+        return loss.detach(), own
+
+    return call
+
+
+def _plain(case: Case) -> bool:
+    return not case.get("smoothing", 0.0) and not case.get("ignored", 0) and case.get("reduction", "mean") == "mean"
+
+
+def _quack_loss(function: Any, logits: torch.Tensor, target: torch.Tensor, *more: Any) -> Any:
+    return function(logits, target).mean()
+
+
+def _quack_loss_and_gradient(function: Any, logits: torch.Tensor, target: torch.Tensor, *more: Any) -> Any:
+    """The rows' gradients of the sum: a mean scales them once more, which a training step folds in elsewhere."""
+    loss, gradient = function(logits, target, return_dx=True)
+    return loss.mean(), gradient
+
+
+def _addmm_activation(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, *more: Any) -> torch.Tensor:
+    result: torch.Tensor = aten._addmm_activation(bias, a, b, use_gelu=True)
+    return result
+
+
+def _f32(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.float()
+
+
+def _quack_layer_norm(function: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    return function(x, _f32(weight), _f32(bias), eps)
+
+
+def _rows(x: torch.Tensor) -> tuple[int, ...]:
+    return (x.shape[-1],)
+
+
+PEERS: Mapping[str, Mapping[str, Builder]] = {
+    "softmax": {
+        "F.softmax": always(lambda x, *_: F.softmax(x, -1)),
+        "liger": of(f"{LIGER}.softmax", "LigerSoftmaxFunction", lambda f, x, *_: f.apply(x)),
+        "quack": of("quack.softmax", "softmax_fwd", lambda f, x, *_: f(x)),
+        "flag_gems": of("flag_gems", "softmax", lambda f, x, *_: f(x, -1)),
+    },
+    "softmax_long": {"F.softmax": always(lambda x, *_: F.softmax(x, -1))},
+    "softmax_backward": {
+        "quack": of("quack.softmax", "softmax_bwd", lambda f, dy, y: f(dy, y)),
+    },
+    "cross_entropy": {
+        "quack": only(_plain, "plain mean only", of("quack.cross_entropy", "cross_entropy_fwd", _quack_loss)),
+    },
+    "cross_entropy_with_gradient": {
+        "liger (in place)": _liger_loss_and_gradient,
+        "quack (unscaled gradient)": only(
+            _plain, "plain mean only", of("quack.cross_entropy", "cross_entropy_fwd", _quack_loss_and_gradient)
+        ),
+    },
+    "rms_norm": {
+        "liger": of(f"{LIGER}.rms_norm", "rms_norm_forward", lambda f, x, w, e: f(x, w, e, 0.0, "llama", None)[0]),
+        "quack": of("quack.rmsnorm", "rmsnorm_fwd", lambda f, x, w, e: f(x, w, eps=e)[0]),
+        "flag_gems": of("flag_gems", "rms_norm", lambda f, x, w, e: f(x, _rows(x), w, e)),
+    },
+    "add_rms_norm": {
+        "liger": of(
+            f"{LIGER}.fused_add_rms_norm", "fused_add_rms_norm_forward",
+            lambda f, x, r, w, e: f(x, r, w, e, 0.0, "llama")[:2],
+        ),
+        "quack": of("quack.rmsnorm", "rmsnorm_fwd", lambda f, x, r, w, e: f(x, w, residual=r, eps=e)[:2]),
+    },
+    "rms_norm_backward": {
+        "aten._fused_rms_norm_backward": always(
+            lambda dy, x, w, rstd: aten._fused_rms_norm_backward(dy, x, _rows(x), rstd[..., None], w, [True, True])
+        ),
+        "liger": backward_of(
+            f"{LIGER}.rms_norm", "LigerRMSNormFunction", lambda f, x, w: f.apply(x, w, 1e-6, 0.0, "llama", False),
+            lambda x, w, *_: (x, w),
+        ),
+        "quack": of("quack.rmsnorm", "rmsnorm_bwd", lambda f, dy, x, w, rstd: f(x, w, dy, rstd)[:2]),
+    },
+    "layer_norm": {
+        "liger": of(f"{LIGER}.layer_norm", "layer_norm_forward", lambda f, x, w, b, e: f(x, w, b, e)[0]),
+        "quack (f32 weight)": of("quack.rmsnorm", "layernorm_fwd", _quack_layer_norm),
+        "flag_gems": of("flag_gems", "layer_norm", lambda f, x, w, b, e: f(x, _rows(x), w, b, e)[0]),
+    },
+    "layer_norm_backward": {
+        "aten.native_layer_norm_backward": only(
+            lambda c: bool(c.get("stats", True)), "without statistics",
+            always(lambda dy, x, w, m, r, *_: aten.native_layer_norm_backward(
+                dy, x, _rows(x), m[..., None], r[..., None], w, torch.zeros_like(w), [True, True, True])),
+        ),
+        "quack": only(
+            lambda c: bool(c.get("stats", True)), "without statistics",
+            of("quack.rmsnorm", "layernorm_bwd", lambda f, dy, x, w, m, r, *_: f(x, w, dy, r, m)),
+        ),
+    },
+    "top_k": {
+        "quack": of("quack.topk", "topk", lambda f, x, k: f(x, k)),
+        "flag_gems": of("flag_gems", "topk", lambda f, x, k: f(x, k)),
+    },
+    "cumsum": {"flag_gems": of("flag_gems", "cumsum", lambda f, x: f(x, -1))},
+    "matmul": {
+        "quack": of("quack.gemm_interface", "gemm", lambda f, a, b, *_: f(a, b)),
+        "flag_gems": of("flag_gems", "mm", lambda f, a, b, *_: f(a, b)),
+    },
+    "matmul_epilogue": {
+        "addmm_activation (cuBLASLt)": only(
+            lambda c: c.get("activation", "gelu") == "gelu_tanh" and not c.get("mask", "dtype"),
+            "bias and tanh-GELU only", always(_addmm_activation),
+        ),
+    },
+    "gated_activation": {
+        "liger": only(
+            lambda c: c.get("activation", "silu") == "silu", "SwiGLU only",
+            of(f"{LIGER}.swiglu", "swiglu_forward", lambda f, a, b, *_: f(a, b)[2]),
+        ),
+        "flag_gems": only(
+            lambda c: c.get("activation", "silu") == "silu", "SwiGLU only",
+            of("flag_gems", "silu_and_mul", lambda f, a, b, *_: f(a, b)),
+        ),
+    },
+    "depthwise_conv": {
+        "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
+    },
+}  # fmt: skip
+"""Operation -> peer -> builder. An operation whose reference is torch's own call has it as "eager"."""
+
+
+def peers_of(name: str) -> Mapping[str, Builder]:
+    """Of one operation; none where there is no library call."""
+    return PEERS.get(name, {})

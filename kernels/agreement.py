@@ -1,0 +1,87 @@
+"""Whether a kernel is right: against its reference in float64, by the reference's own error in the kernel's dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernels.spec import Operation, exact, outputs_of
+
+FLOOR = {torch.float64: 1e-14, torch.float32: 3e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
+"""Relative error that rounding the result alone may cost, in the 2-norm."""
+AT_HOME = 1 << 21
+"""Elements up to which float64 is computed on the CPU."""
+FEW, FACTOR = 16, 4.0
+"""Fewer results than that have bounds so many times as wide: their errors do not average out."""
+NORM, LARGEST = 2.0, 4.0
+"""How many times the reference's error is allowed: in the 2-norm, and at the worst element."""
+
+
+def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> str:
+    """What is wrong with `got` = run(*arguments); "" where nothing is.
+
+    Shapes and dtypes as the reference's; NaN and infinities where float64 has them; every other number within twice
+    the reference's error in the 2-norm, and four times at the worst element (so that one wrong element among millions
+    shows); integers equal, unless they are indices that `agree` holds to what they stand for.
+    """
+    mine = outputs_of(got)
+    plain = outputs_of(operation.reference(*arguments))
+    wanted = outputs_of(operation.reference(*exact(_at_home(arguments))))
+    if len(mine) != len(plain):
+        return f"{len(mine)} outputs, not {len(plain)}"
+    for i, (a, b, there) in enumerate(zip(mine, plain, wanted, strict=True)):
+        c = there.to(a.device)
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return f"output {i} is {a.dtype}{[*a.shape]}, not {b.dtype}{[*b.shape]}"
+        if i in operation.indices:
+            continue
+        fault = _fault(a, b, c)
+        if fault:
+            return f"output {i}: {fault}"
+    if operation.agree is not None:
+        try:
+            operation.agree(mine, arguments)
+        except AssertionError as fault:
+            return f"indices: {fault}"
+    return ""
+
+
+def _at_home(arguments: Sequence[Any]) -> Sequence[Any]:
+    """On the CPU where there are few elements: torch's CUDA kernels spread a row's NaN and infinities further than its
+    formula does (F.rms_norm, cross entropy of an ignored row)."""
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    if sum(t.numel() for t in tensors) > AT_HOME:
+        return arguments
+    return [a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments]
+
+
+def _fault(got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor) -> str:
+    if not got.dtype.is_floating_point:
+        differ = int((got != wanted.to(got.dtype)).sum())
+        return f"{differ} of {got.numel()} integers differ" if differ else ""
+    if not got.numel():
+        return ""
+    factor = FACTOR if got.numel() < FEW else 1.0
+    floor = FLOOR[got.dtype] * factor
+    a, b, c = got.double(), plain.double(), wanted.double()
+    # A result beyond the dtype's range is infinite in it.
+    c = torch.where(c.abs() > torch.finfo(got.dtype).max, b, c)
+    odd = ~torch.isfinite(c)
+    if not torch.equal(torch.isnan(a), torch.isnan(c)):
+        return f"NaN in {int(torch.isnan(a).sum())} places, not {int(torch.isnan(c).sum())}"
+    infinite = odd & ~torch.isnan(c)
+    if not torch.equal(a[infinite], c[infinite]):
+        return "other infinities"
+    a, b, c = a[~odd], b[~odd].nan_to_num(), c[~odd]
+    if not torch.isfinite(a).all():
+        return "infinite where the exact result is not"
+    size, largest = float(c.norm()), float(c.abs().max()) if c.numel() else 0.0
+    allowed = max(factor * NORM * float((b - c).norm()), floor * size, 1e-30)
+    if float((a - c).norm()) > allowed:
+        return f"error {float((a - c).norm()) / max(size, 1e-30):.2e} of {allowed / max(size, 1e-30):.2e} allowed"
+    worst, bound = float((a - c).abs().max()) if c.numel() else 0.0, 0.0
+    if c.numel():
+        bound = max(factor * LARGEST * float((b - c).abs().max()), LARGEST * floor * largest, 1e-30)
+    return f"an element is off by {worst:.2e} of {bound:.2e} allowed" if worst > bound else ""

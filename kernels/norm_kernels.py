@@ -1,0 +1,268 @@
+"""Forward kernels of the normalisations over the last axis, one family; kernels/norms.py chooses and launches them.
+
+y = (x - mean) * rstd * weight + bias, mean left out by RMSNorm; x may be the sum of an input and a residual, which is
+then rounded to the dtype, kept as an output, and normalised as it was kept.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.device import INTERPRETED, bits_of, high_half, kept, low_half, pair_of
+
+
+@triton.jit
+def words_of(ptr, HALVES: tl.constexpr):
+    """A pointer to 32-bit words: to pairs of 16-bit floats (HALVES 2) or to f32 as they are (1)."""
+    if HALVES == 2:
+        found = ptr.to(tl.pointer_type(tl.int32), bitcast=True)
+    else:
+        found = ptr
+    return found
+
+
+@triton.jit
+def load_words(ptr, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr):
+    """BLOCK words from START on of a row of WORDS; 0 beyond its end."""
+    col = START + tl.arange(0, BLOCK)
+    if START + BLOCK <= WORDS:
+        return tl.load(ptr + col)
+    return tl.load(ptr + col, mask=col < WORDS, other=0)
+
+
+@triton.jit
+def store_words(ptr, word, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr):
+    """The counterpart of load_words."""
+    col = START + tl.arange(0, BLOCK)
+    if START + BLOCK <= WORDS:
+        tl.store(ptr + col, word)
+    else:
+        tl.store(ptr + col, word, mask=col < WORDS)
+
+
+@triton.jit
+def half(word, h: tl.constexpr, DTYPE: tl.constexpr, HALVES: tl.constexpr):
+    """Float h of a word, as f32."""
+    if HALVES == 1:
+        found = word
+    elif h == 0:
+        found = low_half(word, DTYPE)
+    else:
+        found = high_half(word, DTYPE)
+    return found
+
+
+@triton.jit
+def again(word, result, zero, HALVES: tl.constexpr):
+    """`kept` for pairs: they are converted again after `result` is known; f32 are held as they are."""
+    if HALVES == 2:
+        word = kept(word, result, zero)
+    return word
+
+
+@triton.jit
+def rounded(x, DTYPE: tl.constexpr):
+    """An f32 as it reads back after a store in DTYPE; the interpreter would cut bits off where a GPU rounds."""
+    if INTERPRETED and DTYPE == tl.bfloat16:  # noqa: SIM300 - DTYPE is the variable
+        return low_half(bits_of(x, DTYPE), DTYPE)
+    return x.to(DTYPE).to(tl.float32)
+
+
+@triton.jit
+def normed(x, w, b, mean, rstd, CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
+    """One element's result in f32."""
+    if CENTERED:
+        x = x - mean
+    y = x * rstd
+    if WEIGHT:
+        y = y * w
+    if BIAS:
+        y = y + b
+    return y
+
+
+@triton.jit
+def norm_packed(
+    x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, s_ptr, mean_ptr, rstd_ptr, rows, x_stride, r_stride, y_stride, eps, zero,
+    WORDS: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr, HALVES: tl.constexpr, DTYPE: tl.constexpr,
+    RESIDUAL: tl.constexpr, CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, STATS: tl.constexpr,
+    STAGES: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """A row held as 32-bit words in CHUNKS pieces; strides in words.
+
+    STAGES 1: a program a row. More: a program walks over rows, that many in flight but one. EARLY: weight and bias are
+    loaded before the first row and held, as they must be where loads of the walk go through shared memory.
+    """
+    x_ptr, y_ptr, w_ptr = words_of(x_ptr, HALVES), words_of(y_ptr, HALVES), words_of(w_ptr, HALVES)
+    r_ptr, s_ptr, b_ptr = words_of(r_ptr, HALVES), words_of(s_ptr, HALVES), words_of(b_ptr, HALVES)
+    weights = ()
+    biases = ()
+    for i in tl.static_range(CHUNKS):
+        if WEIGHT and EARLY:
+            weights = weights + (load_words(w_ptr, i * BLOCK, BLOCK, WORDS),)  # noqa: RUF005 - tuples know only this
+        if BIAS and EARLY:
+            biases = biases + (load_words(b_ptr, i * BLOCK, BLOCK, WORDS),)  # noqa: RUF005
+    for index in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+        row = tl.cast(index, tl.int64)
+        pieces = ()
+        others = ()
+        for i in tl.static_range(CHUNKS):
+            pieces = pieces + (load_words(x_ptr + row * x_stride, i * BLOCK, BLOCK, WORDS),)  # noqa: RUF005
+            if RESIDUAL:
+                others = others + (load_words(r_ptr + row * r_stride, i * BLOCK, BLOCK, WORDS),)  # noqa: RUF005
+        if RESIDUAL:
+            sums = ()
+            for i in tl.static_range(CHUNKS):
+                s = half(pieces[i], 0, DTYPE, HALVES) + half(others[i], 0, DTYPE, HALVES)
+                if HALVES == 2:
+                    s = pair_of(s, high_half(pieces[i], DTYPE) + high_half(others[i], DTYPE), DTYPE)
+                store_words(s_ptr + row * y_stride, s, i * BLOCK, BLOCK, WORDS)
+                sums = sums + (s,)  # noqa: RUF005
+            pieces = sums
+        total = tl.zeros((BLOCK,), tl.float32)
+        for i in tl.static_range(CHUNKS):
+            for h in tl.static_range(HALVES):
+                x = half(pieces[i], h, DTYPE, HALVES)
+                total += x if CENTERED else x * x
+        mean = tl.sum(total, 0) / (WORDS * HALVES)
+        variance = mean
+        if CENTERED:
+            squares = tl.zeros((BLOCK,), tl.float32)
+            for i in tl.static_range(CHUNKS):
+                word = again(pieces[i], mean, zero, HALVES)
+                for h in tl.static_range(HALVES):
+                    d = half(word, h, DTYPE, HALVES) - mean
+                    if (i + 1) * BLOCK > WORDS:
+                        d = tl.where(i * BLOCK + tl.arange(0, BLOCK) < WORDS, d, 0.0)
+                    squares += d * d
+            variance = tl.sum(squares, 0) / (WORDS * HALVES)
+        rstd = tl.rsqrt(variance + eps)
+        if STATS:
+            tl.store(rstd_ptr + row, rstd)
+            if CENTERED:
+                tl.store(mean_ptr + row, mean)
+        for i in tl.static_range(CHUNKS):
+            word = again(pieces[i], rstd, zero, HALVES)
+            w = word
+            b = word
+            if WEIGHT:
+                if EARLY:
+                    w = again(weights[i], rstd, zero, HALVES)
+                else:
+                    w = load_words(w_ptr, i * BLOCK, BLOCK, WORDS)
+            if BIAS:
+                if EARLY:
+                    b = again(biases[i], rstd, zero, HALVES)
+                else:
+                    b = load_words(b_ptr, i * BLOCK, BLOCK, WORDS)
+            y = normed(half(word, 0, DTYPE, HALVES), half(w, 0, DTYPE, HALVES), half(b, 0, DTYPE, HALVES), mean, rstd,
+                       CENTERED, WEIGHT, BIAS)  # fmt: skip
+            if HALVES == 2:
+                high = normed(high_half(word, DTYPE), high_half(w, DTYPE), high_half(b, DTYPE), mean, rstd,
+                              CENTERED, WEIGHT, BIAS)  # fmt: skip
+                y = pair_of(y, high, DTYPE)
+            store_words(y_ptr + row * y_stride, y, i * BLOCK, BLOCK, WORDS)
+
+
+@triton.jit
+def norm_rows(
+    x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, s_ptr, mean_ptr, rstd_ptr, rows, x_stride, r_stride, y_stride, eps,
+    N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, DTYPE: tl.constexpr,
+    RESIDUAL: tl.constexpr, CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, STATS: tl.constexpr,
+):  # fmt: skip
+    """ROWS rows a program, each held in registers as f32: rows that are short, or of single 16-bit elements."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0).to(tl.float32)
+    if RESIDUAL:
+        x += tl.load(r_ptr + row * r_stride + col, mask=inside, other=0.0).to(tl.float32)
+        x = rounded(x, DTYPE)
+        tl.store(s_ptr + row * y_stride + col, x, mask=inside)
+    mean = tl.sum(x, axis=1, keep_dims=True) / N
+    d = x
+    if CENTERED:
+        d = tl.where(inside, x - mean, 0.0)
+    rstd = tl.rsqrt(tl.sum(d * d, axis=1, keep_dims=True) / N + eps)
+    if STATS:
+        tl.store(rstd_ptr + row, rstd, mask=row < rows)
+        if CENTERED:
+            tl.store(mean_ptr + row, mean, mask=row < rows)
+    w = x
+    b = x
+    if WEIGHT:
+        w = tl.load(w_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_last").to(tl.float32)
+    if BIAS:
+        b = tl.load(b_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_last").to(tl.float32)
+    tl.store(y_ptr + row * y_stride + col, normed(x, w, b, mean, rstd, CENTERED, WEIGHT, BIAS), mask=inside)
+
+
+@triton.jit
+def walked(x_ptr, r_ptr, at, inside, RESIDUAL: tl.constexpr, DTYPE: tl.constexpr, EVICT: tl.constexpr):
+    """Elements of a row, with its residual: f32, as the sum reads back from memory; 0 beyond the end."""
+    x = tl.load(x_ptr + at, mask=inside, other=0.0, eviction_policy=EVICT).to(tl.float32)
+    if RESIDUAL:
+        x += tl.load(r_ptr + at, mask=inside, other=0.0, eviction_policy=EVICT).to(tl.float32)
+        x = rounded(x, DTYPE)
+    return x
+
+
+@triton.jit
+def statistics(
+    x_ptr, r_ptr, N: tl.constexpr, BLOCK: tl.constexpr, RESIDUAL: tl.constexpr, CENTERED: tl.constexpr,
+    DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Mean and variance of one row, 0 and mean of squares if not CENTERED: one walk, Welford's sums in every lane."""
+    col = tl.arange(0, BLOCK)
+    average = tl.zeros((BLOCK,), tl.float32)
+    squares = tl.zeros((BLOCK,), tl.float32)
+    count = 0.0
+    for start in range(0, N, BLOCK):
+        inside = start + col < N
+        x = walked(x_ptr, r_ptr, start + col, inside, RESIDUAL, DTYPE, "evict_last")
+        if CENTERED:
+            count += 1.0
+            d = x - average
+            grown = average + d / count
+            squares = tl.where(inside, squares + d * (x - grown), squares)
+            average = tl.where(inside, grown, average)
+        else:
+            squares += x * x
+    mean = 0.0
+    if CENTERED:
+        seen = ((N - col + BLOCK - 1) // BLOCK).to(tl.float32)  # elements of this lane
+        # From the first element on, not from 0: a large mean would cost digits.
+        one = walked(x_ptr, r_ptr, 0, True, RESIDUAL, DTYPE, "evict_last")
+        mean = one + tl.sum((average - one) * seen, 0) / N
+        squares += (average - mean) * (average - mean) * seen
+    return mean, tl.sum(squares, 0) / N
+
+
+@triton.jit
+def norm_loop(
+    x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, s_ptr, mean_ptr, rstd_ptr, rows, x_stride, r_stride, y_stride, eps,
+    N: tl.constexpr, BLOCK: tl.constexpr, DTYPE: tl.constexpr,
+    RESIDUAL: tl.constexpr, CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, STATS: tl.constexpr,
+):  # fmt: skip
+    """One row a program in two walks: its statistics, then the result."""
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_stride
+    r_ptr += row * r_stride
+    col = tl.arange(0, BLOCK)
+    mean, variance = statistics(x_ptr, r_ptr, N, BLOCK, RESIDUAL, CENTERED, DTYPE)
+    rstd = tl.rsqrt(variance + eps)
+    if STATS:
+        tl.store(rstd_ptr + row, rstd)
+        if CENTERED:
+            tl.store(mean_ptr + row, mean)
+    for start in range(0, N, BLOCK):
+        at = start + col
+        x = walked(x_ptr, r_ptr, at, at < N, RESIDUAL, DTYPE, "evict_first")
+        if RESIDUAL:
+            tl.store(s_ptr + row * y_stride + at, x, mask=at < N)
+        w = x
+        b = x
+        if WEIGHT:
+            w = tl.load(w_ptr + at, mask=at < N, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        if BIAS:
+            b = tl.load(b_ptr + at, mask=at < N, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        tl.store(y_ptr + row * y_stride + at, normed(x, w, b, mean, rstd, CENTERED, WEIGHT, BIAS), mask=at < N)

@@ -1,0 +1,64 @@
+"""Vector add: z = x + y. The shortest file of its kind; every other operation's has the same parts in the same order.
+
+Traffic: x and y read once, z written once: 3 n itemsize bytes. Nothing is computed to speak of: the copy rate is its
+limit, and torch's own kernel reaches it. A reference to learn from, not one to use.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.spec import Build, Case, Cost, Maker, Operation, case
+from kernels.tuning import Tuner, Variant
+
+tuner = Tuner("vector_add")
+
+
+def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """What is computed, in plain PyTorch."""
+    return x + y
+
+
+@triton.jit
+def vector_add_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    """BLOCK elements a program."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # from 2^31 elements on, 32 bits are too few
+    x = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
+    y = tl.load(y_ptr + at, mask=at < n).to(tl.float32)
+    tl.store(z_ptr + at, x + y, mask=at < n)
+
+
+SPACE = tuple(Variant(vector_add_kernel, (("BLOCK", b),), warps) for b, warps in ((1024, 4), (2048, 4), (8192, 8)))
+
+
+def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> None:
+    """Run one variant on three contiguous tensors of one size."""
+    vector_add_kernel[(triton.cdiv(z.numel(), variant["BLOCK"]),)](x, y, z, z.numel(), **variant.meta)
+
+
+def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x + y of one shape and dtype, f32, f16 or bf16; strided ones are copied. Raises ValueError for anything else."""
+    if x.shape != y.shape or x.dtype != y.dtype or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(f"vector_add takes two alike, not {x.dtype}{[*x.shape]} and {y.dtype}{[*y.shape]}")
+    x, y = x.contiguous(), y.contiguous()
+    z = torch.empty_like(x)
+    if z.numel():
+        launch(tuner.pick((z.dtype, z.numel()), SPACE, launch, x, y, z), x, y, z)
+    return z
+
+
+def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, torch.Tensor]:
+    """Arguments to try it on."""
+    return make.normal((c["n"],), c.torch_dtype), make.normal((c["n"],), c.torch_dtype)
+
+
+SIGNATURE = {"x_ptr": "*bf16", "y_ptr": "*bf16", "z_ptr": "*bf16", "n": "i32"}
+OPERATIONS = (
+    Operation(
+        name="vector_add", run=vector_add, reference=reference, inputs=inputs,
+        cost=lambda c: Cost(bytes=3 * c["n"] * c.itemsize),
+        checks=tuple(case(d, n=n) for d in ("f32", "f16", "bf16") for n in (0, 1, 1000, 8192, 100_003)),
+        cases=(case("bf16", n=1 << 28), case("f32", n=1 << 27)),
+        builds=tuple(Build(variant, SIGNATURE, divisible=("n",)) for variant in SPACE[-1:]),
+    ),
+)  # fmt: skip

@@ -1,0 +1,48 @@
+"""The benchmark goes on behind a row that its process does not survive, and loses none."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from benchmarks.kernels import rows
+from kernels.catalogue import operation
+
+CHILD = """
+import json, os, sys, time
+for name, number in json.loads(sys.argv[1])["items"]:
+    if number == 1:
+        os._exit(9)
+    if number == 2:
+        time.sleep(60)
+    print("noise")
+    print(json.dumps({"operation": name, "case": str(number), "pid": os.getpid()}), flush=True)
+"""
+
+
+def test_a_crash_and_a_hang_cost_one_row_each(tmp_path: Path) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    items = [("softmax", n) for n in (0, 1, 2, 3)] + [("softmax", 0)]
+    found = list(rows([sys.executable, str(script)], items, {}, 1.5, time.monotonic() + 60))
+    assert [("pid" in r, r["case"]) for r in found] == [
+        (True, "0"),
+        (False, str(operation("softmax").cases[1])),
+        (False, str(operation("softmax").cases[2])),
+        (True, "3"),
+        (True, "0"),
+    ]
+    assert all("its process ended" in r["left_out"] for r in found[1:3])
+    assert found[0]["pid"] != found[3]["pid"] == found[4]["pid"]
+
+
+def test_what_there_is_no_time_for_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    found = list(rows([sys.executable, str(script)], [("softmax", 0), ("softmax", 3)], {}, 5, time.monotonic() - 1))
+    assert [r["left_out"] for r in found] == ["no time left", "no time left"]

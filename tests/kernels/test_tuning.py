@@ -1,0 +1,103 @@
+"""What tuning chooses, what it prunes before anything is compiled, and what it keeps on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels import tuning
+from kernels.tuned import VARIABLE, Tuned, TunedFile
+from kernels.tuning import Limits, Tuner, Variant, fitting
+from kernels.vector_add import vector_add_kernel
+
+TIMES = {1024: 30.0, 2048: 10.0, 4096: 20.0}
+SPACE = [Variant(vector_add_kernel, (("BLOCK", b),), 4) for b in TIMES]
+
+
+@pytest.fixture
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(block, address of the first argument) of every launch; the clock says what TIMES says."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    seen: list[tuple[int, int]] = []
+
+    def timed(call: object) -> float:
+        assert callable(call)
+        call()
+        return TIMES[seen[-1][0]]
+
+    monkeypatch.setattr(tuning, "cold_us", timed)
+    return seen
+
+
+def pick(tuner: Tuner, seen: list[tuple[int, int]], x: torch.Tensor, key: object = (7,)) -> Variant:
+    def launch(variant: Variant, tensor: torch.Tensor) -> None:
+        seen.append((variant["BLOCK"], tensor.data_ptr()))
+        tensor.zero_()
+
+    return tuner.pick(key, SPACE, launch, x)
+
+
+def test_the_fastest_is_chosen_once_and_the_callers_tensor_is_left_alone(launched: list[tuple[int, int]]) -> None:
+    tuner, x = Tuner("test"), torch.ones(8)
+    assert pick(tuner, launched, x)["BLOCK"] == 2048
+    assert pick(tuner, launched, x)["BLOCK"] == 2048
+    assert [b for b, _ in launched] == list(TIMES)
+    assert all(address != x.data_ptr() for _, address in launched)
+    assert torch.equal(x, torch.ones(8))
+
+
+def test_another_process_takes_the_choice_from_disk(launched: list[tuple[int, int]], tmp_path: Path) -> None:
+    pick(Tuner("test"), launched, torch.ones(8), (1000, torch.float32))
+    launched.clear()
+    assert pick(Tuner("test"), launched, torch.ones(8), (900, torch.float32))["BLOCK"] == 2048  # the same bucket
+    assert launched == []
+    pick(Tuner("test"), launched, torch.ones(8), (5000, torch.float32))
+    assert launched != []
+    (file,) = tmp_path.rglob("test.json")
+    assert {entry["time_us"] for entry in json.loads(file.read_text()).values()} == {10.0}
+
+
+def test_a_choice_of_another_text_of_the_kernel_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    cpu = torch.device("cpu")
+    TunedFile("test", cpu, "old").put("k", Tuned("a", 1.0, 0.1))
+    assert TunedFile("test", cpu, "new").get("k") is None
+    TunedFile("test", cpu, "new").put("j", Tuned("b", 2.0, 0.1))
+    assert TunedFile("test", cpu, "new").get("j") == Tuned("b", 2.0, 0.1)
+    assert TunedFile("test", cpu, "old").get("k") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"new k": 3}', '{"new k": {"choice": "a"}}'])
+def test_a_broken_file_counts_as_empty(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    file = TunedFile("test", torch.device("cpu"), "new")
+    file.put("k", Tuned("a", 1.0, 0.1))
+    (path,) = tmp_path.rglob("test.json")
+    path.write_text(text)
+    assert file.get("k") is None
+    file.put("k", Tuned("a", 1.0, 0.1))
+    assert file.get("k") == Tuned("a", 1.0, 0.1)
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory(
+    launched: list[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    for where in (str(blocked), ""):
+        monkeypatch.setenv(VARIABLE, where)
+        assert pick(Tuner("test"), launched, torch.ones(8))["BLOCK"] == 2048
+
+
+def test_what_cannot_fit_is_not_tried() -> None:
+    def variant(shared_bytes: int, registers: int, warps: int) -> Variant:
+        return Variant(vector_add_kernel, (("BLOCK", 1024),), warps, shared_bytes=shared_bytes, registers=registers)
+
+    limits = Limits(shared_bytes=100_000, registers=255, file=65536)
+    good = [variant(100_000, 128, 16), variant(0, 255, 8)]
+    bad = [variant(100_001, 0, 4), variant(0, 256, 4), variant(0, 129, 16)]
+    assert fitting([*bad, *good], limits) == good
+    assert fitting(bad, limits) == bad, "a wrong model must not leave nothing to run"
