@@ -18,13 +18,13 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402 (run as a file)
 
 from benchmarks.kernel_peers import NotHereError, peers_of  # noqa: E402
+from benchmarks.kernel_table import OURS  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
 from kernels.catalogue import operation  # noqa: E402
 from kernels.measure import stats  # noqa: E402
 from kernels.measure.timing import DeviceClock, Flush, Rotation, cold_calls, warm  # noqa: E402
 from kernels.spec import Case, Maker, Operation, outputs_of  # noqa: E402
 
-OURS = "triton"
 ROUND_MS = 12.0
 FEWEST, MOST = 4, 40
 """Calls of one candidate in one round."""

@@ -117,6 +117,13 @@ def _cells(row: Row) -> str:
     )
 
 
+def _runs(record: Mapping[str, Any]) -> str:
+    count = len({r.get("run") for r in record["rows"]})
+    if count == 1:
+        return "All rows are from one run."
+    return f"The rows are from {count} runs of that day, some before later variants; a row's candidates from one."
+
+
 def page(
     record: Mapping[str, Any], losses: Mapping[tuple[str, str], str], unmeasured: Sequence[tuple[str, str]]
 ) -> str:
@@ -129,8 +136,8 @@ def page(
         "",
         f"One {record['device']}, torch {record['torch']}, triton {record['triton']}, {record['date']}. "
         f"Copy {record['copy_bytes_per_s'] / 1e12:.2f} TB/s, cuBLAS bf16 8192³ "
-        f"{record['matmul_flops_per_s'] / 1e12:.0f} TFLOP/s, measured in the same run. Written by "
-        "`python benchmarks/kernel_table.py` from a run of `make bench-kernels`. Times in µs, medians of cold calls, "
+        f"{record['matmul_flops_per_s'] / 1e12:.0f} TFLOP/s. {_runs(record)} Written by "
+        "`python benchmarks/kernel_table.py` from runs of `make bench-kernels`. Times in µs, medians of cold calls, "
         "candidates taking turns in one process. *limit*: bytes at the copy rate or FLOPs at the matmul rate, the "
         "larger; *of it*: limit over our time; *ratio*: our time over the fastest other's in the same process; "
         "*published*: times of others from another run by triton.testing.do_bench, which reads up to 7 % more for the "

@@ -28,12 +28,12 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402 (run as a file)
 import triton  # noqa: E402
 
+from benchmarks.kernel_table import OURS  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.catalogue import operation, operations  # noqa: E402
 from kernels.spec import Maker  # noqa: E402
 
 ROWS = Path(__file__).resolve().parent / "kernel_rows.py"
-OURS = "triton"
 
 Item = tuple[str, int]
 """An operation, and which of its cases."""

@@ -23,8 +23,6 @@ from kernels.tuning import Variant
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 """How products of f32 are taken: exactly; of 10-bit mantissas; of three products of those. Others are exact."""
-INTERPRETED_PROGRAMS = 3
-"""Persistent programs in the interpreter: few, so that each gets several tiles of a small case."""
 
 
 @triton.jit
@@ -92,14 +90,6 @@ def columns(x, BM: tl.constexpr, BN: tl.constexpr, PIECES: tl.constexpr):
     else:
         pieces = (left, right)  # type: ignore[assignment]  # a constant decides
     return pieces
-
-
-@cache
-def programs_of(device: torch.device) -> int:
-    """Multiprocessors of a GPU: the programs of a persistent kernel."""
-    if device.type != "cuda":
-        return INTERPRETED_PROGRAMS
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @cache

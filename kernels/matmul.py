@@ -23,14 +23,13 @@ from kernels.gemm import (
     columns,
     descriptor,
     product,
-    programs_of,
     shared_bytes,
     tile_at,
     tma_takes,
     transposed,
 )  # fmt: skip
 from kernels.spec import Build, Case, Cost, Maker, Operation, case
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner, Variant, multiprocessors
 
 tuner = Tuner("matmul")
 
@@ -171,7 +170,7 @@ def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
         matmul_split[(tiles, count)](a, b, parts, m, n, k, *strides, **variant.meta)
         add_parts[(triton.cdiv(m * n, 1024),)](parts, c, m * n, SPLIT_K=count, BLOCK=1024, num_warps=4)
         return
-    grid = (min(tiles, programs_of(a.device)),) if variant["FLATTEN"] else (tiles,)
+    grid = (min(tiles, multiprocessors(a.device)),) if variant["FLATTEN"] else (tiles,)
     operands: tuple[Any, ...] = (a, b, c)
     if variant["TMA"]:
         bk = variant["BK"]

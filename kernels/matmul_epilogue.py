@@ -25,7 +25,6 @@ from kernels.gemm import (
     columns,
     descriptor,
     product,
-    programs_of,
     shared_bytes,
     tile_at,
     tma_takes,
@@ -33,7 +32,7 @@ from kernels.gemm import (
 )  # fmt: skip
 from kernels.rows import rows_of
 from kernels.spec import Build, Case, Cost, Maker, Operation, case
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner, Variant, multiprocessors
 
 tuner = Tuner("matmul_epilogue")
 
@@ -218,7 +217,7 @@ def launch(
     (m, k), n = a.shape, b.shape[1]
     bm, bn, bk = variant["BM"], variant["BN"], variant["BK"]
     tiles = triton.cdiv(m, bm) * triton.cdiv(n, bn)
-    grid = (min(tiles, programs_of(a.device)),) if variant["FLATTEN"] else (tiles,)
+    grid = (min(tiles, multiprocessors(a.device)),) if variant["FLATTEN"] else (tiles,)
     operands: tuple[Any, ...] = (a, b, c)
     if variant["TMA"]:
         operands = (descriptor(a, (bm, bk)), descriptor(b, (bk, bn)), descriptor(c, (bm, bn // variant["PIECES"])))

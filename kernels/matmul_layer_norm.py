@@ -21,13 +21,12 @@ from kernels.gemm import (
     columns,
     descriptor,
     product,
-    programs_of,
     shared_bytes,
     tma_takes,
     transposed,
 )
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner, Variant, multiprocessors
 
 tuner = Tuner("matmul_layer_norm")
 WIDEST = 512
@@ -170,10 +169,10 @@ def launch(
     if variant.kernel is matmul_layer_norm_resident:
         # As many as are resident at once: B is loaded once for each.
         each = max(1, min(232448 // (variant.shared_bytes + 1024), 2048 // (32 * variant.warps * 2)))
-        grid = (min(tiles, programs_of(a.device) * each),)
+        grid = (min(tiles, multiprocessors(a.device) * each),)
         matmul_layer_norm_resident[grid](a, b, y, weight, bias, m, n, k, *strides, eps, **variant.meta)
         return
-    grid = (min(tiles, programs_of(a.device)) if variant["FLATTEN"] else tiles,)
+    grid = (min(tiles, multiprocessors(a.device)) if variant["FLATTEN"] else tiles,)
     operands: tuple[Any, ...] = (a, b, y)
     if variant["TMA"]:
         operands = (descriptor(a, (bm, bk)), descriptor(b, (bk, bn)), descriptor(y, (bm, bn // variant["PIECES"])))

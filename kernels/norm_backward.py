@@ -20,9 +20,9 @@ from kernels.norm_gradients import (
     sum_partials,
 )
 from kernels.norm_team import gradient_team
-from kernels.norms import SHORT, halves_of, multiprocessors, resident
+from kernels.norms import SHORT, halves_of, resident
 from kernels.rows import DTYPES, held_dtype, rows_of
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner, Variant, multiprocessors
 
 HELD_ROWS = 4096
 """Longest row of single elements that a program holds with its sums."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from triton import knobs
 from kernels.norm_forward_team import norm_together
 from kernels.norm_kernels import norm_loop, norm_packed, norm_rows
 from kernels.rows import DTYPES, HELD, HELD_PACKED, held_dtype, paired, rows_of
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner, Variant, multiprocessors
 
 SHORT = 512
 """Rows of fewer 32-bit words go several to a program."""
@@ -100,12 +99,6 @@ def pieces(words: int, halves: int, dtype: torch.dtype, form: Form, warps: int, 
         shared_bytes=(stages - 1) * words * 4 * (1 + form.residual),
         registers=held * (2 if halves == 1 and form.residual else 1) + extra + 26,
     )
-
-
-@functools.lru_cache
-def multiprocessors(device: torch.device) -> int:
-    """Of this GPU."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def resident(variant: Variant, device: torch.device) -> int:

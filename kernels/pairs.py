@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-import torch
 import triton
 import triton.language as tl
 
@@ -48,12 +45,6 @@ def rounded(x, ptr):
         bits = x.to(tl.int32, bitcast=True)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
     return x
-
-
-@cache
-def multiprocessors(device: torch.device) -> int:
-    """How many programs run at once, one on each; 2 in the interpreter, so that persistent loops go round there."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
 
 
 def chunks_of(pairs: int, warps: int) -> int:

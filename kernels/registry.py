@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from kernels.libraries import Cover, coverage
 from kernels.written import WRITTEN, Written, matches, roles_of, taken, written
 from profiler.region.graph import Graph, lower
 from profiler.region.model import Region
-from profiler.region.patterns import match
+from profiler.region.patterns import Match, match
 
 GENERATED = "triton:generated"
 ALREADY = "the region is this call already: eager is its time"
@@ -47,6 +47,7 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
     """eager, compile in its modes, library calls, Triton kernels that match, the generated one: always in
     this order, those that cannot run with the reason.
     """
+    found = match(graph)
     return (
         Candidate("eager", "eager", baselines.CALLS["eager"], "as written", True),
         Candidate("compile", "compile", baselines.CALLS["compile"], "torch.compile, default mode", True),
@@ -54,15 +55,15 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
                   "torch.compile, autotuned, without CUDA graphs", True),
         Candidate("compile-reduce-overhead", "compile", baselines.CALLS["compile-reduce-overhead"],
                   "torch.compile, with CUDA graphs", True, on_request=True),
-        *_libraries(graph, host),
-        *_hand_written(graph),
+        *_libraries(graph, found, host),
+        *_hand_written(graph, found),
         _generated(graph),
     )  # fmt: skip
 
 
-def _libraries(graph: Graph, host: Host) -> list[Candidate]:
+def _libraries(graph: Graph, matched: Sequence[Match], host: Host) -> list[Candidate]:
     found = []
-    for cover in coverage(graph, match(graph), host):
+    for cover in coverage(graph, matched, host):
         reason = _library_reason(cover)
         untried = reason in (ALREADY, NO_ADAPTER)
         found.append(Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason, untried=untried))
@@ -80,9 +81,9 @@ def _library_reason(cover: Cover) -> str:
     return "" if cover.adapter else NO_ADAPTER
 
 
-def _hand_written(graph: Graph) -> list[Candidate]:
+def _hand_written(graph: Graph, matched: Sequence[Match]) -> list[Candidate]:
     found = []
-    there = matches(graph)
+    there = matches(graph, matched)
     for kernel in WRITTEN:
         for item in taken(kernel, there)[:1]:
             reason = kernel.reason(graph, item)
@@ -156,7 +157,7 @@ def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
 def _replaced(kernel: Written, graph: Graph) -> torch.fx.GraphModule:
     from kernels.libraries.adapters import adapt
 
-    fitting = taken(kernel, matches(graph))
+    fitting = taken(kernel, matches(graph, match(graph)))
     reasons = [r for m in fitting if (r := kernel.reason(graph, m))]
     if not fitting or reasons:
         raise Unsupported(reasons[0] if reasons else f"nothing in this region that {kernel.name} computes")

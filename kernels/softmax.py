@@ -14,11 +14,11 @@ import triton.language as tl
 from triton import knobs
 
 from kernels.device import exp_of, high_half, kept, low_half, pair_of
-from kernels.pairs import WORDS, chunks_of, lowest_pair, multiprocessors, pairs_at, registers, rounded, store_pairs
+from kernels.pairs import WORDS, chunks_of, lowest_pair, pairs_at, registers, rounded, store_pairs
 from kernels.rows import DTYPES, HELD, HELD_PACKED, paired, rows_of
 from kernels.softmax_team import softmax_team, team, teams
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner, Variant, multiprocessors
 
 NAME = "triton:softmax"
 KIND = "softmax"
@@ -354,6 +354,6 @@ OPERATIONS = (
             Build(space(1, 50257, torch.float32, False)[1], _LOOP, divisible=_STRIDES),
             Build(team(65536, 16384, 8), _TEAM, divisible=_STRIDES),
         ),
-        kind=KIND, call=CALL,
+        call=CALL,
     ),
 )  # fmt: skip

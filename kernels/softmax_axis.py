@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 
 from kernels.device import exp_of
-from kernels.pairs import multiprocessors, rounded
+from kernels.pairs import rounded
 from kernels.rows import DTYPES
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner, Variant, multiprocessors
 
 tuner = Tuner("softmax_axis")
 LONGEST_HELD = 1024

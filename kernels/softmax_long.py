@@ -14,11 +14,11 @@ import triton
 import triton.language as tl
 
 from kernels.device import exp_of
-from kernels.pairs import multiprocessors, rounded
+from kernels.pairs import rounded
 from kernels.rows import DTYPES, rows_of
 from kernels.softmax import cost, inputs, reference
 from kernels.spec import Build, Operation, case
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner, Variant, multiprocessors
 
 tuner = Tuner("softmax_long")
 

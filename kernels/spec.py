@@ -169,7 +169,7 @@ class Operation:
     they stand for, and raises AssertionError.
     fixed: sizes that a random case may not change, because others depend on them.
     loses: case, as text -> to what it loses on the recorded GPU, why, and what was tried.
-    kind: the pattern of a region that it computes, "" for none. call: what the user writes, with the match's roles.
+    call: what the user writes, with the match's roles.
     """
 
     name: str
@@ -186,7 +186,6 @@ class Operation:
     agree: Callable[[Sequence[torch.Tensor], Sequence[Any]], None] | None = None
     fixed: tuple[str, ...] = ()
     loses: Mapping[str, str] = field(default_factory=dict)
-    kind: str = ""
     call: str = ""
 
 

@@ -105,6 +105,12 @@ def limits_of(device: torch.device) -> Limits:
     return Limits(shared_bytes=shared, registers=512 if torch.version.hip else 255, file=registers)
 
 
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Of this GPU; 2 in the interpreter, so that programs that walk over rows or tiles go round there."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+
+
 def bucket(size: int) -> int:
     """Sizes that share a choice: up to the next power of two."""
     return triton.next_power_of_2(max(1, size))

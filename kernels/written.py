@@ -12,7 +12,7 @@ from kernels.libraries.covering import completed, facts_of
 from kernels.libraries.tails import tail
 from profiler.region.graph import Graph
 from profiler.region.nodes import is_call
-from profiler.region.patterns import Match, match
+from profiler.region.patterns import Match
 
 Reason = Callable[[Graph, Match], str]
 
@@ -95,9 +95,9 @@ def written(name: str) -> Written | None:
     return next((w for w in WRITTEN if w.name == name), None)
 
 
-def matches(graph: Graph) -> tuple[Match, ...]:
-    """What the kernels may be tried on: every match with all its roles, and a matrix product with its tail."""
-    return (*tail(graph), *(_settled(graph, completed(graph, m)) for m in match(graph)))
+def matches(graph: Graph, found: Iterable[Match]) -> tuple[Match, ...]:
+    """What the kernels may be tried on: the matches found with all their roles, and a matrix product with its tail."""
+    return (*tail(graph), *(_settled(graph, completed(graph, m)) for m in found))
 
 
 def taken(kernel: Written, found: Iterable[Match]) -> list[Match]:

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from kernels.agreement import FLOOR
 from kernels.measure.reference import reference
 from profiler.region.graph import lower
 from profiler.region.model import Region
 from profiler.region.program import program
 from profiler.region.text import parse
-
-FLOOR = {torch.float64: 1e-14, torch.float32: 3e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
 
 
 def inputs_of(region: Region, seed: int = 0, scale: float = 1.0) -> list[torch.Tensor]:

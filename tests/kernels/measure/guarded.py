@@ -6,11 +6,17 @@ import triton.testing
 from torch._inductor.runtime import benchmarking
 from triton.runtime.autotuner import Autotuner
 
+from kernels import tuning
 from kernels.measure.turn import Turn, exclusive_autotuning
 
 
 def functions():
-    return (benchmarking.InductorBenchmarker.benchmark_gpu, Autotuner._bench, triton.testing.do_bench)
+    return (
+        benchmarking.InductorBenchmarker.benchmark_gpu,
+        Autotuner._bench,
+        triton.testing.do_bench,
+        tuning.cold_us,
+    )
 
 
 def main(channel):
