@@ -20,7 +20,7 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	./tools/install_chromium.sh
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 # On a host with a GPU: predictions made without it, against what torch.compile makes with it; counted bytes against
 # those that ncu reads. The records are held to their claims by the tests.
@@ -33,10 +33,10 @@ check-traffic: $(VENV)/.run
 
 # On a host with a GPU: every kernel against float64, with random calls; then each beside what users would pick instead.
 check-kernels: $(VENV)/.run
-	$(BIN)/python tools/check_kernels.py --large --soak 2000
+	$(BIN)/python tools/check_kernels.py --large --beyond --soak 2000
 
 bench-kernels: $(VENV)/.run
-	$(BIN)/python benchmarks/kernels.py --out tests/records/kernels-h200.json
+	$(BIN)/python benchmarks/kernels.py --prepare 8 --demonstrations --out tests/records/kernels-h200.json
 	$(BIN)/python benchmarks/kernel_table.py
 
 # This reader beside the others that are installed: ARGS="--hta ../hta/bin/python --gb 1 4" (see --help).

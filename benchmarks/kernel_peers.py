@@ -112,6 +112,61 @@ def _addmm_activation(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, *mor
     return result
 
 
+def _cross_entropy(logits: torch.Tensor, target: torch.Tensor, ignore: int, smoothing: float, reduction: str) -> Any:
+    """torch's on the logits as they are, which eager's reference widens first; its loss is in their dtype."""
+    loss = F.cross_entropy(logits, target, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction)
+    return loss.float()
+
+
+def _cross_entropy_with_gradient(logits: torch.Tensor, *more: Any) -> Any:
+    leaf = logits.detach().requires_grad_()
+    loss = _cross_entropy(leaf, *more)
+    return loss.detach(), torch.autograd.grad(loss.sum(), leaf)[0]
+
+
+def _sdpa(backend: str) -> Builder:
+    """torch's attention on one of its backends."""
+
+    def build(case: Case) -> Call:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        def call(q: Any, k: Any, v: Any, bias: Any, causal: bool, window: Any, cap: Any, scale: Any, lse: bool) -> Any:
+            with sdpa_kernel(getattr(SDPBackend, backend)):
+                return F.scaled_dot_product_attention(
+                    q, k, v, attn_mask=bias, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+                )
+
+        return call
+
+    return only(lambda c: not c.get("window") and not c.get("cap"), "no window, no soft cap", build)
+
+
+def _flex(case: Case) -> Call:
+    """FlexAttention, compiled: cap and bias as a score_mod, causal and window as a block mask made once."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    attend = torch.compile(flex_attention, dynamic=False)
+    masks: dict[tuple[int, int], Any] = {}
+
+    def call(q: Any, k: Any, v: Any, bias: Any, causal: bool, window: Any, cap: Any, scale: Any, lse: bool) -> Any:
+        def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            s = s if cap is None else cap * torch.tanh(s / cap)
+            return s if bias is None else s + bias[0, h, i, j]
+
+        def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
+            inside = i >= j if causal else i >= 0
+            return inside if window is None else inside & (i - j <= window)
+
+        size = (q.shape[2], k.shape[2])
+        if (causal or window is not None) and size not in masks:
+            masks[size] = create_block_mask(seen, None, None, *size, device=q.device.type)
+        plain = cap is None and bias is None
+        return attend(q, k, v, score_mod=None if plain else score, block_mask=masks.get(size), scale=scale,
+                      enable_gqa=q.shape[1] != k.shape[1])  # fmt: skip
+
+    return call
+
+
 def _f32(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return None if tensor is None else tensor.float()
 
@@ -126,19 +181,23 @@ def _rows(x: torch.Tensor) -> tuple[int, ...]:
 
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
-        "F.softmax": always(lambda x, *_: F.softmax(x, -1)),
+        "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
         "liger": of(f"{LIGER}.softmax", "LigerSoftmaxFunction", lambda f, x, *_: f.apply(x)),
         "quack": of("quack.softmax", "softmax_fwd", lambda f, x, *_: f(x)),
         "flag_gems": of("flag_gems", "softmax", lambda f, x, *_: f(x, -1)),
     },
-    "softmax_long": {"F.softmax": always(lambda x, *_: F.softmax(x, -1))},
+    "softmax_long": {
+        "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
+    },
     "softmax_backward": {
         "quack": of("quack.softmax", "softmax_bwd", lambda f, dy, y: f(dy, y)),
     },
     "cross_entropy": {
+        "F.cross_entropy": always(_cross_entropy),
         "quack": only(_plain, "plain mean only", of("quack.cross_entropy", "cross_entropy_fwd", _quack_loss)),
     },
     "cross_entropy_with_gradient": {
+        "F.cross_entropy": always(_cross_entropy_with_gradient),
         "liger (in place)": _liger_loss_and_gradient,
         "quack (unscaled gradient)": only(
             _plain, "plain mean only", of("quack.cross_entropy", "cross_entropy_fwd", _quack_loss_and_gradient)
@@ -207,11 +266,31 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             of("flag_gems", "silu_and_mul", lambda f, a, b, *_: f(a, b)),
         ),
     },
+    "flash_attention": {
+        "SDPA cuDNN": _sdpa("CUDNN_ATTENTION"), "SDPA flash": _sdpa("FLASH_ATTENTION"),
+        "SDPA efficient": _sdpa("EFFICIENT_ATTENTION"), "FlexAttention": _flex,
+    },
     "depthwise_conv": {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
     },
 }  # fmt: skip
 """Operation -> peer -> builder. An operation whose reference is torch's own call has it as "eager"."""
+
+
+def _mask_backward(dy: torch.Tensor, p: float, *_: Any) -> torch.Tensor:
+    """torch's: a mask that the forward kept is read beside dy."""
+    if "mask" not in _kept or _kept["mask"].shape != dy.shape:
+        _kept["mask"] = aten.native_dropout(dy, p, True)[1]
+    result: torch.Tensor = aten.native_dropout_backward(dy, _kept["mask"], 1 / (1 - p))
+    return result
+
+
+_kept: dict[str, torch.Tensor] = {}
+RIVALS: Mapping[str, Call] = {
+    "dropout": lambda x, p, *_: F.dropout(x, p), "dropout_backward": _mask_backward,
+}  # fmt: skip
+"""What eager and torch.compile run where the reference is exact, but nothing that anybody would run: these draw other
+random numbers, so their results are not compared."""
 
 
 def peers_of(name: str) -> Mapping[str, Builder]:

@@ -1,11 +1,14 @@
 """One row of the benchmark: all candidates for one case, checked, then timed in turns. A child of
 benchmarks/kernels.py: `kernel_rows.py JSON`, where JSON is {"items": [[operation, number of the case], ...],
-"wanted": [...], "rounds": n}; prints a line of JSON for each item, as soon as it is done.
+"wanted": [...], "rounds": n, "prepare": bool}; prints a line of JSON for each item, as soon as it is done.
+
+With "prepare" nothing is timed: everything is compiled, so that the binaries are on disk when another child measures.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -17,8 +20,9 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 (run as a file)
 
-from benchmarks.kernel_peers import NotHereError, peers_of  # noqa: E402
+from benchmarks.kernel_peers import RIVALS, NotHereError, peers_of  # noqa: E402
 from benchmarks.kernel_table import OURS  # noqa: E402
+from kernels import tuning  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
 from kernels.catalogue import operation  # noqa: E402
 from kernels.measure import stats  # noqa: E402
@@ -31,6 +35,10 @@ FEWEST, MOST = 4, 40
 L2_BYTES = 64e6
 EXACT_BYTES = 7e8
 """Our result is held to float64 up to this many bytes of a case; beyond it `tools/check_kernels.py --large` does."""
+MOST_STEPS = 128
+"""Of a recurrence, whose loop torch.compile unrolls: 128 take it most of a minute."""
+SLOW_US = 1e5
+"""A call that takes longer is timed once in a round."""
 CLOSE = 5e-2
 """Relative distance from the reference's result beyond which a candidate computes something else."""
 
@@ -46,12 +54,13 @@ def compiled(reference: Call, mode: str | None) -> Call:
 def candidates(found: Operation, case: Case, wanted: set[str]) -> dict[str, Call | str]:
     """By name; a text says why there is none."""
     made: dict[str, Call | str] = {OURS: found.run}
+    plain = RIVALS.get(found.name, found.reference)
     if "eager" in wanted:
-        made["eager"] = found.reference
-    if "compile" in wanted:
-        made["compile"] = compiled(found.reference, None)
-    if "max-autotune" in wanted:
-        made["max-autotune"] = compiled(found.reference, "max-autotune-no-cudagraphs")
+        made["eager"] = plain
+    for name, mode in (("compile", None), ("max-autotune", "max-autotune-no-cudagraphs")):
+        if name in wanted:
+            unrolled = case.get("t", 0) > MOST_STEPS and found.name.startswith("linear_recurrence")
+            made[name] = f"its loop of {case['t']} steps is not unrolled here" if unrolled else compiled(plain, mode)
     if "peers" in wanted:
         for name, build in peers_of(found.name).items():
             try:
@@ -62,13 +71,21 @@ def candidates(found: Operation, case: Case, wanted: set[str]) -> dict[str, Call
 
 
 def distance(got: Any, wanted: tuple[torch.Tensor, ...]) -> float:
-    """The largest relative 2-norm distance of a floating output."""
+    """The largest relative 2-norm distance of a floating output. Infinite where an output is missing, has another
+    number of elements, fewer or more bits, or NaN where the reference has none. Integers are indices, which ties may
+    change: of a peer they are not looked at."""
+    mine = outputs_of(got)
+    if len(mine) < len(wanted):
+        return math.inf
     found = 0.0
-    for a, b in zip(outputs_of(got), wanted, strict=False):
-        if b.dtype.is_floating_point and b.numel():
-            size = float(torch.linalg.vector_norm(b, dtype=torch.float32)) or 1.0
-            step = float(torch.linalg.vector_norm(a.reshape(b.shape).float() - b.float())) / size
-            found = max(found, step)
+    for a, b in zip(mine, wanted, strict=False):
+        if not b.dtype.is_floating_point or not b.numel():
+            continue
+        if a.numel() != b.numel() or a.dtype.itemsize != b.dtype.itemsize:
+            return math.inf
+        size = float(torch.linalg.vector_norm(b, dtype=torch.float32)) or 1.0
+        step = float(torch.linalg.vector_norm(a.reshape(b.shape).float() - b.float())) / size
+        found = math.inf if math.isnan(step) else max(found, step)
     return found
 
 
@@ -99,7 +116,7 @@ def measure(found: Operation, case: Case, wanted: set[str], rounds: int) -> dict
             continue
         try:
             got, entry["first_call_s"] = first_call(call, arguments)
-            entry["distance"] = distance(got, plain)
+            entry["distance"] = distance(got, plain) if name == OURS or found.name not in RIVALS else 0.0
             if name == OURS and cost.bytes <= EXACT_BYTES:
                 entry["fault"] = disagreement(found, got, arguments)
             del got
@@ -118,6 +135,43 @@ def measure(found: Operation, case: Case, wanted: set[str], rounds: int) -> dict
     return row
 
 
+def prepare(found: Operation, case: Case, wanted: set[str]) -> dict[str, Any]:
+    """Run each candidate once, ours in every variant: how many variants, and the seconds they took to compile.
+
+    What fails here is left to the measurement to tell.
+    """
+    arguments = found.inputs(case, Maker(device="cuda", seed=11))
+    seconds, variants = 0.0, 0
+
+    def compile_all(
+        self: tuning.Tuner, key: Any, space: Any, launch: Callable[..., None], *operands: Any
+    ) -> tuning.Variant:
+        nonlocal variants
+        device = next(a.device for a in operands if isinstance(a, torch.Tensor))
+        fitting = tuning.fitting(list(space() if callable(space) else space), tuning.limits_of(device))
+        runs = None
+        for variant in fitting:
+            try:
+                launch(variant, *operands)
+                torch.cuda.synchronize()
+            except (*tuning.REFUSALS, RuntimeError):
+                continue
+            runs, variants = runs or variant, variants + 1
+        if runs is None:
+            raise RuntimeError("no variant runs")
+        return runs
+
+    tuning.Tuner.pick = compile_all  # type: ignore[method-assign]
+    for name, call in candidates(found, case, wanted - {"eager"}).items():
+        try:
+            if not isinstance(call, str):
+                spent = first_call(call, arguments)[1]
+                seconds = spent if name == OURS else seconds
+        except Exception:
+            continue
+    return {"variants": variants, "compile_s": seconds}
+
+
 def timed(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> dict[str, dict[str, float]]:
     """Median and interval of each candidate over rounds in which all take turns."""
     clock = DeviceClock()
@@ -129,6 +183,7 @@ def timed(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> di
         rotation = Rotation(sets)
         estimate = warm(call, rotation, 20.0, clock)
         count = max(FEWEST, min(MOST, int(ROUND_MS * 1e3 / estimate.device_us)))
+        count = 1 if estimate.device_us > SLOW_US else count
         plans[name] = (rotation, estimate, count)
         rotation.last = None
     samples: dict[str, list[list[float]]] = {n: [] for n in calls}
@@ -171,7 +226,10 @@ def main() -> int:
         case = found.cases[number]
         began = time.monotonic()
         try:
-            row = measure(found, case, set(task["wanted"]), task["rounds"])
+            if task.get("prepare"):
+                row = {"operation": name, "case": str(case), **prepare(found, case, set(task["wanted"]))}
+            else:
+                row = measure(found, case, set(task["wanted"]), task["rounds"])
         except Exception as fault:  # out of memory, or ours does not run at all: part of the record
             reason = f"{type(fault).__name__}: {fault}"[:300]
             row = {"operation": name, "case": str(case), "candidates": {}, "left_out": reason}

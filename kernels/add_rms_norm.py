@@ -2,7 +2,9 @@
 
 s is rounded to the dtype and normalised as it was stored, which is what the backward will see. Traffic: two read, two
 written, 4 * rows * columns * itemsize bytes, and the weight once, while a row fits into one program's registers; longer
-rows are read twice. The kernels are the family's: kernels/norm_kernels.py.
+rows are read twice. The kernels are the family's: kernels/norm_kernels.py. The one by
+16 programs a row of 2 warps spills 12 bytes a thread on sm_90 (Triton 3.7.1), and was the fastest of its kind at
+4096 x 65536 all the same (559 us on an H200).
 """
 
 from __future__ import annotations
@@ -54,6 +56,12 @@ def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 OPERATIONS = (
     Operation(
         name="add_rms_norm", run=add_rms_norm, reference=reference, inputs=inputs,
+        loses={
+            "bf16 rows=4096 columns=65536":
+                "quack is published at 529 us by another method, this takes 559. Tried: teams of 8 and 16 programs "
+                "(559 to 588), one program a row (584).",
+        },
+        beyond=case("bf16", rows=32_800, columns=65536),
         cost=lambda c: Cost(bytes=(4 * c["rows"] + 1) * c["columns"] * c.itemsize),
         checks=(
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16") for r, n in ((5, 130), (3, 2050), (1, 1))),

@@ -9,7 +9,8 @@ import torch
 
 from kernels.spec import Operation, exact, outputs_of
 
-FLOOR = {torch.float64: 1e-14, torch.float32: 3e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
+FLOOR = {torch.float64: 1e-14, torch.float32: 3e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3,
+         torch.float8_e4m3fn: 6.25e-2, torch.float8_e5m2: 0.125}  # fmt: skip
 """Relative error that rounding the result alone may cost, in the 2-norm."""
 AT_HOME = 1 << 21
 """Elements up to which float64 is computed on the CPU."""
@@ -37,7 +38,7 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
             return f"output {i} is {a.dtype}{[*a.shape]}, not {b.dtype}{[*b.shape]}"
         if i in operation.indices:
             continue
-        fault = _fault(a, b, c)
+        fault = fault_of(a, b, c)
         if fault:
             return f"output {i}: {fault}"
     if operation.agree is not None:
@@ -57,7 +58,8 @@ def _at_home(arguments: Sequence[Any]) -> Sequence[Any]:
     return [a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments]
 
 
-def _fault(got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor) -> str:
+def fault_of(got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor) -> str:
+    """What is wrong with one output; "" where nothing is. plain: the reference's in its dtype; wanted: in float64."""
     if not got.dtype.is_floating_point:
         differ = int((got != wanted.to(got.dtype)).sum())
         return f"{differ} of {got.numel()} integers differ" if differ else ""

@@ -33,7 +33,13 @@ def inputs(c: Case, make: Maker) -> tuple[Any, ...]:
             return make.normal((b, rows, n, d), c.torch_dtype, scale).transpose(1, 2)
         return make.normal((b, n, rows, d), c.torch_dtype, scale)
 
-    q, k, v, bias = heads(h, s, size), heads(kv, t, size), heads(kv, t), None
+    if make.form == "special" and c.get("logsumexp"):
+        make = Maker(make.device, make.seed)  # of a row with an infinite score it is NaN here, infinite in torch
+    q, bias = heads(h, s, size), None
+    if make.form == "special" and (kind or c.get("causal") or c.get("window")):
+        # A key that is masked for all rows of a tile is not read: whether its NaN, times 0, shows is no promise.
+        make = Maker(make.device, make.seed + 1)
+    k, v = heads(kv, t, size), heads(kv, t)
     if kind:
         axes = zip("bhqk", (b, h, s, t), strict=True)
         shape = [n if letter in kind.removeprefix("mask ") else 1 for letter, n in axes]

@@ -137,6 +137,7 @@ SIGNATURE = {**PAIR, "rows": "i32", "columns": "i32", "z_stride": "i32", "mask_s
 OPERATIONS = (
     Operation(
         name="bias_activation_mask", run=bias_activation_mask, reference=reference, inputs=inputs, cost=cost,
+        beyond=case("bf16", rows=131_200, columns=16384),
         checks=(
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16") for r, n in SIZES),
             *(case("bf16", rows=9, columns=520, activation=a, mask=m)

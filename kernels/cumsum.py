@@ -145,6 +145,7 @@ STRIDES = ("x_stride", "y_stride", "N")
 OPERATIONS = (
     Operation(
         name="cumsum", run=cumsum, reference=reference, inputs=inputs,
+        beyond=case("bf16", rows=1_050_000, columns=2048),
         cost=lambda c: Cost(bytes=2 * c["rows"] * c["columns"] * c.itemsize),
         checks=(
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16")

@@ -320,6 +320,13 @@ CAUSAL = space(LONG, LONG, None, True, None, None, 1.0, False, True)
 OPERATIONS = (
     Operation(
         name="flash_attention", run=flash_attention, reference=reference, inputs=inputs, cost=cost,
+        loses={
+            "bf16 b=4 kv=32 s=4096 d=128 causal=True":
+                "cuDNN is published at 1050 us by another method, this takes 1066: there loads, products and "
+                "exponentials are different warps' work, which Triton does not do on this GPU. Tried: tiles of 64 "
+                "and 128 queries by 32 to 128 keys, by TMA or pointers, 4 and 8 warps.",
+        },
+        beyond=case("bf16", b=2100, kv=8, s=1024, d=128, causal=True),
         checks=(
             *(case(d, b=1, kv=1, s=s, t=t, d=64) for d in ("f32", "f16") for s, t in ((1, 1), (0, 3), (3, 0), (5, 70))),
             case("f32", b=2, kv=1, h=3, s=33, d=16, causal=True, logsumexp=True),

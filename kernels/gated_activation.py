@@ -203,6 +203,7 @@ FORMS = ("plain", "strided", "misaligned", "special")
 OPERATIONS = (
     Operation(
         name="gated_activation", run=gated_activation, reference=reference, inputs=inputs,
+        beyond=case("bf16", rows=150_000, columns=14336),
         cost=lambda c: Cost(bytes=3 * c["rows"] * c["columns"] * c.itemsize),
         checks=CHECKS, cases=(case("bf16", "swiglu_fwd", rows=16384, columns=14336), *CASES),
         builds=tuple(
@@ -213,6 +214,7 @@ OPERATIONS = (
     ),
     Operation(
         name="gated_activation_backward", run=gated_activation_backward, reference=backward_reference,
+        beyond=case("bf16", rows=150_000, columns=14336),
         inputs=backward_inputs, cost=lambda c: Cost(bytes=5 * c["rows"] * c["columns"] * c.itemsize),
         checks=CHECKS, cases=(case("bf16", rows=16384, columns=14336), *CASES),
         builds=tuple(

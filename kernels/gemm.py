@@ -74,8 +74,8 @@ def product(
                 x = tl.load(at_a, mask=ks[None, :] < K - k, other=0.0)
                 y = tl.load(at_b, mask=ks[:, None] < K - k, other=0.0)
             acc = tl.dot(x, y, acc, input_precision=PRECISION)
-            at_a += BK * a_col
-            at_b += BK * b_row
+            at_a += BK * tl.cast(a_col, tl.int64)
+            at_b += BK * tl.cast(b_row, tl.int64)
     return acc
 
 

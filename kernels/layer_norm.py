@@ -88,6 +88,7 @@ def inputs_added(
 OPERATIONS = (
     Operation(
         name="layer_norm", run=layer_norm, reference=reference, inputs=inputs,
+        beyond=case("bf16", rows=131_200, columns=16384),
         cost=lambda c: Cost(bytes=(2 * c["rows"] + 2) * c["columns"] * c.itemsize),
         checks=(
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16") for r, n in ((5, 130), (3, 2050), (1, 1))),
@@ -108,6 +109,7 @@ OPERATIONS = (
     ),
     Operation(
         name="add_layer_norm", run=add_layer_norm, reference=reference_added, inputs=inputs_added,
+        beyond=case("bf16", rows=131_200, columns=16384),
         cost=lambda c: Cost(bytes=(4 * c["rows"] + 2) * c["columns"] * c.itemsize),
         checks=(
             *(case(d, rows=3, columns=n) for d in ("f32", "f16", "bf16") for n in (130, 2050)),

@@ -283,11 +283,13 @@ def builds(backward: bool) -> tuple[Build, ...]:
 OPERATIONS = (
     Operation(
         name="linear_recurrence", run=linear_recurrence, reference=reference, inputs=inputs,
+        beyond=case("bf16", b=260, t=4096, c=2048),
         cost=lambda c: Cost(bytes=3 * c["b"] * c["t"] * c["c"] * c.itemsize), checks=CHECKS,
         cases=(case("f32", region="linear_recurrence_loop", b=64, t=128, c=256), *CASES), builds=builds(False),
     ),
     Operation(
         name="linear_recurrence_backward", run=linear_recurrence_backward, reference=backward_reference,
+        beyond=case("bf16", b=260, t=4096, c=2048),
         inputs=backward_inputs, cost=lambda c: Cost(bytes=5 * c["b"] * c["t"] * c["c"] * c.itemsize), checks=CHECKS,
         cases=(case("f32", b=64, t=128, c=256), *CASES), builds=builds(True),
     ),

@@ -306,6 +306,7 @@ def _build(v: Variant) -> Build:
 OPERATIONS = (
     Operation(
         name="matmul_epilogue", run=matmul_epilogue, reference=reference, inputs=inputs, cost=cost,
+        beyond=case("bf16", m=65_600, k=64, n=32768),
         checks=(
             *(case("f16", m=33, n=70, k=40, activation=name) for name in ("none", "relu", "gelu", "gelu_tanh", "silu")),
             *(case("f32", m=40, n=33, k=35, activation=name, residual=1) for name in ("relu", "gelu", "gelu_tanh")),

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from kernels.gemm import (
+    DTYPES,
     build_of,
     checked,
     columns,
@@ -193,6 +194,8 @@ def matmul_layer_norm(
         raise ValueError(f"matmul_layer_norm takes up to {WIDEST} columns, not {n}")
     if weight.shape != (n,) or bias.shape != (n,):
         raise ValueError(f"weight and bias are {[*weight.shape]} and {[*bias.shape]}, a row has {n} elements")
+    if not {weight.dtype, bias.dtype} <= set(DTYPES):
+        raise TypeError(f"matmul_layer_norm takes f32, f16 or bf16, not weight {weight.dtype}, bias {bias.dtype}")
     y = torch.empty((m, n), dtype=a.dtype, device=a.device)
     if y.numel() == 0:
         return y
@@ -230,6 +233,7 @@ def _build(v: Variant) -> Build:
 OPERATIONS = (
     Operation(
         name="matmul_layer_norm", run=matmul_layer_norm, reference=reference, inputs=inputs, cost=cost,
+        beyond=case("bf16", m=4_200_000, k=64, n=512),
         checks=(
             *(case(d, m=m, k=k, n=n) for d in ("f32", "f16")
               for m, k, n in ((1, 1, 2), (0, 4, 4), (3, 0, 9), (33, 40, 70), (130, 300, 64))),

@@ -1,6 +1,6 @@
 """What the backwards of the normalisations over the last axis share: tuning space and launcher.
 
-Kernels: norm_gradients.py, and norm_team.py for rows that no program holds.
+Kernels: norm_gradients.py, and norm_team.py and norm_columns.py for rows that no program holds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import torch
 import triton
 from triton import knobs
 
+from kernels.norm_columns import gradient_chunks
 from kernels.norm_gradients import (
     gradient_finish,
     gradient_packed,
@@ -29,6 +30,8 @@ HELD_ROWS = 4096
 LONG = 4096
 """From so many 32-bit words on a row may be shared by a team."""
 MOST_TEAM = 64
+CHUNK_BYTES = 8 << 20
+"""Of x and dy in the rows that are taken at once by strips of columns: several such chunks stay in 50 MB of L2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +54,30 @@ def held(words: int, halves: int, dtype: torch.dtype, form: Form) -> list[Varian
     for warps, stages in ((16, 3), (16, 2), (8, 3), (8, 2), (4, 3), (4, 1), (32, 3), (32, 2)):
         if words >= warps * 64 and words <= warps * 32 * 16:
             found.append(packed(words, halves, dtype, form, warps, stages))
-    return [v for v in found if v.registers * v.warps * 32 <= 65536 and v.shared_bytes <= 220 << 10]
+    if form.weight and form.given and not any(map(_fits, found)):
+        late = words >= 1024 and (halves == 1 or (words % 2048 == 0 and words <= 8192))  # others spill
+        found += [packed(words, halves, dtype, form, 16, stages, late=True) for stages in (3, 2) if late]
+    return [v for v in found if _fits(v) and v.shared_bytes <= 220 << 10]
 
 
-def packed(words: int, halves: int, dtype: torch.dtype, form: Form, warps: int, stages: int) -> Variant:
-    """gradient_packed with 128 bits a thread and piece."""
+def _fits(variant: Variant) -> bool:
+    return variant.registers * variant.warps * 32 <= 65536
+
+
+def packed(
+    words: int, halves: int, dtype: torch.dtype, form: Form, warps: int, stages: int, late: bool = False
+) -> Variant:
+    """gradient_packed with 128 bits a thread and piece. late: the weight is not held."""
     block = min(warps * 32 * 4, triton.next_power_of_2(words))
     chunks = triton.cdiv(words, block)
     settings = (("WORDS", words), ("BLOCK", block), ("CHUNKS", chunks), ("HALVES", halves), ("DTYPE", DTYPES[dtype]))
     return Variant(
         gradient_packed,
-        (*settings, *form.constants, ("GIVEN", form.given), ("STAGES", stages)),
+        (*settings, *form.constants, ("GIVEN", form.given), ("STAGES", stages), ("LATE", late)),
         warps,
         tuned=("BLOCK", "STAGES"),
         shared_bytes=(stages - 1) * words * 8,
-        registers=registers(chunks * 4, halves, form, 2),
+        registers=registers_late(chunks * 4, halves, form) if late else registers(chunks * 4, halves, form, 2),
     )
 
 
@@ -84,9 +96,40 @@ def team(words: int, halves: int, dtype: torch.dtype, form: Form, warps: int, ch
     )
 
 
+def chunked(
+    words: int, halves: int, dtype: torch.dtype, form: Form, chunk: int, held: int = 4, stages: int = 3
+) -> Variant:
+    """gradient_chunks with 128 bits a thread and access, 8 warps: a row of a strip each."""
+    warps, block, rows = 8, 128, 8
+    lanes = max(warps * 64, triton.next_power_of_2(triton.cdiv(words, block)))
+    return Variant(
+        gradient_chunks,
+        (("WORDS", words), ("BLOCK", block), ("ROWS", rows), ("CHUNK", chunk), ("PIECE", warps * 32 * 4),
+         ("HELD", held), ("LANES", lanes), ("HALVES", halves), ("DTYPE", DTYPES[dtype]), *form.constants,
+         ("STAGES", stages)),
+        warps,
+        tuned=("CHUNK", "HELD", "STAGES"),
+        shared_bytes=(stages - 1) * rows * block * 8 + 256,
+        registers=64,
+    )  # fmt: skip
+
+
+def chunks_of(words: int, halves: int, dtype: torch.dtype, form: Form) -> list[Variant]:
+    """gradient_chunks for these rows: fewer rows a chunk leave more partial sums, more of them more to find in L2."""
+    fit = CHUNK_BYTES // (words * 8)
+    rows = max(16, min(128, 1 << max(fit, 1).bit_length() - 1))
+    shapes = ((rows, 4, 3), (rows, 4, 4), (rows * 2, 4, 3), (max(16, rows // 2), 4, 3), (rows, 2, 3))
+    return list(dict.fromkeys(chunked(words, halves, dtype, form, *shape) for shape in shapes))
+
+
 def registers(words: int, halves: int, form: Form, rows: int) -> int:
     """By what a thread holds: sums in f32, `rows` rows of x or dy, the weight. Close to ptxas's for sm_90 (12.8)."""
     return int(1.4 * words * (halves * (form.weight + form.bias) + rows + form.weight)) + 12
+
+
+def registers_late(words: int, halves: int, form: Form) -> int:
+    """The same where the weight is not held: a few less and ptxas spills (sm_90, 12.8)."""
+    return words * (halves * (form.weight + form.bias) + 2) + halves * words // 4 + 24
 
 
 def split(columns: int, form: Form) -> list[Variant]:
@@ -102,10 +145,12 @@ def space(rows: int, columns: int, dtype: torch.dtype, halves: int, form: Form) 
     """Variants worth timing. halves: floats in a 32-bit word, 0 where rows are not whole words."""
     words = columns // halves if halves else 0
     found = held(words, halves, dtype, form) if words >= SHORT else []
-    # In the interpreter one program runs after another: nobody there can wait for another.
+    strips = [] if any(not v["LATE"] for v in found) or words < LONG else chunks_of(words, halves, dtype, form)
+    # In the interpreter one program runs after another: nobody there can wait for a later one.
     if words >= LONG and form.given and not knobs.runtime.interpret:
         shared = [team(words, halves, dtype, form, w, c) for w, c in ((16, 2), (16, 1), (8, 1))]
-        found += [v for v in shared if v["TEAM"] <= MOST_TEAM and v.registers * v.warps * 32 <= 65536]
+        found += [v for v in shared if v["TEAM"] <= MOST_TEAM and _fits(v)]
+    found += strips if form.given else []
     if found:
         return found
     if columns > HELD_ROWS:
@@ -147,7 +192,16 @@ def launch(
         kernel[(count,)](*tensors, dx, parts[0], parts[-1], rows, *strides, eps, **variant.meta)
     else:
         inside = tuple(s // variant["HALVES"] for s in strides)
-        if kernel is gradient_team:
+        if kernel is gradient_chunks:
+            strips = triton.cdiv(variant["WORDS"], variant["BLOCK"])
+            turn = strips + variant["CHUNK"] * triton.cdiv(variant["WORDS"], variant["HELD"] * variant["PIECE"])
+            # Pieces start when the strips that they wait for have left the GPU.
+            lag = triton.cdiv(resident(variant, device), turn)
+            sync = torch.zeros(1 + rows * strips * (1 + variant["CENTERED"]), dtype=torch.int32, device=device)
+            kernel[((count + lag) * turn,)](
+                *tensors, dx, parts[0], parts[-1], sync, rows, *inside, count, lag, 0, **variant.meta
+            )
+        elif kernel is gradient_team:
             sync = torch.zeros(1 + rows * 2 * variant["TEAM"], dtype=torch.int32, device=device)
             grid = (count * variant["TEAM"],)
             kernel[grid](*tensors, dx, parts[0], parts[-1], sync, rows, *inside, 0, **variant.meta)
@@ -163,6 +217,8 @@ def launch(
 
 def programs(variant: Variant, rows: int, device: torch.device) -> int:
     """How many sets of partial sums a variant makes: programs, teams, or groups of rows."""
+    if variant.kernel is gradient_chunks:
+        return -(-rows // int(variant["CHUNK"]))
     there = resident(variant, device)
     if variant.kernel is gradient_sums:
         blocks = -(-int(variant["N"]) // int(variant["BLOCK"]))
@@ -199,7 +255,7 @@ def backward(
     key = (*flat.shape, x.dtype, dy.dtype, w.dtype, halves, flat.stride(0), up.stride(0), form)
     # The interpreter's tuner takes the first, which decides what is stored.
     first = space(rows, columns, x.dtype, halves, form)[0].kernel
-    kept = x.dtype if first in (gradient_packed, gradient_team) else held_dtype(x.dtype)
+    kept = x.dtype if first in (gradient_packed, gradient_team, gradient_chunks) else held_dtype(x.dtype)
     dx = torch.empty(x.shape, dtype=kept, device=x.device)
     dw = torch.empty(columns if form.weight else 0, dtype=held_dtype(sums), device=x.device)
     db = torch.empty(columns if form.bias else 0, dtype=held_dtype(sums), device=x.device)

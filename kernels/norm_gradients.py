@@ -8,7 +8,7 @@ rows' dw and db in f32; `sum_partials` adds those of all programs, always in one
 import triton
 import triton.language as tl
 
-from kernels.device import pair_of
+from kernels.device import kept, pair_of
 from kernels.norm_kernels import again, half, load_words, statistics, store_words, words_of
 
 
@@ -25,11 +25,12 @@ def gradient_packed(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, rows, dy_stride, x_stride, dx_stride, eps, zero,
     WORDS: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr, HALVES: tl.constexpr, DTYPE: tl.constexpr,
     CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, GIVEN: tl.constexpr, STAGES: tl.constexpr,
+    LATE: tl.constexpr = False,
 ):  # fmt: skip
     """A program walks over rows, STAGES - 1 of them in flight, and holds each as words, and its sums of dw and db.
 
     dw_ptr, db_ptr: [programs, N] in f32. GIVEN: mean and rstd are inputs; else they are computed again. Strides in
-    words.
+    words. LATE: the weight is read again for every row, from L1 or L2, where it does not fit beside the sums.
     """
     dy_ptr, x_ptr, w_ptr = words_of(dy_ptr, HALVES), words_of(x_ptr, HALVES), words_of(w_ptr, HALVES)
     dx_ptr = words_of(dx_ptr, HALVES)
@@ -38,7 +39,7 @@ def gradient_packed(
     dws = ()
     dbs = ()
     for i in tl.static_range(CHUNKS):
-        if WEIGHT:
+        if WEIGHT and not LATE:
             weights = weights + (load_words(w_ptr, i * BLOCK, BLOCK, WORDS),)  # noqa: RUF005 - tuples know only this
         for _ in tl.static_range(HALVES):
             if WEIGHT:
@@ -90,13 +91,19 @@ def gradient_packed(
         new_dws = ()
         new_dbs = ()
         for i in tl.static_range(CHUNKS):
-            word = again(xs[i], rstd, zero, HALVES)
+            word = xs[i] if LATE else again(xs[i], rstd, zero, HALVES)
+            w = word
+            if WEIGHT:
+                if LATE:
+                    w = weight_again(w_ptr, rstd, zero, i * BLOCK, BLOCK, WORDS)
+                else:
+                    w = again(weights[i], rstd, zero, HALVES)
             for h in tl.static_range(HALVES):
                 xhat = centered(half(word, h, DTYPE, HALVES), mean, rstd, CENTERED)
                 dy = half(gs[i], h, DTYPE, HALVES)
                 g = dy
                 if WEIGHT:
-                    g = dy * half(again(weights[i], rstd, zero, HALVES), h, DTYPE, HALVES)
+                    g = dy * half(w, h, DTYPE, HALVES)
                     new_dws = new_dws + (dws[i * HALVES + h] + dy * xhat,)  # noqa: RUF005
                 if BIAS:
                     new_dbs = new_dbs + (dbs[i * HALVES + h] + dy,)  # noqa: RUF005
@@ -110,8 +117,13 @@ def gradient_packed(
         if CENTERED:
             c0 = tl.sum(plain, 0) / N
         for i in tl.static_range(CHUNKS):
-            dx = slopes(xs[i], gs[i], weights[i] if WEIGHT else xs[i], mean, rstd, c, c0, zero,
-                        HALVES, DTYPE, CENTERED, WEIGHT)  # fmt: skip
+            w = xs[i]
+            if WEIGHT:
+                if LATE:
+                    w = weight_again(w_ptr, c, zero, i * BLOCK, BLOCK, WORDS)
+                else:
+                    w = weights[i]
+            dx = slopes(xs[i], gs[i], w, mean, rstd, c, c0, zero, HALVES, DTYPE, CENTERED, WEIGHT)
             store_words(dx_ptr + row * dx_stride, dx, i * BLOCK, BLOCK, WORDS)
     at = tl.cast(first, tl.int64) * N
     for i in tl.static_range(CHUNKS):
@@ -121,6 +133,15 @@ def gradient_packed(
                 tl.store(dw_ptr + at + col * HALVES + h, dws[i * HALVES + h], mask=col < WORDS)
             if BIAS:
                 tl.store(db_ptr + at + col * HALVES + h, dbs[i * HALVES + h], mask=col < WORDS)
+
+
+@triton.jit
+def weight_again(w_ptr, result, zero, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr):
+    """load_words once `result` is known (zero is 0): a branch, so that nothing is pipelined or held from before."""
+    found = tl.zeros((BLOCK,), w_ptr.dtype.element_ty)
+    if kept(zero, result, zero) == 0:
+        found = load_words(w_ptr, START, BLOCK, WORDS)
+    return found
 
 
 @triton.jit

@@ -8,6 +8,10 @@ import triton
 import triton.language as tl
 
 from kernels.device import INTERPRETED, bits_of, high_half, kept, low_half, pair_of
+from kernels.prefetch import ask_for
+
+ANYHOW = tl.constexpr("")
+"""No eviction policy; wrapped, because Triton 3.6 takes no plain string as a default."""
 
 
 @triton.jit
@@ -21,22 +25,22 @@ def words_of(ptr, HALVES: tl.constexpr):
 
 
 @triton.jit
-def load_words(ptr, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr):
+def load_words(ptr, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr, EVICT: tl.constexpr = ANYHOW):
     """BLOCK words from START on of a row of WORDS; 0 beyond its end."""
     col = START + tl.arange(0, BLOCK)
     if START + BLOCK <= WORDS:
-        return tl.load(ptr + col)
-    return tl.load(ptr + col, mask=col < WORDS, other=0)
+        return tl.load(ptr + col, eviction_policy=EVICT)
+    return tl.load(ptr + col, mask=col < WORDS, other=0, eviction_policy=EVICT)
 
 
 @triton.jit
-def store_words(ptr, word, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr):
+def store_words(ptr, word, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr, EVICT: tl.constexpr = ANYHOW):
     """The counterpart of load_words."""
     col = START + tl.arange(0, BLOCK)
     if START + BLOCK <= WORDS:
-        tl.store(ptr + col, word)
+        tl.store(ptr + col, word, eviction_policy=EVICT)
     else:
-        tl.store(ptr + col, word, mask=col < WORDS)
+        tl.store(ptr + col, word, mask=col < WORDS, eviction_policy=EVICT)
 
 
 @triton.jit
@@ -85,13 +89,15 @@ def norm_packed(
     x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, s_ptr, mean_ptr, rstd_ptr, rows, x_stride, r_stride, y_stride, eps, zero,
     WORDS: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr, HALVES: tl.constexpr, DTYPE: tl.constexpr,
     RESIDUAL: tl.constexpr, CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, STATS: tl.constexpr,
-    STAGES: tl.constexpr, EARLY: tl.constexpr,
+    STAGES: tl.constexpr, EARLY: tl.constexpr, AHEAD: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """A row held as 32-bit words in CHUNKS pieces; strides in words.
 
     STAGES 1: a program a row. More: a program walks over rows, that many in flight but one. EARLY: weight and bias are
-    loaded before the first row and held, as they must be where loads of the walk go through shared memory.
+    loaded before the first row and held, as they must be where loads of the walk go through shared memory. AHEAD: a
+    program walks, and asks for so many quarters of its next row as soon as the loads of one are under way.
     """
+    EVICT: tl.constexpr = "evict_first" if AHEAD > 0 else ""  # what was asked for has to stay longer
     x_ptr, y_ptr, w_ptr = words_of(x_ptr, HALVES), words_of(y_ptr, HALVES), words_of(w_ptr, HALVES)
     r_ptr, s_ptr, b_ptr = words_of(r_ptr, HALVES), words_of(s_ptr, HALVES), words_of(b_ptr, HALVES)
     weights = ()
@@ -106,18 +112,24 @@ def norm_packed(
         pieces = ()
         others = ()
         for i in tl.static_range(CHUNKS):
-            pieces = pieces + (load_words(x_ptr + row * x_stride, i * BLOCK, BLOCK, WORDS),)  # noqa: RUF005
+            pieces = pieces + (load_words(x_ptr + row * x_stride, i * BLOCK, BLOCK, WORDS, EVICT),)  # noqa: RUF005
             if RESIDUAL:
-                others = others + (load_words(r_ptr + row * r_stride, i * BLOCK, BLOCK, WORDS),)  # noqa: RUF005
+                other = load_words(r_ptr + row * r_stride, i * BLOCK, BLOCK, WORDS, EVICT)
+                others = others + (other,)  # noqa: RUF005
         if RESIDUAL:
             sums = ()
             for i in tl.static_range(CHUNKS):
                 s = half(pieces[i], 0, DTYPE, HALVES) + half(others[i], 0, DTYPE, HALVES)
                 if HALVES == 2:
                     s = pair_of(s, high_half(pieces[i], DTYPE) + high_half(others[i], DTYPE), DTYPE)
-                store_words(s_ptr + row * y_stride, s, i * BLOCK, BLOCK, WORDS)
+                store_words(s_ptr + row * y_stride, s, i * BLOCK, BLOCK, WORDS, EVICT)
                 sums = sums + (s,)  # noqa: RUF005
             pieces = sums
+        if AHEAD > 0:  # after the sums: both rows and more need more registers than there are
+            after = tl.where(row + tl.num_programs(0) < rows, row + tl.num_programs(0), row)
+            ask_for(x_ptr + after * x_stride, WORDS, AHEAD, BULK, BLOCK // 4)
+            if RESIDUAL:
+                ask_for(r_ptr + after * r_stride, WORDS, AHEAD, BULK, BLOCK // 4)
         total = tl.zeros((BLOCK,), tl.float32)
         for i in tl.static_range(CHUNKS):
             for h in tl.static_range(HALVES):
@@ -148,7 +160,8 @@ def norm_packed(
                 if EARLY:
                     w = again(weights[i], rstd, zero, HALVES)
                 else:
-                    w = load_words(w_ptr, i * BLOCK, BLOCK, WORDS)
+                    # A walk keeps the weight in the L1 cache, which has no room for the bias as well.
+                    w = load_words(w_ptr, i * BLOCK, BLOCK, WORDS, "evict_last" if AHEAD > 0 else "")
             if BIAS:
                 if EARLY:
                     b = again(biases[i], rstd, zero, HALVES)
@@ -160,7 +173,7 @@ def norm_packed(
                 high = normed(high_half(word, DTYPE), high_half(w, DTYPE), high_half(b, DTYPE), mean, rstd,
                               CENTERED, WEIGHT, BIAS)  # fmt: skip
                 y = pair_of(y, high, DTYPE)
-            store_words(y_ptr + row * y_stride, y, i * BLOCK, BLOCK, WORDS)
+            store_words(y_ptr + row * y_stride, y, i * BLOCK, BLOCK, WORDS, EVICT)
 
 
 @triton.jit

@@ -16,6 +16,8 @@ from kernels.tuning import Tuner, Variant, multiprocessors
 
 SHORT = 512
 """Rows of fewer 32-bit words go several to a program."""
+SMALL = ((2048, 8), (4096, 16))
+"""Elements and warps of norm_loop where a row would also be held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,19 @@ def space(rows: int, columns: int, dtype: torch.dtype, halves: int, form: Form) 
     """Variants worth timing. halves: floats in a 32-bit word, 0 where rows are not whole words."""
     words = columns // halves if halves else 0
     block = triton.next_power_of_2(max(1, columns))
-    together = [] if columns <= HELD // 2 or knobs.runtime.interpret else teams(columns, dtype, form)
+    together = [] if columns <= HELD // 2 or knobs.runtime.interpret else teams(columns, dtype, halves, form)
+    settings = (("N", columns), ("DTYPE", DTYPES[dtype]), *form.constants)
     if words >= SHORT and columns <= (HELD_PACKED if halves == 2 else HELD):
         found = [pieces(words, halves, dtype, form, w, 1) for w in (16, 8, 4, 2, 1, 32) if fits(words, w, 32)]
         found += [
             pieces(words, halves, dtype, form, w, stages)
-            for w, stages in ((4, 3), (8, 3), (16, 2), (16, 3), (32, 2))
+            for w, stages in ((4, 3), (8, 3), (16, 3))
             if fits(words, w, 16) and words >= w * 64
         ]
+        if words > HELD // 2:
+            found += [pieces(words, halves, dtype, form, *choice) for choice in asking(form)]
+        if 4096 <= columns <= HELD // 2:  # twice from L1, by so few registers that many rows are under way
+            found += [Variant(norm_loop, (*settings, ("BLOCK", b)), w, tuned=("BLOCK",)) for b, w in SMALL]
         return found + together
     if block <= HELD and block * 4 > SHORT:
         widths = [w for w in (4, 8, 16, 32) if 8 <= block // (32 * w) <= 64] or [4]
@@ -53,38 +60,61 @@ def space(rows: int, columns: int, dtype: torch.dtype, halves: int, form: Form) 
     elif block <= HELD:
         tiles = [(2048 // block, 2), (2048 // block, 4), (4096 // block, 4), (8192 // block, 8)]
     else:
-        settings = (("N", columns), ("DTYPE", DTYPES[dtype]), *form.constants)
         return [
             Variant(norm_loop, (*settings, ("BLOCK", b)), w, tuned=("BLOCK",))
             for b, w in ((2048, 8), (4096, 16), (8192, 32), (16384, 32))
         ] + together
     counts = dict.fromkeys((min(count, triton.next_power_of_2(rows)), w) for count, w in tiles)
-    settings = (("N", columns), ("BLOCK", block), ("DTYPE", DTYPES[dtype]), *form.constants)
-    return [Variant(norm_rows, (*settings, ("ROWS", count)), w, tuned=("ROWS",)) for count, w in counts]
+    return [
+        Variant(norm_rows, (*settings, ("BLOCK", block), ("ROWS", count)), w, tuned=("ROWS",)) for count, w in counts
+    ]
 
 
-def teams(columns: int, dtype: torch.dtype, form: Form) -> list[Variant]:
-    """Several programs a row, 16 to 64 elements a thread. Not for the interpreter, where none can wait for another."""
-    sizes = ((8192, 8), (8192, 16), (16384, 16), (4096, 4), (16384, 8))
-    found = []
-    for block, warps in sizes:
-        team = triton.cdiv(columns, block)
-        constants = (("N", columns), ("BLOCK", block), ("TEAM", team), ("DTYPE", DTYPES[dtype]), *form.constants,
-                     ("WHOLE", team * block == columns))  # fmt: skip
-        held = block // (32 * warps)
-        registers = held * (1 + form.weight / 2 + form.bias / 2) + 26
-        if 1 < team <= 64:
-            found.append(Variant(norm_together, constants, warps, tuned=("BLOCK",), registers=int(registers)))
-    return found
+def asking(form: Form) -> tuple[tuple[int, int, int, bool], ...]:
+    """Warps, stages, quarters of the next row asked for, and whether in bulk, of programs that fill a multiprocessor.
+
+    With two inputs not all of it: on every multiprocessor, and with what is being written, that is more than L2 holds.
+    """
+    if form.residual:
+        return (32, 1, 2, True), (32, 1, 2, False), (32, 1, 4, True)
+    return (32, 1, 4, True), (32, 1, 4, False), (16, 1, 4, True)
+
+
+def teams(columns: int, dtype: torch.dtype, halves: int, form: Form) -> list[Variant]:
+    """Several programs a row that walk. Not for the interpreter, where none can wait for another."""
+    sizes = ((4096, 2, 3), (4096, 4, 3), (8192, 4, 3))
+    return [team(columns, dtype, max(halves, 1), form, *s) for s in sizes if 1 < triton.cdiv(columns, s[0]) <= 32]
+
+
+def team(columns: int, dtype: torch.dtype, halves: int, form: Form, block: int, warps: int, stages: int) -> Variant:
+    """norm_together with `block` elements a program. halves: floats in a word that is loaded, 1 or 2."""
+    words, block = columns // halves, block // halves
+    size = triton.cdiv(words, block)
+    constants = (("WORDS", words), ("BLOCK", block), ("TEAM", size), ("HALVES", halves), ("DTYPE", DTYPES[dtype]),
+                 *form.constants, ("WHOLE", size * block == words), ("STAGES", stages))  # fmt: skip
+    held = block // (32 * warps)
+    ahead = stages == 1
+    registers = held * (1 + form.residual + ahead + form.weight + form.bias) + (
+        40 if form.residual or ahead or warps > 4 else 32
+    )
+    if ahead and (form.residual or form.centered):
+        registers += held // 2
+    if halves == 1:  # conversions are not repeated, single 16-bit elements are unpacked
+        registers += held * 4 // dtype.itemsize
+    shared = (stages - 1) * (1 + form.residual) * block * halves * dtype.itemsize + 1024
+    return Variant(norm_together, constants, warps, None, ("BLOCK", "STAGES"), shared, registers)
 
 
 def fits(words: int, warps: int, most: int) -> bool:
-    """At most so many words a thread, and every thread has one."""
-    return words <= most * warps * 32 and words >= min(32, most) // 8 * warps * 8
+    """At most so many words a thread, and every thread has one; of many warps each has two loads of 128 bits."""
+    least = warps * 128 + 1 if warps >= 16 else min(32, most) // 8 * warps * 8
+    return least <= words <= most * warps * 32
 
 
-def pieces(words: int, halves: int, dtype: torch.dtype, form: Form, warps: int, stages: int) -> Variant:
-    """norm_packed with 128 bits a thread and piece."""
+def pieces(
+    words: int, halves: int, dtype: torch.dtype, form: Form, warps: int, stages: int, ahead: int = 0, bulk: bool = False
+) -> Variant:
+    """norm_packed with 128 bits a thread and piece. ahead: quarters of the next row asked for, bulk: how."""
     block = min(warps * 32 * 4, triton.next_power_of_2(words))
     chunks = triton.cdiv(words, block)
     settings = (("WORDS", words), ("BLOCK", block), ("CHUNKS", chunks), ("HALVES", halves), ("DTYPE", DTYPES[dtype]))
@@ -93,9 +123,9 @@ def pieces(words: int, halves: int, dtype: torch.dtype, form: Form, warps: int, 
     extra = (form.weight + form.bias) * held if early else 0
     return Variant(
         norm_packed,
-        (*settings, *form.constants, ("STAGES", stages), ("EARLY", early)),
+        (*settings, *form.constants, ("STAGES", stages), ("EARLY", early), ("AHEAD", ahead), ("BULK", bulk)),
         warps,
-        tuned=("BLOCK", "STAGES"),
+        tuned=("BLOCK", "STAGES", "AHEAD", "BULK"),
         shared_bytes=(stages - 1) * words * 4 * (1 + form.residual),
         registers=held * (2 if halves == 1 and form.residual else 1) + extra + 26,
     )
@@ -128,15 +158,18 @@ def launch(
     if variant.kernel is norm_packed:
         halves = variant["HALVES"]
         strides = (x.stride(0) // halves, residual.stride(0) // halves, y.stride(0) // halves)
-        grid = rows if variant["STAGES"] == 1 else min(rows, resident(variant, x.device))
+        walks = variant["STAGES"] > 1 or variant["AHEAD"]
+        grid = min(rows, resident(variant, x.device)) if walks else rows
         norm_packed[(grid,)](*tensors, *strides, eps, 0, **variant.meta)
         return
-    strides = (x.stride(0), residual.stride(0), y.stride(0))
     if variant.kernel is norm_together:
-        programs = rows * variant["TEAM"]
-        sync = torch.zeros(1 + programs, dtype=torch.int64, device=x.device)
-        norm_together[(programs,)](*tensors[:-1], sync, *strides, eps, **variant.meta)
+        size, halves = variant["TEAM"], variant["HALVES"]
+        strides = (x.stride(0) // halves, residual.stride(0) // halves, y.stride(0) // halves)
+        programs = size * max(1, min(rows, resident(variant, x.device) // size))
+        sync = torch.zeros(1 + rows * size, dtype=torch.int64, device=x.device)
+        norm_together[(programs,)](*tensors[:-1], sync, rows, *strides, eps, 0, **variant.meta)
         return
+    strides = (x.stride(0), residual.stride(0), y.stride(0))
     grid = rows if variant.kernel is norm_loop else triton.cdiv(rows, variant["ROWS"])
     variant.kernel[(grid,)](*tensors, *strides, eps, **variant.meta)
 

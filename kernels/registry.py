@@ -134,7 +134,7 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
     if kernel is not None:
         if region.requires_grad:
             raise Unsupported("this kernel has no backward")
-        return with_gradients(_replaced(kernel, graph), False)
+        return with_gradients(replaced(kernel, graph), False)
     raise KeyError(name)
 
 
@@ -154,7 +154,8 @@ def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
     return adapt(graph, fitting, entry.adapter)
 
 
-def _replaced(kernel: Written, graph: Graph) -> torch.fx.GraphModule:
+def replaced(kernel: Written, graph: Graph) -> torch.fx.GraphModule:
+    """The graph's module with a hand-written kernel in the place of what it computes. Raises Unsupported."""
     from kernels.libraries.adapters import adapt
 
     fitting = taken(kernel, matches(graph, match(graph)))

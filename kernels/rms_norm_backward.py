@@ -3,7 +3,8 @@
 With xhat = x * rstd and g = dy * weight: dx = rstd * (g - xhat * mean(g * xhat)), dw = the sum over rows of dy * xhat.
 Traffic: dy and x read once, dx written once, 3 * rows * columns * itemsize bytes, and the partial sums of dw, f32, one
 row of them a program, written and read. Programs walk over rows and hold them; longer rows are shared by a team of
-programs (kernels/norm_team.py); rows of single 16-bit elements beyond 4096 are read twice.
+programs (norm_team.py) or loaded twice, the second time from L2 (norm_columns.py); rows of single 16-bit elements
+beyond 4096 are read twice.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 SIGNATURE = {
     **dict.fromkeys(("dy_ptr", "x_ptr", "w_ptr", "dx_ptr"), "*bf16"),
     **dict.fromkeys(("mean_ptr", "rstd_ptr", "c_ptr", "dw_ptr", "db_ptr"), "*fp32"), "sync_ptr": "*i32",
-    **dict.fromkeys(("rows", "dy_stride", "x_stride", "dx_stride", "blocks"), "i32"), "eps": "fp32", "zero": "i32",
+    **dict.fromkeys(("rows", "dy_stride", "x_stride", "dx_stride", "blocks", "chunks", "lag"), "i32"),
+    "eps": "fp32", "zero": "i32",
 }  # fmt: skip
 SUMS = {
     "part_ptr": "*fp32", "other_ptr": "*fp32", "out_ptr": "*bf16", "other_out_ptr": "*bf16", "count": "i32",
@@ -71,6 +73,8 @@ def builds(form: Form) -> tuple[Build, ...]:
     variants = (
         norm_backward.packed(2048, 2, bf16, form, 8, 3), norm_backward.team(32768, 2, bf16, given, 16, 1),
         norm_backward.space(4096, 200, bf16, 0, form)[0], norm_backward.split(70001, given)[0],
+        norm_backward.chunked(32768, 2, bf16, given, 32),
+        *((norm_backward.packed(8192, 2, bf16, given, 16, 2, late=True),) if form.bias else ()),
     )  # fmt: skip
     finish = Variant(
         gradient_finish,
@@ -90,6 +94,7 @@ def _signature(variant: Variant) -> dict[str, str]:
 OPERATIONS = (
     Operation(
         name="rms_norm_backward", run=rms_norm_backward, reference=reference, inputs=inputs,
+        beyond=case("bf16", rows=32_800, columns=65536),
         cost=lambda c: Cost(bytes=(3 * c["rows"] + 2) * c["columns"] * c.itemsize + 4 * c["rows"]),
         checks=(
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16") for r, n in ((5, 130), (5, 2050), (1, 1))),

@@ -243,10 +243,17 @@ FORMS = ("plain", "strided", "misaligned")
 OPERATIONS = (
     Operation(
         name="rope", run=rope, reference=reference, inputs=inputs, cost=cost, checks=CHECKS, cases=(PEER, *CASES),
+        loses={
+            "bf16 b=4 h=32 k=0 s=2048 d=128":
+                "torch.compile takes 34.9 us, this 36.0, 35.1 in another run: of 31.7 at the copy rate. Tried: 2 to "
+                "8 heads by 8 to 64 positions a program (35.8 to 45).",
+        },
+        beyond=case("bf16", b=130, h=32, k=8, s=4096, d=128, tables=1),
         builds=tuple(Build(v, SIGNATURE, divisible=STRIDES) for v in space(4096, (32, 8), 64, False)[1:2]), forms=FORMS,
     ),
     Operation(
         name="rope_backward", run=rope_backward, reference=backward_reference, inputs=inputs, cost=cost, checks=CHECKS,
+        beyond=case("bf16", b=130, h=32, k=8, s=4096, d=128, tables=1),
         cases=(case("bf16", b=4, h=32, k=8, s=4096, d=128, tables=1), *CASES[1:]),
         builds=tuple(Build(v, SIGNATURE, divisible=STRIDES) for v in space(4096, (32, 8), 64, True)[1:2]), forms=FORMS,
     ),

@@ -132,6 +132,7 @@ SIGNATURE = {"x_ptr": "*bf16", "w_ptr": "*fp32", "i_ptr": "*i64", "rows": "i32",
 OPERATIONS = (
     Operation(
         name="router", run=router, reference=reference, inputs=inputs, cost=_cost, indices=(1,), agree=agree,
+        beyond=case("bf16", tokens=16_800_000, experts=128, k=8),
         checks=(
             *(case(d, tokens=t, experts=e, k=k) for d in ("f32", "f16", "bf16")
               for t, e, k in ((0, 8, 2), (1, 8, 1), (5, 60, 4), (17, 128, 8))),

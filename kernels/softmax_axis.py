@@ -2,7 +2,8 @@
 
 x is seen as [outer, M, inner] with the axis M in the middle; neighbouring threads read neighbours of `inner`, so every
 access is whole. Traffic: every element read once and written once while M rows of a tile fit into registers; a longer
-axis is read twice, largest value and sum together first, the second time from its end.
+axis is read twice, largest value and sum together first, the second time from its end; where the columns alone are too
+few programs for the GPU, it is cut into spans (softmax_axis_split.py).
 Takes f32, f16, bf16; the result is like x or f32.
 """
 
@@ -17,12 +18,15 @@ import triton.language as tl
 from kernels.device import exp_of
 from kernels.pairs import rounded
 from kernels.rows import DTYPES
+from kernels.softmax_axis_split import launch_split, span_statistics, split_builds, split_space
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant, multiprocessors
 
 tuner = Tuner("softmax_axis")
 LONGEST_HELD = 1024
 """Longest axis that one tile holds: 8 columns of it are 8192 elements."""
+LONGEST_WHOLE = 4096
+"""Longest axis that is never cut into spans."""
 
 
 def reference(x: torch.Tensor, dim: int, widen: bool = False) -> torch.Tensor:
@@ -118,6 +122,8 @@ def space(outer: int, length: int, inner: int, itemsize: int, processors: int) -
             constants = (("BLOCK_M", step), ("BLOCK_N", columns), ("UNROLL", 4), ("STAGES", stages))
             shared = 4 * (stages - 1) * step * columns * itemsize + 4096
             found.append(Variant(softmax_axis_loop, constants, warps, shared_bytes=shared))
+    if length > LONGEST_WHOLE and outer * triton.cdiv(inner, 64) < 4 * processors:
+        found += split_space(outer, length, inner, itemsize, processors)
     return list(dict.fromkeys(found))[:8]
 
 
@@ -134,6 +140,8 @@ def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor) -> None:
     tiles = triton.cdiv(inner, variant["BLOCK_N"])
     if variant.kernel is softmax_axis_held:
         softmax_axis_held[(outer * tiles,)](x, y, inner, tiles, **variant.meta)
+    elif variant.kernel is span_statistics:
+        launch_split(variant, x, y)
     else:
         softmax_axis_loop[(outer * tiles,)](x, y, inner, tiles, length, **variant.meta)
 
@@ -185,6 +193,13 @@ _LOOPED = Variant(softmax_axis_loop, (("BLOCK_M", 16), ("BLOCK_N", 128), ("UNROL
 OPERATIONS = (
     Operation(
         name="softmax_axis", run=softmax_axis, reference=reference, inputs=inputs, cost=cost,
+        loses={
+            "bf16 shape=(65536, 1024) dim=0":
+                "torch.compile takes 153 us, this 248: it splits the 65536 rows among programs, here each walks over "
+                "all of them, and 1024 columns make only 128 programs. Tried: 8 to 32 columns by 64 to 256 rows at a "
+                "time (250 to 465).",
+        },
+        beyond=case("bf16", shape=(2100, 1024, 1024), dim=1),
         checks=(
             *(case(d, shape=s, dim=i) for d in ("f32", "f16", "bf16")
               for s, i in (((32, 700), 0), ((3, 5, 64), 1), ((1, 1, 4), 0), ((1, 1100, 20), -2), ((7, 33), 1))),
@@ -200,7 +215,7 @@ OPERATIONS = (
         builds=(
             Build(_held(32, 1 << 21, 32, 128, 1), _HELD, divisible=("inner",)),
             Build(_held(32, 1 << 21, 32, 512, 8), _HELD, divisible=("inner",)),
-            Build(_LOOPED, _LOOP, divisible=("inner",)),
+            Build(_LOOPED, _LOOP, divisible=("inner",)), *split_builds(),
         ),
     ),
 )  # fmt: skip

@@ -162,7 +162,8 @@ class Operation:
     run, reference: the same arguments (tensors, then plain numbers) -> a tensor or a tuple of them. The reference is
     plain PyTorch and runs in any floating dtype: in float64 it is what `run` is held to.
     inputs: a Case and a Maker -> those arguments. cost: the least a Case needs.
-    checks: small and odd cases, for the interpreter and the GPU. cases: those that are timed.
+    checks: small and odd cases, for the interpreter and the GPU. cases: those that are timed. beyond: a case with more
+    than 2^31 elements in one tensor, whose first and last entries along the first axis do not depend on the others.
     builds: what is compiled for the targets. forms: which of Maker's it is tried on. wrong_interpreted: dtypes that
     Triton's interpreter computes wrongly here (bf16 in tl.dot).
     indices: positions of integer outputs that ties may change; `agree(outputs, arguments)` then holds them to what
@@ -179,6 +180,7 @@ class Operation:
     cost: Callable[[Case], Cost]
     checks: tuple[Case, ...]
     cases: tuple[Case, ...]
+    beyond: Case | None = None
     builds: tuple[Build, ...] = ()
     forms: tuple[str, ...] = ("plain", "strided", "misaligned")
     wrong_interpreted: tuple[str, ...] = ()

@@ -277,6 +277,7 @@ def _signature(dtype: str, select: bool) -> dict[str, str]:
 OPERATIONS = (
     Operation(
         name="top_k", run=top_k, reference=reference, inputs=inputs, cost=_cost, indices=(1,), agree=agree,
+        beyond=case("bf16", rows=1_050_000, columns=2048, k=64),
         checks=(
             *(case(d, rows=r, columns=n, k=k) for d in ("f32", "f16", "bf16")
               for r, n, k in ((0, 9, 3), (1, 1, 1), (3, 100, 5), (2, 33, 20), (5, 2048, 2))),

@@ -37,11 +37,13 @@ def folder() -> Path | None:
 
 
 def source_hash(kernels: Iterable[Any]) -> str:
-    """Changes with the text of any of these jit functions or of what they call."""
+    """The names of these jit functions, "@", and what changes with the text of any of them or of what they call."""
+    once = {str(getattr(k, "__name__", "")): k for k in kernels}
     digest = hashlib.sha256()
-    for key in sorted({str(getattr(k, "cache_key", "")) or str(getattr(k, "src", k)) for k in kernels}):
-        digest.update(key.encode())
-    return digest.hexdigest()[:16]
+    for name in sorted(once):
+        kernel = once[name]
+        digest.update((str(getattr(kernel, "cache_key", "")) or str(getattr(kernel, "src", kernel))).encode())
+    return f"{'+'.join(sorted(once))}@{digest.hexdigest()[:16]}"
 
 
 class TunedFile:
@@ -64,8 +66,9 @@ class TunedFile:
         """Keeps it; a folder that cannot be written to is no error, the next process tunes again."""
         if self._path is None:
             return
-        # Those of an older text of the kernels go.
-        kept = {k: v for k, v in self._all().items() if k.startswith(self._text)}
+        # Those of an older text of the same kernels go; others of this operation are tuned by themselves.
+        names = self._text.partition("@")[0]
+        kept = {k: v for k, v in self._all().items() if k.startswith(f"{self._text} ") or k.partition("@")[0] != names}
         kept[f"{self._text} {key}"] = asdict(entry)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ measured afterwards nor leaves anything in its outputs. Nothing is timed in the 
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from kernels.tuned import Tuned, TunedFile, source_hash
 WARMUP_MS = 5.0
 REPEAT_MS = 30.0
 FLUSHED_BYTES = 64e6
+ALIGNMENT = 16
+"""Bytes of the widest access: a copy of a misaligned tensor is as misaligned."""
 REFUSALS = (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError)
 
 
@@ -128,6 +131,7 @@ class Tuner:
     chosen: dict[Hashable, Variant] = field(default_factory=dict)
     times_us: dict[Hashable, Mapping[str, float]] = field(default_factory=dict)
     seconds: dict[Hashable, float] = field(default_factory=dict)
+    _one_at_a_time: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     def pick(
         self,
@@ -138,20 +142,24 @@ class Tuner:
     ) -> Variant:
         """The variant for this key (sizes and dtypes; integers are put in buckets on disk, not here).
 
-        launch(variant, *arguments) runs one. The first call for a key times what the model leaves of `space`, on
-        copies; a variant that does not compile or needs more than the GPU has is left out. Raises RuntimeError where
-        none is left.
+        launch(variant, *arguments) runs one, and records nothing for autograd. The first call for a key times what the
+        model leaves of `space`, on copies; a variant that does not compile or needs more than the GPU has is left out.
+        Raises RuntimeError where none is left, or where a gradient is wanted, ValueError for tensors that are not all
+        on the current device.
         """
-        device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), torch.device("cpu"))
+        device = placed(arguments)
         full: Hashable = (key, device)
         found = self.chosen.get(full)
-        if found is None:
-            variants = list(space() if callable(space) else space)
-            found = variants[0]
-            if len(variants) > 1 and not knobs.runtime.interpret:
-                found = self._remembered(full, key, fitting(variants, limits_of(device)), launch, arguments, device)
-            self.chosen[full] = found
-        return found
+        if found is not None:
+            return found
+        with self._one_at_a_time:
+            if full not in self.chosen:
+                variants = list(space() if callable(space) else space)
+                found = variants[0]
+                if len(variants) > 1 and not knobs.runtime.interpret:
+                    found = self._remembered(full, key, fitting(variants, limits_of(device)), launch, arguments, device)
+                self.chosen[full] = found
+            return self.chosen[full]
 
     def _remembered(
         self,
@@ -202,6 +210,25 @@ class Tuner:
         return best[1], best[0]
 
 
+def placed(arguments: Sequence[Any]) -> torch.device:
+    """The one device of these tensors.
+
+    Raises RuntimeError where one wants a gradient, ValueError where they are on several devices, or on a GPU that is
+    not the current one, on which Triton would launch.
+    """
+    devices = {a.device for a in arguments if isinstance(a, torch.Tensor)}
+    if len(devices) > 1:
+        raise ValueError(f"tensors on {', '.join(sorted(map(str, devices)))}: all must be on one device")
+    if torch.is_grad_enabled() and any(a.requires_grad for a in arguments if isinstance(a, torch.Tensor)):
+        raise RuntimeError("kernels record nothing for autograd: call under torch.no_grad(), or detach the inputs")
+    device = next(iter(devices), torch.device("cpu"))
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        raise ValueError(
+            f"tensors on {device}, the current GPU is another: use `with torch.cuda.device({device.index})`"
+        )
+    return device
+
+
 def cold_us(call: Callable[[], None]) -> float:
     """Median device time of cold calls, in µs. Benchmarks that share a GPU take turns by replacing this function.
 
@@ -225,11 +252,15 @@ def _flush() -> Flush:
 
 
 def _copy(argument: Any) -> Any:
-    """A tensor of the same strides and contents elsewhere; anything else as it is."""
-    if not isinstance(argument, torch.Tensor):
+    """A tensor of the same strides, alignment and contents elsewhere; anything else as it is."""
+    if not isinstance(argument, torch.Tensor) or not argument.numel():
         return argument
-    made = torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device=argument.device)
-    return made.copy_(argument)
+    # The span of its memory, not element by element: an expanded tensor has many in one place.
+    span = 1 + sum((n - 1) * s for n, s in zip(argument.shape, argument.stride(), strict=True))
+    skipped = argument.data_ptr() % ALIGNMENT // argument.element_size()
+    made = torch.empty(skipped + span, dtype=argument.dtype, device=argument.device)
+    made[skipped:].copy_(argument.detach().as_strided((span,), (1,)))
+    return made.as_strided(argument.shape, argument.stride(), skipped)
 
 
 def _bucketed(key: Hashable) -> str:

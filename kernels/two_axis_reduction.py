@@ -160,6 +160,7 @@ ADD_SIGNATURE = {
 OPERATIONS = (
     Operation(
         name="two_axis_reduction", run=two_axis_reduction, reference=reference, inputs=inputs, cost=_cost,
+        beyond=case("bf16", rows=131_200, columns=16384),
         checks=(
             *(case(d, rows=m, columns=n) for d in ("f32", "f16", "bf16")
               for m, n in ((0, 5), (5, 0), (1, 1), (1, 3000), (1500, 1), (33, 777), (1040, 300))),

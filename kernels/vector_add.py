@@ -37,8 +37,10 @@ def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) 
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """x + y of one shape and dtype, f32, f16 or bf16; strided ones are copied. Raises ValueError for anything else."""
-    if x.shape != y.shape or x.dtype != y.dtype or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    """x + y of one shape and dtype, f32, f16, bf16; strided ones are copied. Raises ValueError or TypeError else."""
+    if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise TypeError(f"vector_add takes f32, f16 or bf16, not {x.dtype}")
+    if x.shape != y.shape or x.dtype != y.dtype:
         raise ValueError(f"vector_add takes two alike, not {x.dtype}{[*x.shape]} and {y.dtype}{[*y.shape]}")
     x, y = x.contiguous(), y.contiguous()
     z = torch.empty_like(x)
@@ -56,6 +58,7 @@ SIGNATURE = {"x_ptr": "*bf16", "y_ptr": "*bf16", "z_ptr": "*bf16", "n": "i32"}
 OPERATIONS = (
     Operation(
         name="vector_add", run=vector_add, reference=reference, inputs=inputs,
+        beyond=case("bf16", n=(1 << 31) + 4099),
         cost=lambda c: Cost(bytes=3 * c["n"] * c.itemsize),
         checks=tuple(case(d, n=n) for d in ("f32", "f16", "bf16") for n in (0, 1, 1000, 8192, 100_003)),
         cases=(case("bf16", n=1 << 28), case("f32", n=1 << 27)),

@@ -52,6 +52,13 @@ def _alike(*roles: str) -> Reason:
     return reason
 
 
+def _tail(graph: Graph, item: Match) -> str:
+    reason = _alike("a", "b", "bias", "residual")(graph, item)
+    dtypes = facts_of(item, graph, Host()).dtypes
+    mask = dtypes.get("mask", "bool")
+    return reason or ("" if mask in ("bool", dtypes["a"]) else f"a mask of {mask}")
+
+
 def _attention(graph: Graph, item: Match) -> str:
     reason = _alike("q", "k", "v")(graph, item)
     sizes = facts_of(item, graph, Host()).sizes
@@ -78,7 +85,7 @@ WRITTEN: tuple[Written, ...] = (
         "triton:matmul_epilogue", frozenset({"gemm_tail"}),
         "from kernels.matmul_epilogue import matmul_epilogue\n"
         "y = matmul_epilogue({a}, {b}, {bias}, \"{activation}\", {mask}, {residual})",
-        _alike("a", "b", "bias", "residual"),
+        _tail,
     ),
     Written(
         "triton:flash_attention", frozenset({"attention"}),

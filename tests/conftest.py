@@ -1,13 +1,67 @@
-"""Paths that tests share."""
+"""Paths that tests share, and how the suite is spread over the cores (`make test`)."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+if WORKERS > 1:
+    # Before torch and numpy are imported, here and in every child: the workers share the cores.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // WORKERS)))
+
+LONG = (
+    "tests/kernels/test_interpreted.py",
+    "tests/browser/",
+    "tests/kernels/test_builds.py",
+    "tests/profiler/region/test_mining.py",
+    "tests/app/test_cli.py",
+    "tests/app/test_pages.py",
+    "tests/profiler/oracle/test_process.py",
+    "tests/kernels/test_offline.py",
+    "tests/app/web/test_companions.py",
+    "tests/kernels/measure/test_session.py",
+    "tests/profiler/oracle/test_record.py",
+)
+"""What takes long begins first, so that no worker is left alone with it at the end."""
+
+APART = ("tests/kernels/test_interpreted.py", "tests/kernels/test_builds.py")
+"""Files whose tests share nothing and are long enough to go to different workers."""
+
+TOGETHER = {
+    "tests/browser/": "browser",
+    "tests/profiler/region/test_mining.py": "mined",
+    "tests/profiler/trace/test_busy.py": "mined",
+    "tests/profiler/region/test_backward_pairs.py": "mined",
+    "tests/profiler/region/test_findings.py": "mined",
+}
+"""Files that share what takes seconds to make: a server and a browser; the real traces with their regions."""
+
+
+class Scheduling(LoadFileScheduling):
+    """A file, with the servers and children that its fixtures start, stays on one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(APART):
+            return nodeid
+        groups = (group for start, group in TOGETHER.items() if nodeid.startswith(start))
+        return next(groups, super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if WORKERS > 1:
+        items.sort(key=lambda i: next((n for n, long in enumerate(LONG) if i.nodeid.startswith(long)), len(LONG)))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Every operation of kernels/ on this machine's GPU against float64: `python tools/check_kernels.py [NAME ...]`.
 
-1. Its odd cases in every form of input. 2. With --large, the cases that are timed, and one beyond 2^31 elements where
-it has one. 3. With --soak N, N calls on random sizes, dtypes, forms and variants, by several processes.
+1. Its odd cases in every form of input. 2. With --large, the cases that are timed; with --beyond, both ends of one of
+more than 2^31 elements. 3. With --soak N, N calls on random sizes, dtypes, forms and variants, by several processes.
 Each operation runs in processes of its own, since a fault poisons a process's CUDA context. Exit code 1 where
 anything disagrees. Prints a line an operation and writes check_kernels.json to $OUT (or the working folder).
 Changes no setting of the GPU.
@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import json
 import os
+import queue
 import random
 import subprocess
 import sys
@@ -25,16 +26,22 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 (run as a file)
+import triton  # noqa: E402
 
+from benchmarks.kernels import visible  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
 from kernels.catalogue import operation, operations  # noqa: E402
-from kernels.spec import Case, Maker, Operation  # noqa: E402
+from kernels.spec import Case, Maker, Operation, outputs_of  # noqa: E402
 
+Task = tuple[str, str, int, int]
+"""Operation, part, how many calls, seed."""
 REFUSED = "refused: "
 """A clear error: right for a random case that the operation does not take, wrong for one of its own."""
 SAME = 5
 """Random calls with the same sizes: other numbers, forms and variants, most of them compiled already."""
+ENDS = 40
+"""Entries at each end of a case of more than 2^31 elements that are compared."""
 MOST_BYTES = 40e9
 """A case whose inputs in float64 would need more is not checked here."""
 
@@ -54,6 +61,33 @@ def tried(found: Operation, case: Case, form: str, seed: int = 0) -> str:
         if isinstance(before, torch.Tensor) and not torch.equal(before.nan_to_num(), after.nan_to_num()):
             return "an input was changed"
     return disagreement(found, got, arguments)
+
+
+def ends(found: Operation, case: Case) -> str:
+    """What is wrong with the first and the last ENDS entries of a case that is too large to be checked whole.
+
+    Entries along the first axis of the first input: of the inputs that are as long, and of the outputs.
+    """
+    arguments = found.inputs(case, Maker(device="cuda", seed=3))
+    long = arguments[0].shape[0]
+    got = outputs_of(found.run(*arguments))
+    if max(t.numel() for t in (*arguments, *got) if isinstance(t, torch.Tensor)) <= 1 << 31:
+        return "no tensor has more than 2^31 elements"
+
+    def cut(x: Any, part: slice) -> Any:
+        return x[part].clone() if isinstance(x, torch.Tensor) and x.dim() and x.shape[0] == long else x
+
+    for part in (slice(0, ENDS), slice(long - ENDS, long)):
+        some = tuple(cut(a, part) for a in arguments)
+        plain = outputs_of(found.reference(*some))
+        # An output over all entries says nothing of these: the reference's stands in for it.
+        mine = tuple(cut(o, part) if o.dim() and o.shape[0] == long else p for o, p in zip(got, plain, strict=True))
+        if all(m is p for m, p in zip(mine, plain, strict=True)):
+            return "no output is along the first axis"
+        fault = disagreement(found, mine, some)
+        if fault:
+            return f"entries {part.start} to {part.stop}: {fault}"
+    return ""
 
 
 def vary(found: Operation, case: Case, dice: random.Random) -> Case:
@@ -90,7 +124,9 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
         plan = [(c, f) for c in found.checks for f in found.forms]
     elif part == "large":
         plan = [(c, "plain") for c in found.cases if found.cost(c).bytes * 8 / c.itemsize < MOST_BYTES]
-    else:
+    elif part == "beyond" and found.beyond is not None:
+        calls, faults = 1, [f"{found.beyond}: {f}" for f in (ends(found, found.beyond),) if f]
+    elif part == "soak":
         any_variant(dice)
     while plan or (part == "soak" and calls < count):
         if time.monotonic() - began > seconds:
@@ -117,16 +153,30 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
     return {"operation": name, "part": part, "calls": calls, "faults": faults, "seconds": time.monotonic() - began}
 
 
-def start(name: str, part: str, count: int, seed: int, seconds: float) -> dict[str, Any]:
-    """`child` in a process of its own."""
-    command = [sys.executable, __file__, "--child", json.dumps([name, part, count, seed, seconds])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds + 240)
+def start(task: Task, seconds: float) -> dict[str, Any]:
+    """`child` in a process of its own, on one of the GPUs."""
+    name, part, *_ = task
+    command = [sys.executable, __file__, "--child", json.dumps([*task, seconds])]
+    gpu = gpus.get()
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds + 60,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"operation": name, "part": part, "calls": 0, "faults": ["process: hangs"], "seconds": seconds}
+    finally:
+        gpus.put(gpu)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if lines:
         found: dict[str, Any] = json.loads(lines[-1])
         return found
     fault = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return {"operation": name, "part": part, "calls": 0, "faults": [f"process: {fault[:400]}"], "seconds": 0.0}
+
+
+gpus: queue.SimpleQueue[str] = queue.SimpleQueue()
+"""A place for each process that may run at once."""
 
 
 def show(r: dict[str, Any]) -> None:
@@ -142,35 +192,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="operations (default: all)")
     parser.add_argument("--large", action="store_true", help="the timed cases too")
+    parser.add_argument("--beyond", action="store_true", help="a case of more than 2^31 elements too")
     parser.add_argument("--soak", type=int, default=0, help="random calls, over all operations")
     parser.add_argument("--without-checks", action="store_true", help="only what else is asked for")
     parser.add_argument("--seconds", type=float, default=200.0, help="the most that one process may take")
-    parser.add_argument("--workers", type=int, default=8, help="processes at once (--large: one)")
+    parser.add_argument("--workers", type=int, default=8, help="processes a GPU at once (--large, --beyond: one)")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         print(json.dumps(child(*json.loads(arguments.child))))
         return 0
     names = arguments.names or [o.name for o in operations()]
-    tasks: list[tuple[str, str, int, int]] = [(n, "checks", 0, 1) for n in names]
+    tasks: list[Task] = [(n, "checks", 0, 1) for n in names]
     if arguments.soak:
         each = -(-arguments.soak // len(names))
         tasks += [(n, "soak", each, 1000) for n in names]
     if arguments.without_checks:
         tasks = [t for t in tasks if t[1] != "checks"]
+    alone: list[Task] = [(n, "large", 0, 7) for n in names if arguments.large]
+    alone += [(n, "beyond", 0, 7) for n in names if arguments.beyond and operation(n).beyond is not None]
     results = []
-    with ThreadPoolExecutor(arguments.workers) as pool:
-        for r in pool.map(lambda t: start(*t, arguments.seconds), tasks):
-            results.append(r)
-            show(r)
-    for name in names if arguments.large else ():
-        results.append(start(name, "large", 0, 7, arguments.seconds))
-        show(results[-1])
+    for some, places in ((tasks, arguments.workers), (alone, 1)):
+        while not gpus.empty():
+            gpus.get()
+        for i in range(places * len(visible())):
+            gpus.put(visible()[i % len(visible())])
+        with ThreadPoolExecutor(gpus.qsize()) as pool:
+            for r in pool.map(lambda t: start(t, arguments.seconds), some):
+                results.append(r)
+                show(r)
     total = sum(r["calls"] for r in results)
     wrong = sum(len(r["faults"]) for r in results)
     print(f"{total} calls, {wrong} wrong")
     record = {
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": tuning.triton.__version__,
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
         "date": time.strftime("%Y-%m-%d"), "calls": total, "wrong": wrong, "results": results,
     }  # fmt: skip
     (Path(os.environ.get("OUT", ".")) / "check_kernels.json").write_text(json.dumps(record, indent=1))

@@ -14,11 +14,13 @@ from benchmarks.kernels import rows
 from kernels.catalogue import operation
 
 CHILD = """
-import json, os, sys, time
+import json, os, subprocess, sys, time
 for name, number in json.loads(sys.argv[1])["items"]:
     if number == 1:
         os._exit(9)
     if number == 2:
+        # Its own child holds the pipe that the rows come by.
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         time.sleep(60)
     print("noise")
     print(json.dumps({"operation": name, "case": str(number), "pid": os.getpid()}), flush=True)

@@ -8,7 +8,18 @@ import pytest
 
 pytest.importorskip("triton")
 
-from benchmarks.kernel_table import DOC, RECORD, Row, counts, current, lost, memory_bound_geomean, rows_of, verdict
+from benchmarks.kernel_table import (
+    DOC,
+    RECORD,
+    Row,
+    behind_published,
+    counts,
+    current,
+    lost,
+    memory_bound_geomean,
+    rows_of,
+    verdict,
+)
 from kernels.catalogue import operation, operations
 
 ROWS = rows_of(json.loads(RECORD.read_text()))
@@ -47,7 +58,8 @@ def test_memory_bound_rows_are_no_slower_than_the_fastest_peer_beside_them() -> 
 
 def test_every_lost_row_is_explained_in_its_kernels_file_and_nothing_else_is() -> None:
     explained = {(o.name, case) for o in operations() for case in o.loses}
-    assert {(r.operation, r.case) for r in lost(ROWS)} == explained
+    published = {(r.operation, r.case) for r, *_ in behind_published(ROWS)}
+    assert {(r.operation, r.case) for r in lost(ROWS)} | published == explained
 
 
 @pytest.mark.parametrize(
@@ -56,6 +68,7 @@ def test_every_lost_row_is_explained_in_its_kernels_file_and_nothing_else_is() -
         ("rms_norm_backward", "bf16 rows=8192 columns=16384", 280),
         ("cross_entropy_with_gradient", "bf16 rows=8192 columns=128256", 1650),
         ("router", "bf16 tokens=16384 experts=128 k=8", 12),
+        ("matmul_epilogue", "bf16 m=8192 k=4096 n=16384", 1750),
     ],
 )
 def test_what_was_set_out_to_reach_was_reached(name: str, case: str, at_most_us: float) -> None:

@@ -91,20 +91,22 @@ def running(folder: Path, **more: str) -> Iterator[str]:
     assert "Traceback" not in (folder / "log").read_text()
 
 
-@pytest.fixture(scope="session")
+# These end with this folder's tests: while Playwright is open its event loop counts as running in the main thread, and
+# asyncio.run of any other test would fail.
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server of most tests: without the oracle, whose process takes half a gigabyte."""
     with running(tmp_path_factory.mktemp("server"), TRITONWORTHY_ORACLE="off") as base:
         yield base
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def playwright() -> Iterator[Playwright]:
     with sync_playwright() as driver:
         yield driver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium(playwright: Playwright) -> Iterator[Browser]:
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert path, "no Chromium: `make test` installs the system's package"

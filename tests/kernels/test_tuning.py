@@ -63,11 +63,42 @@ def test_another_process_takes_the_choice_from_disk(launched: list[tuple[int, in
 def test_a_choice_of_another_text_of_the_kernel_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     cpu = torch.device("cpu")
-    TunedFile("test", cpu, "old").put("k", Tuned("a", 1.0, 0.1))
-    assert TunedFile("test", cpu, "new").get("k") is None
-    TunedFile("test", cpu, "new").put("j", Tuned("b", 2.0, 0.1))
-    assert TunedFile("test", cpu, "new").get("j") == Tuned("b", 2.0, 0.1)
-    assert TunedFile("test", cpu, "old").get("k") is None
+    TunedFile("test", cpu, "rows@old").put("k", Tuned("a", 1.0, 0.1))
+    assert TunedFile("test", cpu, "rows@new").get("k") is None
+    TunedFile("test", cpu, "rows@new").put("j", Tuned("b", 2.0, 0.1))
+    assert TunedFile("test", cpu, "rows@new").get("j") == Tuned("b", 2.0, 0.1)
+    assert TunedFile("test", cpu, "rows@old").get("k") is None
+
+
+def test_kernels_that_share_a_file_do_not_drive_each_other_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    cpu = torch.device("cpu")
+    for names in ("forward@1", "backward@1", "forward+split@1"):
+        TunedFile("test", cpu, names).put("k", Tuned(names, 1.0, 0.1))
+    for names in ("forward@1", "backward@1", "forward+split@1"):
+        assert TunedFile("test", cpu, names).get("k") == Tuned(names, 1.0, 0.1)
+
+
+def test_the_copy_that_is_tuned_on_lies_as_the_argument_does() -> None:
+    wide = torch.arange(60.0).view(3, 20)
+    for given in (wide[0].expand(5, 20), wide[:, 3:11], wide.t(), wide[:, 1::2], wide[2:, 5], torch.empty(0, 3)):
+        copied = tuning._copy(given)
+        assert torch.equal(copied, given)
+        assert copied.stride() == given.stride()
+        assert copied.numel() == 0 or copied.data_ptr() != given.data_ptr()
+        assert copied.numel() == 0 or copied.data_ptr() % 16 == given.data_ptr() % 16
+
+
+def test_what_wants_a_gradient_is_refused_and_not_cut_off() -> None:
+    with pytest.raises(RuntimeError, match="no_grad"):
+        tuning.placed((torch.ones(3, requires_grad=True),))
+    with torch.no_grad():
+        assert tuning.placed((torch.ones(3, requires_grad=True),)) == torch.device("cpu")
+
+
+def test_tensors_on_two_devices_are_refused() -> None:
+    with pytest.raises(ValueError, match="one device"):
+        tuning.placed((torch.ones(3), torch.ones(3, device="meta")))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"new k": 3}', '{"new k": {"choice": "a"}}'])

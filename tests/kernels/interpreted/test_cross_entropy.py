@@ -58,11 +58,14 @@ def test_another_ignored_class_and_32_bit_targets() -> None:
     torch.testing.assert_close(ce.cross_entropy(x, target, ignore_index=0), wanted)
 
 
+@pytest.mark.parametrize("beyond", [0, -1, -5])
 @pytest.mark.parametrize("columns", [50, 4096])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_a_target_that_is_no_class_gives_nan_and_writes_nowhere_else(dtype: torch.dtype, columns: int) -> None:
+def test_a_target_that_is_no_class_gives_nan_and_writes_nowhere_else(
+    dtype: torch.dtype, columns: int, beyond: int
+) -> None:
     x = torch.randn(3, columns).to(dtype)
-    right, wrong = torch.tensor([1, 2, 3]), torch.tensor([1, columns, 3])
+    right, wrong = torch.tensor([1, 2, 3]), torch.tensor([1, beyond or columns, 3])
     losses, d = ce.cross_entropy_with_gradient(x, right, reduction="none")
     others, e = ce.cross_entropy_with_gradient(x, wrong, reduction="none")
     assert others.isnan().tolist() == [False, True, False]

@@ -172,6 +172,21 @@ def test_logsumexp_of_infinite_logits_in_some_strips_only() -> None:
     assert bool((matmul_logsumexp.matmul_logsumexp(a, b[:, :0]) == -torch.inf).all())
 
 
+@pytest.mark.parametrize("columns", [5, 128, 1100])
+def test_logsumexp_of_logits_scaled_by_nothing_is_that_of_zeros(columns: int) -> None:
+    found = matmul_logsumexp.matmul_logsumexp(torch.ones((3, 2)), torch.ones((2, columns)), 0.0)
+    assert torch.allclose(found, torch.full((3,), float(columns)).log())
+
+
+def test_a_walk_along_a_long_stride_does_not_overflow_32_bits() -> None:
+    # Column-major A and B of which only the parts that are read exist: 66 steps of 2^25 elements.
+    stride, k = 1 << 25, 130
+    room = torch.empty(stride * (k - 1) + 16, dtype=torch.float16)  # never touched beyond the columns: costs no memory
+    a = room.as_strided((16, k), (1, stride)).normal_()
+    b = torch.randn((k, 16), dtype=torch.float16)
+    torch.testing.assert_close(matmul.matmul(a, b).float(), a.float() @ b.float(), atol=2e-2, rtol=1e-2)
+
+
 def test_tma_is_left_out_where_it_cannot_be() -> None:
     x = torch.zeros((64, 64), dtype=torch.float16)
     assert tma_takes(x, x.T)

@@ -59,6 +59,28 @@ def test_a_team_of_one_walks_its_rows(centered: bool, columns: int) -> None:
     assert disagreement(operation, got, (dy, x, weight, *stats)) == ""
 
 
+@pytest.mark.parametrize("operation", [add_rms_norm.OPERATIONS[0], layer_norm.OPERATIONS[0]], ids=lambda o: o.name)
+def test_a_program_that_asks_for_its_next_row_leaves_none_out(
+    operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asking(self: Tuner, key: Any, space: Callable[[], Sequence[Variant]], *rest: Any) -> Variant:
+        return next(v for v in space() if dict(v.constants).get("AHEAD"))
+
+    monkeypatch.setattr(Tuner, "pick", asking)
+    arguments = operation.inputs(case("bf16", rows=5, columns=33000), Maker(seed=3))
+    assert disagreement(operation, operation.run(*arguments), arguments) == ""
+
+
+def test_a_row_held_and_the_same_row_walked_are_equally_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    def walking(self: Tuner, key: Any, space: Callable[[], Sequence[Variant]], *rest: Any) -> Variant:
+        return next(v for v in space() if v.kernel is rms_norm.rms_norm_loop)
+
+    monkeypatch.setattr(Tuner, "pick", walking)
+    for operation in (rms_norm.OPERATIONS[1], layer_norm.OPERATIONS[0]):
+        arguments = operation.inputs(case("f32", rows=3, columns=4100), Maker(seed=3))
+        assert disagreement(operation, operation.run(*arguments), arguments) == ""
+
+
 def test_backwards_are_the_gradients_of_the_forwards() -> None:
     torch.manual_seed(4)
     x, w, b = torch.randn(3, 5, 70, requires_grad=True), torch.randn(70, requires_grad=True), torch.zeros(70)

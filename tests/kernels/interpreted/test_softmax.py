@@ -41,13 +41,27 @@ def test_a_row_longer_than_registers_is_the_same_however_much_of_it_is_held(wide
         assert near(y, exact), variant
 
 
-def test_a_program_that_walks_over_several_rows_leaves_none_out() -> None:
+@pytest.mark.parametrize("columns", [16640, 40000])
+def test_a_program_that_walks_over_several_rows_leaves_none_out(columns: int) -> None:
     torch.manual_seed(0)
-    x = torch.randn(5, 16640).half()
-    (variant, *_) = (v for v in softmax.space(5, 16640, x.dtype, True) if v.kernel is softmax.softmax_ahead)
-    y = poisoned(x, x.dtype)
-    softmax.launch(variant, x, y)
-    assert near(y, torch.softmax(x.double(), -1))
+    x = torch.randn(5, columns).half()
+    variants = [v for v in softmax.space(5, columns, x.dtype, True) if v.kernel is softmax.softmax_ahead]
+    assert any(v["AHEAD"] for v in variants) == (columns == 40000)
+    for variant in {v["AHEAD"]: v for v in variants}.values():
+        y = poisoned(x, x.dtype)
+        softmax.launch(variant, x, y)
+        assert near(y, torch.softmax(x.double(), -1)), variant
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [(torch.float16, 60000.0), (torch.bfloat16, 3e6), (torch.bfloat16, 1e9)])
+def test_a_large_offset_changes_no_weight(dtype: torch.dtype, offset: float) -> None:
+    """Neighbouring numbers are far apart there: exp(x - max) is then calculated with another factor."""
+    steps = torch.randint(3, (2, 40000), generator=torch.Generator().manual_seed(0))
+    x = (offset - steps * (offset * torch.finfo(dtype).eps)).to(dtype)
+    for variant in kinds(softmax.space(2, 40000, dtype, True)):
+        y = poisoned(x, dtype)
+        softmax.launch(variant, x, y)
+        assert near(y, torch.softmax(x.double(), -1)), variant
 
 
 def test_rows_that_are_fully_masked_by_the_least_finite_number_are_uniform() -> None:

@@ -18,6 +18,7 @@ from profiler.region.mining import MinedRegion, Mining, mine
 from profiler.trace.model import Trace
 from profiler.trace.reader import read_trace
 from tests.conftest import SHARED
+from tests.profiler.region.mined import mined
 from tests.profiler.region.recording import record
 
 TRACES = SHARED / "traces"
@@ -107,8 +108,7 @@ def regions_of(trace: Trace, found: Mining) -> dict[int, MinedRegion]:
 @real
 @pytest.mark.parametrize("name", [*TRAINING, *OTHERS])
 def test_every_backward_kernel_stands_with_the_forward_of_its_number(name: str) -> None:
-    trace = read_trace(TRACES / f"{name}.json.gz")
-    found = mine(trace)
+    trace, found = mined(f"{name}.json.gz")
     region = regions_of(trace, found)
     ids = {r.id_hint for r in found.regions}
     checked = 0
@@ -129,8 +129,7 @@ def test_every_backward_kernel_stands_with_the_forward_of_its_number(name: str) 
 @pytest.mark.parametrize("name", TRAINING)
 def test_the_time_of_both_passes_is_told_apart(name: str) -> None:
     """What autograd's nodes launched, by the JSON, is the backward time; nearly all of it stands with its forward."""
-    trace = read_trace(TRACES / f"{name}.json.gz")
-    found = mine(trace)
+    trace, found = mined(f"{name}.json.gz")
     backward = set()
     ops = trace.ops
     for region in found.regions:

@@ -7,7 +7,6 @@ its text must hold. The table's advice is for advice's own tests.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from fnmatch import fnmatch
 import pytest
 
 from profiler.region.graph import lower
-from profiler.region.mining import COPIES, MinedRegion, Mining, mine
+from profiler.region.mining import COPIES, MinedRegion
 from profiler.region.text import parse
-from profiler.trace.reader import read_trace
 from tests.conftest import SHARED
+from tests.profiler.region.mined import mined
 
 TRACES = SHARED / "traces"
 NAMES = sorted(p.name.removesuffix(".json.gz") for p in TRACES.glob("*.json.gz") if ".et." not in p.name)
@@ -186,11 +185,6 @@ def wanted() -> Iterator[tuple[str, Want]]:
                     yield name, want
 
 
-@functools.lru_cache(maxsize=64)
-def mined(name: str) -> Mining:
-    return mine(read_trace(TRACES / f"{name}.json.gz"))
-
-
 def has_in_order(operations: Sequence[str], wanted: str) -> bool:
     rest = iter(operations)
     return all(any(o == w for o in rest) for w in wanted.split())
@@ -207,7 +201,7 @@ CASES = list(wanted())
 
 @pytest.mark.parametrize(("name", "want"), CASES, ids=[f"{n}-{w.title}" for n, w in CASES])
 def test_the_region_is_found(name: str, want: Want) -> None:
-    found = mined(name)
+    _, found = mined(f"{name}.json.gz")
     named = [r for r in found.regions if re.fullmatch(want.title, r.title)]
     assert named, [r.title for r in found.regions]
     same = [r for r in named if has_in_order(r.operations, want.operations)]
@@ -234,7 +228,7 @@ def _runs(region: MinedRegion) -> None:
 
 
 def test_kernels_of_a_graph_launch_are_named_with_the_time_and_the_remedy() -> None:
-    found = mined("handrolled_blocks_bf16_cudagraph")
+    _, found = mined("handrolled_blocks_bf16_cudagraph.json.gz")
     assert not found.regions
     graph = next(r for r in found.rests if r.name.startswith("CUDA graph"))
     assert graph.time_us > 0.99 * found.kernel_time_us
@@ -243,7 +237,7 @@ def test_kernels_of_a_graph_launch_are_named_with_the_time_and_the_remedy() -> N
 
 
 def test_decoding_is_many_short_kernels_and_an_idle_gpu() -> None:
-    found = mined("llama_decode_bf16_eager")
+    _, found = mined("llama_decode_bf16_eager.json.gz")
     kernels = sum(r.launches for r in found.regions)
     kernels += sum(len(r.kernels) for r in found.rests if r.name != COPIES) / len(found.steps)
     assert 2_900 < kernels < 3_200
@@ -253,6 +247,6 @@ def test_decoding_is_many_short_kernels_and_an_idle_gpu() -> None:
 
 def test_routing_is_launch_bound() -> None:
     """The row asks which part is: many kernels of a few microseconds each."""
-    routing = next(r for r in mined("mixtral_prefill_bf16_eager").regions if r.title == "routing")
+    routing = next(r for r in mined("mixtral_prefill_bf16_eager.json.gz")[1].regions if r.title == "routing")
     assert routing.kernels_per_call > 20
     assert routing.time_us_per_step / routing.launches < 6.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import json
 import random
@@ -15,7 +14,7 @@ import pytest
 
 from profiler.region import patterns
 from profiler.region.graph import lower
-from profiler.region.mining import COPIES, MinedRegion, Mining, mine
+from profiler.region.mining import COPIES, MinedRegion, mine
 from profiler.region.program import program
 from profiler.region.text import parse
 from profiler.region.trace_cut import parts
@@ -27,6 +26,7 @@ from profiler.trace.model import NONE, Step, Trace
 from profiler.trace.reader import read_trace
 from profiler.trace.steps import steady_step
 from tests.conftest import SHARED
+from tests.profiler.region.mined import mined
 from tests.profiler.region.rows import ROWS, Row
 
 TRACES = SHARED / "traces"
@@ -36,12 +36,6 @@ FILES = sorted(
 H200 = ("bert_", "gpt2_", "handrolled_", "large_t5_", "llama_", "mixtral_", "pyg_", "t5_", "timm_")
 
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
-
-
-@functools.lru_cache(maxsize=64)
-def mined(name: str) -> tuple[Trace, Mining]:
-    trace = read_trace(TRACES / name)
-    return trace, mine(trace)
 
 
 def find(row: Row) -> MinedRegion:

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.region.mining import COPIES, mine
+from profiler.region.mining import COPIES
 from profiler.trace import read_trace
 from profiler.trace.busy import even_split, gaps, gpu_window, merged, shares, union_us
 from profiler.trace.columns import MEMORY
-from tests.profiler.trace.files import EXPECTED, annotation, kernel, launch, loaded, op, real, written
+from tests.profiler.region.mined import mined
+from tests.profiler.trace.files import EXPECTED, annotation, kernel, launch, loaded, op, written
 
 UNITS = 40
 INTERVALS = st.lists(st.tuples(st.integers(-5, UNITS), st.integers(0, 15), st.integers(0, 4)), max_size=25)
@@ -75,8 +76,7 @@ def test_a_host_that_runs_ahead_does_not_make_steps_overlap(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_regions_and_rests_add_up_to_the_step_and_idle_is_what_the_json_leaves_free(name: str) -> None:
-    trace = real(name)
-    mining = mine(trace)
+    trace, mining = mined(name)
     found = mining.shares
     assert found is not None
     assert sum(found.shares) == pytest.approx(1.0, abs=1e-6)
