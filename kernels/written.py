@@ -9,6 +9,9 @@ from kernels import layer_norm, rms_norm, softmax
 from kernels.host import Host
 from kernels.libraries import fits
 from kernels.libraries.covering import completed, facts_of
+from kernels.libraries.launchers import Launcher
+from kernels.libraries.patterns_products import PRODUCTS
+from kernels.libraries.patterns_rows import ROWS
 from kernels.libraries.tails import tail
 from profiler.region.graph import Graph
 from profiler.region.nodes import is_call
@@ -21,12 +24,17 @@ Reason = Callable[[Graph, Match], str]
 class Written:
     """One kernel. name: the candidate's, "triton:KERNEL", by which its adapter is found too. kinds: of the matches it
     takes. call: what the user writes, with the match's roles. reason: why it does not take a match, "" where it does.
+    launcher: how it is called in the region's place, where it takes whole regions only.
     """
 
     name: str
     kinds: frozenset[str]
     call: str
     reason: Reason
+    launcher: Launcher | None = None
+
+
+LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS)
 
 
 def _rows(graph: Graph, item: Match) -> str:
@@ -93,6 +101,7 @@ WRITTEN: tuple[Written, ...] = (
         "y = flash_attention({q}, {k}, {v}, {mask}, causal={causal}, scale={scale})",
         _attention,
     ),
+    *(Written(k.name, frozenset({k.name}), k.call, k.reason, k) for k in LAUNCHERS),
 )  # fmt: skip
 """In the order in which they are listed."""
 
@@ -103,8 +112,11 @@ def written(name: str) -> Written | None:
 
 
 def matches(graph: Graph, found: Iterable[Match]) -> tuple[Match, ...]:
-    """What the kernels may be tried on: the matches found with all their roles, and a matrix product with its tail."""
-    return (*tail(graph), *(_settled(graph, completed(graph, m)) for m in found))
+    """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, and the
+    region as a whole.
+    """
+    launched = (m for k in LAUNCHERS for m in k.matches(graph))
+    return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in found))
 
 
 def taken(kernel: Written, found: Iterable[Match]) -> list[Match]:

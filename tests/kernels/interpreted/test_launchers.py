@@ -1,0 +1,90 @@
+"""Kernels in the place of whole regions, built by the registry and run: each gives what the region says."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from kernels.registry import build
+from profiler.region.text import parse
+from tests.kernels.interpreted.checking import assert_as_exact_as_eager
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+SCORES = "x: bf16[9, 40]\nt: i64[9].below(40)\n"
+CODES = "a: f32[6, 16]\nc: f32[20, 16]\n"
+EDGES = "x: f32[16, 8]\ns: i64[32].below(16)\nt: i64[32].below(8)\nw: f32[32]\n"
+PRODUCT = "x: f16[8, 16]\nw: f16[16, 64]\ng: f16[64]\nb: f16[64]\n"
+SPREAD = "v = x.float().pow(2).mean(1, keepdim=True)\n"
+
+# Products are of f16 or f32: the interpreter's of bf16 are wrong.
+REGIONS = (
+    ("cross_entropy", SCORES + "return F.cross_entropy(x.float(), t)\n"),
+    ("cross_entropy", SCORES + "return F.cross_entropy(x, t, reduction='sum', ignore_index=3)\n"),
+    ("cross_entropy", SCORES + "p = torch.log_softmax(x.float(), -1)\nreturn -p.gather(1, t[:, None])\n"),
+    ("cross_entropy", SCORES + "p = torch.log_softmax(x.float(), -1)\nreturn (-p[torch.arange(9), t]).mean()\n"),
+    ("cross_entropy", "x: f32[2, 4, 40]\nt: i64[2, 4].below(40)\nm = torch.logsumexp(x, -1)\n"
+     "return m - x.gather(-1, t.unsqueeze(-1)).squeeze(-1)\n"),
+    ("add_rms_norm", "x: bf16[5, 64]\nr: bf16[5, 64]\nw: bf16[64]\ns = x + r\n"
+     "v = s.float().pow(2).mean(-1, keepdim=True)\ny = (s.float() * torch.rsqrt(v + 1e-6)).to(bf16) * w\n"
+     "return y, s\n"),
+    ("add_rms_norm", "x: f32[5, 64]\nr: f32[5, 64]\ns = x + r\ny = F.rms_norm(s, (64,), None, 1e-5)\nreturn s, y\n"),
+    ("rope", "x: f16[2, 3, 8, 16]\nc: f16[8, 16]\ns: f16[8, 16]\n"
+     "return x * c + torch.cat((-x[..., 8:], x[..., :8]), -1) * s\n"),
+    ("rope", "q: f32[2, 4, 8, 16]\nk: f32[2, 2, 8, 16]\nc: f32[2, 8, 16]\ns: f32[2, 8, 16]\nc = c.unsqueeze(1)\n"
+     "s = s.unsqueeze(1)\nq1, q2 = q.chunk(2, -1)\nk1, k2 = k.chunk(2, -1)\n"
+     "kk = k * c + torch.cat((-k2, k1), -1) * s\nqq = q * c + torch.cat((-q2, q1), -1) * s\nreturn kk, qq\n"),
+    ("router", "l: f32[9, 32]\np = torch.softmax(l.float(), -1)\nw, i = torch.topk(p, 4, -1)\n"
+     "return w / w.sum(-1, keepdim=True), i\n"),
+    ("router", "l: f32[9, 32]\np = torch.softmax(l, 1)\nw, i = torch.topk(p, 4, -1)\nreturn i, w.to(bf16)\n"),
+    ("router", "l: f32[9, 32]\nv, i = torch.topk(l, 4, -1)\nreturn torch.softmax(v, -1), i\n"),
+    ("top_k", "x: f32[5, 40]\nv, i = torch.topk(x, 3)\nreturn v, i\n"),
+    ("top_k", "x: f32[5, 40]\nv, i = torch.topk(x, 3)\nreturn i\n"),
+    ("cumsum", "x: f16[3, 5, 40]\nreturn torch.cumsum(x, -1)\n"),
+    ("softmax_axis", "x: f32[5, 40]\nreturn torch.softmax(x.float(), 0)\n"),
+    ("softmax_axis", "x: f16[5, 40]\nreturn torch.softmax(x.float(), -1)\n"),
+    ("softmax_axis", "x: f16[2, 5, 40]\ny = x.float()\ne = torch.exp(y - y.amax(1, keepdim=True))\n"
+     "return (e / e.sum(1, keepdim=True)).to(f16)\n"),
+    ("channel_norm", "x: f16[2, 6, 4, 8]\nreturn x / torch.sqrt(x.pow(2).mean(1, keepdim=True) + 1e-5)\n"),
+    ("channel_norm", "x: f16[2, 6, 4, 8]\nw: f16[6]\n" + SPREAD
+     + "return (x.float() * torch.rsqrt(v + 1e-6)).to(f16) * w.view(1, 6, 1, 1)\n"),
+    ("two_axis_reduction", "x: f16[30, 40]\nreturn x.float().sum(1), x.float().sum(0)\n"),
+    ("two_axis_reduction", "x: f16[30, 40]\nreturn x.sum(0), x.sum(1)\n"),
+    ("bias_activation_mask", "x: f16[7, 40]\nb: f16[40]\nm: f16[7, 40]\nreturn gelu(x + b) * m\n"),
+    ("bias_activation_mask", "x: f32[7, 40]\nb: f32[40]\nm: bool[7, 40]\nreturn m * relu(b + x)\n"),
+    ("matmul_logsumexp", "x: f16[20, 16]\ny: f16[24, 16]\nreturn torch.logsumexp((x @ y.t()).float() * 2.0, 1)\n"),
+    ("matmul_logsumexp", "x: f32[2, 4, 16]\nw: f32[24, 16]\nreturn torch.logsumexp(x @ w.T / 0.5, -1, keepdim=True)\n"),
+    ("matmul_layer_norm", PRODUCT + "return F.layer_norm((x @ w).float(), (64,), g.float(), b.float()).to(f16)\n"),
+    ("matmul_layer_norm", "x: f32[2, 4, 16]\nw: f32[16, 64]\ng: f32[64]\nb: f32[64]\n"
+     "return F.layer_norm(x @ w, (64,), g, b)\n"),
+    ("matmul_argmin", CODES + "return torch.cdist(a, c).argmin(-1)\n"),
+    ("matmul_argmin", CODES + "return (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n"),
+    ("depthwise_conv", "x: f32[2, 3, 8, 8]\nw: f32[3, 1, 3, 3]\nb: f32[3]\n"
+     "return F.conv2d(x, w, b, padding=1, groups=3)\n"),
+    ("depthwise_conv", "x: f16[2, 4, 8, 8].channels_last\nw: f16[4, 1, 3, 3]\nreturn F.conv2d(x, w, groups=4)\n"),
+    ("layer_norm_backward", "x: f16[9, 64]\ndy: f16[9, 64]\nw: f16[64]\nz = x.float()\nd = dy.float() * w.float()\n"
+     "r = torch.rsqrt(z.var(-1, unbiased=False, keepdim=True) + 1e-5)\nh = (z - z.mean(-1, keepdim=True)) * r\n"
+     "dx = (d - d.mean(-1, keepdim=True) - h * (d * h).mean(-1, keepdim=True)) * r\n"
+     "return dy.float().sum(0), dx.to(f16), (dy.float() * h).sum(0)\n"),
+    ("scatter_add", EDGES + "return torch.zeros(8, 8, dtype=f32).index_add(0, t, x[s] * w[:, None], alpha=2.0)\n"),
+    ("scatter_add", EDGES + "return torch.zeros(8, 8, dtype=f32).scatter_add(0, t[:, None].expand(-1, 8), x[s])\n"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "text"), REGIONS)
+def test_a_kernel_gives_what_the_region_says(kernel: str, text: str) -> None:
+    assert_as_exact_as_eager(text, lambda region: build(f"triton:{kernel}", region, {}, "cpu"))
+
+
+def test_means_of_jagged_segments() -> None:
+    text = (
+        "v: f32[40, 8]\noff: i64[5].offsets(40)\nn = off[1:] - off[:-1]\n"
+        "seg = torch.repeat_interleave(torch.arange(4), n, output_size=40)\n"
+        "return torch.zeros(4, 8).index_add(0, seg, v) / n[:, None]\n"
+    )
+    values, offsets = torch.randn(40, 8), torch.tensor([0, 7, 8, 29, 40])
+    (got,) = build("triton:jagged_mean", parse(text), {}, "cpu")(values, offsets)
+    wanted = torch.stack([values[a:b].mean(0) for a, b in pairwise(offsets)])
+    torch.testing.assert_close(got, wanted)

@@ -1,0 +1,205 @@
+"""A region that is what one kernel computes is recognised, however it is written; one that only looks alike is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernels.host import Host
+from kernels.registry import candidates
+from kernels.written import LAUNCHERS, WRITTEN
+from profiler.region.graph import Graph, lower
+from profiler.region.text import parse
+
+REGIONS = Path(__file__).resolve().parent.parent / "regions"
+HOST = Host(packages=frozenset({"torch", "triton"}), features=frozenset({"F.rms_norm"}))
+
+SCORES = "x: bf16[8, 32]\nt: i64[8].below(32)\n"
+ROPE = "q: f32[2, 4, 16, 8]\nk: f32[2, 2, 16, 8]\nc: f32[16, 8]\ns: f32[16, 8]\n"
+CODES = "a: f32[16, 64]\nc: f32[32, 64]\n"
+PRODUCT = "x: bf16[8, 16]\nw: bf16[16, 64]\ng: bf16[64]\nb: bf16[64]\n"
+EDGES = "x: f32[16, 8]\ns: i64[32].below(16)\nt: i64[32].below(5)\nw: f32[32]\n"
+GRADIENTS = (
+    "x: f32[9, 64]\ndy: f32[9, 64]\nw: f32[64]\nd = dy * w\n"
+    "r = torch.rsqrt(x.var(-1, correction={c}, keepdim=True) + 1e-5)\n"
+    "h = (x - x.mean(-1, keepdim=True)) * r\n"
+    "dx = (d - d.mean(-1, keepdim=True) - h * (d * h).mean(-1, keepdim=True)) * r\nreturn dx, {sums}\n"
+)
+IMAGE = "x: f32[2, 4, 8, 8]\nw: f32[4, 1, 3, 3]\nb: f32[4]\n"
+SPREAD = "v = x.pow(2).mean(1, keepdim=True)\n"
+
+
+def found(text: str) -> dict[str, str]:
+    """Kernel -> why it does not take the region, "" where it does."""
+    graph: Graph = lower(parse(text))
+    return {k.name.removeprefix("triton:"): k.reason(graph, m) for k in LAUNCHERS for m in k.matches(graph)}
+
+
+@pytest.mark.parametrize(
+    ("region", "kernel"),
+    [
+        ("add_rmsnorm_residual", "add_rms_norm"), ("bias_gelu_mask", "bias_activation_mask"),
+        ("depthwise_conv2d_k3", "depthwise_conv"), ("gemm_layernorm_epilogue", "matmul_layer_norm"),
+        ("gemm_logsumexp", "matmul_logsumexp"), ("jagged_mean", "jagged_mean"), ("moe_router_softmax_topk", "router"),
+        ("outer_dim_softmax_short", "softmax_axis"), ("softmax_rows_128k", "softmax_axis"),
+        ("softmax_rows_1M_few", "softmax_axis"), ("rmsnorm_channel_dim", "channel_norm"), ("rope_rotate_half", "rope"),
+        ("two_axis_reduction", "two_axis_reduction"), ("layernorm_backward_manual", "layer_norm_backward"),
+    ],
+)  # fmt: skip
+def test_the_measured_regions_have_their_kernel(region: str, kernel: str) -> None:
+    assert found((REGIONS / f"{region}.txt").read_text()) == {kernel: ""}
+
+
+@pytest.mark.parametrize(
+    "region",
+    ["pointwise_chain_12", "rmsnorm_manual_fwd", "softmax_rows_4k", "dropout_add_layernorm", "manual_causal_attention",
+     "top_p_sampling_sort", "sparsemax_sort_bound", "gae_tiny_share", "causal_conv1d_silu", "square_gemm_8k"],
+)  # fmt: skip
+def test_the_other_measured_regions_have_none(region: str) -> None:
+    assert found((REGIONS / f"{region}.txt").read_text()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        (SCORES + "return F.cross_entropy(x.float(), t)\n", "cross_entropy"),
+        (SCORES + "return F.cross_entropy(x, t, reduction='none', ignore_index=3)\n", "cross_entropy"),
+        (SCORES + "p = F.log_softmax(x.float(), dim=-1)\nreturn F.nll_loss(p, t, reduction='sum')\n", "cross_entropy"),
+        (SCORES + "p = torch.log_softmax(x, -1)\nreturn -p.gather(1, t[:, None]).squeeze(1).mean()\n", "cross_entropy"),
+        (SCORES + "p = torch.log_softmax(x, -1)\nreturn (-p[torch.arange(8), t]).sum()\n", "cross_entropy"),
+        (SCORES + "m = torch.logsumexp(x, -1)\nreturn (m - x.gather(-1, t[:, None]).squeeze(-1)).mean()\n",
+         "cross_entropy"),
+        ("x: f32[8, 64]\nr: f32[8, 64]\nw: f32[64]\ns = r + x\ny = F.rms_norm(s, (64,), w, 1e-5)\nreturn s, y\n",
+         "add_rms_norm"),
+        (ROPE + "q1, q2 = q.chunk(2, -1)\nk1, k2 = k.chunk(2, -1)\nqq = q * c + torch.cat((-q2, q1), -1) * s\n"
+         "kk = k * c + torch.cat((-k2, k1), -1) * s\nreturn qq, kk\n", "rope"),
+        ("q: bf16[2, 4, 16, 8]\nc: bf16[2, 16, 8]\ns: bf16[2, 16, 8]\nc = c.unsqueeze(1)\ns = s.unsqueeze(1)\n"
+         "return (q * c) + (torch.cat((-q[..., 4:], q[..., :4]), dim=-1) * s)\n", "rope"),
+        ("x: bf16[9, 64]\nv, i = torch.topk(x, 6)\nw = torch.softmax(v.float(), -1)\nreturn w.to(bf16), i\n", "router"),
+        ("x: bf16[9, 64]\np = F.softmax(x, 1, dtype=f32)\nw, i = p.topk(6, -1)\nreturn w, i\n", "router"),
+        ("x: bf16[9, 64]\nv, i = torch.topk(x, 6)\nreturn v, i\n", "top_k"),
+        ("x: bf16[9, 64]\nv, i = torch.topk(x, 6)\nreturn i\n", "top_k"),
+        ("x: bf16[9, 64]\nreturn x.cumsum(1)\n", "cumsum"),
+        ("x: f32[9, 64]\ne = torch.exp(x - x.amax(0, keepdim=True))\nreturn e / e.sum(0, keepdim=True)\n",
+         "softmax_axis"),
+        ("x: f32[2, 8, 5, 5]\nw: f32[8]\n" + SPREAD + "return x * torch.rsqrt(v + 1e-6) * w[:, None, None]\n",
+         "channel_norm"),
+        ("x: bf16[9, 64]\nreturn x.sum(-1), x.sum(0)\n", "two_axis_reduction"),
+        ("x: f16[9, 64]\nb: f16[64]\nm: bool[9, 64]\nreturn m * silu(b + x)\n", "bias_activation_mask"),
+        ("x: f32[9, 64]\nb: f32[64]\nreturn F.gelu(x + b, approximate='tanh')\n", "bias_activation_mask"),
+        ("x: f32[2, 4, 16]\nw: f32[64, 16]\nreturn torch.logsumexp(x @ w.T / 0.5, -1, keepdim=True)\n",
+         "matmul_logsumexp"),
+        (PRODUCT + "z = x @ w\nd = z - z.mean(-1, keepdim=True)\nv = d.pow(2).mean(-1, keepdim=True)\n"
+         "return d * torch.rsqrt(v + 1e-5) * g + b\n", "matmul_layer_norm"),
+        (CODES + "return torch.cdist(a, c).argmin(-1)\n", "matmul_argmin"),
+        (CODES + "return (a.pow(2).sum(1, keepdim=True) - 2 * a @ c.t() + c.pow(2).sum(1)).argmin(1)\n",
+         "matmul_argmin"),
+        (IMAGE + "return F.conv2d(x, w, b, padding=1, groups=4)\n", "depthwise_conv"),
+        (EDGES + "return torch.zeros(5, 8).index_add(0, t, x[s] * w[:, None])\n", "scatter_add"),
+        (EDGES + "return torch.zeros(5, 8).scatter_add(0, t[:, None].expand(-1, 8), x[s])\n", "scatter_add"),
+        (GRADIENTS.format(c=0, sums="dy.sum(0), (h * dy).sum(0)"), "layer_norm_backward"),
+    ],
+)  # fmt: skip
+def test_other_ways_to_write_it(text: str, kernel: str) -> None:
+    assert found(text) == {kernel: ""}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SCORES + "return F.cross_entropy(x, t, label_smoothing=0.1)\n",
+        SCORES + "w: bf16[32]\nreturn F.cross_entropy(x, t, w)\n",
+        SCORES + "p = torch.log_softmax(x, 0)\nreturn -p.gather(1, t[:, None]).mean()\n",  # over the other axis
+        SCORES + "p = torch.log_softmax(x, -1)\nreturn p.gather(1, t[:, None]).mean()\n",  # not negated
+        SCORES + "p = torch.log_softmax(x, -1)\nreturn -p.gather(1, t[:, None]).mean(), p\n",  # p is wanted too
+        SCORES + "m = torch.logsumexp(x, -1)\nreturn (m - x.gather(1, t[:, None])).mean()\n",  # [8] - [8, 1]
+        "x: f32[8, 64]\nr: f32[64]\ns = x + r\ny = F.rms_norm(s, (64,), None, 1e-5)\nreturn y, s\n",  # a bias
+        "x: f32[8, 64]\nr: f32[8, 64]\ny = F.rms_norm(x, (64,), None, 1e-5)\nreturn y, x + r\n",  # norm of x alone
+        ROPE + "return q * c + torch.cat((q[..., 4:], -q[..., :4]), -1) * s\n",  # turned the other way
+        ROPE + "return q * c + torch.cat((-q[..., 2:], q[..., :2]), -1) * s\n",  # not in the middle
+        ROPE + "return q * c + torch.cat((-k[..., 4:], k[..., :4]), -1).repeat(1, 2, 1, 1) * s\n",
+        "x: f32[9, 64]\np = torch.softmax(x, 0)\nw, i = p.topk(6, -1)\nreturn w, i\n",  # shares among tokens
+        "x: f32[9, 64]\np = torch.sigmoid(x)\nw, i = p.topk(6, -1)\nreturn w / w.sum(-1, keepdim=True), i\n",
+        "x: f32[9, 64]\nb: f32[64]\np = torch.softmax(x + b, -1)\nw, i = p.topk(6, -1)\nreturn w, i\n",
+        "x: f32[9, 64]\nv, i = torch.topk(x, 6, largest=False)\nreturn v, i\n",
+        "x: f32[9, 64]\nv, i = torch.topk(x, 6, 0)\nreturn v, i\n",
+        "x: f32[9, 64]\nv, i = torch.topk(x.to(bf16), 6)\nreturn v, i\n",  # rounded numbers are other numbers
+        "x: f32[9, 64]\nreturn x.cumsum(0)\n",
+        "x: f32[9, 64]\nm: f32[9, 64]\nreturn torch.softmax(x + m, 0)\n",  # a mask between
+        "x: f32[9, 64]\ny = torch.softmax(x, 0)\nreturn y, y * 2\n",
+        "x: f32[9, 64]\ne = torch.exp(x - x.amax(1, keepdim=True))\nreturn e / e.sum(0, keepdim=True)\n",
+        "x: f32[2, 8, 5, 5]\nw: f32[5]\n" + SPREAD + "return x * torch.rsqrt(v + 1e-6) * w\n",  # of the last axis
+        "x: f32[2, 8, 5, 5]\n" + SPREAD + "return x * torch.rsqrt(v) + 1e-6\n",
+        "x: f32[9, 64]\nreturn x.sum(0), x.sum(0)\n",
+        "x: f32[9, 64]\ny: f32[9, 64]\nreturn x.sum(0), y.sum(1)\n",
+        "x: f32[9, 64]\nreturn x.mean(0), x.mean(1)\n",
+        "x: f32[9, 64]\nb: f32[9, 1]\nreturn relu(x + b)\n",
+        "x: f32[9, 64]\nb: f32[64]\nreturn relu(x - b)\n",
+        "x: f32[9, 64]\nb: f32[64]\nreturn torch.add(x, b, alpha=2).relu()\n",
+        "x: f32[9, 64]\nb: f32[64]\nm: f32[64]\nreturn relu(x + b) * m\n",
+        "x: f32[8, 16]\nw: f32[16, 64]\nreturn torch.logsumexp(x @ w, 0)\n",
+        "x: f32[8, 16]\nw: f32[16, 64]\nb: f32[64]\nreturn torch.logsumexp(x @ w + b, 1)\n",
+        PRODUCT + "z = x @ w\nv = z.var(-1, keepdim=True)\n"
+        "return (z - z.mean(-1, keepdim=True)) * torch.rsqrt(v + 1e-5) * g + b\n",  # by n - 1
+        PRODUCT + "return F.layer_norm(x @ w, (64,), None, None)\n",
+        CODES + "return (c.pow(2).sum(1) + 2 * a @ c.t()).argmin(1)\n",  # the farthest
+        CODES + "return (a.pow(2).sum(1, keepdim=True) - 2 * a @ c.t()).argmin(1)\n",
+        CODES + "return torch.cdist(a, c).argmin(0)\n",
+        CODES + "return torch.cdist(a, c, p=1.0).argmin(-1)\n",
+        IMAGE + "return F.conv2d(x, w, b, stride=2, groups=4)\n",
+        "x: f32[2, 4, 8, 8]\nw: f32[4, 4, 3, 3]\nreturn F.conv2d(x, w)\n",
+        GRADIENTS.format(c=1, sums="dy.sum(0), (h * dy).sum(0)"),
+        GRADIENTS.format(c=0, sums="d.sum(0), (h * dy).sum(0)"),  # the weighted gradient's sum
+        EDGES + "return torch.ones(5, 8).index_add(0, t, x[s])\n",
+        EDGES + "return torch.zeros(5, 32).index_add(1, t, x[s].T[:5])\n",
+    ],
+)  # fmt: skip
+def test_what_only_looks_alike_is_none(text: str) -> None:
+    assert found(text) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("x: bf16[9, 64]\nreturn x.cumsum(1, dtype=f32)\n", "bf16 in, f32 out"),
+        ("x: f64[9, 64]\nreturn x.cumsum(1)\n", "operands of f64"),
+        ("x: f32[64, 9].strides(1, 64)\nb: f32[9]\nreturn relu(x + b)\n", "other strides"),
+        ("x: f32[2, 900]\nv, i = torch.topk(x, 300)\nreturn v, i\n", "up to 256"),
+        ("x: bf16[9, 64]\np = torch.softmax(x, -1)\nw, i = p.topk(6, -1)\nreturn w, i\n", "rounded to bf16"),
+        ("x: f32[2, 2000]\np = torch.softmax(x, -1)\nw, i = p.topk(6, -1)\nreturn w, i\n", "1024 experts"),
+        ("x: bf16[9, 64]\nb: f32[64]\nreturn relu(x + b)\n", "operands of bf16, f32"),
+        ("x: bf16[8, 16]\nw: bf16[16, 600]\ng: bf16[600]\nb: bf16[600]\nreturn F.layer_norm(x @ w, (600,), g, b)\n",
+         "up to 512"),
+        ("a: bf16[16, 64]\nc: bf16[32, 64]\nreturn (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n", "rounded to bf16"),
+        ("x: f32[2, 4, 20, 20]\nw: f32[4, 1, 9, 9]\nreturn F.conv2d(x, w, groups=4)\n", "filters up to 7"),
+        (EDGES.replace("s: i64[32].below(16)", "s: i64[32]") + "return torch.zeros(5, 8).index_add(0, t, x[s])\n",
+         "counted from 0"),
+        ("v: f32[64, 8]\noff: i64[5]\nn = off[1:] - off[:-1]\n"
+         "seg = torch.repeat_interleave(torch.arange(4), n, output_size=64)\n"
+         "return torch.zeros(4, 8).index_add(0, seg, v) / n[:, None]\n", "not said to run from 0"),
+    ],
+)  # fmt: skip
+def test_what_a_kernel_does_not_take_is_said(text: str, reason: str) -> None:
+    (said,) = found(text).values()
+    assert reason in said
+
+
+@pytest.mark.parametrize(
+    ("region", "call"),
+    [
+        ("moe_router_softmax_topk", "from kernels.router import router\ny, second = router(l, 8, True)"),
+        ("rope_rotate_half", "from kernels.rope import rope\ny = rope(x, None, c, s)"),
+        ("bias_gelu_mask", "from kernels.bias_activation_mask import bias_activation_mask\n"
+         "y = bias_activation_mask(x, b, m, 'gelu')"),
+    ],
+)  # fmt: skip
+def test_the_call_has_the_regions_own_names(region: str, call: str) -> None:
+    graph = lower(parse((REGIONS / f"{region}.txt").read_text()))
+    assert call in [c.call for c in candidates(graph, HOST) if c.available]
+
+
+def test_every_launcher_is_a_candidate_of_its_own() -> None:
+    names = [w.name for w in WRITTEN]
+    assert len(names) == len(set(names))
+    assert {k.name for k in LAUNCHERS} <= set(names)
