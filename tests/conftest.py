@@ -28,6 +28,7 @@ LONG = (
     "tests/kernels/test_offline.py",
     "tests/app/web/test_companions.py",
     "tests/kernels/measure/test_session.py",
+    "tests/kernels/measure/test_cheats.py",
     "tests/profiler/oracle/test_record.py",
 )
 """What takes long begins first, so that no worker is left alone with it at the end."""

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 THROTTLE_BITS: Mapping[int, str] = {
@@ -18,8 +19,14 @@ THROTTLE_BITS: Mapping[int, str] = {
 }  # fmt: skip
 """nvmlClocksEventReasons, NVML API reference."""
 SLOWING = frozenset({"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"})
+DISTRUSTED = SLOWING - {"power cap"}
+"""Reasons that no healthy card has under load. A power cap is the steady state of large matrix products."""
 STEADY_SHARE = 0.75
 """Below this share of the highest clock a measurement under load is not to be trusted (NVBench's threshold)."""
+
+MOST_BAD_SHARE = 0.4  # of the rounds; more of them and the machine is not fit
+SHARED_SCATTER = 0.1
+"""Beside another process, rounds of even the steadiest candidate that scatter by more say nothing."""
 
 QUERY: Mapping[str, str] = {
     "clocks.sm": "sm_clock_mhz", "clocks.mem": "memory_clock_mhz", "clocks.max.sm": "sm_clock_max_mhz",
@@ -146,6 +153,51 @@ def warnings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     if others:
         found.append(f"{others} other process{'es' if others > 1 else ''} on the GPU: times may be too long")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """bad: numbers of the rounds to leave out. reason: why nothing can be measured here, "" where it can."""
+
+    bad: frozenset[int] = frozenset()
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def slowed(reading: Mapping[str, Any]) -> str:
+    """Why times at this reading are not to be trusted, "" where they are."""
+    throttle = set(reading.get("throttle", ()))
+    if reasons := sorted(DISTRUSTED & throttle):
+        return f"the GPU was slowed ({', '.join(reasons)})"
+    clock, most = reading.get("sm_clock_mhz"), reading.get("sm_clock_max_mhz")
+    if clock and most and clock < STEADY_SHARE * most and "power cap" not in throttle:
+        return f"the GPU's clock stood at {clock:.0f} of {most:.0f} MHz"
+    return ""
+
+
+def fitness(readings: Sequence[tuple[int, Mapping[str, Any]]], rounds: int, steadiest: float | None) -> Fitness:
+    """Which rounds to leave out, and whether the rest is enough.
+
+    readings: (rounds done by then, reading), in order; one stands for the rounds since the one before. steadiest: the
+    least scatter of any candidate's rounds (interquartile range over median).
+    """
+    bad: set[int] = set()
+    whys: list[str] = []
+    done, others = 0, 0
+    for until, reading in readings:
+        others = max(others, reading.get("other_processes") or 0)
+        if until > done and (why := slowed(reading)):
+            bad |= set(range(done, until))
+            whys.append(why)
+        done = max(done, until)
+    if rounds and len(bad) > MOST_BAD_SHARE * rounds:
+        return Fitness(frozenset(bad), f"{whys[0]} in {len(bad)} of {rounds} rounds")
+    if others and steadiest is not None and steadiest > SHARED_SCATTER:
+        many = "another process was" if others == 1 else f"{others} other processes were"
+        share = f"even the steadiest candidate's times scatter by {100 * steadiest:.0f} %"
+        return Fitness(frozenset(bad), f"{many} on the GPU and {share}")
+    left_out = f"{len(bad)} of {rounds} rounds were left out: {whys[0]}" if bad else ""
+    return Fitness(frozenset(bad), "", (left_out,) if left_out else ())
 
 
 def gpu_present() -> bool:

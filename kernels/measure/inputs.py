@@ -212,3 +212,12 @@ def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Bit for bit, NaN equal to itself."""
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[first.element_size()]
     return bool(torch.equal(first.detach().view(width), second.detach().view(width)))
+
+
+def refill(values: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
+    """New contents in the same memory, under the same version: a result kept by address or version is stale then.
+
+    made: tensors of the same layouts.
+    """
+    for value, new in zip(values, made, strict=True):
+        value.untyped_storage().copy_(new.untyped_storage())

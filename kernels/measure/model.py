@@ -22,7 +22,7 @@ STATUSES = (
     "timeout",
     "out_of_memory",
     "bad_output",  # the child broke the protocol
-    "impossible",  # faster than the bytes or FLOPs allow
+    "impossible",  # faster than the bytes or FLOPs allow, or its times contradict each other
     "cancelled",
     "not_run",
 )

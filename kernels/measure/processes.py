@@ -53,6 +53,8 @@ class Child:
         self.pending: int | None = None
         self.exited: int | None = None
         self.note = ""
+        self.span_us: float | None = None  # of the last loop that it timed, by the clock of this process
+        self._timing_since: float | None = None
         self._log = log
         self._zygote = zygote
         self._number = 0
@@ -68,6 +70,7 @@ class Child:
         """Send a command; `pump` then collects the answer within limit_s of running time."""
         self._number += 1
         self.pending, self.answer = self._number, None
+        self.span_us = self._timing_since = None
         self._limit, self._used, self._running_since = limit_s, 0.0, time.monotonic()
         try:
             self.channel.send({"id": self._number, "command": command, **arguments})
@@ -118,6 +121,11 @@ class Child:
             self._running_since = time.monotonic()
         elif event == "note":
             self.note = str(message.get("message", ""))[:300]
+        elif event == "timing":
+            self._timing_since = time.monotonic()
+        elif event == "timed":
+            if self._timing_since is not None:
+                self.span_us = (time.monotonic() - self._timing_since) * 1e6
         elif event in ("waiting", "running"):
             return
         elif self.pending is not None and message.get("id") == self.pending and "error" in message:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from kernels.measure import stats
+from kernels.measure.crosscheck import Clocks, contradiction
 from kernels.measure.judge import Verdict, judge
 from kernels.measure.model import CandidateResult, Interval, ShapeResult
 from kernels.measure.outcome import Contender
 
+NOT_REPEATED = "two runs on the same inputs differ in their bits"
+GHOSTS: Mapping[str, str] = {
+    "same": "with its Triton kernels left out it returns the same: something else computes it",
+    "none": "it launched no Triton kernel",
+}
 LAUNCH_BOUND = 1.5
 """Eager's wall time above this many times its device time: the host, not the GPU, sets the pace."""
 INTERPRETER_LOOSEST = 4.0
@@ -36,6 +42,10 @@ class Record:
     errors: list[float | None] = field(default_factory=list)
     times_us: list[list[list[float]]] = field(default_factory=list)
     walls_us: list[list[float]] = field(default_factory=list)
+    drains_us: list[list[float | None]] = field(default_factory=list)
+    spans_us: list[list[float | None]] = field(default_factory=list)
+    fresh: list[list[list[int]]] = field(default_factory=list)
+    ghost: str = ""
     kernels: tuple[str, ...] = ()
     expected_kernels: tuple[str, ...] = ()
     source: str = ""
@@ -60,6 +70,19 @@ class Record:
         self.peak_bytes = [t["peak_bytes"] for t in tasks]
         self.cases = [t["cases"] for t in tasks]
         self.mutated = [t["mutated"] for t in tasks]
+        self.ghost = str(result.get("ghost", ""))
+
+    def leave_out(self, rounds: Collection[int]) -> None:
+        """Forget these rounds at every binding."""
+        measured: Sequence[Any] = (self.times_us, self.walls_us, self.drains_us, self.spans_us, self.fresh)
+        for kept in measured:
+            kept[:] = [[v for n, v in enumerate(values) if n not in rounds] for values in kept]
+
+    def clocks(self, number: int) -> Clocks:
+        """All that was timed at one binding."""
+        told: Sequence[Any] = (self.drains_us, self.spans_us, self.fresh)
+        drains, spans, fresh = (values[number] if number < len(values) else [] for values in told)
+        return Clocks(self.times_us[number], self.walls_us[number], drains, spans, fresh)
 
 
 def judge_record(
@@ -85,7 +108,31 @@ def judge_record(
         record.remark(verdict.special)
         for against in dict.fromkeys(c.get("against", "") for c in cases):
             record.remark(against)
+        if any(c.get("repeats") is False for c in cases):
+            record.remark(NOT_REPEATED)
     record.status = "correct"
+
+
+def insensitive(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which changes of the inputs would pass unseen: eager's outputs for other inputs are within the bound on errors.
+
+    cases: eager's own, with "stale". Names of inputs; "" for all of them at once.
+    """
+    found = []
+    for case in cases:
+        if case.get("stale") and judge([{**case, "outputs": case["stale"]}], [case]).ok:
+            _, _, name = case["distribution"].partition("changed ")
+            found.append(name)
+    return found
+
+
+def blind_spot(names: Sequence[str]) -> str:
+    """What that means for the check, "" for no names."""
+    if "" in names:
+        return "the outputs are about the same whatever the inputs are: a candidate that computes nothing could pass"
+    if names:
+        return f"the outputs hardly depend on {', '.join(names)}: a candidate that ignores it could pass"
+    return ""
 
 
 def common(cases: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
@@ -102,8 +149,15 @@ def _same_mutations(own: Sequence[str], eager: Sequence[str], verdict: Verdict) 
     return replace(verdict, ok=False, message=f"it left {', '.join(missing)} unchanged") if missing else verdict
 
 
+def prove_needed(record: Record) -> None:
+    """Without its Triton kernels a Triton candidate must not return what it returns with them."""
+    if record.tool == "triton" and record.standing and record.ghost in GHOSTS:
+        record.fail("error", GHOSTS[record.ghost])
+
+
 def prove_kernels(record: Record) -> None:
     """All of a Triton candidate's own kernels must be among those that the profiler saw."""
+    prove_needed(record)
     if record.tool != "triton" or not record.standing:
         return
     if not record.expected_kernels:
@@ -185,13 +239,14 @@ def _gate(record: Record, bindings: Sequence[Mapping[str, int]], least_us: Seque
     if record.status != "ok":
         return
     for number, rounds in enumerate(record.times_us):
-        time_us = float(np.median(stats.medians(rounds)))
-        if stats.impossible(time_us, least_us[number]):
-            where = f" at {label_of(bindings[number])}" if bindings[number] else ""
-            record.fail(
-                "impossible",
-                f"{time_us:.4g} µs{where}, where the datasheet's rates need {least_us[number]:.4g} µs at least",
-            )
+        where = f" at {label_of(bindings[number])}" if bindings[number] else ""
+        for time_us in (float(np.median(stats.medians(rounds))), float(np.median(record.walls_us[number]))):
+            if stats.impossible(time_us, least_us[number]):
+                least = f"where the datasheet's rates need {least_us[number]:.4g} µs at least"
+                record.fail("impossible", f"{time_us:.4g} µs{where}, {least}")
+                return
+        if text := contradiction(record.clocks(number)):
+            record.fail("impossible", f"{text}{where}")
             return
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernels.measure import records
+from kernels.measure import conditions, records, stats
 from kernels.measure.crew import Crew
+from kernels.measure.crosscheck import scatter
 from kernels.measure.plan import Plan
 from kernels.measure.pump import BudgetError
 from kernels.measure.records import Record
@@ -20,17 +22,29 @@ FINISH_RESERVE_S = 20.0
 SLOW_CALL_US = 20_000.0
 TURN_WARM_US = 10_000.0  # under a power cap the clock is still the one that the candidate before has brought about
 MOST_WARM_CALLS = 100
+JITTER = 0.2  # of the calls of a turn: their number must not tell which call is the last
+QUICK_READING_S = 0.02
+READ_EVERY = 3  # rounds, where a reading takes longer
 NOT_CHECKED_AGAIN = "the timed calls' outputs were not checked again"
 
 
-def measure(crew: Crew, plan: Plan) -> None:
-    """Rounds over all standing candidates, in a new order each round; those that came through get status ok."""
+def measure(crew: Crew, plan: Plan, read: Callable[[], dict[str, Any]] = dict) -> str:
+    """Rounds over all standing candidates, in a new order each round; those that came through get status ok.
+
+    read: the GPU's state now; rounds in which it was slowed are left out. Returns why this machine is not fit to
+    measure, "" where it is.
+    """
     estimates = _warm(crew)
+    readings: list[tuple[int, Mapping[str, Any]]] = []
+    every = 1
     count = len(plan.sizes)
     timed = [r for r in crew.standing() if r.name in estimates]
     for record in timed:
         record.times_us = [[] for _ in range(count)]
         record.walls_us = [[] for _ in range(count)]
+        record.drains_us = [[] for _ in range(count)]
+        record.spans_us = [[] for _ in range(count)]
+        record.fresh = [[] for _ in range(count)]
     rounds = max(LEAST_ROUNDS, crew.request.rounds)
     # half of a turn is for cold calls, half for the wall time of back-to-back ones
     turn_us = crew.request.timing_s * 1e6 / max(1, rounds * len(timed) * count) / 2
@@ -45,11 +59,30 @@ def measure(crew: Crew, plan: Plan) -> None:
             for record in order:
                 _turn(crew, record, number, turn_us, estimates[record.name][number])
         done += 1
+        if done % every == 0 or done == rounds:
+            started = time.monotonic()
+            readings.append((done, read()))
+            every = 1 if time.monotonic() - started < QUICK_READING_S else READ_EVERY
         crew.tell("time", 0.5 + 0.4 * done / rounds, f"round {done} of {rounds}")
     crew.conditions |= {"rounds": done, "order_seed": crew.request.seed}
     for record in timed:
         if record.standing and done and all(len(t) == done for t in record.times_us):
             record.status = "ok"
+    if told := [{"rounds": n, **reading} for n, reading in readings if reading]:
+        crew.conditions["during"] = told
+    return _weed(crew, readings, done)
+
+
+def _weed(crew: Crew, readings: list[tuple[int, Mapping[str, Any]]], done: int) -> str:
+    """Leave out the rounds in which the GPU was slowed; why nothing is left, if so."""
+    came = [r for r in crew.records if r.status == "ok"]
+    spreads = [scatter(list(stats.medians(times))) for r in came for times in r.times_us]
+    found = conditions.fitness(readings, done, min(spreads, default=None))
+    if not found.reason:
+        for record in came:
+            record.leave_out(found.bad)
+    crew.conditions.setdefault("warnings", []).extend(found.warnings)
+    return found.reason
 
 
 def _warm(crew: Crew) -> dict[str, list[float]]:
@@ -65,21 +98,30 @@ def _warm(crew: Crew) -> dict[str, list[float]]:
     return found
 
 
+def _jittered(count: int) -> int:
+    return count + secrets.randbelow(1 + int(JITTER * count))
+
+
 def _turn(crew: Crew, record: Record, number: int, turn_us: float, estimate_us: float) -> None:
     calls = int(min(MOST_CALLS, max(LEAST_CALLS, turn_us / max(1.0, estimate_us))))
     warm = 1 if estimate_us > SLOW_CALL_US else int(min(MOST_WARM_CALLS, max(3, TURN_WARM_US / max(1.0, estimate_us))))
-    answer = crew.ask_one(record, "round", task=number, calls=calls, warm_calls=warm)
+    answer = crew.ask_one(record, "round", task=number, calls=_jittered(calls), warm_calls=_jittered(warm))
     if answer is not None:
-        crew.guarded(record, lambda r: _take(r, number, answer))
+        span_us = crew.children[record.name].span_us
+        crew.guarded(record, lambda r: _take(r, number, answer, span_us))
 
 
-def _take(record: Record, number: int, answer: Mapping[str, Any]) -> None:
+def _take(record: Record, number: int, answer: Mapping[str, Any], span_us: float | None) -> None:
     times = [float(t) for t in answer["times_us"]]
     wall = float(answer["wall_us"])
     if not times or not all(0 < t < float("inf") for t in [*times, wall]):
         raise ValueError("times that are none")
     record.times_us[number].append(times)
     record.walls_us[number].append(wall)
+    drain = answer.get("drain_us")
+    record.drains_us[number].append(float(drain) if drain is not None else None)
+    record.spans_us[number].append(span_us)
+    record.fresh[number].append([int(n) for n in answer.get("fresh", ())])
 
 
 def finish(crew: Crew, plan: Plan) -> None:
@@ -108,6 +150,9 @@ def finish(crew: Crew, plan: Plan) -> None:
 def _take_kernels(record: Record, answer: Mapping[str, Any]) -> None:
     record.kernels = tuple(map(str, answer["kernels"]))
     record.expected_kernels = tuple(map(str, answer["triton_kernels"]))
+    record.ghost = str(answer.get("ghost", ""))
+    if answer.get("recompiled"):
+        record.remark(f"torch.compile compiled {int(answer['recompiled'])} graphs more while it was timed")
 
 
 def _judge_again(crew: Crew, plan: Plan, answers: Mapping[str, Mapping[str, Any]]) -> None:

@@ -26,6 +26,7 @@ from kernels.measure.model import Validation
 from kernels.measure.plan import Plan
 from kernels.measure.processes import Child, Zygote, ZygoteDied
 from kernels.measure.pump import BudgetError, CancelledError
+from kernels.measure.records import Record
 from kernels.measure.request import Limits, Progress, ValidationRequest
 from profiler.region.model import Region, RegionError
 from profiler.region.text import parse, to_text
@@ -44,6 +45,7 @@ class Modules:
     plan: str = "kernels.measure.planner"
     registry: str = "kernels.registry"
     gpu_present: Callable[[], bool] = conditions.gpu_present
+    read: Callable[[int, list[int]], dict[str, Any]] = conditions.read
 
 
 def validate(
@@ -133,9 +135,14 @@ class _Session(Crew):
             self.judge(plan)
             if plan.device is None:
                 return self.without_gpu(plan)
-            self.conditions["before"] = conditions.read(plan.device["index"], self.pids())
-            rounds.measure(self, plan)
-            self.conditions["after"] = conditions.read(plan.device["index"], self.pids())
+            card = plan.device["index"]
+            self.conditions["before"] = self.modules.read(card, self.pids())
+            unfit = rounds.measure(self, plan, lambda: self.modules.read(card, self.pids()))
+            self.conditions["after"] = self.modules.read(card, self.pids())
+            if unfit:
+                for record in self.records:
+                    record.status = "correct" if record.status == "ok" else record.status
+                return self.unmeasured(f"this machine is not fit to measure, because {unfit}", remaining="not_run")
             rounds.finish(self, plan)
         return self.with_gpu(plan)
 
@@ -290,6 +297,7 @@ class _Session(Crew):
         eager = next((r for r in self.records if r.tool == "eager"), None)
         if eager is not None and eager.cases:
             self.guarded(eager, lambda r: records.judge_record(r, r.cases, None, plan.labels(r.tool)))
+            self.guarded(eager, self.warn_of_blind_spot)
         base = eager if eager is not None and eager.cases else None
         for record in self.records:
             if record is eager or not record.cases:
@@ -302,11 +310,17 @@ class _Session(Crew):
                 record,
                 lambda r, c=cases, m=mutated, lo=loosest: records.judge_record(r, c, m, plan.labels(r.tool), lo),
             )
+            records.prove_needed(record)
             if base is None and record.standing:
                 record.remark("eager gave no result to compare errors with: judged by the type's rounding alone")
         for record in self.records:
             if record.name in self.children and not record.standing:
                 self.children[record.name].kill()
+
+    def warn_of_blind_spot(self, eager: Record) -> None:
+        """What the check of this region could not see."""
+        if text := records.blind_spot(records.insensitive(eager.cases[0])):
+            self.conditions["warnings"] = [text]
 
     def with_gpu(self, plan: Plan) -> Validation:
         summary = records.summarise(
@@ -319,6 +333,7 @@ class _Session(Crew):
         self.conditions |= {"decided_by": summary.by, "launch_bound": summary.launch_bound}
         paced = outcome.host_paced(summary.results, decided.winner) if summary.by == "device time" else ""
         self.conditions["warnings"] = [
+            *self.conditions.get("warnings", ()),
             *conditions.warnings(self.conditions.get("before", {}), self.conditions.get("after", {})),
             *(text for text in (paced, self.conditions.pop("unlocked", "")) if text),
         ]

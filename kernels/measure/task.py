@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kernels.measure import timing
+from kernels.measure.samples import Reservoir, Sampling
 from profiler.region.model import Region
 from profiler.region.program import Program
 
@@ -30,7 +31,11 @@ class Task:
     upstream: tuple[torch.Tensor | None, ...] = ()
     build_s: float = 0.0
     mutated: list[str] = field(default_factory=list)
-    rotation: timing.Rotation | None = None
+    rotation: Sampling | None = None
+    secrets: list[int] = field(default_factory=list)  # per input set of the rotation, what its contents are made from
+    samples: Reservoir = field(default_factory=Reservoir)
+    first: tuple[torch.Tensor, ...] | None = None  # outputs of the first call, for as long as cases are checked
+    base: tuple[torch.Tensor, ...] | None = None  # outputs for other inputs than the case's
     lean: bool = False  # too large to keep beside the others: made anew for each turn
     sets: int = 1
     flush: timing.Flush | None = None

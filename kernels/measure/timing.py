@@ -19,6 +19,12 @@ Call = Callable[..., tuple[torch.Tensor, ...]]
 
 SLEEP_CYCLES_PER_US = 2000.0  # clock64 ticks; boost clocks are about this, and a slower clock only sleeps longer
 MOST_SLEEP_US = 20_000.0
+# Taken before any candidate is loaded, which may put others in their place (`integrity` finds that).
+_now = time.perf_counter
+_Event = torch.cuda.Event
+_synchronize = torch.cuda.synchronize
+_device_sleep = getattr(torch.cuda, "_sleep", None)
+
 LAUNCH_US = 4.0  # host time of one launch, about; a batch stays within the queue of 1024 launches
 QUEUE = 700
 MOST_BATCH = 1000
@@ -44,7 +50,7 @@ class DeviceClock:
     """The current GPU's events, on the current stream."""
 
     def mark(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
+        event = _Event(enable_timing=True)
         event.record()
         return event
 
@@ -52,12 +58,11 @@ class DeviceClock:
         return float(first.elapsed_time(second)) * 1e3
 
     def synchronize(self) -> None:
-        torch.cuda.synchronize()
+        _synchronize()
 
     def sleep_us(self, duration_us: float) -> None:
-        sleep = getattr(torch.cuda, "_sleep", None)
-        if sleep is not None:
-            sleep(int(duration_us * SLEEP_CYCLES_PER_US))
+        if _device_sleep is not None:
+            _device_sleep(int(duration_us * SLEEP_CYCLES_PER_US))
 
 
 @dataclass(slots=True)
@@ -106,10 +111,10 @@ def warm(call: Call, rotation: Rotation, at_least_ms: float, clock: Clock) -> Es
     spent_ms, count, device_us, host_us = 0.0, 1, 0.0, 0.0
     while spent_ms < at_least_ms or not device_us:
         begin = clock.mark()
-        started = time.perf_counter()
+        started = _now()
         for _ in range(count):
             rotation.last = call(*rotation.next())
-        host_us = (time.perf_counter() - started) / count * 1e6
+        host_us = (_now() - started) / count * 1e6
         end = clock.mark()
         clock.synchronize()
         elapsed_us = max(clock.elapsed_us(begin, end), 0.1)
@@ -153,20 +158,33 @@ def cold_calls(
     return times
 
 
-def wall_us(call: Call, rotation: Rotation, calls: int, clock: Clock) -> float:
-    """Host time of one of `calls` back-to-back calls, in µs, the last one's end on the device included."""
+@dataclass(frozen=True, slots=True)
+class BackToBack:
+    """Of one of many back-to-back calls, in µs: host time, and the part of it after the host had queued them all.
+
+    The device needs that part for at most the calls' own device time: more is work that their events do not see.
+    """
+
+    wall_us: float
+    drain_us: float
+
+
+def back_to_back(call: Call, rotation: Rotation, calls: int, clock: Clock) -> BackToBack:
+    """`calls` calls, the last one's end on the device included."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         clock.synchronize()
-        started = time.perf_counter()
+        started = _now()
         for _ in range(calls):
             rotation.last = call(*rotation.next())
+        queued = _now()
         clock.synchronize()
-        return (time.perf_counter() - started) / calls * 1e6
+        ended = _now()
     finally:
         if enabled:
             gc.enable()
+    return BackToBack((ended - started) / calls * 1e6, (ended - queued) / calls * 1e6)
 
 
 def kernel_names(call: Call, inputs: Sequence[torch.Tensor]) -> list[str]:
