@@ -15,6 +15,7 @@ from typing import Any
 
 from app.evaluate import NOTHING_FORESEEN, Foreseen, Prepared
 from app.web.problems import Problem, from_region_error
+from kernels.takehome.model import Kit
 from profiler.oracle.process import Oracle, UnansweredError
 from profiler.region.model import RegionError
 
@@ -101,6 +102,11 @@ class Advisor:
         if self.oracle is None:
             raise UnansweredError("the oracle is off on this server (TRITONWORTHY_ORACLE)")
         return self.oracle.machine(source, name, arch, self.oracle_timeout_s)
+
+    def make_kit(self, text: str, **more: Any) -> Kit:
+        """The starter kit of a region."""
+        kit: Kit = self._run("make_kit", text, **more)
+        return kit
 
     def advise_widget(self, **answers: Any) -> Json:
         """The API's advice for the widget's answers. No torch: never waits behind a region."""

@@ -1,7 +1,7 @@
-"""tritonworthy serve | advise FILE | oracle REGION | validate REGION: the same as the web, from a shell.
+"""tritonworthy serve | advise FILE | oracle REGION | validate REGION | archive | kit: the web's answers, from a shell.
 
-`advise`, `oracle` and `validate` import neither FastAPI nor a database: they run where only torch, triton and numpy
-are.
+`advise`, `oracle`, `validate`, `archive` and `kit` import neither FastAPI nor a database: they run where only torch,
+triton and numpy are.
 Exit status: 0 done; 1 the input is wrong; 2 it could not be measured or predicted, or the settings are wrong.
 """
 
@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app import __version__
+from app.archive_cli import add_archive, hint
 from app.ask_oracle import LISTINGS
 from app.cli_text import ranks_text, region_text, trace_text, validation_text
+from app.kit_cli import add_kit
 from profiler.oracle.model import MODES
 
 if TYPE_CHECKING:
@@ -112,6 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("--budget", type=float, metavar="SECONDS", help="time that measuring may take")
     _workload_options(validate)
     validate.set_defaults(run=_validate)
+    add_archive(commands)
+    add_kit(commands)
     return parser
 
 
@@ -341,7 +345,11 @@ def _validate(arguments: argparse.Namespace) -> int:
         except ValueError as error:
             print(f"not recorded: {error}", file=sys.stderr)
     _print(arguments, validation, validation_text)
-    return NOT_MEASURED if validation["outcome"] == "unmeasured" else OK
+    if validation["outcome"] != "unmeasured":
+        return OK
+    if said := hint(validation["region"]):
+        print(said, file=sys.stderr)
+    return NOT_MEASURED
 
 
 def _region_to_validate(arguments: argparse.Namespace) -> Json:

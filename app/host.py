@@ -44,6 +44,11 @@ class HostFacts:
         except FutureTimeoutError:
             raise Problem(503, "host-unknown", "", "Still looking for a GPU. Try again in a moment.") from None
 
+    def known(self) -> Host | None:
+        """The host, without waiting; None while it is looked at, or where that failed."""
+        done = self.found.done() and self.found.exception() is None
+        return self.found.result() if done else None
+
     def for_children(self) -> Json:
         """What jobs are told of the host, so that none has to look again; nothing where it is not known."""
         done, _ = wait([self.found], PROBE_TIMEOUT_S)

@@ -28,7 +28,7 @@ from app.jobs.runner import Limits
 from app.settings import Settings
 from app.store import Store
 from app.uploads import check_disk
-from app.web import api_host, api_jobs, api_regions, api_traces, pages, sign_in
+from app.web import api_host, api_jobs, api_regions, api_traces, kits, pages, sign_in
 from app.web.assets import Assets
 from app.web.metrics import Requests
 from app.web.problems import Problem, from_http, from_validation
@@ -83,6 +83,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         api_regions.router,
         api_jobs.router,
         api_host.router,
+        kits.api,
         sign_in.router,
         pages.router,
     ):

@@ -17,6 +17,7 @@ from app.advice.widget import WidgetAnswers
 from app.advice.widget import advise_widget as widget_advice
 from app.evaluate import NOTHING_FORESEEN, Evaluated, Foreseen, Prepared, Situation, decide, prepare
 from kernels.measure.model import to_json
+from kernels.takehome.model import Kit
 from profiler.hardware import DEFAULT_DEVICE, DEVICES, Device, find_device
 from profiler.oracle.model import MODES
 from profiler.oracle.process import Oracle, UnansweredError
@@ -108,6 +109,22 @@ def foresee(oracle: Oracle, prepared: Prepared, timeout_s: float | None = None) 
 def decide_region(prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
     """The second half of `advise_region`: the rule, with what the oracle said."""
     return region_json(decide(prepared, foreseen), prepared.workload, name=name)
+
+
+def make_kit(
+    text: str,
+    *,
+    shapes: Sequence[Mapping[str, Any]] | None = None,
+    candidate: str | None = None,
+    validation: Mapping[str, Any] | None = None,
+) -> Kit:
+    """The starter kit of a region; shapes as `prepare_region` takes them. Raises RegionError, KeyError for a candidate
+    that is no Triton kernel."""
+    from kernels.takehome import kit
+    from profiler.region.text import parse
+
+    bindings = [dict(b.sizes) for b in bind(parse(text), shapes, 1.0)[1]] if shapes else None
+    return kit.make_kit(text, bindings, candidate, validation)
 
 
 def advise_widget(**answers: Any) -> Json:

@@ -21,6 +21,11 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     data_dir: Path = Field(default=Path(".data"), description="Folder of the database, uploaded traces and job logs.")
+    archive_dir: Path | None = Field(
+        default=None,
+        description="Folder of your own records of measurements, beside the shipped ones; unset = `archive` in the data"
+        " folder.",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on. Anything but loopback needs a token.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     token: SecretStr | None = Field(
@@ -62,6 +67,11 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=15.0, gt=0, description="A running job without a heartbeat for so long is lost.")
     shutdown_s: int = Field(default=3, ge=0, description="Time that open connections get when the server stops.")
 
+    @field_validator("archive_dir", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        return value or None
+
     @field_validator("token")
     @classmethod
     def _token_is_long(cls, value: SecretStr | None) -> SecretStr | None:
@@ -94,6 +104,11 @@ class Settings(BaseSettings):
     def url(self) -> str:
         """The database's SQLAlchemy URL."""
         return self.database_url or f"sqlite:///{(self.data_dir / 'tritonworthy.db').resolve()}"
+
+    @property
+    def records_dir(self) -> Path:
+        """The user's archive."""
+        return self.archive_dir or self.data_dir / "archive"
 
     @property
     def uploads_dir(self) -> Path:

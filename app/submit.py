@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from app import foreseen
@@ -193,14 +194,25 @@ def device(state: Any) -> Json:
     return facts
 
 
-def archive_records(_state: Any) -> list[Json]:
-    """Every record that ships with the app, newest first."""
-    return list(shelf.records())
+def archive_records(state: Any) -> list[Json]:
+    """Every record of the user's archive and of the shipped one, newest first."""
+    return list(shelf.records(*_folders(state)))
 
 
-def archived(_state: Any, text: str) -> Json | None:
-    """The archive's nearest record of a region."""
-    return shelf.nearest(text)
+def archived(state: Any, text: str) -> Json | None:
+    """The archive's nearest record of a region, for this host's device and torch where these are known."""
+    host = state.host.known()
+    device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
+    return shelf.nearest(text, *_folders(state), device=device, torch=torch)
+
+
+def archive_record(state: Any, record_id: str) -> Json | None:
+    """The archive's record of that id."""
+    return shelf.by_id(record_id, *_folders(state))
+
+
+def _folders(state: Any) -> tuple[Path, Path]:
+    return state.settings.records_dir, shelf.FOLDER
 
 
 def _check_region(settings: Settings, text: str, shapes: list[dict[str, float]] | None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from app import __version__
 from kernels.measure.model import Validation, to_json
 from kernels.measure.request import Progress, ValidationRequest
 from profiler.region.model import Binding
@@ -65,6 +66,7 @@ def validate_region(
 
     measured: Validation = validate(asked, tell, cancelled)
     body: Json = to_json(measured)
+    body["software"] |= {"tritonworthy": __version__}
     if body["device"] is None:
         body["candidates"] = [_without_times(c) for c in body["candidates"]]
     before = request.get("advice_before")

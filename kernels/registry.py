@@ -162,4 +162,4 @@ def replaced(kernel: Written, graph: Graph) -> torch.fx.GraphModule:
     reasons = [r for m in fitting if (r := kernel.reason(graph, m))]
     if not fitting or reasons:
         raise Unsupported(reasons[0] if reasons else f"nothing in this region that {kernel.name} computes")
-    return adapt(graph, fitting, kernel.name)
+    return kernel.launcher.replaced(graph, fitting[0]) if kernel.launcher else adapt(graph, fitting, kernel.name)

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.rows import DTYPES
 from kernels.spec import Build, Case, Cost, Maker, Operation, case
 from kernels.tuning import Tuner, Variant
 
@@ -23,9 +24,8 @@ def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def vector_add_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
     """BLOCK elements a program."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # from 2^31 elements on, 32 bits are too few
-    x = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
-    y = tl.load(y_ptr + at, mask=at < n).to(tl.float32)
-    tl.store(z_ptr + at, x + y, mask=at < n)
+    x, y = tl.load(x_ptr + at, mask=at < n), tl.load(y_ptr + at, mask=at < n)
+    tl.store(z_ptr + at, x.to(tl.float32) + y.to(tl.float32), mask=at < n)
 
 
 SPACE = tuple(Variant(vector_add_kernel, (("BLOCK", b),), warps) for b, warps in ((1024, 4), (2048, 4), (8192, 8)))
@@ -37,11 +37,11 @@ def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) 
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """x + y of one shape and dtype, f32, f16, bf16; strided ones are copied. Raises ValueError or TypeError else."""
-    if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise TypeError(f"vector_add takes f32, f16 or bf16, not {x.dtype}")
-    if x.shape != y.shape or x.dtype != y.dtype:
-        raise ValueError(f"vector_add takes two alike, not {x.dtype}{[*x.shape]} and {y.dtype}{[*y.shape]}")
+    """x + y of one shape (else ValueError), both f32, f16 or bf16 (else TypeError); strided ones are copied."""
+    if x.dtype not in DTYPES or x.dtype != y.dtype:
+        raise TypeError(f"vector_add takes two of f32, f16 or bf16, not {x.dtype} and {y.dtype}")
+    if x.shape != y.shape:
+        raise ValueError(f"vector_add takes one shape, not {[*x.shape]} and {[*y.shape]}")
     x, y = x.contiguous(), y.contiguous()
     z = torch.empty_like(x)
     if z.numel():
@@ -54,14 +54,12 @@ def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, torch.Tensor]:
     return make.normal((c["n"],), c.torch_dtype), make.normal((c["n"],), c.torch_dtype)
 
 
-SIGNATURE = {"x_ptr": "*bf16", "y_ptr": "*bf16", "z_ptr": "*bf16", "n": "i32"}
 OPERATIONS = (
     Operation(
-        name="vector_add", run=vector_add, reference=reference, inputs=inputs,
-        beyond=case("bf16", n=(1 << 31) + 4099),
+        name="vector_add", run=vector_add, reference=reference, inputs=inputs, beyond=case("bf16", n=(1 << 31) + 4099),
         cost=lambda c: Cost(bytes=3 * c["n"] * c.itemsize),
         checks=tuple(case(d, n=n) for d in ("f32", "f16", "bf16") for n in (0, 1, 1000, 8192, 100_003)),
         cases=(case("bf16", n=1 << 28), case("f32", n=1 << 27)),
-        builds=tuple(Build(variant, SIGNATURE, divisible=("n",)) for variant in SPACE[-1:]),
+        builds=(Build(SPACE[-1], {**dict.fromkeys(("x_ptr", "y_ptr", "z_ptr"), "*bf16"), "n": "i32"}, ("n",)),),
     ),
 )  # fmt: skip

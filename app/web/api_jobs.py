@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app import submit
-from app.archive import shelf
 from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors
 from app.web.events import job_events
 from app.web.models import Job, Validation, ValidationList, ValidationRequest
@@ -48,12 +47,13 @@ def validation(request: Request, validation_id: str) -> Response:
     """One validation, also of the archive. Where nothing could be measured, `archive` has the nearest record."""
     found: Json | None = request.app.state.store.validation(validation_id)
     if found is None:
-        recorded = shelf.by_id(validation_id)
+        recorded = submit.archive_record(request.app.state, validation_id)
         if recorded is None:
             raise not_found("validation")
         return answer(recorded)
     unmeasured = found["outcome"] in (None, "unmeasured")
-    return answer(found | {"archive": shelf.nearest(found["region"]) if unmeasured else None})
+    recorded = submit.archived(request.app.state, found["region"]) if unmeasured else None
+    return answer(found | {"archive": recorded})
 
 
 def _job(request: Request, job_id: str) -> Json:

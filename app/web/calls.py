@@ -115,6 +115,13 @@ def calls(base: str) -> tuple[Call, ...]:
             f"curl '{api}/validations/JOB_ID'",
             "outcome, reason, device, software, conditions, candidates[], best, advice_before, advice_after",
         ),
+        Call(
+            "GET",
+            "/api/v1/validations/{id}/kit.zip",
+            "A kernel to take home, with its test and its benchmark",
+            f"curl -o kit.zip '{api}/validations/JOB_ID/kit.zip'",
+            "a zip: the kernel's file, replay.py, README.md, validation.json; ?candidate=triton:softmax picks one",
+        ),
         Call("POST", "/api/v1/jobs/{id}/cancel", "Stop a job", f"curl -X POST '{api}/jobs/JOB_ID/cancel'", "the job"),
         Call(
             "DELETE",

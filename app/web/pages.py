@@ -12,6 +12,7 @@ from app import submit, submit_trace
 from app.uploads import UNCOUNTED
 from app.web import views
 from app.web.examples import examples
+from app.web.kits import pages as kit_router
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
 from app.web.pages_reference import router as reference_router
 from app.web.pages_region import router as region_router
@@ -19,6 +20,7 @@ from app.web.problems import Problem, from_trace_error
 from app.web.templating import is_fragment, render
 
 router = APIRouter(include_in_schema=False)
+router.include_router(kit_router)
 router.include_router(region_router)
 router.include_router(reference_router)
 

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app import submit
-from app.archive import shelf
 from app.web import oracle_views, views
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.problems import Problem
@@ -205,7 +204,8 @@ def validate(request: Request, text: Annotated[str, Form()] = "", region_id: Ann
 
 def _measured(request: Request, validation_id: str) -> Json:
     """Context of a validation with its region's evidence from elsewhere."""
-    validation: Json | None = request.app.state.store.validation(validation_id) or shelf.by_id(validation_id)
+    state = request.app.state
+    validation: Json | None = state.store.validation(validation_id) or submit.archive_record(state, validation_id)
     if validation is None:
         raise missing("validation")
     context = views.measured(validation)

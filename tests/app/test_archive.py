@@ -12,7 +12,7 @@ from profiler.region.text import parse, to_text
 from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "app" / "examples"
-EXTRA = {"name", "id", "state", "archived"}
+EXTRA = {"schema", "name", "id", "state", "archived"}
 
 
 def record_of(example: str) -> dict[str, Any]:

@@ -1,0 +1,196 @@
+"""A record of the Archive: what it holds, how an older one is read, and what is wrong with one that cannot be.
+
+A record is the API's validation with `schema` and `name`. Schema 1 (unwritten) did not say which version of this app
+measured; schema 2 has it in `software`. Nothing is made up for an older record: what it lacks, `lacking` names.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+
+from kernels.measure.model import (
+    OUTCOMES,
+    STATUSES,
+    CandidateResult,
+    Interval,
+    Validation,
+    validation_from_json,
+)
+from profiler.region.model import Region, RegionError
+from profiler.region.text import parse, to_text
+
+Json = dict[str, Any]
+
+SCHEMA = 2
+MAX_BYTES = 16 * 1024 * 1024
+"""Largest record: a shipped one has 61 kB."""
+OF_THE_API = frozenset(
+    {"id", "state", "created_at", "region_id", "error", "progress", "archived", "archive", "elsewhere"}
+)
+"""What the API's validation has beside a Validation; not recorded."""
+SPANS = ("time_us", "ratio_to_eager", "ratio_to_best_other")
+SAID = 3
+"""Problems named in one message."""
+
+
+class RecordError(ValueError):
+    """A record that cannot be taken. remedy says what to do about it."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(f"{message}. {remedy}" if remedy else message)
+        self.message = message
+        self.remedy = remedy
+
+
+def loads(data: bytes) -> Any:
+    """JSON from outside. RecordError for anything else, NaN and Infinity included."""
+    if len(data) > MAX_BYTES:
+        raise RecordError(f"larger than a record may be ({MAX_BYTES >> 20} MiB)")
+    try:
+        return json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        remedy = "Give what `tritonworthy validate --json` printed or `--record` wrote"
+        raise RecordError("not JSON", remedy) from None
+
+
+def read(body: Any) -> Json:
+    """The record in today's schema, without what only the API adds. RecordError where it is not one."""
+    if not isinstance(body, dict) or not {"outcome", "region", "candidates"} <= body.keys():
+        remedy = "Give what `tritonworthy validate --json` printed or `--record` wrote"
+        raise RecordError("not a validation: outcome, region and candidates are missing", remedy)
+    version = body.get("schema", 1)
+    if type(version) is not int or version < 1:
+        raise RecordError(f"its schema is {str(version)[:20]!r}, which there never was", "Correct the file")
+    if version > SCHEMA:
+        remedy = "Update tritonworthy on this host"
+        raise RecordError(f"written by a newer tritonworthy (schema {version}; this one reads up to {SCHEMA})", remedy)
+    if body["outcome"] in (None, "unmeasured") or not body.get("device"):
+        remedy = "Run `tritonworthy validate` on a GPU host and record what it prints"
+        raise RecordError("only what was measured on a GPU belongs into the archive", remedy)
+    held = {k: v for k, v in body.items() if k not in OF_THE_API and k not in ("schema", "name")}
+    validation = _typed(held)
+    problems = list(_problems(validation))
+    if problems:
+        more = f", and {len(problems) - SAID} more" if len(problems) > SAID else ""
+        raise RecordError("; ".join(problems[:SAID]) + more, "Measure again, or correct the file")
+    return {"schema": SCHEMA, "name": str(body.get("name") or "region"), **held}
+
+
+def _typed(held: Json) -> Validation:
+    unknown = sorted(held.keys() - {f.name for f in fields(Validation)})
+    if unknown:
+        raise RecordError(f"it has what no validation has: {', '.join(unknown)[:200]}", "Take that out")
+    try:
+        msgspec.convert(held, Validation)
+        return validation_from_json(held)
+    except msgspec.ValidationError as fault:
+        raise RecordError(f"not as a validation is: {fault}", "Measure again, or correct the file") from None
+    except (TypeError, KeyError) as fault:
+        raise RecordError(f"not as a validation is: {fault}", "Measure again, or correct the file") from None
+
+
+def _problems(validation: Validation) -> Iterator[str]:
+    """What is wrong although every type is right."""
+    if validation.outcome not in OUTCOMES:
+        yield f"outcome {validation.outcome!r} is none of {', '.join(OUTCOMES)}"
+    try:
+        datetime.date.fromisoformat(validation.date)
+    except ValueError:
+        yield f"date {validation.date[:40]!r} is no day (YYYY-MM-DD)"
+    try:
+        region = parse(validation.region)
+    except RegionError as fault:
+        yield f"its region cannot be read: {fault.message}"
+        return
+    names = [c.name for c in validation.candidates]
+    yield from (f"candidate {n} is there twice" for n in sorted({n for n in names if names.count(n) > 1}))
+    for candidate in validation.candidates:
+        yield from (f"{candidate.name}: {p}" for p in _candidate_problems(candidate, region))
+    best = next((c for c in validation.candidates if c.name == validation.best), None)
+    if validation.best is not None and (best is None or best.status != "ok" or best.time_us is None):
+        yield f"best is {validation.best}, which was not timed"
+
+
+def _candidate_problems(candidate: CandidateResult, region: Region) -> Iterator[str]:
+    if candidate.status not in STATUSES:
+        yield f"status {candidate.status!r} is unknown"
+    symbols = {s.name for s in region.symbols}
+    for part in (candidate, *candidate.shapes):
+        yield from (f"{name} is no interval of positive figures" for name in SPANS if not _sound(getattr(part, name)))
+    for shape in candidate.shapes:
+        if shape.binding.keys() != symbols:
+            yield f"sizes {sorted(shape.binding)} are not those of the region ({', '.join(sorted(symbols)) or 'none'})"
+    if candidate.status != "ok" and candidate.time_us is not None:
+        yield f"timed, though its status is {candidate.status}"
+
+
+def _sound(span: Interval | None) -> bool:
+    return span is None or (0 < span.low <= span.median <= span.high and math.isfinite(span.high))
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+# ---------------------------------------------------------------------------------------------------- what it tells
+
+
+SOFTWARE = ("torch", "triton", "python", "driver", "tritonworthy")
+READINGS: Mapping[str, str] = {"sm_clock_mhz": "clocks", "power_w": "power", "temperature_c": "temperature"}
+NEEDED = frozenset({"torch", "times"})
+"""Without these a record is no evidence: it is not taken."""
+
+
+def lacking(record: Json) -> tuple[str, ...]:
+    """What a record does not tell of what it should: versions, conditions, times per shape."""
+    software, conditions = record.get("software") or {}, record.get("conditions") or {}
+    found = [name for name in SOFTWARE if not software.get(name)]
+    for key, said in READINGS.items():
+        if not all((conditions.get(when) or {}).get(key) is not None for when in ("before", "after")):
+            found.append(said)
+    timed = [c for c in record["candidates"] if c["status"] == "ok" and c.get("time_us")]
+    if not timed:
+        found.append("times")
+    elif not all(c.get("shapes") and all(s.get("time_us") for s in c["shapes"]) for c in timed):
+        found.append("times per shape")
+    return tuple(found)
+
+
+def require(record: Json) -> Json:
+    """The record, where it is evidence: RecordError where it lacks what NEEDED names."""
+    missing = [m for m in lacking(record) if m in NEEDED]
+    if missing:
+        said = {"torch": "the version of torch", "times": "a candidate's time"}
+        raise RecordError(f"it does not tell {' and '.join(said[m] for m in missing)}", "Measure again")
+    return record
+
+
+def region_of(record: Json) -> Region:
+    """The record's region, parsed."""
+    return parse(record["region"])
+
+
+def shapes_of(record: Json) -> tuple[tuple[tuple[tuple[str, int], ...], float], ...]:
+    """Bindings measured with their calls, sorted: of the candidate that has most of them."""
+    most: list[Json] = max((c.get("shapes") or [] for c in record["candidates"]), key=len, default=[])
+    return tuple(sorted((tuple(sorted(s["binding"].items())), float(s.get("calls", 1.0))) for s in most))
+
+
+def subject(record: Json) -> tuple[Any, ...]:
+    """What was measured: region, sizes, device and candidates. Two records of one subject differ in how and when."""
+    names = tuple(sorted(c["name"] for c in record["candidates"]))
+    return to_text(region_of(record)), shapes_of(record), record["device"], names
+
+
+def fingerprint(record: Json) -> str:
+    """16 hex digits, equal for identical records: neither the name nor the schema that it was written in counts."""
+    held = {k: v for k, v in record.items() if k not in ("name", "schema")}
+    return hashlib.sha256(json.dumps(held, sort_keys=True, allow_nan=False).encode()).hexdigest()[:16]
