@@ -77,6 +77,5 @@ OPERATIONS = (
             case("bf16", region="add_rmsnorm_residual", rows=2048, columns=5120),
         ),
         builds=builds(Form(residual=True)),
-        call="from kernels.add_rms_norm import add_rms_norm\ny, s = add_rms_norm({x}, {residual}, {weight}, {eps})",
     ),
 )  # fmt: skip

@@ -277,6 +277,5 @@ OPERATIONS = (
             Build(space(512, 4096, torch.bfloat16, 2, True)[0], HELD_SIGNATURE, divisible=("words",)),
             Build(space(2048, 4096, torch.bfloat16, 2, True)[0], WALKED_SIGNATURE, divisible=("positions",)),
         ),
-        call="from kernels.channel_norm import channel_rms_norm\ny = channel_rms_norm({x}, {weight}, {dim}, {eps})",
     ),
 )  # fmt: skip

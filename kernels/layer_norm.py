@@ -14,6 +14,8 @@ from kernels.rms_norm import builds
 from kernels.spec import Case, Cost, Maker, Operation, case
 from kernels.tuning import Tuner
 
+CALL = "from kernels.layer_norm import layer_norm\ny = layer_norm({x}, {weight}, {bias}, {eps})"
+
 tuner = Tuner("layer_norm")
 
 
@@ -105,7 +107,6 @@ OPERATIONS = (
             case("f32", rows=8192, columns=1024),
         ),
         builds=builds(Form(centered=True, bias=True)),
-        call="from kernels.layer_norm import layer_norm\ny = layer_norm({x}, {weight}, {bias}, {eps})",
     ),
     Operation(
         name="add_layer_norm", run=add_layer_norm, reference=reference_added, inputs=inputs_added,
@@ -119,7 +120,5 @@ OPERATIONS = (
         forms=("plain", "strided", "misaligned", "special"),
         cases=(case("bf16", rows=16384, columns=4096), case("bf16", rows=8192, columns=16384)),
         builds=builds(Form(residual=True, centered=True, bias=True)),
-        call="from kernels.layer_norm import add_layer_norm\n"
-             "y, s = add_layer_norm({x}, {residual}, {weight}, {bias}, {eps})",
     ),
 )  # fmt: skip

@@ -117,8 +117,6 @@ OPERATIONS = (
             case("bf16", rows=16384, columns=4096), case("bf16", rows=8192, columns=16384),
         ),
         builds=builds(Form(centered=True, bias=True)),
-        call="from kernels.layer_norm_backward import layer_norm_backward\n"
-             "dx, dw, db = layer_norm_backward({dy}, {x}, {weight}, {mean}, {rstd})",
     ),
     Operation(
         name="layer_norm_both", run=layer_norm_both, reference=reference_both, inputs=inputs_both,
@@ -128,7 +126,5 @@ OPERATIONS = (
         ),
         cases=(case("f32", region="manual_layernorm", rows=8192, columns=1024), case("bf16", rows=8192, columns=4096)),
         builds=builds(Form(centered=True, bias=True))[:2],
-        call="from kernels.layer_norm_backward import layer_norm_both\n"
-             "y, dx, dw, db = layer_norm_both({dy}, {x}, {weight}, {bias}, {eps})",
     ),
 )  # fmt: skip

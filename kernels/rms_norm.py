@@ -125,7 +125,7 @@ OPERATIONS = (
             case("bf16", region="rmsnorm_manual_fwd", rows=2048, columns=4096),
             case("f32", rows=16384, columns=4096),
         ),
-        builds=builds(Form()), call=CALL,
+        builds=builds(Form()),
     ),
     Operation(
         name="rms_norm_with_rstd", run=rms_norm_with_rstd, reference=reference_with_rstd, inputs=inputs,

@@ -108,7 +108,5 @@ OPERATIONS = (
             case("bf16", "rmsnorm_bwd", rows=r, columns=n) for r, n in ((16384, 4096), (8192, 16384), (4096, 65536))
         ),
         builds=builds(Form()),
-        call="from kernels.rms_norm_backward import rms_norm_backward\n"
-             "dx, dw = rms_norm_backward({dy}, {x}, {weight}, {rstd})",
     ),
 )  # fmt: skip

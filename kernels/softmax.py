@@ -395,6 +395,5 @@ OPERATIONS = (
             Build(space(1, 50257, torch.float32, False)[1], _LOOP, divisible=_STRIDES),
             *(Build(team(65536, torch.bfloat16, 2, False, 8192, 4, s), _TEAM, divisible=_STRIDES) for s in (1, 3)),
         ),
-        call=CALL,
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ import triton.language as tl
 from kernels.device import exp_of
 from kernels.pairs import rounded
 from kernels.rows import DTYPES
-from kernels.softmax_axis_split import launch_split, span_statistics, split_builds, split_space
+from kernels.softmax_axis_split import launch_split, seen_too, span_statistics, split_builds, split_space
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant, multiprocessors
 
@@ -81,14 +81,7 @@ def softmax_axis_loop(
             at = x_ptr + at_row.to(tl.int64) * inner + col
             x = tl.load(at, mask=inside, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
             read = read + (x,)  # noqa: RUF005 - Triton's tuples know only this
-        larger = top
-        for i in tl.static_range(UNROLL):
-            larger = tl.maximum(larger, read[i])
-        shift = tl.where(larger == float("-inf"), 0.0, larger)  # a lane that has seen nothing stays at 0
-        total = total * exp_of(top - shift)
-        for i in tl.static_range(UNROLL):
-            total += exp_of(read[i] - shift)
-        top = larger
+        top, total = seen_too(read, top, total, UNROLL)
     largest = tl.max(top, axis=0, keep_dims=True)
     # A lane of -inf alone adds 0 * exp(-inf); one that saw NaN has it in its sum, though not in its largest value.
     scale = 1.0 / tl.sum(total * exp_of(top - largest), axis=0, keep_dims=True)

@@ -20,6 +20,19 @@ from kernels.tuning import Variant
 
 
 @triton.jit
+def seen_too(read, top, total, UNROLL: tl.constexpr):
+    """Every lane's largest value and sum of exponentials relative to it, with UNROLL more tiles."""
+    larger = top
+    for i in tl.static_range(UNROLL):
+        larger = tl.maximum(larger, read[i])
+    shift = tl.where(larger == float("-inf"), 0.0, larger)  # a lane that has seen nothing stays at 0
+    total = total * exp_of(top - shift)
+    for i in tl.static_range(UNROLL):
+        total += exp_of(read[i] - shift)
+    return larger, total
+
+
+@triton.jit
 def span_statistics(
     x_ptr, top_ptr, total_ptr, inner, tiles, M, spans, SPAN: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr, MOST: tl.constexpr,
@@ -44,14 +57,7 @@ def span_statistics(
             at_row = start + (step * UNROLL + i) * BLOCK_M + row
             x = tl.load(x_ptr + at_row * inner + col, mask=(at_row < M) & (col < inner), other=float("-inf"))
             read = read + (x.to(tl.float32),)  # noqa: RUF005 - Triton's tuples know only this
-        larger = top
-        for i in tl.static_range(UNROLL):
-            larger = tl.maximum(larger, read[i])
-        shift = tl.where(larger == float("-inf"), 0.0, larger)  # a lane that has seen nothing stays at 0
-        total = total * exp_of(top - shift)
-        for i in tl.static_range(UNROLL):
-            total += exp_of(read[i] - shift)
-        top = larger
+        top, total = seen_too(read, top, total, UNROLL)
     largest = tl.max(top, axis=0)
     # Lanes and spans of -inf alone add 0; one that saw NaN has it in its sum, though not in its largest value.
     shift = tl.where(largest == float("-inf"), 0.0, largest)

@@ -170,7 +170,6 @@ class Operation:
     they stand for, and raises AssertionError.
     fixed: sizes that a random case may not change, because others depend on them.
     loses: case, as text -> to what it loses on the recorded GPU, why, and what was tried.
-    call: what the user writes, with the match's roles.
     """
 
     name: str
@@ -188,7 +187,6 @@ class Operation:
     agree: Callable[[Sequence[torch.Tensor], Sequence[Any]], None] | None = None
     fixed: tuple[str, ...] = ()
     loses: Mapping[str, str] = field(default_factory=dict)
-    call: str = ""
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:

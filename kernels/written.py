@@ -82,7 +82,7 @@ WRITTEN: tuple[Written, ...] = (
     Written(rms_norm.NAME, frozenset({rms_norm.KIND}), rms_norm.CALL, _rows),
     Written(
         "triton:layer_norm", frozenset({"layer_norm"}),
-        layer_norm.OPERATIONS[0].call, _rows,
+        layer_norm.CALL, _rows,
     ),
     Written(
         "triton:gated_activation", frozenset({"swiglu", "geglu"}),
