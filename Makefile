@@ -5,7 +5,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 BIN := $(VENV)/bin
 
-.PHONY: run test lint unit check-oracle check-traffic check-kernels bench-kernels bench-trace docker-steps clean
+.PHONY: run test lint unit check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
 
 run: $(VENV)/.run
 	$(BIN)/tritonworthy serve --host $(HOST) --port $(PORT)
@@ -38,6 +38,17 @@ check-kernels: $(VENV)/.run
 bench-kernels: $(VENV)/.run
 	$(BIN)/python benchmarks/kernels.py --prepare 8 --demonstrations --out tests/records/kernels-h200.json
 	$(BIN)/python benchmarks/kernel_table.py
+
+# The advice as it is today against the Archive, which needs no GPU: docs/accuracy.md, its charts and the page's figures.
+bench-advice: $(VENV)/.run
+	$(BIN)/tritonworthy accuracy --write
+
+# On a host with GPUs: every region validated twice (records for the Archive, repeatability), how long a verdict takes,
+# and three models' steps with the winners put back.
+bench-validate: $(VENV)/.run
+	$(BIN)/python benchmarks/validate.py --out .bench
+	$(BIN)/python benchmarks/verdict.py --out tests/records/verdicts-h200.json
+	$(BIN)/python benchmarks/step.py --out tests/records/steps-h200.json
 
 # This reader beside the others that are installed: ARGS="--hta ../hta/bin/python --gb 1 4" (see --help).
 bench-trace: $(VENV)/.run

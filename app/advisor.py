@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from app.advice.thresholds import DEFAULTS, Thresholds
 from app.evaluate import NOTHING_FORESEEN, Foreseen, Prepared
 from app.web.problems import Problem, from_region_error
 from kernels.takehome.model import Kit
@@ -33,10 +34,19 @@ class Advisor:
     """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes, 503 when busy.
 
     oracle: asked what torch.compile would make of a region, None for never; oracle_timeout_s: longest wait for it.
+    thresholds: the rule's numbers.
     """
 
-    def __init__(self, *, timeout_s: float, oracle: Oracle | None = None, oracle_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        oracle: Oracle | None = None,
+        oracle_timeout_s: float = 10.0,
+        thresholds: Thresholds = DEFAULTS,
+    ) -> None:
         self.timeout_s = timeout_s
+        self.thresholds = thresholds
         self.oracle = oracle
         self.oracle_timeout_s = oracle_timeout_s
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="advice")
@@ -81,7 +91,7 @@ class Advisor:
 
     def prepare(self, text: str, **workload: Any) -> Prepared:
         """A region lowered and counted: what `foresee` and `decide` take."""
-        prepared: Prepared = self._run("prepare_region", text, **workload)
+        prepared: Prepared = self._run("prepare_region", text, thresholds=self.thresholds, **workload)
         return prepared
 
     def foresee(self, prepared: Prepared, timeout_s: float | None = None) -> Foreseen:
@@ -112,7 +122,7 @@ class Advisor:
         """The API's advice for the widget's answers. No torch: never waits behind a region."""
         from app import service
 
-        return service.advise_widget(**answers)
+        return service.advise_widget(self.thresholds, **answers)
 
     def _run(self, function: str, *args: Any, **more: Any) -> Any:
         if not self.waiting.acquire(blocking=False):

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def add_archive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     listed = _part(parts, "list", _list, "a table of the records, newest first")
     listed.add_argument("--device", metavar="NAME", help="only this device, such as H200")
     listed.add_argument("--region", metavar="TEXT", help="only regions with this in their name or text")
-    listed.add_argument("--outcome", choices=[o for o in OUTCOMES if o != "unmeasured"])
+    listed.add_argument("--outcome", choices=OUTCOMES)
 
     show = _part(parts, "show", _show, "one record whole: conditions, candidates, times of every shape, ratios")
     show.add_argument("name", metavar="NAME", nargs="?", help="its id, a part of it that no other has, or its name")
@@ -271,13 +272,20 @@ def _loaded(data: bytes) -> list[Any]:
 def _measured(text: str) -> Json:
     """The region validated on this host. RecordError where its text cannot be read."""
     from app import service
+    from app.thresholds import ThresholdError, thresholds_in_force
     from app.validate import validate_region
     from profiler.region.model import RegionError
 
     try:
-        region = service.advise_region(text)
-        request = {"region": region["text"], "shapes": region.get("shapes"), "advice_before": region["advice"]}
+        thresholds = thresholds_in_force()
+        region = service.advise_region(text, thresholds=thresholds)
+        request = {
+            "region": region["text"], "shapes": region.get("shapes"), "advice_before": region["advice"],
+            "thresholds": asdict(thresholds),
+        }  # fmt: skip
         return {"name": region["name"], **validate_region(request)}
+    except ThresholdError as error:
+        raise RecordError(str(error), "Correct the variable") from None
     except RegionError as error:
         raise RecordError(f"neither a validation nor a region:\n{error}", "Correct the region's text") from None
 

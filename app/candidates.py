@@ -9,7 +9,7 @@ from functools import cache
 def known_names() -> tuple[str, ...]:
     """Every candidate's name, whatever the region: which of them fit one is for the measurement to say."""
     from kernels.baselines import MODES  # imports torch, as the next two do
-    from kernels.libraries.covering import ENTRIES
+    from kernels.libraries.catalogue import ENTRIES
     from kernels.registry import GENERATED
     from kernels.written import WRITTEN
 

@@ -1,7 +1,6 @@
-"""tritonworthy serve | advise FILE | oracle REGION | validate REGION | archive | kit: the web's answers, from a shell.
+"""tritonworthy serve | advise | oracle | validate | archive | kit | landscape | accuracy: the web, from a shell.
 
-`advise`, `oracle`, `validate`, `archive` and `kit` import neither FastAPI nor a database: they run where only torch,
-triton and numpy are.
+All but `serve` import neither FastAPI nor a database: they run where only torch, triton and numpy are.
 Exit status: 0 done; 1 the input is wrong; 2 it could not be measured or predicted, or the settings are wrong.
 """
 
@@ -13,14 +12,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app import __version__
+from app.accuracy_cli import add_accuracy
 from app.archive_cli import add_archive, hint
 from app.ask_oracle import LISTINGS
 from app.cli_text import ranks_text, region_text, trace_text, validation_text
 from app.kit_cli import add_kit
+from app.landscape_cli import add_landscape
+from app.thresholds import ThresholdError, thresholds_in_force
 from profiler.oracle.model import MODES
 
 if TYPE_CHECKING:
@@ -43,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
-    except InputError as error:
+    except (InputError, ThresholdError) as error:
         print(error, file=sys.stderr)
-        return BAD_INPUT
+        return BAD_INPUT if isinstance(error, InputError) else NOT_MEASURED
     except BrokenPipeError:
         # `tritonworthy advise FILE | head`: nobody reads any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -116,6 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     validate.set_defaults(run=_validate)
     add_archive(commands)
     add_kit(commands)
+    add_landscape(commands)
+    add_accuracy(commands)
     return parser
 
 
@@ -258,7 +263,7 @@ def _read_trace(path: Path, beside: Path | None = None, execution: Path | None =
 
     lender, observed = (Companion(file, file.name) if file else None for file in (beside, execution))
     with _trace_errors(path):
-        return report(path, path.name, beside=lender, execution=observed)
+        return report(path, path.name, beside=lender, execution=observed, thresholds=thresholds_in_force())
 
 
 def _read_ranks(paths: Sequence[Path], beside: Path | None) -> Json:
@@ -267,7 +272,7 @@ def _read_ranks(paths: Sequence[Path], beside: Path | None) -> Json:
     if not all(_is_trace(path) for path in paths):
         raise InputError("several files are the traces of several ranks: one of these is no trace")
     with _trace_errors(paths[0] if len(paths) == 1 else None):
-        return report_ranks(paths, beside)
+        return report_ranks(paths, beside, thresholds_in_force())
 
 
 @contextmanager
@@ -309,6 +314,7 @@ def _region_advice(arguments: argparse.Namespace, text: str) -> Json:
                 device=device,
                 objective=arguments.objective,
                 oracle=oracle,
+                thresholds=thresholds_in_force(),
             )
     except RegionError as error:
         raise InputError(str(error)) from None
@@ -331,6 +337,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         "budget_s": arguments.budget,
         "share_of_step": region.get("share_of_step"),
         "advice_before": region["advice"],
+        "thresholds": asdict(thresholds_in_force()),
     }
     try:
         validation = validate_region(request, on_progress=_show_progress)

@@ -19,7 +19,8 @@ def region_text(region: Json) -> str:
     """A region's advice with its criteria."""
     marks = {True: "yes", False: "no ", None: "?  "}
     because = [f"  {marks[c['holds']]} {c['name']}: {c['because']}" for c in region["criteria"]]
-    return "\n".join([region["name"], advice_text(region), *because])
+    changes = [f"  would change it: {c['because']}" for c in region.get("would_change") or ()]
+    return "\n".join([region["name"], advice_text(region), *because, *changes])
 
 
 def ranks_text(found: Json) -> str:

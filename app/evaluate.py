@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from app.advice import flip
 from app.advice.facts import RegionFacts, ShapeFacts, region_facts, rewritten_to_sdpa, shape_facts
 from app.advice.foreseen_bytes import replaces_attention
 from app.advice.irregularity import Irregularity, irregularity
 from app.advice.model import Advice
+from app.advice.rates import Rates
 from app.advice.rule import advise
-from app.advice.thresholds import Thresholds
+from app.advice.thresholds import DEFAULTS, Thresholds
 from app.cost_json import cost_json
 from profiler.hardware import Device
 from profiler.oracle.model import Prediction, Recompiles
@@ -19,6 +21,7 @@ from profiler.region.cost_model import Cost
 from profiler.region.model import Binding, Region, Workload
 
 if TYPE_CHECKING:
+    from kernels.host import Host
     from profiler.region.graph import Graph
 
 Json = dict[str, Any]
@@ -29,11 +32,13 @@ MAX_BINDINGS = 12
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known beside the region: how the step runs, what the user wants."""
+    """What is known beside the region: how the step runs, what the user wants. host: None for the one this runs on."""
 
     objective: str = "time"
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of RegionFacts that a trace knows
+    host: Host | None = None
+    thresholds: Thresholds = DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,9 @@ class Prepared:
     attention_bytes: int
 
 
-def evaluate(
-    region: Region, workload: Workload, device: Device, situation: Situation, thresholds: Thresholds | None = None
-) -> Evaluated:
+def evaluate(region: Region, workload: Workload, device: Device, situation: Situation) -> Evaluated:
     """`prepare` and `decide`, without asking the oracle. Raises RegionError where the region does not fit together."""
-    return decide(prepare(region, workload, device, situation), thresholds=thresholds)
+    return decide(prepare(region, workload, device, situation))
 
 
 def prepare(region: Region, workload: Workload, device: Device, situation: Situation) -> Prepared:
@@ -108,7 +111,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     matches = match(written)
     kind, title = region_kind(written, matches)
     by_hand = any(m.by_hand for m in matches)
-    covers = coverage(written, matches, probe_host())
+    covers = coverage(written, matches, situation.host or probe_host())
     refused = "" if region.requires_grad else generated.covers(graph)[1]
     more = {"not_generated": refused, "sdpa": rewritten_to_sdpa(graph, matches)}
     more |= {k: v for k, v in situation.facts.items() if v is not None}
@@ -122,9 +125,12 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
 
 
 def decide(
-    prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, thresholds: Thresholds | None = None
+    prepared: Prepared,
+    foreseen: Foreseen = NOTHING_FORESEEN,
+    rates: Rates | None = None,
 ) -> Evaluated:
-    """The rule's verdict, with what the oracle said; of its predictions the default mode's counts."""
+    """The rule's verdict, with what the oracle said; of its predictions the default mode's counts. rates: as `advise`
+    takes them."""
     facts = replace(prepared.facts, recompiles=foreseen.recompiles)
     predictions = foreseen.predictions
     default = next((p for p in predictions if p.mode == "default" and not p.unavailable), None)
@@ -133,7 +139,9 @@ def decide(
         replaced = prepared.by_hand_attention if replaces_attention(default) else frozenset()
         facts = replace(facts, prediction=default, sdpa=replaced, sdpa_bytes=prepared.attention_bytes)
     situation, workload, device = prepared.situation, prepared.workload, prepared.device
-    advice = advise(facts, workload, device, thresholds or Thresholds(), objective=situation.objective)
+    limits, objective = situation.thresholds, situation.objective
+    advice = advise(facts, workload, device, limits, objective=objective, rates=rates)
+    changes = flip.would_change(facts, workload, device, limits, objective=objective, rates=rates)
     return Evaluated(
         region=prepared.region,
         text=prepared.text,
@@ -143,7 +151,7 @@ def decide(
         facts=facts,
         irregularity=irregularity(prepared.region, workload),
         cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes),
-        advice=replace(advice, notes=(*advice.notes, *situation.notes)),
+        advice=replace(advice, notes=(*advice.notes, *situation.notes), would_change=changes),
         foreseen=foreseen,
     )
 

@@ -96,8 +96,11 @@ def reissued(stored: Json, without: Json, foreseen: Json) -> Json:
 
 
 def same_grounds(stored: Json, without: Json) -> bool:
-    """Whether two advices are the same in everything but notes, which the situation adds to."""
-    one, other = ({k: v for k, v in advice.items() if k != "notes"} for advice in (stored, without))
+    """Whether two advices are the same in everything but notes, which the situation adds to, and what would change it:
+    that follows from the rest, and its figures are rounded.
+    """
+    aside = ("notes", "would_change")
+    one, other = ({k: v for k, v in advice.items() if k not in aside} for advice in (stored, without))
     return _alike(one, other)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import sys
@@ -21,14 +22,14 @@ from starlette.types import ASGIApp
 import app as package
 from app.advisor import Advisor
 from app.host import HostFacts
-from app.jobs.checks import check_trace, check_validation
+from app.jobs.checks import check_landscape, check_trace, check_validation
 from app.jobs.ledger import Kind
 from app.jobs.queue import Queue
 from app.jobs.runner import Limits
 from app.settings import Settings
 from app.store import Store
 from app.uploads import check_disk
-from app.web import api_host, api_jobs, api_regions, api_traces, kits, pages, sign_in
+from app.web import api_host, api_jobs, api_regions, api_traces, kits, landscapes, pages, sign_in
 from app.web.assets import Assets
 from app.web.metrics import Requests
 from app.web.problems import Problem, from_http, from_validation
@@ -73,8 +74,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     state.queue = make_queue(state.store, settings, state.host)
     oracle = Oracle(Cache(settings.oracle_dir)) if settings.oracle == "auto" else None
     state.service = Advisor(
-        timeout_s=settings.advice_timeout_s, oracle=oracle, oracle_timeout_s=settings.oracle_timeout_s
-    )
+        timeout_s=settings.advice_timeout_s, oracle=oracle, oracle_timeout_s=settings.oracle_timeout_s,
+        thresholds=settings.rule,
+    )  # fmt: skip
     state.requests = Requests()
     state.closing = threading.Event()
     state.readiness = lambda: _readiness(state)
@@ -84,6 +86,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         api_jobs.router,
         api_host.router,
         kits.api,
+        landscapes.api,
         sign_in.router,
         pages.router,
     ):
@@ -102,16 +105,19 @@ def make_queue(store: Store, settings: Settings, host: HostFacts) -> Queue:
     def command(kind: Kind) -> list[str]:
         return [sys.executable, "-m", "app.jobs.tasks", kind, "{fd}"]
 
+    thresholds = dataclasses.asdict(settings.rule)
     read = Limits(settings.read_timeout_s, settings.kill_grace_s, settings.read_memory_bytes)
+    measure = Limits(settings.job_timeout_s, settings.kill_grace_s)
     return Queue(
         store,
         command=command,
-        limits={"read": read, "validate": Limits(settings.job_timeout_s, settings.kill_grace_s)},
-        checks={"read": check_trace, "validate": check_validation},
+        limits={"read": read, "validate": measure, "landscape": measure},
+        checks={"read": check_trace, "validate": check_validation, "landscape": check_landscape},
         logs=settings.logs_dir,
         lease_s=settings.lease_s,
         cwd=ROOT,
-        context=host.for_children,
+        context=lambda: {**host.for_children(), "thresholds": thresholds},
+        spare=lambda kind, told: kind == "validate" and settings.spare and told.get("host", {}).get("gpu") is not None,
     )
 
 

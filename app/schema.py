@@ -55,11 +55,23 @@ validations = sa.Table(
     sa.Index("validations_newest", "created_at", "id"),
 )
 
+landscapes = sa.Table(
+    "landscapes",
+    metadata,
+    sa.Column("id", sa.String(26), primary_key=True),
+    sa.Column("created_at", sa.String(32), nullable=False),
+    sa.Column("validation_id", sa.String(26), sa.ForeignKey("validations.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("candidate", sa.Text, nullable=False),
+    sa.Column("binding", sa.JSON, nullable=False),
+    sa.Column("body", sa.JSON(none_as_null=True)),  # the API's landscape, once there is one
+    sa.Index("landscapes_of_validation", "validation_id", "created_at"),
+)
+
 jobs = sa.Table(
     "jobs",
     metadata,
-    sa.Column("id", sa.String(26), primary_key=True),  # the id of the trace or validation that it makes
-    sa.Column("kind", sa.String(16), nullable=False),  # read, validate
+    sa.Column("id", sa.String(26), primary_key=True),  # the id of the trace, validation or landscape that it makes
+    sa.Column("kind", sa.String(16), nullable=False),  # read, validate, landscape
     sa.Column("state", sa.String(16), nullable=False),  # queued, running, done, failed, cancelled
     sa.Column("request", sa.JSON, nullable=False),
     sa.Column("progress", sa.JSON(none_as_null=True)),

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from app.advice.answers import changes
+from app.advice.thresholds import DEFAULTS, Thresholds
 from app.advice.widget import WidgetAnswers
 from app.advice.widget import advise_widget as widget_advice
 from app.evaluate import NOTHING_FORESEEN, Evaluated, Foreseen, Prepared, Situation, decide, prepare
@@ -65,6 +67,7 @@ def prepare_region(
     shapes: Sequence[Mapping[str, Any]] | None = None,
     device: str | None = None,
     objective: str = "time",
+    thresholds: Thresholds = DEFAULTS,
 ) -> Prepared:
     """The first half of `advise_region`: everything that needs torch.
 
@@ -82,7 +85,8 @@ def prepare_region(
         target_step_time_us=target_step_time_us,
     )
     chosen, note = choose_device(device, None)
-    return prepare(region, workload, chosen, Situation(notes=(note,) if note else (), objective=objective))
+    notes = (note,) if note else ()
+    return prepare(region, workload, chosen, Situation(notes=notes, objective=objective, thresholds=thresholds))
 
 
 def foresee(oracle: Oracle, prepared: Prepared, timeout_s: float | None = None) -> Foreseen:
@@ -127,9 +131,11 @@ def make_kit(
     return kit.make_kit(text, bindings, candidate, validation)
 
 
-def advise_widget(**answers: Any) -> Json:
+def advise_widget(thresholds: Thresholds = DEFAULTS, **answers: Any) -> Json:
     """The API's advice for the widget's answers: share_of_step, uniqueness, irregularity, bound?, kind?."""
-    result: Json = to_json(widget_advice(WidgetAnswers(**answers)))
+    asked = WidgetAnswers(**answers)
+    advice = widget_advice(asked, thresholds)
+    result: Json = to_json(replace(advice, would_change=changes(asked, advice, thresholds)))
     return result
 
 
@@ -147,6 +153,7 @@ def read_trace_file(
     max_bytes: int | None = None,
     beside: Companion | None = None,
     execution: Companion | None = None,
+    thresholds: Thresholds = DEFAULTS,
 ) -> Json:
     """The API's trace object with its regions, each advised. Raises TraceError where the file is no trace.
 
@@ -156,7 +163,7 @@ def read_trace_file(
     """
     from app.trace_report import report
 
-    return report(path, name, max_bytes, beside=beside, execution=execution, strict=False)
+    return report(path, name, max_bytes, beside=beside, execution=execution, strict=False, thresholds=thresholds)
 
 
 def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:
@@ -190,8 +197,6 @@ def bind(
 
     Raises RegionError where a shape does not give every symbol a whole number.
     """
-    from dataclasses import replace
-
     from profiler.region.model import Symbol
 
     names = [s.name for s in region.symbols]

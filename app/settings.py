@@ -8,6 +8,9 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.advice.thresholds import Thresholds
+from app.thresholds import read_thresholds
+
 PREFIX = "TRITONWORTHY_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -55,6 +58,16 @@ class Settings(BaseSettings):
         " takes about half a gigabyte of memory.",
     )
     oracle_timeout_s: float = Field(default=10.0, gt=0, description="Longest wait for the oracle's answer.")
+    thresholds: str = Field(
+        default="",
+        description="Numbers of the rule that are not to be the defaults: `name=value, name=value`, or the path of a"
+        " TOML file of such lines.",
+    )
+    spare: bool = Field(
+        default=True,
+        description="Whether the next validation's process is started before it is asked for, on a host with a GPU: "
+        "a verdict comes seconds earlier, and the process takes about half a gigabyte of memory.",
+    )
     max_wait_s: float = Field(default=120.0, ge=0, description="Upper bound of `?wait=` on uploads.")
     read_timeout_s: float = Field(default=600.0, gt=0, description="Time limit for reading one trace.")
     read_memory_bytes: int = Field(
@@ -71,6 +84,12 @@ class Settings(BaseSettings):
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return value or None
+
+    @field_validator("thresholds")
+    @classmethod
+    def _thresholds_are_known(cls, value: str) -> str:
+        read_thresholds(value)
+        return value
 
     @field_validator("token")
     @classmethod
@@ -99,6 +118,11 @@ class Settings(BaseSettings):
         own = f"[{self.host}]" if ":" in self.host else self.host.lower()
         wildcard = {"0.0.0.0", "[::]"}
         return frozenset(({"127.0.0.1", "localhost", "[::1]", own} | names) - wildcard)
+
+    @property
+    def rule(self) -> Thresholds:
+        """The rule's numbers: the defaults, and what `thresholds` says instead."""
+        return read_thresholds(self.thresholds)
 
     @property
     def url(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app import landscapes
 from app.database import Database, is_id, new_id, now
 from app.jobs import ledger
 from app.schema import jobs, regions, traces, validations
@@ -218,9 +219,14 @@ class Store:
             return None
         result = None
         if row["state"] == "done":
-            result = self.trace(job_id) if row["kind"] == "read" else self.validation(job_id)
+            result = self._result(row["kind"], job_id)
         shown = ("id", "kind", "state", "progress", "error", "attempt", "created_at", "started_at", "finished_at")
         return {key: row[key] for key in shown} | {"result": result}
+
+    def _result(self, kind: str, job_id: str) -> Json | None:
+        if kind == "landscape":
+            return landscapes.by_id(self, job_id)
+        return self.trace(job_id) if kind == "read" else self.validation(job_id)
 
     def job_request(self, job_id: str) -> Json | None:
         """What a job was asked to do; None for an unknown id."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.advice.thresholds import DEFAULTS, Thresholds
 from app.service import Companion
 from profiler.trace.errors import TraceError
 from profiler.trace.idle import StepParts
@@ -14,20 +15,20 @@ from profiler.trace.ranks import RankSpread, numbered, rank_spread
 Json = dict[str, Any]
 
 
-def report_ranks(paths: Sequence[Path], beside: Path | None = None) -> Json:
+def report_ranks(paths: Sequence[Path], beside: Path | None = None, thresholds: Thresholds = DEFAULTS) -> Json:
     """`ranks`: the report of each file, by rank; `spread`. Raises what `trace_report.report` raises, with the file."""
     lender = Companion(beside, beside.name) if beside else None
-    found = [_report(path, lender) for path in paths]
+    found = [_report(path, lender, thresholds) for path in paths]
     order = numbered([r["name"] for r in found], [r["rank"] for r in found])
     ranks = [{**r, "rank": rank} for rank, r in sorted(zip(order, found, strict=True), key=lambda item: item[0])]
     return {"ranks": ranks, "spread": spread_json(ranks)}
 
 
-def _report(path: Path, lender: Companion | None) -> Json:
+def _report(path: Path, lender: Companion | None, thresholds: Thresholds) -> Json:
     from app.trace_report import report
 
     try:
-        return report(path, path.name, beside=lender)
+        return report(path, path.name, beside=lender, thresholds=thresholds)
     except TraceError as error:
         raise TraceError(error.code, f"{path.name}: {error.message}", error.remedy) from error
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.advice import flip
 from app.advice.facts import RegionFacts
 from app.advice.rule import advise
-from app.advice.thresholds import Thresholds
+from app.advice.thresholds import DEFAULTS, Thresholds
 from app.evaluate import Situation, evaluate
 from app.service import Companion, choose_device, region_json
 from app.trace_companions import judge_join, lend, observe
@@ -33,14 +34,14 @@ Json = dict[str, Any]
 
 def report(
     path: str | Path, name: str, max_bytes: int | None = None, *, beside: Companion | None = None,
-    execution: Companion | None = None, strict: bool = True,
+    execution: Companion | None = None, strict: bool = True, thresholds: Thresholds = DEFAULTS,
 ) -> Json:  # fmt: skip
     """Read, mine and advise. Raises TraceError where the file is no trace, or holds no kernel to advise on.
 
     beside: another trace of the same model, whose operations and shapes the kernels of CUDA graphs are given.
     execution: what ExecutionTraceObserver wrote in the same run: which operand is which value is then exact.
     strict: raises TraceError as well where one of those cannot be read, or is of another run; else the trace is read
-    without it, and a note of level "error" says why.
+    without it, and a note of level "error" says why. thresholds: the rule's numbers.
     """
     limits = Limits() if max_bytes is None else Limits(max_bytes=max_bytes)
     trace = read_trace(path, limits)
@@ -62,11 +63,12 @@ def report(
     mining = locate(mining, trace, path, limits)
     parts = step_parts(trace, mining.mined)
     obstacles = _obstacles(path, limits, trace, mining)
-    regions = [_region(mining, r, device, near(obstacles, r.spans, r.module)) for r in mining.regions]
+    regions = [_region(mining, r, device, near(obstacles, r.spans, r.module), thresholds) for r in mining.regions]
     for region, busy_us in zip(regions, mining.shares.groups_us if mining.shares else (), strict=False):
         region["busy_us_per_step"] = busy_us / len(mining.mined)
     regions.sort(key=lambda r: -(r["time_us_per_step"] or 0.0))
-    return trace_json(trace, name, mining, regions, device, (note,) if note else (), obstacles, parts)
+    remarks = (note,) if note else ()
+    return trace_json(trace, name, mining, regions, device, remarks, obstacles, parts, thresholds)
 
 
 MAX_OBSTACLES, MAX_CALLERS, MAX_TEXT = 40, 3, 160
@@ -119,11 +121,11 @@ def _require_kernels(trace: Trace) -> None:
 
 def trace_json(
     trace: Trace, name: str, mining: Mining, regions: list[Json], device: Device, remarks: tuple[str, ...],
-    obstacles: tuple[Obstacle, ...] = (), parts: StepParts | None = None,
+    obstacles: tuple[Obstacle, ...] = (), parts: StepParts | None = None, thresholds: Thresholds = DEFAULTS,
 ) -> Json:  # fmt: skip
     """The API's trace object, without the fields that the store adds (id, status, created_at)."""
     notes: list[Json] = [to_json(n) for n in trace.notes]
-    notes += _idle_note(mining, parts)
+    notes += _idle_note(mining, parts, thresholds)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
     step_time = _step_time(mining)
     return {
@@ -158,21 +160,18 @@ def trace_json(
 CUSTOM = "custom operation"
 """How mining titles what no aten operation computes: a kernel that somebody wrote."""
 
-IDLE_SHARE = Thresholds().idle_share
-SHORT_KERNEL_US = Thresholds().short_kernel_us
 
-
-def _idle_note(mining: Mining, parts: StepParts | None) -> list[Json]:
+def _idle_note(mining: Mining, parts: StepParts | None, thresholds: Thresholds) -> list[Json]:
     """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
     kernels = sum(r.launches for r in mining.regions)
-    if not kernels or _busy_us(mining) > (1 - IDLE_SHARE) * _step_time(mining):
+    if not kernels or _busy_us(mining) > (1 - thresholds.idle_share) * _step_time(mining):
         return []
     mean = _busy_us(mining) / kernels
     message = (
         f"the GPU works {_busy_us(mining) / _step_time(mining):.0%} of the step's {_step_time(mining) / 1e3:.1f} ms; "
         f"its {kernels:.0f} kernels take {mean:.1f} µs on average."
     )
-    cause = "idle_launch_us" if mean < SHORT_KERNEL_US else "idle_host_us"
+    cause = "idle_launch_us" if mean < thresholds.short_kernel_us else "idle_host_us"
     if parts is not None:
         cause = max(IDLE_WORDS, key=lambda name: getattr(parts, name))
     helps = IDLE_WORDS[cause][1] or "work is queued and not started: look at dependencies between streams"
@@ -193,14 +192,15 @@ def _busy_us(mining: Mining) -> float:
 
 
 def _region(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...]
-) -> Json:  # fmt: skip
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds
+) -> Json:
     step_time = _step_time(mining)
     share = mined.workload.share_of_step
     workload = mined.workload
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
     situation = Situation(
+        thresholds=thresholds,
         notes=tuple(f"the trace does not record {a}" for a in mined.assumed),
         facts={
             "title": mined.title,
@@ -234,7 +234,8 @@ def _without_text(
         name=mined.title, kind=mined.kind, by_hand=mined.by_hand,
         **{k: v for k, v in situation.facts.items() if v is not None},
     )  # fmt: skip
-    advice = advise(facts, workload, device, Thresholds(), objective="time")
+    advice = advise(facts, workload, device, situation.thresholds)
+    advice = replace(advice, would_change=flip.would_change(facts, workload, device, situation.thresholds))
     return {
         "name": mined.title, "kind": mined.kind, "by_hand": mined.by_hand, "text": None,
         "source": source, "calls_per_step": mined.calls_per_step, "irregularity": None, "cost": None,

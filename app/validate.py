@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app import __version__
 from kernels.measure.model import Validation, to_json
 from kernels.measure.request import Progress, ValidationRequest
 from profiler.region.model import Binding
+
+if TYPE_CHECKING:
+    from kernels.measure.processes import Zygote
 
 Json = dict[str, Any]
 
@@ -41,15 +44,19 @@ def validate_region(
     *,
     on_progress: Callable[[Json], None] = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
+    zygote: Zygote | None = None,
 ) -> Json:
     """Measure the candidates of request["region"]; the API's validation, with the advice before and after.
 
     request: region (text); where known advice_before, shapes (as the region object has them), candidates, device
-    ("cpu" for none), budget_s, share_of_step. RegionError for a text that cannot be read.
+    ("cpu" for none), budget_s, share_of_step, cache_dir, thresholds (of the rule, by name). RegionError for a text that
+    cannot be read. zygote: one that is open already (`kernels.measure.session.open_zygote`).
     """
-    from app.advice.evidence import reissue_json
+    from app.advice.evidence import decision_thresholds, reissue_json
+    from app.advice.thresholds import Thresholds
     from kernels.measure.session import validate
 
+    thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
     asked = ValidationRequest(
         region_text=request["region"],
         bindings=bindings(request.get("shapes")),
@@ -57,14 +64,17 @@ def validate_region(
         device=request.get("device"),
         share_of_step=request.get("share_of_step"),
         advice_before=request.get("advice_before"),
+        decision=decision_thresholds(thresholds),
     )
     if request.get("budget_s"):
         asked = replace(asked, budget_s=float(request["budget_s"]))
+    if request.get("cache_dir"):
+        asked = replace(asked, cache_dir=str(request["cache_dir"]))
 
     def tell(progress: Progress) -> None:
         on_progress(to_json(progress))
 
-    measured: Validation = validate(asked, tell, cancelled)
+    measured: Validation = validate(asked, tell, cancelled, zygote=zygote)
     body: Json = to_json(measured)
     body["software"] |= {"tritonworthy": __version__}
     if body["device"] is None:
@@ -72,4 +82,4 @@ def validate_region(
     before = request.get("advice_before")
     if before is None:
         return body
-    return body | {"advice_after": reissue_json(before, body, request.get("share_of_step"))}
+    return body | {"advice_after": reissue_json(before, body, request.get("share_of_step"), thresholds)}

@@ -83,8 +83,10 @@ def distance(got: Any, wanted: tuple[torch.Tensor, ...]) -> float:
             continue
         if a.numel() != b.numel() or a.dtype.itemsize != b.dtype.itemsize:
             return math.inf
-        size = float(torch.linalg.vector_norm(b, dtype=torch.float32)) or 1.0
-        step = float(torch.linalg.vector_norm(a.reshape(b.shape).float() - b.float())) / size
+        known = ~torch.isnan(b)  # the mean of an empty segment is not
+        size = float(torch.linalg.vector_norm(torch.where(known, b, 0.0), dtype=torch.float32)) or 1.0
+        gap = torch.where(known, a.reshape(b.shape).float() - b.float(), 0.0)
+        step = float(torch.linalg.vector_norm(gap)) / size
         found = math.inf if math.isnan(step) else max(found, step)
     return found
 

@@ -38,7 +38,7 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
             return f"output {i} is {a.dtype}{[*a.shape]}, not {b.dtype}{[*b.shape]}"
         if i in operation.indices:
             continue
-        fault = fault_of(a, b, c)
+        fault = fault_of(a, b, c, operation.conditioned(arguments) if operation.conditioned is not None else 0.0)
         if fault:
             return f"output {i}: {fault}"
     if operation.agree is not None:
@@ -58,15 +58,18 @@ def _at_home(arguments: Sequence[Any]) -> Sequence[Any]:
     return [a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments]
 
 
-def fault_of(got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor) -> str:
-    """What is wrong with one output; "" where nothing is. plain: the reference's in its dtype; wanted: in float64."""
+def fault_of(got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor, conditioned: float = 0.0) -> str:
+    """What is wrong with one output; "" where nothing is. plain: the reference's in its dtype; wanted: in float64.
+
+    conditioned: relative error that these inputs may cost any implementation, beside the rounding of the result.
+    """
     if not got.dtype.is_floating_point:
         differ = int((got != wanted.to(got.dtype)).sum())
         return f"{differ} of {got.numel()} integers differ" if differ else ""
     if not got.numel():
         return ""
     factor = FACTOR if got.numel() < FEW else 1.0
-    floor = FLOOR[got.dtype] * factor
+    floor = FLOOR[got.dtype] * factor + conditioned
     a, b, c = got.double(), plain.double(), wanted.double()
     # A result beyond the dtype's range is infinite in it.
     c = torch.where(c.abs() > torch.finfo(got.dtype).max, b, c)

@@ -204,7 +204,8 @@ def strips(
         return Variant(kernel, constants, warps, stages, names, shared, bm * bn // (32 * warps) + 64)
 
     if size == 4:
-        return [tile(64, 64, 32, 4, 3, 8, flat=False), tile(128, 64, 32, 4, 3, 8, flat=False)]
+        wide = [tile(128, 128, 16, 8, 3, 8, flat=False), tile(128, 128, 32, 8, 2, 8, flat=False)]
+        return [tile(64, 64, 32, 4, 3, 8, flat=False), tile(128, 64, 32, 4, 3, 8, flat=False), *wide]
     rows = [tile(128, 128, 64, 8, 3, 8), tile(128, 128, 32, 4, 4, 8, flat=False)]
     # Few rows of tiles: shorter strips, or most multiprocessors would have none.
     if m * n < 132 * 8 * 128 * 256:

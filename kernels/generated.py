@@ -1,28 +1,37 @@
 """Triton kernels written from a region: `triton:generated`.
 
-Every fused group of the region's aten graph becomes one generated kernel (or a few, where one cannot hold it), every
-other operation stays the aten call it is; a matrix product with a tail is torch.mm and a generated tail. What the
-generator does not know raises Unsupported with the reason: nothing falls back silently.
+Every fused group of the region's aten graph becomes one generated kernel, or a few where one cannot hold it: reductions
+over other axes, few long rows, outputs of other sizes. Every other operation stays the aten call it is; a product with
+a tail is torch.mm and a generated tail. A region with gradients becomes two halves, forward and backward. Random
+numbers come from one seed a call. What the generator does not know raises Unsupported with the reason: nothing falls
+back silently.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any, cast
 
 import torch
 import torch.fx
 
-from kernels.codegen import ops
+from kernels.codegen import ops, random
 from kernels.codegen import source as files
-from kernels.codegen.budget import ONE_KERNEL, Budget, TooLong
+from kernels.codegen.budget import Budget
+from kernels.codegen.halves import halves
 from kernels.codegen.index import Unsupported
+from kernels.codegen.joining import joined
 from kernels.codegen.nodes import base, is_fill
-from kernels.codegen.plan import is_view, plan, results
+from kernels.codegen.pieces import Piece, Pieces, node_names
+from kernels.codegen.plan import is_view
+from kernels.codegen.prepare import apart, prepare
+from kernels.codegen.seeds import draw_seed
 from kernels.codegen.source import Source
+from kernels.codegen.split import split
 from profiler.region import fusion
 from profiler.region.graph import Graph
 
@@ -54,12 +63,14 @@ class Kernel:
         """The kernel's file as a module."""
         return files.load(self.source)
 
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *given: Any) -> tuple[torch.Tensor, ...]:
+        """given: the tensors, then the seed where the kernel draws random numbers."""
         if not self._checked:
-            self._check(tensors)
+            self._check(given[: len(self.source.inputs)])
         if self._held_apart:
-            return self._interpreted(tensors)
-        return self._run(*tensors)
+            return self._interpreted(given)
+        outputs: tuple[torch.Tensor, ...] = self._run(*given)
+        return outputs
 
     def _check(self, tensors: Sequence[torch.Tensor]) -> None:
         """The tensors are what the text was written for; raises ValueError where they are not."""
@@ -74,15 +85,15 @@ class Kernel:
         self._launch, self._run = self.module.launch, self.module.run
         self._checked = True
 
-    def _interpreted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        device = tensors[0].device if tensors else ("cpu" if interpreting() else "cuda")
+    def _interpreted(self, given: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        device = given[0].device if self.source.inputs else ("cpu" if interpreting() else "cuda")
         wanted = [getattr(torch, ops.TORCH_DTYPES[s.dtype][6:]) for s in self.source.outputs]
         held = [INTERPRETER_DTYPES.get(d, d) if interpreting() else d for d in wanted]
         made = [
             torch.empty_strided(s.shape, s.strides, dtype=d, device=device)
             for s, d in zip(self.source.outputs, held, strict=True)
         ]
-        self._launch(*tensors, *made)
+        self._launch(*given, *made)
         return tuple(t if t.dtype == d else t.to(d) for t, d in zip(made, wanted, strict=True))
 
 
@@ -100,29 +111,70 @@ class Generated:
         return "\n\n".join(s.text for s in self.sources)
 
 
-def node_names(graph: Graph) -> dict[torch.fx.Node, str]:
-    """fx node -> its name in text, each once: inputs keep the region's, operations the graph's where free."""
-    inputs = iter(graph.inputs)
-    taken = {name for name, _ in graph.inputs}
-    names: dict[torch.fx.Node, str] = {}
-    for node in graph.module.graph.nodes:
-        if node.op == "placeholder":
-            names[node] = next(inputs)[0]
-            continue
-        name = node.name
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        names[node] = name
-    return names
+class _WithBackward(torch.autograd.Function):
+    """Forward by one module, backward by another. A gradient of a gradient is not there."""
+
+    @staticmethod
+    def forward(ctx: Any, made: Trained, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.made, ctx.seed = made, draw_seed() if made.seeded else 0
+        results = made.forward.module(*inputs, ctx.seed)
+        outputs, left = results[: made.outputs], results[made.outputs :]
+        ctx.save_for_backward(*inputs, *left)
+        ctx.mark_non_differentiable(*(o for o in outputs if not o.is_floating_point()))
+        ctx.floating = [o.is_floating_point() for o in outputs]
+        ctx.set_materialize_grads(True)
+        return cast(tuple[torch.Tensor, ...], outputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        given = [g for g, floating in zip(upstream, ctx.floating, strict=True) if floating]
+        dense = [_laid_out(g, like) for g, like in zip(given, ctx.made.upstream, strict=True)]
+        gradients = iter(ctx.made.backward.module(*ctx.saved_tensors, *dense, ctx.seed))
+        return None, *(next(gradients) if wanted else None for wanted in ctx.made.requires_grad)
 
 
-def sources(graph: Graph, group: fusion.Group) -> tuple[Source, ...]:
-    """The kernels that compute one fused group, in order: one where that is possible.
+def _laid_out(gradient: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The gradient with the strides that the backward's kernels were written for."""
+    if gradient.stride() == strides:
+        return gradient
+    return torch.empty_strided(gradient.shape, strides, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
 
-    Raises Unsupported with the reason where some operation cannot be generated.
-    """
-    return tuple(source for source, _ in _pieces(graph, _members(graph, group), Budget()))
+
+@dataclass(frozen=True)
+class Trained:
+    """A region with gradients: called with its inputs it gives outputs that autograd takes back through `backward`."""
+
+    forward: Generated
+    backward: Generated
+    requires_grad: tuple[bool, ...]  # of the region's inputs
+    outputs: int
+    upstream: tuple[tuple[int, ...], ...]  # strides of the gradients that come in
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return cast(tuple[torch.Tensor, ...], _WithBackward.apply(self, *inputs))
+
+    @property
+    def seeded(self) -> bool:
+        return any(s.seeded for s in self.sources)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (*self.forward.sources, *self.backward.sources)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return (*self.forward.kept, *self.backward.kept)
+
+    @property
+    def text(self) -> str:
+        """All kernels as one text, in the order they run."""
+        return "\n\n".join(s.text for s in self.sources)
+
+
+def made(graph: Graph) -> Generated | Trained:
+    """The region as `triton:generated` runs it. Raises Unsupported with the reason."""
+    return trained(graph) if graph.region.requires_grad else generate(graph)
 
 
 def _members(graph: Graph, group: fusion.Group) -> list[torch.fx.Node]:
@@ -135,87 +187,57 @@ def _members(graph: Graph, group: fusion.Group) -> list[torch.fx.Node]:
     ]
 
 
-def _pieces(graph: Graph, nodes: Sequence[torch.fx.Node], budget: Budget) -> list[tuple[Source, list[torch.fx.Node]]]:
-    """Kernels with the nodes they compute: the longest run of operations that fits in one, then the rest."""
-    names, lines = node_names(graph), _lines(graph)
-    done: list[tuple[Source, list[torch.fx.Node]]] = []
-    rest = list(nodes)
-    while rest:
-        reason: Unsupported | None = None
-        for count in range(len(rest), 0, -1):
-            if count < len(rest) and rest[count].target is operator.getitem:
-                continue  # a result stays with its operation
-            budget.spend(1 + count // 10)
-            head = rest[:count]
-            if not results([n for n in head if not is_view(n)]):
-                continue
-            try:
-                source = _write(graph, head, names, lines, budget)
-            except TooLong:
-                raise
-            except Unsupported as why:
-                reason = reason or why
-                continue
-            budget.spend(ONE_KERNEL)
-            done.append((source, head))
-            rest = rest[count:]
-            break
-        else:
-            raise reason or Unsupported("nothing to compute")
-    return done
-
-
-def _write(
-    graph: Graph,
-    nodes: Sequence[torch.fx.Node],
-    names: Mapping[torch.fx.Node, str],
-    lines: Mapping[int, str],
-    budget: Budget,
-) -> Source:
-    made = plan(nodes, names, budget)
-    labels = [graph.operation(n.name).label for n in nodes if n.target is not operator.getitem]
-    short = list(dict.fromkeys(name for name in labels if name.isidentifier()))[:5]
-    kernel = "generated_" + "_".join(short or ["kernel"])
-    return files.write(made, ", ".join(dict.fromkeys(labels)), kernel, lines)
-
-
-def _lines(graph: Graph) -> dict[int, str]:
-    return {i: text.strip() for i, text in enumerate(graph.region.source.splitlines(), 1)}
-
-
 def generate(graph: Graph) -> Generated:
     """The whole region: fused groups as generated kernels, the rest as aten calls.
 
     Raises Unsupported where an operation of a fused group cannot be generated, and where no group is fused.
+    A graph with gradients becomes a module that takes upstream gradients too; `trained` gives two halves instead.
     """
-    groups = [g for g in fusion.groups(graph, split=False) if g.fused]
+    graph = prepare(graph)
+    random.number_streams(graph.module)
+    return _assembled(graph)
+
+
+def trained(graph: Graph) -> Trained:
+    """A region with gradients as two modules. Raises Unsupported where either cannot be generated."""
+    graph = apart(prepare(graph))
+    random.number_streams(graph.module)
+    parts = halves(graph)
+    forward, backward = (_assembled(half, seed_given=True) for half in (parts.forward, parts.backward))
+    needs = tuple(i.requires_grad for i in graph.region.inputs)
+    strides = tuple(t.stride for _, t in graph.inputs[len(needs) :])
+    return Trained(forward, backward, needs, parts.outputs, strides)
+
+
+def _assembled(graph: Graph, seed_given: bool = False) -> Generated:
+    graph = apart(split(graph))
+    groups = [_members(graph, g) for g in fusion.groups(graph, split=False) if g.fused]
     if not groups:
-        raise Unsupported("nothing in this region is pointwise or a row reduction: there is no kernel to generate")
-    for node in graph.module.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.is_mutable:
-            raise Unsupported(f"{node.target}: it writes into its input")
-    return _Assembly(graph, groups).run()
+        raise Unsupported("nothing in this region is pointwise or a reduction: there is no kernel to generate")
+    return _Assembly(graph, joined(graph.module, groups), seed_given).run()
 
 
 class _Assembly:
     """A new fx graph: kernels in the place of fused groups, everything else copied, in an order that runs."""
 
-    def __init__(self, graph: Graph, groups: Sequence[fusion.Group]) -> None:
+    def __init__(self, graph: Graph, groups: Sequence[Sequence[torch.fx.Node]], seed_given: bool) -> None:
         self.graph = graph
         self.new = torch.fx.Graph()
         self.made: dict[torch.fx.Node, torch.fx.Node] = {}
         self.sources: list[Source] = []
         self.kept: list[str] = []
+        self.seed: torch.fx.Node | None = None
+        self.seed_given = seed_given
         self.names = node_names(graph)
-        self.by_name = {n: node for node, n in self.names.items()}
-        self.piece: dict[torch.fx.Node, tuple[Source, list[torch.fx.Node]]] = {}
-        budget = Budget()
-        for group in groups:
-            for source, nodes in _pieces(graph, _members(graph, group), budget):
-                self.sources.append(source)
-                for node in nodes:
-                    self.piece[node] = (source, nodes)
+        lines = {i: text.strip() for i, text in enumerate(graph.region.source.splitlines(), 1)}
+        pieces = Pieces(self.names, lines, Budget())
+        self.home: dict[torch.fx.Node, Piece] = {}  # what a kernel stores -> the kernel
+        self.inside: set[torch.fx.Node] = set()
+        for members in groups:
+            self.inside.update(members)
+            for piece in pieces.of(members):
+                self.sources.append(piece.source)
+                self.home.update({node: piece for node in piece.stored if node not in self.home})
 
     def run(self) -> Generated:
         constants = torch.nn.Module()
@@ -224,6 +246,8 @@ class _Assembly:
                 self.made[node] = self.new.placeholder(self.names[node])
             elif node.op == "get_attr":
                 setattr(constants, str(node.target), getattr(self.graph.module, str(node.target)))
+        if self.seed_given:
+            self.seed = self.new.placeholder("seed_of_call")
         output = next(n for n in self.graph.module.graph.nodes if n.op == "output")
         results_ = torch.fx.node.map_arg(output.args[0], self.want)
         self.new.output(tuple(results_))
@@ -233,6 +257,7 @@ class _Assembly:
     def want(self, node: torch.fx.Node) -> torch.fx.Node:
         """The new graph's node for an old one, made with everything it needs. Iterative: graphs can be long."""
         pending = [node]
+        open_: set[torch.fx.Node] = set()
         while pending:
             current = pending[-1]
             if current in self.made:
@@ -240,6 +265,9 @@ class _Assembly:
                 continue
             needs = self.needs(current)
             missing = [n for n in needs if n not in self.made]
+            if missing and current in open_:
+                raise Unsupported("kernels that would wait for each other")
+            open_.add(current)
             if missing:
                 pending.extend(missing)
                 continue
@@ -248,33 +276,34 @@ class _Assembly:
         return self.made[node]
 
     def needs(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        if node in self.piece and not is_view(node):
-            return [o.node for o in self.piece[node][0].operands]
+        if node in self.home:
+            return [o.node for o in self.home[node].source.operands]
         return list(node.all_input_nodes)
 
     def make(self, node: torch.fx.Node) -> None:
-        if node not in self.piece or is_view(node):
-            self.made[node] = self.new.node_copy(node, lambda n: self.made[n])
-            if (
-                node.op == "call_function"
-                and node.target is not operator.getitem
-                and not is_view(node)
-                and not is_fill(node)
-            ):
-                self.kept.append(base(node))
+        if node in self.home:
+            piece = self.home[node]
+            arguments = [self.made[o.node] for o in piece.source.operands]
+            if piece.source.seeded:
+                self.seed = self.seed or self.new.call_function(draw_seed, ())
+                arguments.append(self.seed)
+            call = self.new.call_function(Kernel(piece.source), tuple(arguments))
+            for i, stored in enumerate(piece.stored):
+                if self.home[stored] is piece:
+                    self.made[stored] = self.new.call_function(operator.getitem, (call, i))
             return
-        source, _ = self.piece[node]
-        call = self.new.call_function(Kernel(source), tuple(self.made[o.node] for o in source.operands))
-        for i, store in enumerate(source.outputs):
-            self.made[self.by_name[store.name]] = self.new.call_function(operator.getitem, (call, i))
-        if node not in self.made:  # a step inside the kernel that nobody else reads
+        if node in self.inside and not is_view(node):  # a step inside a kernel that nobody else should read
             raise Unsupported(f"{node.name} is not a result of its kernel")
+        self.made[node] = self.new.node_copy(node, lambda n: self.made[n])
+        if node.op == "call_function" and node.target is not operator.getitem:
+            if not is_view(node) and not is_fill(node):
+                self.kept.append(base(node))
 
 
 def covers(graph: Graph) -> tuple[bool, str]:
     """Whether `triton:generated` can run the region, else why not."""
     try:
-        generate(graph)
+        made(graph)
     except Unsupported as why:
         return False, str(why)
     return True, ""

@@ -10,20 +10,28 @@ import sys
 import threading
 from dataclasses import dataclass, field
 
-PACKAGES = (
-    "torch", "triton", "liger_kernel", "flash_attn", "flashinfer", "quack", "torchao", "gemlite", "flag_gems",
-    "transformer_engine", "apex", "xformers", "vllm", "fla", "mamba_ssm", "causal_conv1d", "cut_cross_entropy",
-    "fbgemm_gpu",
-)  # fmt: skip
-"""Packages that a library entry may ask for, by the name they are imported under."""
+from kernels.libraries.packages import DISTRIBUTIONS
+
+PACKAGES = DISTRIBUTIONS
+"""Packages that a library entry may ask for: the name they are imported under -> their distribution's."""
 
 PROBE_TIMEOUT_S = 120.0
 
 _PROBE = """
-import importlib.util, json, platform, sys
+import importlib.metadata, importlib.util, json, platform, sys
 out = {"gpu": None, "capability": None, "versions": {"python": platform.python_version()}, "features": [], "note": ""}
+def there(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except Exception:  # looking for a part of a package imports the package, which may fail in any way
+        return False
 names = json.loads(sys.argv[1])
-out["packages"] = [n for n in names if importlib.util.find_spec(n) is not None]
+out["packages"] = [n for n in names if there(n)]
+for name in out["packages"]:
+    try:
+        out["versions"][name] = importlib.metadata.version(names[name])
+    except importlib.metadata.PackageNotFoundError:
+        pass
 if "torch" in out["packages"]:
     import torch
     import torch.nn.functional as F
@@ -33,11 +41,14 @@ if "torch" in out["packages"]:
     for name in ("rms_norm", "grouped_mm", "scaled_mm", "scaled_grouped_mm", "linear_cross_entropy"):
         if hasattr(F, name):
             out["features"].append("F." + name)
-    for name in ("_addmm_activation", "_fused_rms_norm", "_grouped_mm", "_int_mm", "_weight_int4pack_mm"):
+    for name in ("_addmm_activation", "_fused_rms_norm", "_grouped_mm", "_int_mm", "_weight_int4pack_mm",
+                 "_fused_adamw_"):
         if hasattr(torch.ops.aten, name):
             out["features"].append("aten." + name)
-    if importlib.util.find_spec("torch.nn.attention.flex_attention") is not None:
-        out["features"].append("flex_attention")
+    parts = {"flex_attention": "torch.nn.attention.flex_attention", "varlen_attn": "torch.nn.attention.varlen",
+             "associative_scan": "torch._higher_order_ops.associative_scan", "native.topk": "torch._native.ops.topk",
+             "native.scatter_add": "torch._native.ops.scatter_add"}
+    out["features"] += [name for name, module in parts.items() if there(module)]
     try:
         if torch.cuda.is_available():
             out["gpu"] = torch.cuda.get_device_name(0)
@@ -46,10 +57,7 @@ if "torch" in out["packages"]:
     except Exception as fault:  # a driver that does not fit raises many kinds: none of them is this probe's to judge
         out["note"] = str(fault).splitlines()[0][:300]
 if "triton" in out["packages"]:
-    import importlib.metadata
-    try:
-        out["versions"]["triton"] = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
+    if "triton" not in out["versions"]:
         import triton
         out["versions"]["triton"] = triton.__version__
 print("PROBE " + json.dumps(out))
@@ -60,8 +68,9 @@ print("PROBE " + json.dumps(out))
 class Host:
     """One host. gpu: its first GPU's name, None without one; capability: CUDA's, None on AMD or without a GPU.
 
-    versions: python, torch, triton, cuda, hip ("" where it does not apply). packages: installed, by import name.
-    features: what the running torch has ("F.rms_norm"), found by looking, not by version. note: why a probe failed.
+    versions: python, cuda, hip ("" where it does not apply), and of every package that says its own. packages:
+    installed, by import name. features: what the running torch has ("F.rms_norm"), found by looking, not by version.
+    note: why a probe failed.
     """
 
     gpu: str | None = None

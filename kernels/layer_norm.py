@@ -7,6 +7,9 @@ program's registers; longer rows are read twice. The kernels are the family's: k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from kernels.norms import Form, checked, forward
@@ -42,6 +45,20 @@ def layer_norm(
     """
     checked(x, "layer_norm", weight=weight, bias=bias)
     return forward(tuner, Form(False, True, weight is not None, bias is not None), x, None, weight, bias, eps)[0]
+
+
+def rounded_mean(arguments: Sequence[Any]) -> float:
+    """Relative error that comes with a mean in f32: half of its last digit, over the row's standard deviation.
+
+    Eager's own is that times its luck: of 22 rows with a mean of 1000 deviations it was 1.4e-5, ours 3.6e-5 (H200).
+    """
+    x = arguments[0]
+    if x.dtype != torch.float32 or not x.numel():
+        return 0.0
+    rows = x.double().nan_to_num(0.0, 0.0, 0.0)
+    ratio = rows.mean(-1).abs() / rows.std(-1, correction=0).clamp_min(1e-30)
+    usual = ratio[ratio.isfinite() & (ratio < 1e6)]  # a constant row has no deviation, and a result of 0
+    return float(usual.square().mean().sqrt()) * 2.0**-24 if usual.numel() else 0.0
 
 
 def layer_norm_with_stats(
@@ -89,13 +106,13 @@ def inputs_added(
 
 OPERATIONS = (
     Operation(
-        name="layer_norm", run=layer_norm, reference=reference, inputs=inputs,
+        name="layer_norm", conditioned=rounded_mean, run=layer_norm, reference=reference, inputs=inputs,
         beyond=case("bf16", rows=131_200, columns=16384),
         cost=lambda c: Cost(bytes=(2 * c["rows"] + 2) * c["columns"] * c.itemsize),
         checks=(
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16") for r, n in ((5, 130), (3, 2050), (1, 1))),
             *(case("bf16", rows=r, columns=n) for r, n in ((0, 64), (3, 0), (2, 5120), (3, 1025))),
-            case("f32", rows=3, columns=700, mean=1000.0), case("f32", rows=2, columns=33000, mean=10.0),
+            case("f32", rows=40, columns=700, mean=1000.0), case("f32", rows=2, columns=33000, mean=10.0),
             case("f16", rows=2, columns=66000), case("f16", rows=3, columns=2048, weight=False, bias=False),
             case("bf16", rows=3, columns=2048, bias=False),
             case("bf16", rows=6, columns=1200),

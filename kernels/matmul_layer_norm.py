@@ -234,6 +234,12 @@ OPERATIONS = (
     Operation(
         name="matmul_layer_norm", run=matmul_layer_norm, reference=reference, inputs=inputs, cost=cost,
         beyond=case("bf16", m=4_200_000, k=64, n=512),
+        loses={
+            "bf16 m=65536 k=1024 n=512":
+                "torch.compile (cuBLAS, then a kernel that reads its result again) takes 136 us, this 141: a program "
+                "of 64 x 512 outputs leaves no room for another on its multiprocessor, and the tensor cores idle "
+                "while it normalises. Tried: 32 to 128 rows, by TMA or pointers.",
+        },
         checks=(
             *(case(d, m=m, k=k, n=n) for d in ("f32", "f16")
               for m, k, n in ((1, 1, 2), (0, 4, 4), (3, 0, 9), (33, 40, 70), (130, 300, 64))),

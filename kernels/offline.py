@@ -28,7 +28,8 @@ def signature_of(source: Source) -> dict[str, str]:
     """Argument types of a generated kernel, by its parameter names in order."""
     function = kernel_of(source)
     types = [o.dtype for o in source.operands] + [s.dtype for s in source.outputs]
-    return {name: f"*{POINTERS[t]}" for name, t in zip(function.arg_names, types, strict=False)}
+    found = {name: f"*{POINTERS[t]}" for name, t in zip(function.arg_names, types, strict=False)}
+    return {**found, "seed": "i32"} if source.seeded else found
 
 
 def compile_source(source: Source, target: str = "sm_90") -> tuple[Machine, ...]:

@@ -47,7 +47,8 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
     """eager, compile in its modes, library calls, Triton kernels that match, the generated one: always in
     this order, those that cannot run with the reason.
     """
-    found = match(graph)
+    plain = written_alone(graph)
+    found = match(plain)
     return (
         Candidate("eager", "eager", baselines.CALLS["eager"], "as written", True),
         Candidate("compile", "compile", baselines.CALLS["compile"], "torch.compile, default mode", True),
@@ -55,29 +56,40 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
                   "torch.compile, autotuned, without CUDA graphs", True),
         Candidate("compile-reduce-overhead", "compile", baselines.CALLS["compile-reduce-overhead"],
                   "torch.compile, with CUDA graphs", True, on_request=True),
-        *_libraries(graph, found, host),
-        *_hand_written(graph, found),
+        *_libraries(plain, found, host),
+        *_hand_written(graph, match(graph) if plain is not graph else found),
         _generated(graph),
     )  # fmt: skip
+
+
+def written_alone(graph: Graph) -> Graph:
+    """The graph of what was written: without the backward that autograd adds, which would hide the patterns."""
+    if not graph.region.requires_grad:
+        return graph
+    inputs = tuple(dataclasses.replace(i, requires_grad=False) for i in graph.region.inputs)
+    forward = lower(dataclasses.replace(graph.region, inputs=inputs), graph.binding)
+    return dataclasses.replace(forward, region=graph.region)
 
 
 def _libraries(graph: Graph, matched: Sequence[Match], host: Host) -> list[Candidate]:
     found = []
     for cover in coverage(graph, matched, host):
-        reason = _library_reason(cover)
+        reason = _library_reason(cover, host)
         untried = reason in (ALREADY, NO_ADAPTER)
         found.append(Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason, untried=untried))
     return found
 
 
-def _library_reason(cover: Cover) -> str:
+def _library_reason(cover: Cover, host: Host) -> str:
     if cover.already:
         return ALREADY
     failing = [text for text, holds in cover.conditions if holds is False]
     if failing:
         return f"does not cover it: needs {failing[0]}"
     if not cover.installed:
-        return f"{cover.package} is not installed" if cover.package != "torch" else "this torch does not have it"
+        return f"{cover.missing}: {cover.install}"
+    if cover.adapter and cover.gpu_only and host.gpu is None:
+        return "there is no GPU here"
     return "" if cover.adapter else NO_ADAPTER
 
 
@@ -93,19 +105,17 @@ def _hand_written(graph: Graph, matched: Sequence[Match]) -> list[Candidate]:
 
 
 def _generated(graph: Graph) -> Candidate:
-    from kernels.generated import generate
+    from kernels.generated import made
 
     note = "kernels written from the region, aten calls for the rest"
-    if graph.region.requires_grad:
-        return Candidate(GENERATED, "triton", "", note, False, "a generated kernel has no backward")
     try:
-        made = generate(graph)
+        found = made(graph)
     except Unsupported as why:
         return Candidate(GENERATED, "triton", "", note, False, str(why))
-    kept = f"; aten: {', '.join(dict.fromkeys(made.kept))}" if made.kept else ""
-    count = len(made.sources)
-    call = f"{count} kernel{'s' if count > 1 else ''}: {', '.join(s.kernel for s in made.sources)}{kept}"
-    return Candidate(GENERATED, "triton", call, note, True, "", made.text)
+    kept = f"; aten: {', '.join(dict.fromkeys(found.kept))}" if found.kept else ""
+    count = len(found.sources)
+    call = f"{count} kernel{'s' if count > 1 else ''}: {', '.join(s.kernel for s in found.sources)}{kept}"
+    return Candidate(GENERATED, "triton", call, note, True, "", found.text)
 
 
 def build(name: str, region: Region, binding: Mapping[str, int] | None, device: str) -> Runner:
@@ -119,11 +129,12 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
     if name in baselines.MODES:
         return baselines.compiled(region, binding, device, baselines.MODES[name])
     if name == GENERATED:
-        from kernels.generated import generate
+        from kernels.generated import generate, trained
 
+        graph = lower(region, binding, device)
         if region.requires_grad:
-            raise Unsupported("a generated kernel has no backward")
-        return with_gradients(generate(lower(region, binding, device)).module, False)
+            return with_gradients(trained(graph), True)
+        return with_gradients(generate(graph).module, False)
     forward = dataclasses.replace(
         region, inputs=tuple(dataclasses.replace(i, requires_grad=False) for i in region.inputs)
     )
@@ -140,15 +151,16 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
 
 def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
     from kernels.libraries.adapters import adapt
-    from kernels.libraries.covering import ENTRIES, activations, casts_inside
+    from kernels.libraries.catalogue import ENTRIES
+    from kernels.libraries.covering import everything, is_call_already
 
     entry = next((e for e in ENTRIES if e.candidate == name), None)
     if entry is None:
         raise KeyError(name)
     if not entry.adapter:
         raise Unsupported(f"{entry.call}: not measured here, no adapter")
-    found = [m for m in (*activations(graph), *match(graph)) if m.kind in entry.kinds]
-    fitting = [m for m in found if m.by_hand or casts_inside(m, graph)]
+    found = [m for m in everything(graph, match(graph)) if m.kind in entry.kinds]
+    fitting = [m for m in found if not is_call_already(entry, m, graph)]
     if not fitting:
         raise Unsupported(f"nothing in this region that {name.removeprefix('library:')} would replace")
     return adapt(graph, fitting, entry.adapter)

@@ -168,6 +168,7 @@ class Operation:
     Triton's interpreter computes wrongly here (bf16 in tl.dot).
     indices: positions of integer outputs that ties may change; `agree(outputs, arguments)` then holds them to what
     they stand for, and raises AssertionError.
+    conditioned: of the arguments, the relative error that they may cost any implementation in f32.
     fixed: sizes that a random case may not change, because others depend on them.
     loses: case, as text -> to what it loses on the recorded GPU, why, and what was tried.
     """
@@ -185,6 +186,7 @@ class Operation:
     wrong_interpreted: tuple[str, ...] = ()
     indices: tuple[int, ...] = ()
     agree: Callable[[Sequence[torch.Tensor], Sequence[Any]], None] | None = None
+    conditioned: Callable[[Sequence[Any]], float] | None = None
     fixed: tuple[str, ...] = ()
     loses: Mapping[str, str] = field(default_factory=dict)
 

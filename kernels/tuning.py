@@ -9,7 +9,8 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -87,15 +88,61 @@ class Limits:
 
 def fitting(variants: Sequence[Variant], limits: Limits) -> list[Variant]:
     """Those whose model says that they fit, so that none is compiled to spill or to be refused; all if none does."""
+    return [v for v in variants if not misfit(v, limits)] or list(variants)
 
-    def fits(v: Variant) -> bool:
-        return (
-            v.shared_bytes <= limits.shared_bytes
-            and v.registers <= limits.registers
-            and v.registers * v.warps * 32 <= limits.file
-        )
 
-    return [v for v in variants if fits(v)] or list(variants)
+def misfit(variant: Variant, limits: Limits) -> str:
+    """Which resource this variant needs more of than there is, and how much, as its model says; "" where it fits."""
+    file = variant.registers * variant.warps * 32
+    if variant.shared_bytes > limits.shared_bytes:
+        return f"{variant.shared_bytes:,} bytes of shared memory, a program may have {limits.shared_bytes:,}"
+    if variant.registers > limits.registers:
+        return f"{variant.registers} registers a thread, it may have {limits.registers}"
+    if file > limits.file:
+        return f"{file:,} registers for {variant.warps} warps, a multiprocessor has {limits.file:,}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One variant that a call asked a Tuner for: out of which, and how it was then launched."""
+
+    tuner: str
+    key: Hashable
+    variants: tuple[Variant, ...]
+    chosen: Variant
+    launch: Callable[..., None]
+    arguments: tuple[Any, ...]
+
+
+_forced: dict[tuple[str, Hashable], Variant] = {}
+_watching: list[list[Pick]] = []
+
+
+@contextmanager
+def forced(pick: Pick, variant: Variant) -> Iterator[None]:
+    """Calls that ask for this pick's kernel, sizes and dtypes get this variant; nothing is remembered of it."""
+    where = (pick.tuner, pick.key)
+    before = _forced.get(where)
+    _forced[where] = variant
+    try:
+        yield
+    finally:
+        if before is None:
+            del _forced[where]
+        else:
+            _forced[where] = before
+
+
+@contextmanager
+def watched() -> Iterator[list[Pick]]:
+    """The picks of all calls inside, in order."""
+    seen: list[Pick] = []
+    _watching.append(seen)
+    try:
+        yield seen
+    finally:
+        _watching.pop()
 
 
 def limits_of(device: torch.device) -> Limits:
@@ -149,9 +196,22 @@ class Tuner:
         """
         device = placed(arguments)
         full: Hashable = (key, device)
-        found = self.chosen.get(full)
-        if found is not None:
-            return found
+        found = _forced.get((self.name, key)) if _forced else None
+        found = found or self.chosen.get(full) or self._settled(full, key, space, launch, arguments, device)
+        for seen in _watching:
+            variants = tuple(space() if callable(space) else space)
+            seen.append(Pick(self.name, key, variants, found, launch, arguments))
+        return found
+
+    def _settled(
+        self,
+        full: Hashable,
+        key: Hashable,
+        space: Sequence[Variant] | Callable[[], Sequence[Variant]],
+        launch: Callable[..., None],
+        arguments: Sequence[Any],
+        device: torch.device,
+    ) -> Variant:
         with self._one_at_a_time:
             if full not in self.chosen:
                 variants = list(space() if callable(space) else space)
@@ -186,7 +246,7 @@ class Tuner:
     def _timed(
         self, full: Hashable, variants: Sequence[Variant], launch: Callable[..., None], arguments: Sequence[Any]
     ) -> tuple[Variant, float]:
-        own = tuple(_copy(a) for a in arguments)
+        own = tuple(copied(a) for a in arguments)
         times: dict[str, float] = {}
         best: tuple[float, Variant] | None = None
         refused: list[str] = []
@@ -251,7 +311,7 @@ def _flush() -> Flush:
     return Flush(FLUSHED_BYTES, "cuda")
 
 
-def _copy(argument: Any) -> Any:
+def copied(argument: Any) -> Any:
     """A tensor of the same strides, alignment and contents elsewhere; anything else as it is."""
     if not isinstance(argument, torch.Tensor) or not argument.numel():
         return argument

@@ -1,8 +1,7 @@
 """Vector add: z = x + y. The shortest file of its kind; every other operation's has the same parts in the same order.
 
-Traffic: x and y read once, z written once: 3 n itemsize bytes. Nothing is computed to speak of: the copy rate is its
-limit, and torch's own kernel reaches it. A reference to learn from, not one to use.
-"""
+Traffic: x and y read once, z written once: 3 n itemsize bytes. Its limit is the copy rate, which torch's own kernel
+reaches. A reference to learn from, not one to use."""
 
 import torch
 import triton
@@ -11,8 +10,6 @@ import triton.language as tl
 from kernels.rows import DTYPES
 from kernels.spec import Build, Case, Cost, Maker, Operation, case
 from kernels.tuning import Tuner, Variant
-
-tuner = Tuner("vector_add")
 
 
 def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -28,6 +25,7 @@ def vector_add_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
     tl.store(z_ptr + at, x.to(tl.float32) + y.to(tl.float32), mask=at < n)
 
 
+tuner = Tuner("vector_add")
 SPACE = tuple(Variant(vector_add_kernel, (("BLOCK", b),), warps) for b, warps in ((1024, 4), (2048, 4), (8192, 8)))
 
 
@@ -43,8 +41,7 @@ def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if x.shape != y.shape:
         raise ValueError(f"vector_add takes one shape, not {[*x.shape]} and {[*y.shape]}")
     x, y = x.contiguous(), y.contiguous()
-    z = torch.empty_like(x)
-    if z.numel():
+    if (z := torch.empty_like(x)).numel():
         launch(tuner.pick((z.dtype, z.numel()), SPACE, launch, x, y, z), x, y, z)
     return z
 
@@ -54,12 +51,10 @@ def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, torch.Tensor]:
     return make.normal((c["n"],), c.torch_dtype), make.normal((c["n"],), c.torch_dtype)
 
 
-OPERATIONS = (
-    Operation(
-        name="vector_add", run=vector_add, reference=reference, inputs=inputs, beyond=case("bf16", n=(1 << 31) + 4099),
-        cost=lambda c: Cost(bytes=3 * c["n"] * c.itemsize),
-        checks=tuple(case(d, n=n) for d in ("f32", "f16", "bf16") for n in (0, 1, 1000, 8192, 100_003)),
-        cases=(case("bf16", n=1 << 28), case("f32", n=1 << 27)),
-        builds=(Build(SPACE[-1], {**dict.fromkeys(("x_ptr", "y_ptr", "z_ptr"), "*bf16"), "n": "i32"}, ("n",)),),
-    ),
-)  # fmt: skip
+OPERATIONS = (Operation(
+    name="vector_add", run=vector_add, reference=reference, inputs=inputs, beyond=case("bf16", n=(1 << 31) + 4099),
+    cost=lambda c: Cost(bytes=3 * c["n"] * c.itemsize),
+    checks=tuple(case(d, n=n) for d in ("f32", "f16", "bf16") for n in (0, 1, 1000, 8192, 100_003)),
+    cases=(case("bf16", n=1 << 28), case("f32", n=1 << 27)),
+    builds=(Build(SPACE[-1], {**dict.fromkeys(("x_ptr", "y_ptr", "z_ptr"), "*bf16"), "n": "i32"}, ("n",)),),
+),)  # fmt: skip

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from kernels import layer_norm, rms_norm, softmax
 from kernels.host import Host
 from kernels.libraries import fits
-from kernels.libraries.covering import completed, facts_of
+from kernels.libraries.covering import completed
+from kernels.libraries.facts import facts_of
 from kernels.libraries.launchers import Launcher
 from kernels.libraries.patterns_products import PRODUCTS
 from kernels.libraries.patterns_rows import ROWS

@@ -137,8 +137,65 @@
   // ---------------------------------------------------------------------------------------------------------- sliders
   document.addEventListener("input", (event) => {
     const slider = event.target.closest(".slider");
-    if (slider) slider.querySelector("output").textContent = Math.round(event.target.value * 100) + " %";
+    if (!slider) return;
+    slider.querySelector("output").textContent = Number((event.target.value * 100).toFixed(1)) + " %";
+    const form = event.target.closest("form[data-widget]");
+    if (form) answer(form);
   });
+
+  // ----------------------------------------------------------------------------------------------------------- widget
+  // The rule runs on the server: it sends every answer for one bound and kind, and a slider only looks up in them.
+  const tables = {};
+  const answersAre = document.getElementById("widget-answer");
+  const tableOf = (form) => new URLSearchParams({ bound: form.bound.value, kind: form.kind.value }).toString();
+
+  async function fetchTable(form) {
+    const query = tableOf(form);
+    if (tables[query]) return;
+    try {
+      const response = await fetch("/widget/table?" + query);
+      if (response.ok) tables[query] = await response.json();
+    } catch (e) { /* the form goes on asking the server */ }
+  }
+
+  function lookUp(form) {
+    const table = tables[tableOf(form)];
+    if (!table) return false;
+    const at = (row) => (row.slider ? Math.round(form[row.slider].value / table.steps[row.slider]) : 0);
+    const key = table.rows.map((row) => row.states[at(row)]).join("");
+    const whole = tableOf(form) + key;
+    if (answersAre.dataset.shows !== whole) {
+      const open = every("details", answersAre).map((details) => details.open);
+      answersAre.innerHTML = table.answers[key];
+      every("details", answersAre).forEach((details, i) => { details.open = Boolean(open[i]); });
+      answersAre.dataset.shows = whole;
+    }
+    for (const row of table.rows) {
+      every(`[data-because="${row.name}"]`, answersAre).forEach((place) => { place.innerHTML = row.because[at(row)]; });
+    }
+    const said = Array.from(new FormData(form)).filter(([, value]) => value !== "");
+    answersAre.querySelector("[data-here]").href = "/?" + new URLSearchParams(said) + "#widget";
+    return true;
+  }
+
+  function answer(form) {
+    if (lookUp(form)) return;
+    delete answersAre.dataset.shows;
+    window.htmx.trigger(form, "ask");
+  }
+
+  document.addEventListener("change", async (event) => {
+    const form = event.target.closest("form[data-widget]");
+    if (!form || !event.target.matches("select")) return;
+    const query = tableOf(form);
+    await fetchTable(form);
+    if (query === tableOf(form)) answer(form);
+  });
+  // What was looked up meanwhile is newer than an answer that the server was asked for.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.target === answersAre && answersAre.dataset.shows) event.detail.shouldSwap = false;
+  });
+  every("form[data-widget]").forEach(fetchTable);
 
   // --------------------------------------------------------------------------------------------------------- lifetime
   document.addEventListener("toggle", (event) => { if (event.target.open) drawAll(event.target); }, true);

@@ -2,6 +2,8 @@
 
 1. Its odd cases in every form of input. 2. With --large, the cases that are timed; with --beyond, both ends of one of
 more than 2^31 elements. 3. With --soak N, N calls on random sizes, dtypes, forms and variants, by several processes.
+4. With --sanitize N, N such calls of every operation under compute-sanitizer's memcheck, without torch's allocator
+cache, so that an access beyond a tensor is one beyond an allocation.
 Each operation runs in processes of its own, since a fault poisons a process's CUDA context. Exit code 1 where
 anything disagrees. Prints a line an operation and writes check_kernels.json to $OUT (or the working folder).
 Changes no setting of the GPU.
@@ -42,6 +44,8 @@ SAME = 5
 """Random calls with the same sizes: other numbers, forms and variants, most of them compiled already."""
 ENDS = 40
 """Entries at each end of a case of more than 2^31 elements that are compared."""
+SANITIZED = 99
+SANITIZER = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", str(SANITIZED))
 MOST_BYTES = 40e9
 """A case whose inputs in float64 would need more is not checked here."""
 
@@ -126,9 +130,10 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
         plan = [(c, "plain") for c in found.cases if found.cost(c).bytes * 8 / c.itemsize < MOST_BYTES]
     elif part == "beyond" and found.beyond is not None:
         calls, faults = 1, [f"{found.beyond}: {f}" for f in (ends(found, found.beyond),) if f]
-    elif part == "soak":
+    chance = part in ("soak", "sanitize")
+    if chance:
         any_variant(dice)
-    while plan or (part == "soak" and calls < count):
+    while plan or (chance and calls < count):
         if time.monotonic() - began > seconds:
             break
         if plan:
@@ -138,7 +143,7 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
                 random_case = vary(found, dice.choice(found.checks), dice)
             case, form = random_case, dice.choice(found.forms)
         fault = tried(found, case, form, seed + calls)
-        if fault.startswith(REFUSED) and part == "soak":
+        if fault.startswith(REFUSED) and chance:
             refused += 1
             random_case = vary(found, dice.choice(found.checks), dice)
             if refused > count:
@@ -157,11 +162,15 @@ def start(task: Task, seconds: float) -> dict[str, Any]:
     """`child` in a process of its own, on one of the GPUs."""
     name, part, *_ = task
     command = [sys.executable, __file__, "--child", json.dumps([*task, seconds])]
+    environment = dict(os.environ)
+    if part == "sanitize":
+        command = [*SANITIZER, *command]
+        environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     gpu = gpus.get()
     try:
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds + 60,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu},
+            env={**environment, "CUDA_VISIBLE_DEVICES": gpu},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"operation": name, "part": part, "calls": 0, "faults": ["process: hangs"], "seconds": seconds}
@@ -170,6 +179,9 @@ def start(task: Task, seconds: float) -> dict[str, Any]:
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if lines:
         found: dict[str, Any] = json.loads(lines[-1])
+        if done.returncode == SANITIZED:
+            said = [line.strip("= ") for line in done.stdout.splitlines() if line.startswith("=========")]
+            found["faults"] += [f"sanitizer: {'; '.join(filter(None, said[1:6]))[:400]}"]
         return found
     fault = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return {"operation": name, "part": part, "calls": 0, "faults": [f"process: {fault[:400]}"], "seconds": 0.0}
@@ -194,6 +206,7 @@ def main() -> int:
     parser.add_argument("--large", action="store_true", help="the timed cases too")
     parser.add_argument("--beyond", action="store_true", help="a case of more than 2^31 elements too")
     parser.add_argument("--soak", type=int, default=0, help="random calls, over all operations")
+    parser.add_argument("--sanitize", type=int, default=0, help="random calls of each operation under memcheck")
     parser.add_argument("--without-checks", action="store_true", help="only what else is asked for")
     parser.add_argument("--seconds", type=float, default=200.0, help="the most that one process may take")
     parser.add_argument("--workers", type=int, default=8, help="processes a GPU at once (--large, --beyond: one)")
@@ -207,6 +220,8 @@ def main() -> int:
     if arguments.soak:
         each = -(-arguments.soak // len(names))
         tasks += [(n, "soak", each, 1000) for n in names]
+    if arguments.sanitize:
+        tasks += [(n, "sanitize", arguments.sanitize, 2000) for n in names]
     if arguments.without_checks:
         tasks = [t for t in tasks if t[1] != "checks"]
     alone: list[Task] = [(n, "large", 0, 7) for n in names if arguments.large]

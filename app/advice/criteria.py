@@ -2,59 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.advice import estimate
+from app.advice.case import Case, percent, short
 from app.advice.facts import Cover, RegionFacts
 from app.advice.foreseen_bytes import foreseen_bytes
-from app.advice.model import Criterion, Range
+from app.advice.model import Criterion
 from app.advice.options import no_triton
-from app.advice.rates import FITTED, Rates
 from app.advice.thresholds import Thresholds
-from profiler.hardware import Device
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.oracle.targets import TARGETS
 from profiler.region.cost_model import Cost, bound
-from profiler.region.model import Workload
 
 if TYPE_CHECKING:
     from profiler.trace.obstacles import Obstacle
 
-NAMES = (
-    "fast-enough", "worth-it", "kernel-problem", "library-covers", "compile-fuses", "bandwidth-bound-or-custom",
-    "several-shapes", "needs-cuda",
-)  # fmt: skip
-"""Every criterion, in the order in which the rule asks. docs/rule.md has one section each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What the criteria judge. current: time of one call as it runs now; None without sizes and observation.
-
-    share: the region's share of the step, None where unknown; share_source says where it is from.
-    reachable: fastest predicted time of one call, by any tool; None where nothing could be predicted.
-    """
-
-    facts: RegionFacts
-    workload: Workload
-    device: Device
-    settings: Thresholds
-    covers: tuple[Cover, ...]
-    current: Range | None
-    share: float | None
-    share_source: str
-    reachable: float | None = None
-    rates: Rates = FITTED
-
-
-def percent(value: float) -> str:
-    """0.042 -> "4.2 %"."""
-    return f"{100 * value:.3g} %"
-
 
 def fast_enough(case: Case) -> Criterion:
-    """Holds where a target step time was given and the step meets it. Terminal."""
+    """Holds where a target step time was given and the step meets it."""
     target, step = case.workload.target_step_time_us, case.workload.step_time_us
     source = "sources: fast enough? stop"
     if target is None:
@@ -68,7 +35,12 @@ def fast_enough(case: Case) -> Criterion:
 
 
 def worth_it(case: Case) -> Criterion:
-    """Holds where the region's share, and what any tool could save of the step, are enough. Terminal if not."""
+    """Holds where the region's share of the step, and what any tool could save of the step, reach `worth_share`.
+
+    What can be saved is the share times (1 - fastest predicted time / time now). When the share is not known, the
+    region counts as worth it, `holds` is `null`, and a note says so. In a launch-bound step kernels take a few per cent
+    of the time and launching them takes the rest: there the region's share is its share of the launches.
+    """
     limit, source = case.settings.worth_share, "sources: under 1 % of the step, don't"
     if case.share is None:
         because = "its share of the step is not known: it counts as worth it until somebody says"
@@ -92,7 +64,12 @@ def reachable_gain(case: Case) -> float | None:
 
 
 def kernel_problem(case: Case) -> Criterion:
-    """Holds where faster kernels help: not for communication, host copies, waiting, launches. Terminal if not."""
+    """Holds where faster kernels help: not for communication, copies between host and GPU, or waiting for the host.
+
+    Nor where the GPU is idle for at least `idle_share` of the step between kernels that take at most `short_kernel_us`
+    on average: that is launch-bound, and CUDA graphs help. A region without a trace is launch-bound by itself when
+    three launches or more are at least `launch_share` of its predicted time.
+    """
     facts, settings = case.facts, case.settings
     source = "this project's rule: findings about the step come before findings about a kernel"
     reasons = {
@@ -125,7 +102,7 @@ def kernel_problem(case: Case) -> Criterion:
 def _launches(case: Case, source: str) -> Criterion:
     """The region by itself: what share of eager's predicted time is launches."""
     facts, limit = case.facts, case.settings.launch_share
-    predicted = estimate.eager(facts, case.device, case.rates)
+    predicted = case.eager
     launches = facts.launches or max((s.cost.unfused.launches for s in facts.shapes), default=0)
     if predicted is None or facts.gpu_idle_share is not None or facts.compiled or case.workload.observed:
         return Criterion("kernel-problem", True, None, None, "nothing says that the GPU waits", source)
@@ -141,7 +118,13 @@ def launch_bound(criterion: Criterion) -> bool:
 
 
 def library_covers(case: Case) -> Criterion:
-    """Holds where a library call does what the region does, under conditions that hold."""
+    """Holds where one library call does all of the region, under conditions that hold as far as they are known.
+
+    What runs on the library already is kept, unless the estimate finds something faster. A call that covers a part is
+    an alternative, with the rest left as it is. A matrix product with weights to unpack is for Marlin, Machete or
+    torchao up to `quantised_batch` rows; with more it is bound by arithmetic, and unpacking once before cuBLAS is
+    faster. In the widget, uniqueness under `textbook` means that a library has it.
+    """
     source = "sources: no library covers it is the first condition for Triton; coverage catalogue of the project"
     chosen = best_cover(case.covers)
     if chosen is not None and not chosen.whole:
@@ -154,7 +137,7 @@ def library_covers(case: Case) -> Criterion:
         unknown = [text for text, holds in chosen.conditions if holds is None]
         because = f"it runs on {name} already" if chosen.already else f"{name} covers it"
         because += f", if {'; '.join(unknown)}" if unknown and not chosen.already else ""
-        because += "" if chosen.installed or chosen.already else f" ({chosen.package} is not installed here)"
+        because += "" if chosen.installed or chosen.already else f" ({chosen.missing})"
         return Criterion("library-covers", True, name, "a call whose conditions hold", because, source)
     failing = [
         f"{short(c.candidate)} does not: {next((t for t, h in c.conditions if h is False), 'it is another operation')}"
@@ -183,16 +166,18 @@ def _unknown(cover: Cover) -> int:
     return sum(holds is None for _, holds in cover.conditions)
 
 
-def short(candidate: str) -> str:
-    """library:torch.nn.functional.rms_norm -> F.rms_norm."""
-    return candidate.removeprefix("library:").replace("torch.nn.functional.", "F.")
-
-
 def compile_fuses(case: Case) -> Criterion:
-    """Holds where torch.compile makes kernels that move about the fewest bytes, with nothing in the way.
+    """Holds where torch.compile's kernels move at most `fused_near_ideal` times the fewest bytes that the region can.
 
-    Not where the trace shows a graph break or an opaque call between the region's own operations. What lies beside it
-    in its module has to be fixed first and does not change what is fused.
+    What nothing fuses across is named: matrix products, sorts, top-k, FFTs and Inductor's other fallbacks. With more
+    than `recompiles` distinct shapes a note says that sizes have to be dynamic or padded. GPUs that Triton does not
+    compile for (before sm_80) have no kernels of torch.compile either.
+
+    It does not hold where the trace shows a graph break or an opaque call between the region's own operations. What
+    lies beside them in the region's module has to be fixed first and does not change what is fused. Waits of the host
+    and sizes that change are named and change nothing.
+
+    In the widget, uniqueness from `custom` on means that nothing fused exists, except that elementwise chains fuse.
     """
     found, obstacles = _over_sizes(_fuses(case), case.facts.recompiles), case.facts.obstacles
     if not obstacles or case.facts.compiled:
@@ -289,7 +274,11 @@ def _fuses_unseen(facts: RegionFacts, settings: Thresholds, source: str) -> Crit
 
 
 def bandwidth_or_custom(case: Case) -> Criterion:
-    """Holds where the region is memory-bound, or custom enough that nothing fused exists."""
+    """Holds where the region, ideally fused, is bound by memory on the device, or custom: nothing fused exists for it.
+
+    Custom is what no library covers and torch.compile does not make one pass of. Where it does not hold, Triton is not
+    admitted: on compute-bound work it reaches about 80 to 95 % of hand-tuned CUDA, and the library has that already.
+    """
     facts = case.facts
     source = "sources: bandwidth-bound, so that fusing saves bytes, or custom enough that nothing fused exists"
     side = facts.bound
@@ -313,7 +302,13 @@ def bandwidth_or_custom(case: Case) -> Criterion:
 
 
 def several_shapes(case: Case) -> Criterion:
-    """Holds where the workload is irregular enough that tuning for several shapes is worth having."""
+    """Holds where the irregularity of the workload reaches `irregular`: tuning for several shapes is worth having.
+
+    Irregularity is 0 to 1, from the number of distinct shapes, the spread of their sizes, the alignment of rows (16
+    bytes, multiples of 8 and of 64) and whether the work depends on values; each part is shown. Where sizes are known
+    it is said, and the estimate decides. Without sizes there is no estimate, and Triton takes all three conditions of
+    the sources: no library, nothing fused, several shapes.
+    """
     value, limit = case.facts.irregularity, case.settings.irregular
     source = "sources: autotuning over several shapes wanted, no time to tune CUDA for each"
     if value is None:
@@ -326,17 +321,53 @@ def several_shapes(case: Case) -> Criterion:
     return Criterion("several-shapes", holds, round(value, 3), limit, because, source)
 
 
+def portable(case: Case) -> Criterion:
+    """Holds where one Triton source serves the device and the other vendor's. Counts for Triton where CUDA is meant."""
+    source = "sources: portability, NVIDIA and AMD from one source, is what Triton gives and CUDA does not"
+    both = "one source for NVIDIA and AMD"
+    missing = no_triton(case.device)
+    if missing:
+        because = f"{missing}: what runs on it is a library's or CUDA"
+        return Criterion("portable", False, case.device.arch, both, because, source)
+    vendor, other = ("AMD", "NVIDIA") if case.device.arch.startswith("gfx") else ("NVIDIA", "AMD")
+    because = f"Triton and torch.compile run one source on {vendor} ({case.device.arch}) and {other}; CUDA is NVIDIA's"
+    if case.facts.needs:
+        because = f"it needs {', '.join(case.facts.needs)}, which is written for one vendor"
+        return Criterion("portable", False, case.device.arch, both, because, source)
+    return Criterion("portable", True, case.device.arch, both, because, source)
+
+
 def needs_cuda(case: Case) -> Criterion:
-    """Holds where Triton lacks what the region needs."""
+    """Holds where the region needs what Triton does not give or makes hard.
+
+    That is cooperation over the whole grid, NVLink inside the kernel, the last per cent of warp specialisation. Only
+    then is CUDA admitted, after a library that has it.
+    """
     source = "sources: warp specialisation, cooperation over the whole grid and NVLink stay with CUDA or its libraries"
     needs = case.facts.needs
     because = f"it needs {', '.join(needs)}" if needs else "nothing in it needs more than Triton gives"
     return Criterion("needs-cuda", bool(needs), ", ".join(needs) or None, None, because, source)
 
 
+JUDGES: dict[str, Callable[[Case], Criterion]] = {
+    "fast-enough": fast_enough, "worth-it": worth_it, "kernel-problem": kernel_problem,
+    "library-covers": library_covers, "compile-fuses": compile_fuses,
+    "bandwidth-bound-or-custom": bandwidth_or_custom, "several-shapes": several_shapes, "portable": portable,
+    "needs-cuda": needs_cuda,
+}  # fmt: skip
+"""Every criterion, in the order in which the rule asks. docs/rule.md has one section each."""
+
+NAMES = tuple(JUDGES)
+
+TERMINAL = {
+    "fast-enough": "where it holds, the answer is `skip`",
+    "worth-it": "where it does not hold, the answer is `skip`",
+    "kernel-problem": "where it does not hold, the answer is `skip` with what helps instead, or for launches `compile`"
+    " in mode `reduce-overhead`",
+}
+"""Criteria that end the question, and how."""
+
+
 def judge(case: Case) -> tuple[Criterion, ...]:
     """All criteria in order."""
-    return (
-        fast_enough(case), worth_it(case), kernel_problem(case), library_covers(case), compile_fuses(case),
-        bandwidth_or_custom(case), several_shapes(case), needs_cuda(case),
-    )  # fmt: skip
+    return tuple(asked(case) for asked in JUDGES.values())

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from app.advice.criteria import launch_bound
-from app.advice.model import Advice, Alternative, Criterion, Range, Tool
+from app.advice.model import Advice, Alternative, Change, Criterion, Range, Tool
 from app.advice.rule import step_speedup
 from app.advice.thresholds import DEFAULTS, Thresholds
 from kernels.measure import outcome as measured
@@ -57,6 +57,7 @@ def reissue(
         mode=_mode(won, advice),
         headline=_headline(advice, won, found.outcome, region, validation.device),
         action=_action(advice, won, found.outcome),
+        would_change=(),  # predicted times no longer decide
         call=_call(advice, won),
         region_speedup=region,
         step_speedup=step_speedup(region, share),
@@ -64,9 +65,12 @@ def reissue(
     )
 
 
-def reissue_json(advice: Json, validation: Json, share_of_step: float | None = None) -> Json:
+def reissue_json(
+    advice: Json, validation: Json, share_of_step: float | None = None, settings: Thresholds = DEFAULTS
+) -> Json:
     """`reissue` on the API's objects. TypeError or KeyError for objects that are none of ours."""
-    result: Json = to_json(reissue(advice_from_json(advice), validation_from_json(validation), share_of_step))
+    issued = reissue(advice_from_json(advice), validation_from_json(validation), share_of_step, settings)
+    result: Json = to_json(issued)
     return result
 
 
@@ -75,6 +79,7 @@ def advice_from_json(data: Mapping[str, Any]) -> Advice:
     known = {f.name for f in fields(Advice)}
     body = {k: v for k, v in data.items() if k in known}
     body["criteria"] = tuple(Criterion(**c) for c in body.get("criteria", ()))
+    body["would_change"] = tuple(Change(**c) for c in body.get("would_change") or ())
     body["alternatives"] = tuple(
         Alternative(**{**a, "time_us": _range(a.get("time_us"))}) for a in body.get("alternatives", ())
     )
@@ -101,8 +106,12 @@ def _decide(
     contenders = [
         measured.Contender(c.name, c.tool, _deciding_us(c, by), c.ratio_to_best_other) for c in timed if c.tool in TOOLS
     ]
-    limits = measured.Thresholds(settings.near_best, settings.tie_margin, settings.win_margin, settings.worth_share)
-    return measured.decide(validation.candidates, contenders, to_json(advice), share, by, limits)
+    return measured.decide(validation.candidates, contenders, to_json(advice), share, by, decision_thresholds(settings))
+
+
+def decision_thresholds(settings: Thresholds) -> measured.Thresholds:
+    """The rule's numbers, as the decision on measured times takes them."""
+    return measured.Thresholds(settings.near_best, settings.tie_margin, settings.win_margin, settings.worth_share)
 
 
 def _deciding_us(candidate: CandidateResult, by: str) -> float:

@@ -41,7 +41,7 @@ class Cover(Protocol):
     candidate: "library:PACKAGE.CALL". call: code to paste. covers: every condition holds, as far as it is known.
     conditions: (text, holds or None where unknown). already: those operations are this call as they stand.
     operations: names of the operations that it replaces; whole: they are all there is. adapter: names the rewrite by
-    which this program runs it, empty where a user has to write that.
+    which this program runs it, empty where a user has to write that. missing: why it cannot be called here, or "".
     """
 
     @property
@@ -66,6 +66,8 @@ class Cover(Protocol):
     def whole(self) -> bool: ...
     @property
     def adapter(self) -> str | None: ...
+    @property
+    def missing(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

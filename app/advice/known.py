@@ -30,6 +30,10 @@ class Known:
     whole: bool = True
     adapter: str | None = None
 
+    @property
+    def missing(self) -> str:
+        return "" if self.installed else f"{self.package} is not installed here"
+
 
 F = "torch.nn.functional."
 

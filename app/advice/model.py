@@ -47,6 +47,21 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What would change an advice: from `at` on, seen from `now`, the rule advises `tool`.
+
+    criterion: the one that flips, or "estimate" where predicted times decide. of: which number moves, by name.
+    """
+
+    criterion: str
+    of: str
+    now: float | None
+    at: float
+    tool: Tool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """What to do about a region, and why."""
 
@@ -63,3 +78,4 @@ class Advice:
     device: str = ""  # for which device the estimate is
     validation: dict[str, Any] | None = None
     notes: tuple[str, ...] = field(default=())
+    would_change: tuple[Change, ...] = ()  # nearest first

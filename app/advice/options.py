@@ -78,7 +78,7 @@ def options(
     if facts.needs:
         found.append(_cuda(facts, device, rates))
     factor = 1.0
-    if kernels is not None and eager is not None and not facts.compiled:
+    if kernels is not None and eager is not None and eager.time_us.mid > 0 and not facts.compiled:
         low, high = OBSERVED if estimate.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
         factor = min(high, max(low, kernels.mid / eager.time_us.mid))
     return (_keep(facts, current, eager), *(_refused(_scaled(o, factor), facts, device) for o in found))
@@ -92,7 +92,9 @@ def no_triton(device: Device) -> str:
 
 
 def nothing_to_compute(facts: RegionFacts) -> str:
-    """Why no kernel is worth having: every tensor that is read has no element. "" where some have."""
+    """Why no kernel is worth having: every tensor that is read has no element, or none is read. "" elsewhere."""
+    if facts.shapes and not any(s.cost.unfused.launches for s in facts.shapes):
+        return "its operations are views, which launch no kernel"
     empty = bool(facts.shapes) and all(
         not s.cost.unfused.bytes_read and any(not o.elements for o in s.operations) for s in facts.shapes
     )
@@ -130,14 +132,13 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
     whole = cover.whole or (facts.requires_grad and only_backward_left(facts, cover.operations))
     part = None if whole else cover.operations
     predicted = estimate.library(facts, device, f"{name}{_slower_with(cover)}", part, rates)
-    missing = "" if cover.installed else f"{cover.package} is not installed here"
     rest = "" if whole else "the rest stays as it is"
-    note = "; ".join(n.rstrip(".") for n in (missing, rest, cover.note) if n)
+    note = "; ".join(n.rstrip(".") for n in (cover.missing, rest, cover.note) if n)
     alternative = Alternative(
         "library", cover.candidate, predicted.time_us if predicted else None, EFFORT_LINES["library"], note,
         True, cover.call, name,
     )  # fmt: skip
-    runs = cover.installed or bool(cover.adapter)
+    runs = cover.installed or (bool(cover.adapter) and cover.package != "torch")  # another torch is no package to add
     return Option(alternative, predicted.bytes_written if predicted else None, cover.installed, runs, part)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.advice import estimate, wording
-from app.advice.criteria import Case, judge, launch_bound, runs_on_library
-from app.advice.facts import RegionFacts
+from app.advice.case import Case
+from app.advice.criteria import fast_enough, judge, launch_bound, runs_on_library, worth_it
+from app.advice.estimate import Prediction
+from app.advice.facts import Cover, RegionFacts
 from app.advice.known import known_covers
 from app.advice.model import EFFORT_ORDER, Advice, Criterion, Range
 from app.advice.options import Option, no_triton, nothing_to_compute, options
@@ -40,39 +42,96 @@ def advise(
     rates: None takes those of traces where the times were observed, else those of back-to-back calls on a GPU.
     objective: "time" in µs, or "memory": the bytes written on the way, which stand for its peak.
     """
-    if objective not in ("time", "memory"):
+    if objective not in OBJECTIVES:
         raise ValueError(f"objective is time or memory, not {objective!r}")
+    found = verdict(grounds(facts, workload, device, settings, rates), objective)
+    return _advice(found, objective)
+
+
+OBJECTIVES = ("time", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a verdict rests on: the region in its use, what covers it, and every option with its predicted time.
+
+    Making it is the dear part, because of the estimates; a verdict on it is cheap. current, eager: as in Case.
+    standing: the criteria, where they were judged on the same facts and settings; of them only those on the step's
+    time and the region's share are judged again.
+    """
+
+    facts: RegionFacts
+    workload: Workload
+    device: Device
+    settings: Thresholds
+    rates: Rates
+    covers: tuple[Cover, ...]
+    current: Range | None
+    eager: Prediction | None
+    found: tuple[Option, ...]
+    standing: tuple[Criterion, ...] = ()
+
+
+def grounds(
+    facts: RegionFacts,
+    workload: Workload,
+    device: Device,
+    settings: Thresholds = DEFAULTS,
+    rates: Rates | None = None,
+) -> Grounds:
+    """The grounds of a region's verdict. rates: as in `advise`."""
     rates = rates or (TRACED if workload.observed else FITTED)
     covers = (*facts.covers, *known_covers(facts, settings))
-    current = current_time(facts, workload, device, rates)
-    share, share_source = share_of_step(facts, workload, current)
-    observed = current
-    launches = share_of_launches(facts, workload, settings)
+    eager = estimate.eager(facts, device, rates)
+    current = _observed(workload) or (eager.time_us if eager else None)
+    found = options(facts, covers, device, current, current, rates)
+    return Grounds(facts, workload, device, settings, rates, covers, current, eager, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the rule takes, from which options, and which part of the rule took it (`why`)."""
+
+    case: Case
+    criteria: tuple[Criterion, ...]
+    found: tuple[Option, ...]
+    chosen: Option
+    why: str
+
+
+def verdict(on: Grounds, objective: str = "time") -> Verdict:
+    """The rule itself, on options whose times are known as far as they can be."""
+    case = _case(on)
+    first = on.standing or judge(case)
+    judged = _at_hand(_admit(on.found, {c.name: c for c in first}, case), case)
+    others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
+    case = replace(case, reachable=min(others, default=None))
+    again = {"fast-enough": fast_enough, "worth-it": worth_it}
+    criteria = tuple(again[c.name](case) if c.name in again else c for c in first)
+    chosen, why = _choose(judged, {c.name: c for c in criteria}, case, objective)
+    return Verdict(case, criteria, judged, chosen, why)
+
+
+def _case(on: Grounds) -> Case:
+    share, share_source = share_of_step(on.facts, on.workload, on.current)
+    launches = share_of_launches(on.facts, on.workload, on.settings)
     if launches is not None and launches > (share or 0.0):
         share, share_source = launches, "of its launches, and launching is what the step waits for"
-    case = Case(facts, workload, device, settings, covers, current, share, share_source, rates=rates)
-    found = options(facts, covers, device, current, observed, rates)
-    first = {c.name: c for c in judge(case)}
-    judged = _at_hand(_admit(found, first, case), case)
-    others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
-    reachable = min(others, default=None)
-    case = replace(case, reachable=reachable)
-    criteria = judge(case)
-    by_name = {c.name: c for c in criteria}
-    chosen, why = _choose(judged, by_name, case, objective)
-    return _advice(case, criteria, judged, chosen, why, objective)
+    return Case(
+        on.facts, on.workload, on.device, on.settings, on.covers, on.current, share, share_source,
+        rates=on.rates, eager=on.eager,
+    )  # fmt: skip
 
 
-def current_time(facts: RegionFacts, workload: Workload, device: Device, rates: Rates = FITTED) -> Range | None:
-    """µs of one call as it runs now: observed where a trace has it, else eager's prediction."""
+def _observed(workload: Workload) -> Range | None:
+    """µs of one call where a trace has the time of every binding."""
     times = [b.time_us_per_step for b in workload.bindings]
     calls = sum(b.calls_per_step for b in workload.bindings)
     known = [t for t in times if t is not None]
-    if known and len(known) == len(times) and calls > 0:
-        observed = sum(known) / calls
-        return Range(observed, observed, observed)
-    predicted = estimate.eager(facts, device, rates)
-    return predicted.time_us if predicted else None
+    if not known or len(known) != len(times) or calls <= 0:
+        return None
+    observed = sum(known) / calls
+    return Range(observed, observed, observed)
 
 
 def share_of_step(facts: RegionFacts, workload: Workload, current: Range | None) -> tuple[float | None, str]:
@@ -109,23 +168,29 @@ def _at_hand(found: Sequence[Option], case: Case) -> tuple[Option, ...]:
     """A call that cannot be run here loses to an installed one for the same operations, unless it is clearly faster."""
     keep = next(o for o in found if o.tool == "skip")
     already = runs_on_library(case.covers) is not None
-    judged = []
-    for option in found:
-        alternative = option.alternative
-        rivals = [
-            o for o in found if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)
-        ]
-        rivals += [keep] if already else []
-        if option.tool == "library" and not option.runs and alternative.admitted and rivals:
-            best = min(rivals, key=lambda o: math.inf if o.mid is None else o.mid)
-            least = (1 - case.settings.install_margin) * (best.mid or 0.0)
-            if option.mid is None or best.mid is None or option.mid > least:
-                name = "what runs now" if best is keep else best.alternative.candidate.removeprefix("library:")
-                reason = f"{name} is at hand, and this is not predicted {case.settings.install_margin:.0%} faster"
-                note = f"{alternative.note}; {reason}" if alternative.note else reason
-                option = replace(option, alternative=replace(alternative, admitted=False, note=note))
-        judged.append(option)
-    return tuple(judged)
+    return tuple(
+        _beaten(o, keep if already else None, found, case)
+        if o.tool == "library" and not o.runs and o.alternative.admitted
+        else o
+        for o in found
+    )
+
+
+def _beaten(option: Option, keep: Option | None, found: Sequence[Option], case: Case) -> Option:
+    """Not admitted where a call that is at hand, or the one that runs now (keep), is about as fast."""
+    alternative = option.alternative
+    rivals = [o for o in found if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)]
+    rivals += [keep] if keep is not None else []
+    if not rivals:
+        return option
+    best = min(rivals, key=lambda o: math.inf if o.mid is None else o.mid)
+    least = (1 - case.settings.install_margin) * (best.mid or 0.0)
+    if option.mid is not None and best.mid is not None and option.mid <= least:
+        return option
+    name = "what runs now" if best is keep else best.alternative.candidate.removeprefix("library:")
+    reason = f"{name} is at hand, and this is not predicted {case.settings.install_margin:.0%} faster"
+    note = f"{alternative.note}; {reason}" if alternative.note else reason
+    return replace(option, alternative=replace(alternative, admitted=False, note=note))
 
 
 def _same(one: Option, other: Option) -> bool:
@@ -205,7 +270,7 @@ def _choose(
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _unseen(admitted, keep, criteria, case)
     metric: Metric = (lambda o: o.bytes_written) if objective == "memory" else (lambda o: o.mid)
-    return _least_effort(admitted, keep, case, metric, objective), "estimate"
+    return least_effort(admitted, keep, case, metric, objective), "estimate"
 
 
 def _unseen(
@@ -221,14 +286,19 @@ def _unseen(
     return keep, "unseen"
 
 
-def _least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: Metric, objective: str) -> Option:
-    """Least effort within `near_best` of the best; nothing that saves too little.
+def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: Metric, objective: str) -> Option:
+    """Among the admitted, the tool with the least effort whose predicted time is within `near_best` of the best.
 
-    What is more than a line (Triton, CUDA, a package that is not installed) has to win by its margins over the rest.
+    A library call or torch.compile has to save `worth_share` of the step. What is more than a line (Triton, CUDA, a
+    package that is not installed) competes only when it is predicted to be at least `win_margin` faster than the best
+    of the rest, and to save at least `win_step_share` of the step over it. A package that is not installed and that
+    nothing here can run also has to be `install_margin` faster than an installed call for the same operations.
     """
     settings = case.settings
     known = [o for o in admitted if metric(o) is not None]
     rest = [o for o in known if not o.costly]
+    if not rest:  # no figure for what there is: nothing can be shown to win over it
+        return keep
     fallback = min(value(metric, o) for o in rest)
     pool = [o for o in rest if o is keep or objective == "memory" or _saves(o, keep, case)]
     for option in (o for o in known if o.costly):
@@ -292,9 +362,8 @@ def step_speedup(region: Range | None, share: float | None) -> Range | None:
     return Range(low, mid, high)
 
 
-def _advice(
-    case: Case, criteria: tuple[Criterion, ...], found: Sequence[Option], chosen: Option, why: str, objective: str
-) -> Advice:
+def _advice(on: Verdict, objective: str) -> Advice:
+    case, criteria, found, chosen, why = on.case, on.criteria, on.found, on.chosen, on.why
     keep = next(o for o in found if o.tool == "skip")
     one = Range(1.0, 1.0, 1.0)
     region = one if chosen.tool == "skip" else speedup(keep.alternative.time_us, chosen.alternative.time_us)

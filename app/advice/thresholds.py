@@ -100,6 +100,19 @@ class Thresholds:
                 raise ValueError(f"{name} must be a number of 0 or more, not {value!r}")
         return cls(**{k: float(v) for k, v in values.items()})
 
+    @classmethod
+    def parse(cls, text: str) -> Thresholds:
+        """Defaults, some replaced as "name=value, name=value" says. ValueError as in `from_mapping`."""
+        values: dict[str, float] = {}
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            name, equals, number = (word.strip() for word in part.partition("="))
+            try:
+                values[name] = float(number)
+            except ValueError:
+                missing = "" if equals else ", which has the form name=value"
+                raise ValueError(f"no number in {part!r}{missing}") from None
+        return cls.from_mapping(values)
+
     def described(self) -> tuple[Threshold, ...]:
         """Every threshold with its value, source and meaning, for pages and docs."""
         return tuple(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.advice.criteria import Case, percent, runs_on_library, short
+from app.advice.case import Case, percent, short
+from app.advice.criteria import runs_on_library
+from app.advice.facts import Cover
 from app.advice.model import Alternative, Criterion, Range
 from app.advice.options import no_triton, nothing_to_compute
 
@@ -111,6 +113,13 @@ def _other_problem(case: Case, problem: str) -> tuple[str, str, str]:
     return f"Leave {title}: the GPU waits for the host", action, ""
 
 
+def _first(cover: Cover) -> str:
+    """What has to be there before the call can be made; "" where it is."""
+    if cover.installed:
+        return ""
+    return f" It {cover.missing}." if cover.missing.startswith("needs ") else f" Install {cover.package} first."
+
+
 def _library(
     case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
 ) -> tuple[str, str, str]:
@@ -118,7 +127,7 @@ def _library(
     cover = next((c for c in case.covers if c.candidate == chosen.candidate), None)
     headline = f"Call {name} for {case.facts.title}{_times(region)}"
     part = "it" if cover is None or cover.whole else "the part that it covers"
-    install = f" Install {cover.package} first." if cover is not None and not cover.installed else ""
+    install = "" if cover is None else _first(cover)
     checks = [t for t, holds in cover.conditions if holds is None] if cover is not None else []
     condition = f" Check: {'; '.join(checks)}." if checks else ""
     return headline, f"Replace {part} by {name}.{install}{condition}", chosen.call

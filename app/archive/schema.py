@@ -72,7 +72,7 @@ def read(body: Any) -> Json:
     if version > SCHEMA:
         remedy = "Update tritonworthy on this host"
         raise RecordError(f"written by a newer tritonworthy (schema {version}; this one reads up to {SCHEMA})", remedy)
-    if body["outcome"] in (None, "unmeasured") or not body.get("device"):
+    if body["outcome"] is None or not body.get("device") or not _timed(body["candidates"]):
         remedy = "Run `tritonworthy validate` on a GPU host and record what it prints"
         raise RecordError("only what was measured on a GPU belongs into the archive", remedy)
     held = {k: v for k, v in body.items() if k not in OF_THE_API and k not in ("schema", "name")}
@@ -82,6 +82,13 @@ def read(body: Any) -> Json:
         more = f", and {len(problems) - SAID} more" if len(problems) > SAID else ""
         raise RecordError("; ".join(problems[:SAID]) + more, "Measure again, or correct the file")
     return {"schema": SCHEMA, "name": str(body.get("name") or "region"), **held}
+
+
+def _timed(candidates: Any) -> bool:
+    """Something was measured: the outcome is `unmeasured` too where only the advised candidate could not be."""
+    if not isinstance(candidates, list):
+        return True  # what else is wrong with it is for others to say
+    return any(isinstance(c, dict) and c.get("status") == "ok" and c.get("time_us") for c in candidates)
 
 
 def _typed(held: Json) -> Validation:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kernels.measure import landscape_model
+from kernels.measure.landscape_model import landscape_from_json
 from kernels.measure.model import OUTCOMES, STATUSES, Interval, Validation, validation_from_json
 
 POSITIVE = ("time_us", "ratio_to_eager", "ratio_to_best_other")
@@ -41,6 +43,26 @@ def _sensible(interval: Interval | None) -> bool:
     if not all(isinstance(v, int | float) and math.isfinite(v) and v > 0 for v in values):
         return False
     return values[0] <= values[1] <= values[2]
+
+
+def check_landscape(answer: Any) -> str:
+    """What is wrong with a landscape, or ""."""
+    if not isinstance(answer, dict):
+        return "not an object"
+    try:
+        landscape = landscape_from_json(answer)
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        return f"not a landscape: {type(error).__name__}"
+    if landscape.outcome not in landscape_model.OUTCOMES:
+        return "unknown outcome"
+    keys = {p.key for p in landscape.points}
+    if not {landscape.chosen, landscape.best} - {None} <= keys:
+        return "the chosen or the best point is none of the points"
+    if any(p.status not in landscape_model.STATUSES for p in landscape.points):
+        return "unknown status"
+    if not all(_sensible(p.time_us) for p in landscape.points):
+        return "time_us is no positive time"
+    return ""
 
 
 def check_trace(answer: Any) -> str:

@@ -1,6 +1,7 @@
 """The queue: one thread per kind of job leases the oldest waiting one and sees it through, one at a time.
 
-Reading traces (CPU) and validating (GPU) are lanes of their own: a validation of a minute keeps no upload waiting.
+Reading traces (CPU) and measuring (GPU) are lanes of their own: a validation of a minute keeps no upload waiting.
+Validations and landscapes take turns by the GPU's own lock (kernels.measure.session).
 The database is the source of truth; what is here may die at any moment, and the jobs are taken up again.
 """
 
@@ -20,12 +21,13 @@ from typing import Any
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
+from app import landscapes
 from app.jobs import ledger
 from app.jobs.exits import Ended, ExitReason, failed
 from app.jobs.ledger import Json, Kind
 from app.jobs.runner import Limits, LocalRunner, Verdict
 from app.schema import jobs
-from app.store import Store
+from app.store import Store, finite
 
 log = logging.getLogger("tritonworthy.queue")
 
@@ -33,6 +35,8 @@ IDLE_S = 1.0
 """How often a lane looks for jobs that another server process queued; its own wake it at once."""
 
 EVENTS_PER_S = 10.0
+SPARE_PAUSE_S = 60.0
+"""Until another spare is started where one died."""
 
 Check = Callable[[Any], str]
 """What is wrong with a child's answer, or "" """
@@ -41,7 +45,8 @@ Check = Callable[[Any], str]
 class Queue:
     """start() and stop() once. `command` is the child's command line by kind; tests put their own there.
 
-    `context` is asked when a job starts: what its child is told beside the request.
+    `context` is asked when a job starts: what its child is told beside the request. `spare` says whether a child of
+    that kind is kept waiting for a request; it is asked with the context.
     """
 
     def __init__(
@@ -55,8 +60,12 @@ class Queue:
         lease_s: float,
         cwd: Path | None = None,
         context: Callable[[], Json] = dict,
+        spare: Callable[[Kind, Json], bool] = lambda kind, context: False,
     ) -> None:
         self.store = store
+        self.runner = LocalRunner()
+        self.spare = spare
+        self.spare_again: dict[Kind, float] = {}
         self.command = command
         self.limits = limits
         self.checks = checks
@@ -85,6 +94,7 @@ class Queue:
             event.set()
         for thread in self.threads:
             thread.join(timeout=15)
+        self.runner.close()
         with self.store.database.write() as connection:
             connection.execute(
                 jobs.update()
@@ -136,10 +146,27 @@ class Queue:
                     if job is not None:
                         stuck = self._do(kind, job, context)
                         continue
+                    if self.spare(kind, context):
+                        self._keep_spare(kind)
             except Exception:
                 # A lane that dies silently stops the product; the error is logged and the job's lease runs out.
                 log.exception("the %s lane failed", kind)
             self.wakeups[kind].wait(IDLE_S)
+
+    def _command(self, kind: Kind, spare: bool) -> list[str]:
+        return [*self.command(kind), "spare"] if spare else self.command(kind)
+
+    def _keep_spare(self, kind: Kind) -> None:
+        """A child for the next job. One that dies while it waits is no reason to start another each second."""
+        if time.monotonic() < self.spare_again.get(kind, 0.0):
+            return
+        try:
+            lived = self.runner.keep(self._command(kind, True), logs=self.logs, cwd=self.cwd)
+        except OSError as error:
+            log.warning("no spare for %s jobs: %s", kind, error)
+            lived = False
+        if not lived:
+            self.spare_again[kind] = time.monotonic() + SPARE_PAUSE_S
 
     def _claim(self, kind: Kind) -> Json | None:
         with self.store.database.read() as connection:
@@ -169,8 +196,9 @@ class Queue:
     def _do(self, kind: Kind, job: Json, context: Json) -> int | None:
         """See one job through; the pid of its process if that cannot be killed."""
         run = _Run(self, job)
-        ended = LocalRunner().run(
-            self.command(kind),
+        kept = self.spare(kind, context)
+        ended = self.runner.run(
+            self._command(kind, kept),
             {**job["request"], **context},
             limits=self.limits[kind],
             log=self.logs / f"{job['id']}.log",
@@ -249,6 +277,9 @@ class _Run:
                 ended = failed(ExitReason.BAD_OUTPUT, f"({wrong})")
         if ended.reason is ExitReason.OK and kind == "read":
             store.finish_read(**self.key, trace=ended.value)
+            return
+        if ended.reason is ExitReason.OK and kind == "landscape":
+            landscapes.finish(store, **self.key, landscape=finite(ended.value))
             return
         if ended.reason is ExitReason.OK:
             store.finish_validation(**self.key, validation=ended.value)

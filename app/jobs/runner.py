@@ -17,6 +17,7 @@ import secrets
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -52,8 +53,54 @@ class Limits:
     memory_bytes: int | None = None
 
 
+Started = tuple[tuple[str, ...], Path | None]
+"""A command and its folder: what a spare was started with."""
+
+
 class LocalRunner:
-    """Runs commands on this machine."""
+    """Runs commands on this machine. Thread-safe.
+
+    A spare is a child that was started before there is a request for it, and does what it can without: `keep` starts
+    one, `run` of the same command takes it. It serves one request, as any child does.
+    """
+
+    def __init__(self) -> None:
+        self.spares: dict[Started, _Child] = {}
+        self.lock = threading.Lock()
+        self.closed = False
+
+    def keep(self, command: Sequence[str], *, logs: Path, cwd: Path | None = None) -> bool:
+        """Start a spare for that command where there is none; False where the one that was there had died.
+
+        OSError where none can be started.
+        """
+        with self.lock:
+            spare = self.spares.get(found := (tuple(command), cwd))
+            if self.closed or (spare is not None and spare.process.poll() is None):
+                return True
+            if spare is not None:
+                del self.spares[found]
+                spare.drop()
+                return False
+            self.spares[found] = _Child(command, logs / f"spare-{secrets.token_hex(8)}.log", cwd)
+            return True
+
+    def _spare(self, command: Sequence[str], cwd: Path | None) -> _Child | None:
+        with self.lock:
+            spare = self.spares.pop((tuple(command), cwd), None)
+        if spare is None or spare.process.poll() is None:
+            return spare
+        spare.drop()
+        return None
+
+    def close(self) -> None:
+        """End the spares; no more are kept."""
+        with self.lock:
+            self.closed = True
+            spares = list(self.spares.values())
+            self.spares.clear()
+        for spare in spares:
+            spare.drop()
 
     def run(
         self,
@@ -71,20 +118,21 @@ class LocalRunner:
         tick is called about every 50 ms and decides whether to go on; "cancel" asks the child to end (SIGTERM, and
         SIGKILL after CANCEL_GRACE_S or the shorter grace), "drop" kills it at once.
         """
-        return _Child(command, request, limits, log, cwd).watch(on_progress, tick)
+        child = self._spare(command, cwd) or _Child(command, log, cwd)
+        return child.watch(request, limits, log, on_progress, tick)
 
 
 class _Child:
-    def __init__(
-        self, command: Sequence[str], request: dict[str, Any], limits: Limits, log: Path, cwd: Path | None
-    ) -> None:
-        self.limits = limits
+    """A process that waits for its request on stdin."""
+
+    def __init__(self, command: Sequence[str], log: Path, cwd: Path | None) -> None:
         self.mark = secrets.token_hex(16)
-        self.unsent = json.dumps(request).encode() + b"\n"
+        self.unsent = b""
         self.received = bytearray()
         self.taken = 0
         self.last: dict[str, Any] | None = None
         self.broken = ""
+        self.path = log
         self.log = log.open("wb")
         self.output, theirs = os.pipe()
         try:
@@ -104,17 +152,28 @@ class _Child:
             raise
         finally:
             os.close(theirs)
-        # Before the request is sent, so before the child can use any of it.
-        if limits.memory_bytes is not None and hasattr(resource, "prlimit"):
-            with suppress(ProcessLookupError):
-                resource.prlimit(self.process.pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
 
-    def watch(self, on_progress: Callable[[dict[str, Any]], None], tick: Callable[[], Verdict]) -> Ended:
+    def watch(
+        self,
+        request: dict[str, Any],
+        limits: Limits,
+        log: Path,
+        on_progress: Callable[[dict[str, Any]], None],
+        tick: Callable[[], Verdict],
+    ) -> Ended:
+        """Give it the request and see it to its end."""
         stopped: ExitReason | None = None
         stuck: int | None = None
         kill_at = float("inf")
-        deadline = time.monotonic() + self.limits.timeout_s
+        deadline = time.monotonic() + limits.timeout_s
+        self.unsent = json.dumps(request).encode() + b"\n"
         try:
+            if self.path != log:
+                self.path.replace(log)
+            # Before the request is sent, so before the child can use any of it.
+            if limits.memory_bytes is not None and hasattr(resource, "prlimit"):
+                with suppress(ProcessLookupError):
+                    resource.prlimit(self.process.pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
             with selectors.DefaultSelector() as selector:
                 self._register(selector)
                 while self.process.poll() is None:
@@ -129,7 +188,7 @@ class _Child:
                         break
                     if stopped is None and (late or verdict == "cancel"):
                         stopped = ExitReason.TIMEOUT if late else ExitReason.CANCELLED
-                        grace_s = self.limits.grace_s
+                        grace_s = limits.grace_s
                         kill_at = time.monotonic() + (grace_s if late else min(grace_s, CANCEL_GRACE_S))
                         # To the leader alone: it tidies up after the processes that it started.
                         self.process.terminate()
@@ -139,14 +198,22 @@ class _Child:
                 while self._exchange(selector, on_progress):
                     pass
         finally:
-            if self.process.returncode is None and stuck is None:
-                self._end()
-            if self.process.stdin is not None:
-                with suppress(OSError):
-                    self.process.stdin.close()
-            os.close(self.output)
-            self.log.close()
+            self._leave(end=self.process.returncode is None and stuck is None)
         return self._judge(stopped, stuck)
+
+    def drop(self) -> None:
+        """End it without a request; nothing of it is left."""
+        self._leave(end=True)
+        self.path.unlink(missing_ok=True)
+
+    def _leave(self, end: bool) -> None:
+        if end:
+            self._end()
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+        os.close(self.output)
+        self.log.close()
 
     def _register(self, selector: selectors.BaseSelector) -> None:
         assert self.process.stdin is not None

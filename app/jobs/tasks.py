@@ -1,4 +1,7 @@
-"""What the child of a job does: `python -m app.jobs.tasks read|validate FD`. See app.jobs.runner for the protocol."""
+"""What the child of a job does: `python -m app.jobs.tasks read|validate|landscape FD [spare]`.
+
+See app.jobs.runner for the protocol. spare: there is no request yet, so that is done which any request needs.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,22 @@ Say = Callable[[Json], None]
 stop = threading.Event()
 """Set by SIGTERM: end soon, and tidily."""
 
+warm: Json = {}
+"""What a spare made before it had a request."""
+
 
 def main(argv: list[str]) -> int:
     """Read the request from stdin, do the task, answer on the descriptor. The exit status is 0 where it answered."""
-    task, fd = argv
+    task, fd, *spare = argv
     # What this process starts must not hold the answer open, nor answer in its place.
     os.set_inheritable(int(fd), False)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    request = json.loads(sys.stdin.readline())
+    if spare:
+        SPARES[task]()
+    line = sys.stdin.readline()
+    if not line:  # the server needs no more of us
+        return 0
+    request = json.loads(line)
     threading.Thread(target=_die_with_the_server, daemon=True).start()
     with os.fdopen(int(fd), "w", encoding="utf-8") as answer:
         lock = threading.Lock()
@@ -53,13 +64,15 @@ def read(request: Json, say: Say) -> Json:
     """A trace file as the API's trace, with its regions and their advice."""
     say({"type": "progress", "phase": "reading"})
     from app import service
+    from app.advice.thresholds import Thresholds
 
     limit, companions = request.get("max_uncompressed_bytes"), request.get("companions") or {}
     beside, execution = (
         service.Companion(**companions[field]) if field in companions else None
         for field in ("beside", "execution_trace")
     )
-    trace = service.read_trace_file(request["path"], request["name"], limit, beside, execution)
+    thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
+    trace = service.read_trace_file(request["path"], request["name"], limit, beside, execution, thresholds)
     if request.get("beside_unknown"):
         trace["notes"].append(_unknown_beside(request["beside_unknown"]))
     return {**trace, "group": request.get("group"), "companions": {f: c["name"] for f, c in companions.items()}}
@@ -81,10 +94,29 @@ def validate(request: Json, say: Say) -> Json:
     def on_progress(progress: Json) -> None:
         say({"type": "progress", **progress})
 
-    return validate_region(request, on_progress=on_progress, cancelled=stop.is_set)
+    return validate_region(request, on_progress=on_progress, cancelled=stop.is_set, zygote=warm.get("zygote"))
 
 
-TASKS: dict[str, Callable[[Json, Say], Json]] = {"read": read, "validate": validate}
+def landscape(request: Json, say: Say) -> Json:
+    """The points of one candidate's kernel, measured: the API's landscape."""
+    from app.landscape import survey
+
+    def on_progress(progress: Json) -> None:
+        say({"type": "progress", **progress})
+
+    return survey(request, on_progress=on_progress, cancelled=stop.is_set)
+
+
+def warm_up() -> None:
+    """The process that candidates are forked from, its imports under way: 9 s of a verdict on an H200's host."""
+    import app.validate  # noqa: F401
+    from kernels.measure.session import open_zygote
+
+    warm["zygote"] = open_zygote()
+
+
+SPARES: dict[str, Callable[[], None]] = {"validate": warm_up}
+TASKS: dict[str, Callable[[Json, Say], Json]] = {"read": read, "validate": validate, "landscape": landscape}
 
 
 def _know_the_host(request: Json) -> None:

@@ -80,7 +80,8 @@ def calls(base: str) -> tuple[Call, ...]:
             "Advice on a region, written down",
             "curl -H 'Content-Type: application/json' -d "
             f'\'{{"region": "{_REGION}", "share_of_step": 0.2}}\' \'{api}/advice\'',
-            "tool, mode, headline, action, call, criteria[], alternatives[], region_speedup, step_speedup, floor_us",
+            "tool, mode, headline, action, call, criteria[], alternatives[], region_speedup, step_speedup, floor_us, "
+            "would_change[]",
         ),
         Call(
             "POST",
@@ -121,6 +122,14 @@ def calls(base: str) -> tuple[Call, ...]:
             "A kernel to take home, with its test and its benchmark",
             f"curl -o kit.zip '{api}/validations/JOB_ID/kit.zip'",
             "a zip: the kernel's file, replay.py, README.md, validation.json; ?candidate=triton:softmax picks one",
+        ),
+        Call(
+            "POST",
+            "/api/v1/validations/{id}/landscape",
+            "Time a Triton candidate over tile size, warps and stages",
+            f"curl -H 'Content-Type: application/json' -d '{{\"candidate\": \"triton:softmax\"}}'"
+            f" '{api}/validations/JOB_ID/landscape'",
+            "a job; then GET /api/v1/validations/{id}/landscape: points[], chosen, best, worst_to_best, order",
         ),
         Call("POST", "/api/v1/jobs/{id}/cancel", "Stop a job", f"curl -X POST '{api}/jobs/JOB_ID/cancel'", "the job"),
         Call(

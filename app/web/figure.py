@@ -10,7 +10,8 @@ from typing import Any
 
 Json = Mapping[str, Any]
 Chart = dict[str, Any]
-"""{"figure": {"data", "layout"}, "config", "height"}: what static/app.js hands to Plotly."""
+"""{"figure": {"data", "layout"}, "config", "height"}: what static/app.js hands to Plotly. A `width` beside them, in
+pixels, is the least that the chart can be read at: a narrower page scrolls it."""
 
 # Okabe and Ito's palette, told apart with every common colour blindness; each mark is labelled in words as well.
 COLOURS = {

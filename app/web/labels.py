@@ -56,6 +56,28 @@ WIDGET_KINDS = (
     ("custom", "something custom"),
 )
 
+WIDGET_PRESETS = (
+    # the sources' table of situations: (what it is called, the answers)
+    (
+        "Vanilla GEMM",
+        {"share_of_step": 0.4, "uniqueness": 0.05, "irregularity": 0.1, "bound": "compute", "kind": "gemm"},
+    ),
+    ("Attention", {"share_of_step": 0.3, "uniqueness": 0.2, "irregularity": 0.5, "kind": "attention"}),
+    (
+        "Elementwise chain",
+        {"share_of_step": 0.15, "uniqueness": 0.5, "irregularity": 0.3, "bound": "memory", "kind": "elementwise"},
+    ),
+    (
+        "Quantised GEMM",
+        {"share_of_step": 0.35, "uniqueness": 0.25, "irregularity": 0.3, "bound": "memory", "kind": "quantised_gemm"},
+    ),
+    ("Under 1 % of the step", {"share_of_step": 0.005, "uniqueness": 0.9, "irregularity": 0.6}),
+    (
+        "Nobody has it, many shapes",
+        {"share_of_step": 0.2, "uniqueness": 0.9, "irregularity": 0.7, "bound": "memory", "kind": "custom"},
+    ),
+)
+
 RECORD_A_TRACE = """\
 from torch.profiler import ProfilerActivity, profile, schedule
 

@@ -66,6 +66,14 @@ class ValidationRequest(Request):
     device: list[Name] | None = None
 
 
+class LandscapeRequest(Request):
+    """A Triton candidate of a validation. shape: which of its bindings, from 0; budget_s: for the points."""
+
+    candidate: Name
+    shape: Annotated[int, Field(ge=0)] = 0
+    budget_s: Annotated[float, Field(ge=5.0, le=600.0)] | None = None
+
+
 class Answer(BaseModel):
     """A body that the API answers with."""
 
@@ -118,6 +126,17 @@ class Alternative(Answer):
     note: str
 
 
+class Change(Answer):
+    """From `at` on, seen from `now`, another tool is advised. of: which number moves, by name."""
+
+    criterion: str
+    of: str
+    now: float | None
+    at: float
+    tool: str
+    because: str
+
+
 class Advice(Answer):
     """What to do about a region, and why."""
 
@@ -132,6 +151,7 @@ class Advice(Answer):
     step_speedup: Range | None
     floor_us: float | None
     validation: dict[str, Any] | None
+    would_change: list[Change] = []
 
 
 class OracleKernel(Answer):
@@ -323,15 +343,37 @@ class Validation(Answer):
 
 
 class Job(Answer):
-    """A piece of work; its id is the id of the trace or validation that it makes."""
+    """A piece of work; its id is that of the trace, validation or landscape that it makes."""
 
     id: str
-    kind: Literal["read", "validate"]
+    kind: Literal["read", "validate", "landscape"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     progress: dict[str, Any] | None
     result: dict[str, Any] | None
     error: Error | None
     attempt: int
+
+
+class Landscape(Answer):
+    """The time of one kernel over its tiles, warps and stages; outcome is null until it is done."""
+
+    id: str
+    validation_id: str
+    candidate: str
+    binding: dict[str, int]
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    outcome: Literal["measured", "compiled", "unmeasured"] | None
+    reason: str
+    kernel: str
+    points: list[dict[str, Any]]
+    axes: dict[str, list[Any]]
+    chosen: str | None
+    best: str | None
+    worst_to_best: float | None
+    chosen_to_best: dict[str, float] | None
+    order: dict[str, Any] | None
+    device: str | None
+    error: Error | None
 
 
 class TraceList(Answer):

@@ -11,11 +11,13 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from app import submit
+from app.advice.answers import STEPS
 from app.web import views
 from app.web.examples import DEFAULT_REGION, examples
-from app.web.labels import RECORD_A_TRACE, WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
+from app.web.labels import RECORD_A_TRACE, WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS
 from app.web.problems import Problem
 from app.web.templating import is_fragment
+from app.web.widget import shown
 from profiler.hardware import DEVICES
 
 Json = dict[str, Any]
@@ -78,6 +80,7 @@ def widget_answer(request: Request) -> Json:
         "answers": answers,
         "widget": widget,
         "widget_query": urlencode({k: v for k, v in answers.items() if v != ""}),
+        **shown(widget, asked["kind"], asked["bound"]),
     }
 
 
@@ -104,6 +107,8 @@ def home_page(request: Request, form: Json | None = None) -> Json:
         "widget_sliders": WIDGET_SLIDERS,
         "widget_bounds": WIDGET_BOUNDS,
         "widget_kinds": WIDGET_KINDS,
+        "widget_steps": STEPS,
+        "widget_presets": [(title, urlencode(answers)) for title, answers in WIDGET_PRESETS],
         "device_names": device_names(),
         "form": form or {"text": text},
         "recent": views.recent_rows(request.app.state.store.recent(limit=8)),

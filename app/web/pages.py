@@ -13,14 +13,17 @@ from app.uploads import UNCOUNTED
 from app.web import views
 from app.web.examples import examples
 from app.web.kits import pages as kit_router
+from app.web.landscapes import pages as landscape_router
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
 from app.web.pages_reference import router as reference_router
 from app.web.pages_region import router as region_router
 from app.web.problems import Problem, from_trace_error
 from app.web.templating import is_fragment, render
+from app.web.widget import answer_table
 
 router = APIRouter(include_in_schema=False)
 router.include_router(kit_router)
+router.include_router(landscape_router)
 router.include_router(region_router)
 router.include_router(reference_router)
 
@@ -70,6 +73,12 @@ def widget(request: Request) -> Response:
     if not is_fragment(request):
         return RedirectResponse(f"/?{request.url.query}#widget", 303)
     return render("partials/widget.html", widget_answer(request), request=request)
+
+
+@router.get("/widget/table")
+def widget_table(request: Request, bound: str = "", kind: str = "") -> Response:
+    """Every answer of the widget for one bound and kind, for the page to look up as a slider moves."""
+    return answer_table(request, bound, kind)
 
 
 @router.post("/examples/{name}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from app import submit
-from app.web import accuracy, charts, views
+from app.accuracy.figures import committed
+from app.web import accuracy, accuracy_charts, charts, views
 from app.web.calls import calls
 from app.web.compare import compare
 from app.web.examples import DEFAULT_REGION, examples
@@ -99,11 +100,17 @@ def device(request: Request) -> Response:
 
 @router.get("/accuracy")
 def accuracy_page(request: Request) -> Response:
-    """Predicted against measured, from the records."""
+    """The benchmark of the advice as committed; then what was predicted when each record was made."""
     measured = [v for v in _known(request) if v.get("device") and v.get("candidates")]
     rows = accuracy.rows(measured)
     context = {"rows": rows, "summary": accuracy.summary(measured), "accuracy_chart": accuracy.scatter(rows)}
-    return render("accuracy.html", context, request=request)
+    return render("accuracy.html", context | accuracy_charts.context(committed()), request=request)
+
+
+@router.get("/accuracy.json")
+def accuracy_json() -> Response:
+    """The page's twin: the benchmark's figures, as `tritonworthy accuracy --json` prints them."""
+    return JSONResponse(committed())
 
 
 @router.get("/learn")

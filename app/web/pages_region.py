@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app import submit
-from app.web import oracle_views, views
+from app.web import landscapes, oracle_views, views
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
@@ -225,7 +225,8 @@ def validation(request: Request, validation_id: str) -> Response:
     """One validation: while it runs, its progress; then everything that was measured."""
     context = _measured(request, validation_id)
     name = context["validation"].get("name") or "Validation"
-    return render("validation.html", {**context, "name": name}, request=request)
+    found = landscapes.part(request, context["validation"])
+    return render("validation.html", {**context, **found, "name": name}, request=request)
 
 
 @router.get("/validations/{validation_id}/panel")

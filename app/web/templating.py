@@ -46,6 +46,7 @@ def environment() -> Environment:
         "breakable": breakable,
         "count": units.count,
         "criterion": units.criterion,
+        "change": units.change,
         "sentence": units.sentence,
     }
     env.globals |= {

@@ -105,6 +105,19 @@ def count(number: float, one: str, many: str = "") -> str:
     return f"{plain(number)} {one if number == 1 else many or one + 's'}"
 
 
+def change(value: float | None, of: str) -> str:
+    """Where a number of `would_change` stands: a share, a time, or the number itself."""
+    if value is None:
+        return "unknown"
+    if of == "share_of_step":
+        return share(value)
+    return (
+        duration(value)
+        if of.endswith("_us") or ":" in of or of in ("eager", "cuda") or of.startswith("compile")
+        else plain(value)
+    )
+
+
 CRITERION_UNITS = {"fast-enough": duration, "worth-it": share, "kernel-problem": share, "compile-fuses": factor}
 """What a criterion's numbers are; those of the others are scores from 0 to 1."""
 

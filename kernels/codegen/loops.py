@@ -45,13 +45,13 @@ def levels_of(values: tuple[Value, ...]) -> tuple[dict[int, int], dict[int, Valu
     return level, pairs
 
 
-def write_loops(writer: Writer, width: int, col_lines: list[str]) -> None:
-    """All walks, the row's own values between them, and the stores."""
+def write_loops(writer: Writer, width: int, col_lines: list[str], step: int) -> None:
+    """All walks, the row's own values between them, and the stores. step: most columns taken at once."""
     values = writer.plan.values
     level, pairs = levels_of(values)
     reductions = [v for v in values if v.kind == "reduce"]
     last = max(level[id(v)] for v in reductions)
-    ragged = width % 8192 != 0
+    ragged = width % step != 0
     for walk in range(1, last + 1):
         _row_values(writer, level, walk - 1)
         wanted = [v for v in reductions if level[id(v)] == walk]
@@ -103,7 +103,8 @@ def _open(writer: Writer, width: int, col_lines: list[str], ragged: bool) -> Non
     writer.say(f"for start in range(0, {width}, BLOCK):")
     writer.indent += 1
     wide = ".to(tl.int64)" if writer.plan.wide_columns else ""
-    writer.say(f"col = start + tl.arange(0, BLOCK){wide}")
+    side = "[None, :]" if writer.two_dimensional else ""
+    writer.say(f"col = start + tl.arange(0, BLOCK){wide}{side}")
     if ragged:
         writer.say(f"in_col = col < {width}")
         writer.col_mask = "in_col"
@@ -149,7 +150,8 @@ class _Accumulators:
             self.welford[id(value.args[1])] = value
         kind = ops.TRITON_DTYPES[value.dtype]
         start = "0" if id(value) in self.sums else identity(value.text, value.dtype)
-        write.say(f"{name} = tl.full((BLOCK,), {start}, {kind})")
+        shape = "(ROWS, BLOCK)" if write.two_dimensional else "(BLOCK,)"
+        write.say(f"{name} = tl.full({shape}, {start}, {kind})")
         if value.text == "mean" and any(w.text == "m2" and w.args[1] is value for w in wanted):
             write.say("# Welford's update: mean and squared distance from it in one walk")
 
@@ -211,7 +213,8 @@ class _Accumulators:
         elif id(value) in self.welford:
             m2 = self.welford[id(value)]
             count = write.names.new("lane_count")
-            write.say(f"{count} = (({self.width} - tl.arange(0, BLOCK) + BLOCK - 1) // BLOCK).to(tl.float32)")
+            side = "[None, :]" if write.two_dimensional else ""
+            write.say(f"{count} = (({self.width} - tl.arange(0, BLOCK){side} + BLOCK - 1) // BLOCK).to(tl.float32)")
             write.assign(value, f"{write.over('sum', f'{name} * {count}')} / {width!r}")
             off = write.names.new("off")
             write.say(f"{off} = {name} - {write.written[id(value)]}")

@@ -127,6 +127,8 @@ POINTWISE: Mapping[str, Pointwise] = {
     "__and__": P("{0} & {1}"),
     "__or__": P("{0} | {1}"),
     "__xor__": P("{0} ^ {1}"),
+    "__lshift__": P("{0} << {1}"),
+    "__rshift__": P("{0} >> {1}"),
     # backward formulas: {0} is the upstream gradient
     "sigmoid_backward": P("{0} * {1} * (1.0 - {1})", FLOAT),
     "tanh_backward": P("{0} * (1.0 - {1} * {1})", FLOAT),

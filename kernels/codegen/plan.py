@@ -19,12 +19,13 @@ from kernels.codegen.index import (
     Split,
     Unsupported,
     address,
+    contiguous_strides,
     row,
     spread,
     whole,
 )
-from kernels.codegen.nodes import base, bind, dtype_of, fake
-from kernels.codegen.reductions import dims_of
+from kernels.codegen.nodes import base, dtype_of, fake
+from kernels.codegen.reductions import reduced_over
 from kernels.codegen.values import Builder, Operand, Value
 
 MAX_SPLITS = 8
@@ -73,6 +74,22 @@ class Plan:
         return [v.where for v in self.values if v.kind in ("load", "position")] + [s.where for s in self.stores]
 
     @property
+    def seeded(self) -> bool:
+        """It draws random numbers: the kernel takes a seed."""
+        return any(v.kind == "expression" and "(seed + " in v.text for v in self.values)
+
+    @property
+    def strided(self) -> bool:
+        """Neighbours in memory lie along the rows: most loads and stores of whole tiles step by 1 from row to row."""
+        first = self.domain.first_column
+        votes = 0
+        for x in self.linears:
+            if any(d >= first for d, _ in x.terms) and any(d < first for d, _ in x.terms):
+                nearest = min(x.terms, key=lambda t: abs(t[1]))[0]
+                votes += 1 if nearest < first else -1
+        return votes > 0
+
+    @property
     def full_loads(self) -> int:
         """Loads that differ along rows and columns: the kernel's real traffic."""
         return sum(v.kind == "load" and v.columns and (v.rows or self.domain.rows == 1) for v in self.values)
@@ -106,11 +123,19 @@ def is_view(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and node.target is not operator.getitem and base(node) in ops.VIEWS
 
 
-def plan(nodes: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str], budget: Budget | None = None) -> Plan:
-    """Plan one kernel for `nodes` (fx nodes of an aten graph, in order). Raises Unsupported with the reason."""
+def plan(
+    nodes: Sequence[torch.fx.Node],
+    names: Mapping[torch.fx.Node, str],
+    budget: Budget | None = None,
+    wanted: Sequence[torch.fx.Node] | None = None,
+) -> Plan:
+    """Plan one kernel for `nodes` (fx nodes of an aten graph, in order). Raises Unsupported with the reason.
+
+    wanted: what it stores; without, whatever of it is used outside.
+    """
     budget = budget or Budget()
     members = [n for n in nodes if not is_view(n)]
-    wanted = results(members)
+    wanted = results(members) if wanted is None else wanted
     if not wanted:
         raise Unsupported("nothing that is used elsewhere")
     precise = any(fake(n).dtype in (torch.float32, torch.float64) for n in wanted)
@@ -149,11 +174,12 @@ class Frame:
     def index(self, shape: tuple[int, ...]) -> Index:
         """The index into an output of this shape for each point of the domain."""
         count = math.prod(shape)
-        if shape == self.shape:
-            parts = spread(whole(self.domain), [shape[d] for d in self.order], self.domain)
-            return tuple(parts[self.order.index(d)] for d in range(len(shape)))
-        if count == self.domain.rows * self.domain.width and self.order == tuple(range(len(self.shape))):
-            return spread(whole(self.domain), shape, self.domain)
+        if count == self.domain.rows * self.domain.width and count == math.prod(self.shape):
+            parts = spread(whole(self.domain), [self.shape[d] for d in self.order], self.domain)
+            index = tuple(parts[self.order.index(d)] for d in range(len(self.shape)))
+            if shape == self.shape:
+                return index
+            return spread(address(index, contiguous_strides(self.shape)), shape, self.domain)
         if self.reduces and count == self.domain.rows:
             return spread(row(self.domain), shape, self.domain)
         raise Unsupported("outputs of different shapes in one kernel")
@@ -165,30 +191,19 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
     for node in members:
         if node.target is operator.getitem or base(node) not in ops.REDUCTIONS:
             continue
-        bound = bind(node)
-        source = bound.get("self", bound.get("input", bound.get("x", bound.get("grad_output"))))
-        assert isinstance(source, torch.fx.Node)
-        shape = tuple(fake(source).shape)
-        if "normalized_shape" in bound or "shape" in bound:
-            count = len(bound.get("normalized_shape") or bound["shape"])
-            dims = tuple(range(len(shape) - count, len(shape)))
-        else:
-            dims = dims_of(node, {**bound, "self": source})
+        shape, dims = reduced_over(node)
         if not math.prod(shape):
             raise Unsupported("a reduction of nothing")
-        if math.prod(shape[: len(shape) - len(dims)]) == 1 and math.prod(shape) > 2**17:
-            raise Unsupported("one sum over the whole tensor: it needs several kernels")
-        if dims != tuple(range(len(shape) - len(dims), len(shape))):
-            raise Unsupported("a reduction over another axis than the last")
-        rows, columns = shape[: len(shape) - len(dims)], shape[len(shape) - len(dims) :]
+        kept = tuple(d for d in range(len(shape)) if d not in dims)
+        rows, columns = [shape[d] for d in kept], [shape[d] for d in dims]
         domain = Domain((*rows, *columns) if dims else (*rows, 1), max(1, len(columns)))
-        frames.append(Frame(domain, shape, tuple(range(len(shape))), reduces=True))
+        frames.append(Frame(domain, shape, (*kept, *dims), reduces=True))
     if not frames:
         top = max(wanted, key=lambda n: fake(n).numel())
         shape, strides = tuple(fake(top).shape), fake(top).stride()
         order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
         frames.append(Frame(Domain(tuple(shape[d] for d in order) or (1,)), shape, order, reduces=False))
-    return frames
+    return list(dict.fromkeys(frames))
 
 
 def _settled(

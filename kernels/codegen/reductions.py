@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen import ops
+from kernels.codegen import ops, random
 from kernels.codegen.index import ZERO, Index, Unsupported
 from kernels.codegen.nodes import base, bind, computed, dtype_of, fake
 from kernels.codegen.values import Builder, Value
@@ -24,6 +24,18 @@ def dims_of(node: torch.fx.Node, a: Arguments) -> tuple[int, ...]:
     rank = fake(source).dim()
     dims = list(range(rank)) if given is None or given == [] else [given] if isinstance(given, int) else list(given)
     return tuple(sorted(d % max(rank, 1) for d in dims))
+
+
+def reduced_over(node: torch.fx.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What a node of ops.REDUCTIONS reduces: the shape of its operand, and the dimensions, in order."""
+    bound = bind(node)
+    source = bound.get("self", bound.get("input", bound.get("x", bound.get("grad_output"))))
+    assert isinstance(source, torch.fx.Node)
+    shape = tuple(fake(source).shape)
+    if "normalized_shape" in bound or "shape" in bound:
+        count = len(bound.get("normalized_shape") or bound["shape"])
+        return shape, tuple(range(len(shape) - count, len(shape)))
+    return shape, dims_of(node, {**bound, "self": source})
 
 
 def reduction(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
@@ -118,6 +130,8 @@ def part(b: Builder, node: torch.fx.Node, place: int, index: Index) -> Value:
     if name == "var_mean":
         wide = b.reduced(a["self"], dims_of(node, a), bool(a.get("keepdim")), index, dtype_of(node.meta["val"][0]))
         return _variance(b, a, wide) if place == 0 else b.mean(wide)
+    if name == "native_dropout":
+        return random.dropout(b, node, place, index)
     if name == "log_sigmoid_forward" and place == 0:
         return b.apply(name, dtype_of(node.meta["val"][0]), b.value(a["self"], index))
     if name not in ("native_layer_norm", "rms_norm", "_fused_rms_norm"):

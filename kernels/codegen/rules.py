@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen import ops, reductions
+from kernels.codegen import ops, random, reductions
 from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast
 from kernels.codegen.nodes import base, bind, computed, constant_of, dtype_of, fake
 from kernels.codegen.values import Builder, Value
@@ -299,6 +299,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("slice_backward", "constant_pad_nd"), _padded),
     **dict.fromkeys(("embedding", "index_select", "gather", "index"), _looked_up),
     "rms_norm": reductions.rms_norm,
+    **dict.fromkeys(("rand", "rand_like", "randn", "randn_like", "bernoulli"), random.random),
     **dict.fromkeys(ops.FILLS, _fill),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "var", "std", "all", "any", "logsumexp"), reductions.reduction),
     "linalg_vector_norm": reductions.reduction,

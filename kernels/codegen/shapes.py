@@ -12,6 +12,9 @@ from kernels.codegen.writer import Writer, split_axes, used_dims
 MAX_HELD = 32768
 """Elements of a row times full loads that one program keeps in registers: 32 a thread of 1024."""
 
+MAX_ACROSS = 2048
+"""Elements of a row times full loads that are held where neighbours in memory lie along the rows: 16 rows and more."""
+
 INNER = 128
 """Columns from which a tile of rows and columns beats a flat block with a division: a row of 256 bytes in bf16."""
 
@@ -37,6 +40,8 @@ def choose(plan: Plan) -> str:
     domain = plan.domain
     if plan.reduces:
         held = power_of_two(domain.width) * max(1, plan.full_loads)
+        if plan.strided:
+            return "rows" if held <= MAX_ACROSS else "loop"
         return "rows" if held <= MAX_HELD or domain.width <= 4096 else "loop"
     if len(domain.sizes) == 1 or domain.sizes[-1] < INNER:
         return "flat"
@@ -145,7 +150,7 @@ def _with_columns(plan: Plan) -> Plan:
 def _tile_configs(plan: Plan, rows: int, columns: int) -> tuple[tuple[tuple[tuple[str, int], ...], int], ...]:
     last = len(plan.domain.sizes) - 1
     across = any(
-        v.kind == "load" and v.where.coefficient(last) != 1 and any(c == 1 for _, c in v.where.terms)
+        v.kind == "load" and v.where.coefficient(last) > 1 and any(c == 1 for _, c in v.where.terms)
         for v in plan.values
     )
     wanted: tuple[tuple[int, int, int], ...]
@@ -181,16 +186,13 @@ def _rows(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     domain = plan.domain
     width, rows = domain.width, domain.rows
     block = power_of_two(width)
-    several = block <= 1024
+    several = rows > 1 and (block <= 1024 or plan.strided)
     writer, row_lines, col_lines = _row_frame(plan, parameters, lines, "col")
     writer.two_dimensional = several
-    configs = _row_configs(block, rows, max(1, plan.full_loads))
+    configs = _row_configs(plan, block) if several else _long_row_configs(block, max(1, plan.full_loads))
     if several:
-        writer.say(f"row = ({_number(plan, 'tl.program_id(0)')} * ROWS + tl.arange(0, ROWS))[:, None]")
+        _several_rows(writer, max(dict(c)["ROWS"] for c, _ in configs))
         writer.say(f"col = {_columns(plan, f'tl.arange(0, {block})')}[None, :]")
-        if rows % max(dict(c)["ROWS"] for c, _ in configs):
-            writer.say(f"in_row = row < {rows}")
-            writer.row_mask = "in_row"
     else:
         writer.say(f"row = {_number(plan, 'tl.program_id(0)')}")
         writer.say(f"col = {_columns(plan, f'tl.arange(0, {block})')}")
@@ -206,17 +208,38 @@ def _rows(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     return Body("rows", ("ROWS",) if several else (), tuple(writer.text), configs, grid)
 
 
-def _row_configs(block: int, rows: int, loads: int) -> tuple[tuple[tuple[tuple[str, int], ...], int], ...]:
-    """Rows a program and warps, so that a thread holds 4 to 32 elements of each full load."""
-    if block <= 1024:
-        found = {}
-        for elements, warps in ((1024, 2), (2048, 4), (4096, 4), (4096, 8), (8192, 8)):
-            count = max(1, min(elements // block, power_of_two(rows), 128))
-            found[((("ROWS", count),), warps)] = None
-        return tuple(found)
+def _several_rows(writer: Writer, most: int) -> None:
+    """The numbers of a program's rows, at most `most`, and what guards them."""
+    rows = writer.plan.domain.rows
+    writer.say(f"row = ({_number(writer.plan, 'tl.program_id(0)')} * ROWS + tl.arange(0, ROWS))[:, None]")
+    if rows % most:
+        writer.say(f"in_row = row < {rows}")
+        writer.row_mask = "in_row"
+
+
+Configs = tuple[tuple[tuple[tuple[str, int], ...], int], ...]
+
+
+def _row_configs(plan: Plan, block: int) -> Configs:
+    """Rows a program and warps, so that a thread holds 4 to 32 elements of each full load.
+
+    Where neighbours in memory lie along the rows, 16 rows at least: 32 bytes, the least that memory reads.
+    """
+    rows = power_of_two(plan.domain.rows)
+    found: dict[tuple[tuple[tuple[str, int], ...], int], None] = {}
+    least = min(16, rows) if plan.strided else 1
+    shapes = ((1024, 2), (2048, 4), (4096, 4), (4096, 8), (8192, 8))
+    for elements, warps in (*shapes[1:], (16384, 8)) if plan.strided else shapes:
+        count = max(least, min(elements // block, rows, 256 if plan.strided else 128))
+        found[((("ROWS", count),), warps)] = None
+    return tuple(found)
+
+
+def _long_row_configs(block: int, loads: int) -> Configs:
+    """Warps for one row, so that a thread holds 4 to 32 elements of each full load."""
     most = 32 if loads * block >= 8192 else 16
     least = max(4, power_of_two(loads * block // (32 * 64)))
-    warps = [w for w in (4, 8, 16, 32) if least <= w <= most] or [32]
+    warps = [w for w in (4, 8, 16, 32) if least <= w <= most] or [min(32, max(1, block // 32))]
     return tuple(((), w) for w in warps[:3])
 
 
@@ -225,9 +248,28 @@ def _loop(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
 
     domain = plan.domain
     writer, row_lines, col_lines = _row_frame(plan, parameters, lines, "col")
-    writer.say(f"row = {_number(plan, 'tl.program_id(0)')}")
+    writer.two_dimensional = plan.strided
+    configs = _across_configs(plan) if plan.strided else LOOPS
+    if plan.strided:
+        _several_rows(writer, max(dict(c)["ROWS"] for c, _ in configs))
+    else:
+        writer.say(f"row = {_number(plan, 'tl.program_id(0)')}")
     for line in row_lines:
         writer.say(line)
-    write_loops(writer, domain.width, col_lines)
-    configs = tuple(((("BLOCK", b),), w) for b, w in ((2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32)))
-    return Body("loop", ("BLOCK",), tuple(writer.text), configs, str(domain.rows))
+    write_loops(writer, domain.width, col_lines, max(dict(c)["BLOCK"] for c, _ in configs))
+    grid = f"triton.cdiv({domain.rows}, meta['ROWS'])" if plan.strided else str(domain.rows)
+    return Body("loop", ("ROWS", "BLOCK") if plan.strided else ("BLOCK",), tuple(writer.text), configs, grid)
+
+
+LOOPS: Configs = tuple(
+    ((("BLOCK", b),), w) for b, w in ((2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32))
+)  # fmt: skip
+
+
+def _across_configs(plan: Plan) -> Configs:
+    """Rows a program and columns a step: 8 to 32 elements a thread, wide rows of memory first, many programs last."""
+    rows, found = power_of_two(plan.domain.rows), {}
+    for tall, broad, warps in ((256, 16, 8), (128, 32, 8), (128, 16, 4), (64, 32, 4), (32, 64, 4), (16, 128, 4)):
+        count = min(tall, rows)
+        found[(("ROWS", count), ("BLOCK", min(broad * tall // count, 1024)))] = warps
+    return tuple(found.items())

@@ -34,6 +34,7 @@ class Source:
     operands: tuple[Operand, ...]
     outputs: tuple[Store, ...]
     constants: tuple[tuple[tuple[tuple[str, int], ...], int], ...]  # autotuned: (names and values, warps)
+    seeded: bool = False  # after its inputs it takes a seed, an integer below 2^31
 
     @property
     def key(self) -> str:
@@ -56,7 +57,9 @@ def write(plan: Plan, title: str, kernel: str, lines: Mapping[int, str]) -> Sour
             *_run(plan, tensors),
         ]
     )
-    return Source(text, kernel, done.form, inputs, tuple(plan.operands.values()), plan.stores, done.configs)
+    return Source(
+        text, kernel, done.form, inputs, tuple(plan.operands.values()), plan.stores, done.configs, plan.seeded
+    )
 
 
 def _shape(dtype: str, shape: Sequence[int], strides: Sequence[int]) -> str:
@@ -93,7 +96,8 @@ def _config(constants: Sequence[tuple[str, int]], warps: int) -> str:
 def _kernel(plan: Plan, kernel: str, done: Body, pointers: Mapping[str, str]) -> list[str]:
     if plan.empty:
         return []
-    parameters = [*pointers.values(), *(f"{p}: tl.constexpr" for p in done.parameters)]
+    seed = ["seed"] if plan.seeded else []
+    parameters = [*pointers.values(), *seed, *(f"{p}: tl.constexpr" for p in done.parameters)]
     return [
         "CONFIGS = [",
         *(_config(c, w) for c, w in done.configs),
@@ -107,7 +111,7 @@ def _kernel(plan: Plan, kernel: str, done: Body, pointers: Mapping[str, str]) ->
         "",
         "",
         "@triton.autotune(configs=CONFIGS, key=[], do_bench=_time)",
-        "@triton.jit",
+        '@triton.jit(do_not_specialize=["seed"])' if plan.seeded else "@triton.jit",
         f"def {kernel}({', '.join(parameters)}):",
         *done.lines,
         "",
@@ -116,30 +120,42 @@ def _kernel(plan: Plan, kernel: str, done: Body, pointers: Mapping[str, str]) ->
 
 
 def _launch(plan: Plan, kernel: str, done: Body, tensors: Mapping[str, str]) -> list[str]:
-    arguments = ", ".join(tensors.values())
+    seed = ["seed"] if plan.seeded else []
+    inputs, outputs = [tensors[n] for n in plan.operands], [tensors[s.name] for s in plan.stores]
+    arguments = ", ".join([*inputs, *outputs, *seed])
     head = [
-        f"def launch({arguments}):",
+        f"def launch({', '.join([*inputs, *seed, *outputs])}):",
         '    """Write the last arguments; shapes and strides as above."""',
     ]
     if plan.empty:
         return [*head, "", ""]
     grid = f"lambda meta: ({done.grid},)" if "meta" in done.grid else f"({done.grid},)"
-    return [*head, f"    {kernel}[{grid}]({arguments}, enable_fp_fusion=True)", "", ""]
+    return [
+        *head,
+        f"    best = getattr({kernel}, 'best_config', None)",
+        "    if best is None:",
+        f"        {kernel}[{grid}]({arguments}, enable_fp_fusion=True)",
+        "    else:  # past the autotuner, which takes longer than the launch",
+        f"        {kernel}.fn[{grid}]({arguments}, enable_fp_fusion=True, **best.all_kwargs())",
+        "",
+        "",
+    ]
 
 
 def _run(plan: Plan, tensors: Mapping[str, str]) -> list[str]:
     inputs = [tensors[n] for n in plan.operands]
     outputs = [tensors[s.name] for s in plan.stores]
+    seed = ["seed"] if plan.seeded else []
     where = f"{inputs[0]}.device" if inputs else '"cuda"'
     return [
-        f"def run({', '.join(inputs)}):",
+        f"def run({', '.join([*inputs, *seed])}):",
         '    """The outputs, newly allocated."""',
         *(
             f"    {tensors[s.name]} = torch.empty_strided({tuple(s.shape)}, {tuple(s.strides)}, "
             f"dtype={ops.TORCH_DTYPES[s.dtype]}, device={where})"
             for s in plan.stores
         ),
-        f"    launch({', '.join([*inputs, *outputs])})",
+        f"    launch({', '.join([*inputs, *seed, *outputs])})",
         f"    return {', '.join(outputs)}{',' if len(outputs) == 1 else ''}",
         "",
     ]

@@ -15,7 +15,7 @@ import torch.fx
 from kernels.codegen import ops
 from kernels.codegen.budget import Budget
 from kernels.codegen.index import ZERO, Domain, Index, Linear, Unsupported, address, broadcast, column, spread
-from kernels.codegen.nodes import computed, dtype_of, fake, first_input, is_fill, is_number, root, view_index
+from kernels.codegen.nodes import base, computed, dtype_of, fake, first_input, is_fill, is_number, root, view_index
 
 MAX_VALUES = 400
 """Steps of one kernel."""
@@ -208,6 +208,12 @@ class Builder:
     def gathered(self, node: torch.fx.Node, index: Index, dim: int, found: Value) -> Value:
         """Read node's element at `index`, but at `found` along dim: an index that was itself read. May be negative."""
         source = root(node)
+        if source is node and is_fill(source) and base(source) == "arange":
+            size = fake(node).shape[0]
+            spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(found, "i64"))
+            if len(source.args) > 1:
+                raise Unsupported("an index into a range that does not begin at 0")
+            return self.cast(spot, computed(dtype_of(fake(node))))
         if source in self.inside or is_fill(source) or is_number(source):
             raise Unsupported("an index into what the same kernel computes")
         size, stride = fake(node).shape[dim], fake(node).stride(dim)

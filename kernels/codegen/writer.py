@@ -76,7 +76,11 @@ class Writer:
         return self.written[id(value)]
 
     def expression(self, value: Value) -> str:
-        return value.text.format(*(self.operand(a) for a in value.args))
+        text = value.text.format(*(self.operand(a) for a in value.args))
+        if value.dtype == "bool" and not (value.rows or value.columns):
+            # The interpreter broadcasts a comparison of scalars in the type of what was compared.
+            return f"({text}).to(tl.int32) != 0"
+        return text
 
     def load(self, value: Value) -> str:
         pointer = self.parameters[value.operand]

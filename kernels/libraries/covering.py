@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 import torch.fx
 
 from kernels.host import Host
-from kernels.libraries import others, pytorch
-from kernels.libraries.model import Cover, Entry, Facts
+from kernels.libraries.catalogue import COMPILED, ENTRIES, OPERATIONS
+from kernels.libraries.facts import facts_of
+from kernels.libraries.model import Cover, Entry, Facts, Found, least_version
+from kernels.libraries.operands import completed, node_of
+from kernels.libraries.packages import install_command
 from kernels.libraries.products import product_and_bias
+from kernels.libraries.recognised import recognised
+from kernels.libraries.spelling import Spelling, atom, negated, shown
 from profiler.region import kinds
 from profiler.region.graph import Graph
-from profiler.region.nodes import argument, is_call
+from profiler.region.nodes import argument, is_call, value
 from profiler.region.patterns import Match
-from profiler.region.roles import covered, role
+from profiler.region.roles import calls, covered, role
 
-ENTRIES: tuple[Entry, ...] = (*pytorch.ENTRIES, *others.ENTRIES)
+ALONE = "alone: torch.compile fuses it with its neighbours"
+WIDENED = frozenset({"rms_norm", "layer_norm", "group_norm", "batch_norm", "softmax"})
+"""Kinds whose adapters take `editor.operand`."""
 NOT_MEASURED = "Not measured here: no adapter."
-TAKES_DTYPE = frozenset({"library:torch.softmax"})
-"""Calls with a dtype argument: they convert as they read."""
+
+
+def everything(graph: Graph, matches: Sequence[Match]) -> tuple[Match, ...]:
+    """Every match of the region that an entry may cover, with the roles that the entries' calls name."""
+    return tuple(completed(graph, m) for m in (*activations(graph), *recognised(graph, matches)))
 
 
 def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover, ...]:
@@ -29,19 +40,46 @@ def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover,
 
     Each candidate appears once; where several matches are of its kind, with the operations of all of them.
     """
-    working = {o.name for o in graph.operations if o.kind not in (kinds.VIEW, kinds.CONSTANT)}
+    asked = _Asked(graph, host, Spelling(graph), frozenset(_working(graph)))
     found: dict[str, Cover] = {}
-    for match in (*activations(graph), *(completed(graph, m) for m in matches)):
-        for entry in ENTRIES:
-            if match.kind not in entry.kinds:
+    for match in everything(graph, matches):
+        for entry in BY_KIND.get(match.kind, ()):
+            cover = _cover(entry, match, asked)
+            if entry.alone and not cover.whole:
                 continue
-            cover = _cover(entry, match, graph, host, working)
             earlier = found.get(cover.candidate)
-            found[cover.candidate] = cover if earlier is None else _both(earlier, cover, working)
+            found[cover.candidate] = cover if earlier is None else _both(earlier, cover, asked.working)
     return tuple(sorted(found.values(), key=lambda c: (not c.covers, not c.installed, c.package != "torch")))
 
 
-def _both(first: Cover, second: Cover, working: set[str]) -> Cover:
+def catalogued(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Found, ...]:
+    """Rows of the catalogue that the region shows, in the catalogue's order, each with what covers it here.
+
+    A row may appear for several parts of the region. No covers: there is nothing to call.
+    """
+    asked = _Asked(graph, host, Spelling(graph), frozenset(_working(graph)))
+    rows = []
+    for match in everything(graph, matches):
+        facts = facts_of(match, graph, host)
+        for row in OPERATIONS:
+            if match.kind not in row.kinds or any(c.test(facts) is False for c in row.where):
+                continue
+            entries = [e for e in (*ENTRIES, *COMPILED) if row.row in e.rows and match.kind in e.kinds]
+            covers = tuple(_cover(e, match, asked) for e in entries)
+            rows.append(Found(row, match.operations, asked.working <= match.operations, covers))
+    return tuple(sorted(rows, key=lambda f: (f.operation.row, not f.whole)))
+
+
+def _working(graph: Graph) -> set[str]:
+    return {o.name for o in graph.operations if o.kind not in (kinds.VIEW, kinds.CONSTANT)}
+
+
+BY_KIND: Mapping[str, tuple[Entry, ...]] = {
+    kind: tuple(e for e in ENTRIES if kind in e.kinds) for entry in ENTRIES for kind in entry.kinds
+}
+
+
+def _both(first: Cover, second: Cover, working: frozenset[str]) -> Cover:
     """Two places that the same call covers. Written by hand in one of them: not there already."""
     operations = first.operations | second.operations
     lead = second if first.already and not second.already else first
@@ -49,19 +87,35 @@ def _both(first: Cover, second: Cover, working: set[str]) -> Cover:
                    covers=first.covers or second.covers, whole=working <= operations)  # fmt: skip
 
 
-def _cover(entry: Entry, match: Match, graph: Graph, host: Host, working: set[str]) -> Cover:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What every cover of a region is judged by. working: the operations that are more than views and constants."""
+
+    graph: Graph
+    host: Host
+    spelling: Spelling
+    working: frozenset[str]
+
+
+def _cover(entry: Entry, match: Match, asked: _Asked) -> Cover:
+    graph, host, working = asked.graph, asked.host, asked.working
     facts = facts_of(match, graph, host)
-    conditions = tuple((c.text, c.test(facts)) for c in entry.conditions)
+    conditions = tuple((c.text, c.test(facts)) for c in entry.all_conditions)
+    if entry.alone:
+        conditions = (*conditions, (ALONE, working <= match.operations))
     installed = entry.package in host.packages and (not entry.feature or entry.feature in host.features)
-    already = entry.package == "torch" and entry in pytorch.ENTRIES and _is_call(match, graph)
+    already = is_call_already(entry, match, graph)
     adapter = entry.adapter or None
-    call = _shown(entry.call, match.roles | _mask_as_passed(match, facts))
-    if entry in pytorch.ENTRIES and not match.by_hand and (wanted := _other_dtype(match, graph)):
-        if entry.candidate in TAKES_DTYPE:
-            call, adapter = f"{call[:-1]}, dtype={wanted})", None
-        else:
-            conditions = (*conditions, (f"a result in the operand's dtype, not in {wanted}", False))
-    notes = [entry.note, "" if adapter or already else NOT_MEASURED]
+    roles = asked.spelling.roles(match)
+    wider = _wider(match, graph)
+    if wider and not entry.takes_dtype:
+        roles["x"] = f"{atom(roles['x'])}.to({wider})"
+    call = shown(entry.call, roles | _mask_as_passed(roles, facts))
+    if wider and entry.takes_dtype:
+        call = f"{call[:-1]}, dtype={wider})"
+    elif entry.targets and not match.by_hand and (wanted := _other_dtype(match, graph)):
+        conditions = (*conditions, (f"a result in the operand's dtype, not in {wanted}", False))
+    notes = [entry.note, "" if adapter or already else _unmeasured(entry)]
     return Cover(
         candidate=entry.candidate,
         package=entry.package,
@@ -76,58 +130,80 @@ def _cover(entry: Entry, match: Match, graph: Graph, host: Host, working: set[st
         operations=match.operations,
         whole=working <= match.operations,
         source=entry.source,
+        install="" if installed else _install(entry, host),
+        since=entry.since,
+        gives_up=entry.gives_up,
+        version=host.versions.get(entry.package, ""),
+        gpu_only=entry.gpu_only or entry.package != "torch",
+        verdict=_verdict(entry, facts),
     )
 
 
-def _is_call(match: Match, graph: Graph) -> bool:
-    """The match is one call of the library already, views aside. A cast to another dtype is a kernel that a call saves.
+def _install(entry: Entry, host: Host) -> str:
+    """The package, or of the one that is here a version with the call."""
+    return install_command(entry.package, least_version(entry.since) if entry.package in host.packages else "")
 
-    bf16[8192, 4096] as softmax(x.float(), -1).to(bf16) is three kernels, torch.softmax(x, -1) one.
+
+def _verdict(entry: Entry, facts: Facts) -> str:
+    """Of the entry's row that the match is."""
+    rows = (o for o in OPERATIONS if o.row in entry.rows and facts.kind in o.kinds)
+    return next((o.verdict for o in rows if not any(c.test(facts) is False for c in o.where)), "")
+
+
+def _unmeasured(entry: Entry) -> str:
+    return f"Not measured here: {entry.unmeasured}." if entry.unmeasured else NOT_MEASURED
+
+
+def is_call_already(entry: Entry, match: Match, graph: Graph) -> bool:
+    """The match is the entry's call already, views aside. A cast to another dtype is a kernel that a call saves.
+
+    A bf16 matrix as softmax(x.float(), -1).to(bf16) is three kernels, torch.softmax(x, -1) one.
     """
-    if match.by_hand or casts_inside(match, graph):
+    if not entry.targets or match.by_hand or casts_inside(match, graph):
         return False
     real = [graph.operation(n) for n in match.operations if graph.operation(n).kind not in (kinds.VIEW, kinds.CONSTANT)]
     real = [o for o in real if kinds.base_name(o.target) not in ("_to_copy", "_log_softmax", "clone")]
-    return len(real) == 1 and pytorch.ALREADY_CALLS.get(kinds.base_name(real[0].target)) == match.kind
+    return len(real) == 1 and kinds.base_name(real[0].target) in entry.targets
 
 
-def _mask_as_passed(match: Match, facts: Facts) -> dict[str, Any]:
+def _mask_as_passed(roles: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     """The mask as SDPA's fast backends want it: true stays, and two or four dimensions.
 
     [16, 2048, 2048] took 1115 µs, [1, 16, 2048, 2048] 476 µs (H200, torch 2.11): three leave the memory-efficient one.
     """
-    mask = match.roles.get("mask")
+    mask = roles.get("mask")
     if not isinstance(mask, str):
-        return {"score": "score", "blocks": _blocks(match)}
+        return {"score": "score", "blocks": _blocks(roles)}
     rank = len(facts.sizes.get("mask", ()))
-    at = f"{mask}[{', '.join(('b', 'h', 'q_idx', 'kv_idx')[4 - rank :])}]"
+    at = f"{atom(mask)}[{', '.join(('b', 'h', 'q_idx', 'kv_idx')[4 - rank :])}]"
     score = {"drop": f'torch.where({at}, float("-inf"), score)', "keep": f'torch.where({at}, score, float("-inf"))'}
-    kind = str(match.roles.get("mask_kind"))
+    kind = str(roles.get("mask_kind"))
+    passed = negated(mask) if kind == "drop" else mask
     return {
-        "mask": ("~" if kind == "drop" else "") + mask + ("[None]" if rank == 3 else ""),
+        "mask": f"{atom(passed)}[None]" if rank == 3 else passed,
         "score": score.get(kind, f"score + {at}"),
-        "blocks": _blocks(match),
+        "blocks": _blocks(roles),
     }
 
 
-def _blocks(match: Match) -> str:
+def _blocks(roles: Mapping[str, Any]) -> str:
     """FlexAttention's block mask for a causal order."""
-    if not match.roles.get("causal"):
+    if not roles.get("causal"):
         return "None"
-    q, k = match.roles.get("q"), match.roles.get("k")
+    q, k = atom(str(roles.get("q"))), atom(str(roles.get("k")))
     return f"create_block_mask(lambda b, h, i, j: i >= j, None, None, {q}.shape[-2], {k}.shape[-2])"
 
 
 def casts_inside(match: Match, graph: Graph) -> list[torch.fx.Node]:
     """The match's conversions to another dtype."""
-    nodes = [n for n in graph.module.graph.nodes if n.name in match.operations and is_call(n, "_to_copy")]
+    nodes: list[Any] = [n for n in graph.module.graph.nodes if n.name in match.operations and is_call(n, "_to_copy")]
     return [n for n in nodes if n.meta["val"].dtype != n.args[0].meta["val"].dtype]
 
 
 def _other_dtype(match: Match, graph: Graph) -> str:
     """The result's dtype, where casts inside the match make it another than its operand's; else nothing."""
     nodes = {n.name: n for n in graph.module.graph.nodes if n.name in match.operations}
-    casts = casts_inside(match, graph)
+    casts: list[Any] = list(casts_inside(match, graph))
     if not casts or match.output not in nodes:
         return ""
     outside = [n for n in casts if n.args[0].name not in nodes]
@@ -137,66 +213,21 @@ def _other_dtype(match: Match, graph: Graph) -> str:
     return "" if before == result else str(result)
 
 
-class _Roles(dict[str, Any]):
-    """Roles for a call's text: what no role names is left as it is."""
-
-    def __missing__(self, key: str) -> str:
-        return key
-
-
-def _shown(call: str, roles: Mapping[str, Any]) -> str:
-    shown = {k: (v if isinstance(v, str) else repr(v)) for k, v in roles.items()}
-    return call.format_map(_Roles(shown))
-
-
-def facts_of(match: Match, graph: Graph, host: Host) -> Facts:
-    """What conditions may look at."""
-    inputs = dict(graph.inputs)
-    sizes: dict[str, tuple[int, ...]] = {}
-    dtypes: dict[str, str] = {}
-    for key, name in match.roles.items():
-        if not isinstance(name, str):
-            continue
-        tensor = inputs.get(name)
-        if tensor is None and any(o.name == name and o.writes for o in graph.operations):
-            tensor = graph.operation(name).writes[0]
-        if tensor is not None:
-            sizes[key], dtypes[key] = tensor.shape, tensor.dtype
-    main = next((dtypes[k] for k in ("x", "q", "a", "input0") if k in dtypes), "")
-    if not main:
-        written = [o.writes for o in (graph.operation(n) for n in match.operations) if o.writes]
-        main = written[0][0].dtype if written else ""
-    return Facts(match.kind, match.by_hand, main, match.roles, sizes, dtypes, graph.region.requires_grad,
-                 host.capability, host.features)  # fmt: skip
-
-
-def completed(graph: Graph, match: Match) -> Match:
-    """A match that is one call of torch's already, with the roles that the same thing by hand has."""
-    if match.by_hand or match.kind not in ("rms_norm", "layer_norm", "attention", "geglu"):
-        return match
-    nodes = [n for n in graph.module.graph.nodes if n.name in match.operations]
-    node = next((n for n in nodes if is_call(n, "rms_norm", "native_layer_norm", "attention", "gelu")), None)
-    if node is None or (node.kwargs and not is_call(node, "gelu")):
-        return match
-    if is_call(node, "gelu"):
-        extra: dict[str, Any] = {"approximate": node.kwargs.get("approximate", "none")}
-    elif is_call(node, "attention"):
-        q, k, v, mask, _, causal, scale, _ = node.args
-        extra = {"q": q, "k": k, "v": v, "mask": mask, "causal": causal, "scale": scale, "k_transposed": True}
-    elif is_call(node, "rms_norm"):
-        x, size, weight, eps = node.args
-        extra = {"x": x, "weight": weight, "eps": eps, "width": size[-1]}
-    else:
-        x, size, weight, bias, eps = node.args
-        extra = {"x": x, "weight": weight, "bias": bias, "eps": eps, "width": size[-1]}
-    named = {k: role(graph, v) for k, v in extra.items()}
-    return replace(match, roles={**match.roles, **named})
+def _wider(match: Match, graph: Graph) -> str:
+    """The result's dtype, where a norm or softmax of narrower numbers gives it: they are widened, as in the text."""
+    x, output = node_of(graph, match.roles.get("x")), node_of(graph, match.output)
+    if match.kind not in WIDENED or x is None or output is None:
+        return ""
+    result = output.meta["val"]
+    made = (result[0] if isinstance(result, tuple) else result).dtype
+    narrow = value(x).dtype
+    return str(made) if narrow != made and torch.promote_types(narrow, made) == made else ""
 
 
 def activations(graph: Graph) -> tuple[Match, ...]:
     """relu or tanh-GELU of a matrix product plus a 1-D bias: what cuBLASLt does in one call."""
     found = []
-    for node in graph.module.graph.nodes:
+    for node in calls(graph, "relu", "gelu"):
         if not (is_call(node, "relu") or (is_call(node, "gelu") and argument(node, 1, "approximate") == "tanh")):
             continue
         parts = product_and_bias(node.args[0])

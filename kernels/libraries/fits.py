@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.host import Host
-from kernels.libraries.covering import facts_of
+from kernels.libraries.facts import facts_of
 from profiler.region import kinds
 from profiler.region.graph import Graph
 from profiler.region.patterns import Match

@@ -12,9 +12,9 @@ import torch
 
 def flex_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, kind: str | None, causal: bool,
-    scale: float, grouped: bool,
+    scale: float | None, grouped: bool,
 ) -> torch.Tensor:  # fmt: skip
-    """softmax(q @ kᵀ · scale, masked) @ v for q, k, v of [B, H, T, D].
+    """softmax(q @ kᵀ · scale, masked) @ v for q, k, v of [B, H, T, D]; a scale of None is 1 / √D.
 
     mask broadcasts to [B, H, T, S]; kind says what it is: "additive", "keep" (true stays) or "drop" (true goes).
     Compiled on a GPU, where it is one fused kernel; the unfused reference elsewhere.
@@ -25,7 +25,7 @@ def flex_attention(
     blocks = None
     if causal:
         blocks = create_block_mask(_is_past, None, None, q.shape[-2], k.shape[-2], device=str(q.device))
-    call = _compiled() if q.is_cuda else flex
+    call: Any = _compiled() if q.is_cuda else flex
     modifier = None if mask is None else _score_mod(mask, str(kind))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the unfused reference is slow: it is only compared with

@@ -15,7 +15,7 @@ import torch.fx
 from torch.fx import Node
 
 from kernels.host import Host
-from kernels.libraries.covering import facts_of
+from kernels.libraries.facts import facts_of
 from kernels.libraries.fits import DTYPES, whole
 from kernels.libraries.model import Facts
 from kernels.libraries.terms import Bound, Term, behind, fits

@@ -55,6 +55,8 @@ def _floats(out: torch.Tensor, ref: torch.Tensor, dtype: str, kind: str = "float
     worst = torch.zeros((), dtype=torch.float64, device=out.device)
     misfits = torch.zeros((), dtype=torch.int64, device=out.device)
     flat_out, flat_ref = out.detach().reshape(-1), ref.reshape(-1)
+    if (plain := _finite(flat_out, flat_ref, limit)) is not None:
+        return OutputError(kind, dtype, out.numel(), *plain, 0)
     for start in range(0, flat_out.numel(), STEP):
         a = flat_out[start : start + STEP].to(torch.float64)
         b = flat_ref[start : start + STEP].to(torch.float64)
@@ -71,6 +73,31 @@ def _floats(out: torch.Tensor, ref: torch.Tensor, dtype: str, kind: str = "float
     error = math.sqrt(squared) / norm if norm else (math.inf if squared else 0.0)
     outlier = worst.item() / rms if rms else (math.inf if squared else 0.0)
     return OutputError(kind, dtype, out.numel(), error, outlier, int(misfits.item()))
+
+
+def _finite(out: torch.Tensor, ref: torch.Tensor, limit: float) -> tuple[float, float] | None:
+    """(error, outlier) where all elements are finite and within the type's range, in a fifth of the passes; else None.
+
+    A NaN or an infinity shows in a norm, whichever element it is.
+    """
+    if not out.numel():
+        return 0.0, 0.0
+    wide = torch.promote_types(ref.dtype, torch.float64)
+    sums = torch.zeros(2, dtype=wide, device=out.device)  # |d|², |ref|²
+    most = torch.zeros(2, dtype=wide, device=out.device)  # max |d|, max |ref|
+    for start in range(0, out.numel(), STEP):
+        a, b = out[start : start + STEP], ref[start : start + STEP].to(wide)
+        difference = b - (a.to(wide) if a.element_size() == 1 else a)  # fp8 takes part in no promotion
+        sums += torch.stack([torch.linalg.vector_norm(t).square() for t in (difference, b)])
+        most = torch.maximum(most, torch.stack([torch.linalg.vector_norm(t, math.inf) for t in (difference, b)]))
+    squared, ref_squared, worst, largest = torch.cat([sums, most]).tolist()
+    if not all(map(math.isfinite, (squared, ref_squared, worst))) or not largest <= limit:
+        return None
+    norm = math.sqrt(ref_squared)
+    rms = norm / math.sqrt(out.numel())
+    if not norm:
+        return (math.inf, math.inf) if squared else (0.0, 0.0)
+    return math.sqrt(squared) / norm, worst / rms
 
 
 def _exact(out: torch.Tensor, ref: torch.Tensor) -> OutputError:

@@ -152,10 +152,11 @@ def _planted(values: torch.Tensor) -> torch.Tensor:
     if len(rows) < 2:
         return values
     middle = rows.shape[1] // 2
-    for row, special in zip(rows, (math.nan, math.inf, -math.inf), strict=False):
-        row[middle] = special
-    for row, constant in zip(rows[3:], (0.0, 1.5, -math.inf), strict=False):
-        row.fill_(constant)
+    # By number: to iterate over a tensor makes a view of every row, seconds where there are a million.
+    for number, special in enumerate((math.nan, math.inf, -math.inf)[: len(rows)]):
+        rows[number, middle] = special
+    for number, constant in enumerate((0.0, 1.5, -math.inf)[: max(0, len(rows) - 3)], 3):
+        rows[number] = constant
     return values
 
 
@@ -167,6 +168,10 @@ def _integers(
         low, high = -128, 128
     elif item.below is None and item.dtype == "u8":
         high = 256
+    count = math.prod(shape)
+    if item.distinct and count <= high - low:
+        order = torch.randperm(high - low, device=device, generator=generator)
+        return order[:count].add_(low).reshape(tuple(shape))
     return torch.randint(low, max(high, low + 1), tuple(shape), device=device, generator=generator)
 
 

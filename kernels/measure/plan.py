@@ -33,6 +33,8 @@ class Plan:
             for b in bindings
         ]
 
+        self.working_bytes: float = max((b["working_bytes"] + b["set_bytes"] for b in bindings), default=0.0)
+
     @property
     def floor_us(self) -> float | None:
         """Per call, weighted by calls; None on an unknown device."""

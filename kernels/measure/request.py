@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernels.measure.outcome import Thresholds
 from profiler.region.model import Binding
 
 
@@ -31,7 +32,7 @@ class ValidationRequest:
     candidates: names, or None for everything that the registry offers. device: None takes the first GPU of the
     host, "cpu" none. budget_s bounds the whole; timing_s is what all timed rounds together aim at.
     share_of_step: 0 to 1, None when unknown. advice_before: Advice as JSON.
-    launch_bound: True decides by wall time; None finds out from eager's own times.
+    launch_bound: True decides by wall time; None finds out from eager's own times. decision: when one tool wins.
     """
 
     region_text: str
@@ -39,14 +40,15 @@ class ValidationRequest:
     candidates: tuple[str, ...] | None = None
     device: str | None = None
     budget_s: float = 300.0
-    timing_s: float = 2.0
+    timing_s: float = 1.5
     rounds: int = 9
     seed: int = 0
     share_of_step: float | None = None
     advice_before: dict[str, Any] | None = None
     launch_bound: bool | None = None
+    decision: Thresholds = field(default_factory=Thresholds)
     limits: Limits = field(default_factory=Limits)
-    cache_dir: str | None = None  # of torch.compile and Triton; None leaves their own defaults
+    cache_dir: str | None = None  # of torch.compile, Triton and the tuner; None leaves their own defaults
     compile_workers: int = field(default_factory=lambda: max(1, min(8, (os.cpu_count() or 2) // 2)))
 
 

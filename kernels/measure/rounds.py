@@ -21,6 +21,7 @@ LEAST_ROUNDS = 5
 FINISH_RESERVE_S = 20.0
 SLOW_CALL_US = 20_000.0
 TURN_WARM_US = 10_000.0  # under a power cap the clock is still the one that the candidate before has brought about
+FEWER_ROUNDS = 2  # of several shapes: each has its own turns, and what they share drifts alike
 MOST_WARM_CALLS = 100
 JITTER = 0.2  # of the calls of a turn: their number must not tell which call is the last
 QUICK_READING_S = 0.02
@@ -45,7 +46,7 @@ def measure(crew: Crew, plan: Plan, read: Callable[[], dict[str, Any]] = dict) -
         record.drains_us = [[] for _ in range(count)]
         record.spans_us = [[] for _ in range(count)]
         record.fresh = [[] for _ in range(count)]
-    rounds = max(LEAST_ROUNDS, crew.request.rounds)
+    rounds = max(LEAST_ROUNDS, crew.request.rounds if count == 1 else crew.request.rounds - FEWER_ROUNDS)
     # half of a turn is for cold calls, half for the wall time of back-to-back ones
     turn_us = crew.request.timing_s * 1e6 / max(1, rounds * len(timed) * count) / 2
     shuffled = random.Random(crew.request.seed)
@@ -104,7 +105,8 @@ def _jittered(count: int) -> int:
 
 def _turn(crew: Crew, record: Record, number: int, turn_us: float, estimate_us: float) -> None:
     calls = int(min(MOST_CALLS, max(LEAST_CALLS, turn_us / max(1.0, estimate_us))))
-    warm = 1 if estimate_us > SLOW_CALL_US else int(min(MOST_WARM_CALLS, max(3, TURN_WARM_US / max(1.0, estimate_us))))
+    warm_us = min(TURN_WARM_US, turn_us / 2)
+    warm = 1 if estimate_us > SLOW_CALL_US else int(min(MOST_WARM_CALLS, max(3, warm_us / max(1.0, estimate_us))))
     answer = crew.ask_one(record, "round", task=number, calls=_jittered(calls), warm_calls=_jittered(warm))
     if answer is not None:
         span_us = crew.children[record.name].span_us

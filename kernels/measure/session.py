@@ -62,7 +62,7 @@ def validate(
     candidate's status, or outcome `unmeasured` with the reason. zygote: one to reuse, which then stays open.
     """
     region = parse(request.region_text)  # a text that is no region raises before any process starts
-    session = _Session(request, region, on_progress, cancelled, modules or Modules())
+    session = Session(request, region, on_progress, cancelled, modules or Modules())
     with contextlib.ExitStack() as stack:
         stack.callback(session.close)
         try:
@@ -102,7 +102,7 @@ def _locked(file: TextIO) -> bool:
     return True
 
 
-class _Session(Crew):
+class Session(Crew):
     """One validation, from the text to the outcome."""
 
     def __init__(
@@ -207,7 +207,11 @@ class _Session(Crew):
         folder = self.request.cache_dir
         if folder is None:
             return {}
-        names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+        names = {
+            "TORCHINDUCTOR_CACHE_DIR": "inductor",
+            "TRITON_CACHE_DIR": "triton",
+            "TRITONWORTHY_TUNING_DIR": "tuning",
+        }
         return {k: os.path.join(folder, v) for k, v in names.items()}
 
     @contextlib.contextmanager
@@ -253,6 +257,7 @@ class _Session(Crew):
         """All at once: compiling is the CPU's work; checks and autotuning take turns on the GPU by the lock `turn`."""
         count = max(1, len(self.children))
         device = plan.device
+        crowded = device is not None and count * plan.working_bytes > MEMORY_SHARE * device["free_bytes"]
         for record in self.alive():
             autotunes = "autotune" in record.name or "autotune" in record.note
             self.children[record.name].ask(
@@ -266,6 +271,7 @@ class _Session(Crew):
                 memory_bytes=MEMORY_SHARE * device["free_bytes"] / count if device else float(2**31),
                 l2_bytes=device["l2_bytes"] if device else 0.0,
                 compile_workers=self.request.compile_workers,
+                crowded=crowded,
                 registry=self.modules.registry,
             )
         done = 0
@@ -328,8 +334,9 @@ class _Session(Crew):
             self.request.seed,
         )  # fmt: skip
         decided = outcome.decide(
-            summary.results, summary.contenders, self.request.advice_before, self.request.share_of_step, summary.by
-        )
+            summary.results, summary.contenders, self.request.advice_before, self.request.share_of_step, summary.by,
+            self.request.decision,
+        )  # fmt: skip
         self.conditions |= {"decided_by": summary.by, "launch_bound": summary.launch_bound}
         paced = outcome.host_paced(summary.results, decided.winner) if summary.by == "device time" else ""
         self.conditions["warnings"] = [

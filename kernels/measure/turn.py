@@ -61,17 +61,26 @@ def _guarded(method: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
 
 def _held_while_tuning(owner: Any, turn: Turn) -> None:
     """Triton's Autotuner keeps the turn from its first benchmark to the end of the call that it tunes for: all its
-    configurations are compared under the same conditions. A call that does not tune takes no turn.
+    configurations are compared under the same conditions. A call that does not tune takes no turn. What can be compiled
+    before is compiled without it.
+
+    A subclass with a `run` of its own (FlagGems has one) would never give the turn back: its benchmarks take it one by
+    one.
     """
     run, bench = owner.run, owner._bench
     held: list[contextlib.ExitStack] = []
 
     @functools.wraps(bench)
-    def benchmarked(*args: Any, **kwargs: Any) -> Any:
+    def benchmarked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not held:
+            _compile(self, args, kwargs, all_of_them=type(self).run is tuned)
+        if type(self).run is not tuned:
+            with turn():
+                return bench(self, *args, **kwargs)
         if not held:
             held.append(contextlib.ExitStack())
             held[0].enter_context(turn())
-        return bench(*args, **kwargs)
+        return bench(self, *args, **kwargs)
 
     @functools.wraps(run)
     def tuned(*args: Any, **kwargs: Any) -> Any:
@@ -82,6 +91,19 @@ def _held_while_tuning(owner: Any, turn: Turn) -> None:
                 held.pop().close()
 
     owner.run, owner._bench = tuned, benchmarked
+
+
+def _compile(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], all_of_them: bool) -> None:
+    """Compile, without a launch, the configurations that this benchmark and its followers are about to time.
+
+    By Triton's internals: what fails here is compiled, or fails, where it is benchmarked.
+    """
+    with contextlib.suppress(Exception):
+        meta = {k: v for k, v in kwargs.items() if k != "config"}
+        configs = list(tuner.prune_configs(dict(meta))) if all_of_them else [kwargs["config"]]
+        for config in configs:
+            with contextlib.suppress(Exception):
+                tuner.fn.run(*args, **{**meta, **config.all_kwargs(), "warmup": True})
 
 
 def exclusive_autotuning(turn: Turn) -> None:

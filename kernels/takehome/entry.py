@@ -20,6 +20,7 @@ from kernels.spec import Case, Operation
 from kernels.takehome import graph_code, region_code
 from kernels.takehome.bundle import bundle
 from kernels.takehome.module import Module, read
+from kernels.takehome.selecting import selected
 from kernels.written import written
 from profiler.region.graph import lower
 from profiler.region.model import Region
@@ -115,6 +116,10 @@ def kernel_file(region: Region, bindings: Sequence[Mapping[str, int]], candidate
         more = ", small=True" if is_small else ""
         random = tuple(sorted(random_outputs(_program(item, sizes))))
         more += f", random={random}" if random else ""
+        dims, sources = selected(item, sizes)
+        if sources is not None:
+            pointed = f"{prefix}pointed_into_in_float64"
+            more += f", selected={dims}, sources={entry.add(pointed, _region(sources, pointed, True))}"
         shapes += _record("Shape", label, _inputs(item, sizes), f"{', '.join(names)}{more}")
     for name in ("Input", "Shape", "main"):
         entry.take(HARNESS, name)

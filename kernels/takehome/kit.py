@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
-from kernels.registry import GENERATED, candidates
+from kernels.registry import GENERATED, Candidate, candidates
 from kernels.takehome import about
 from kernels.takehome.entry import kernel_file, replay_file
 from kernels.takehome.model import Kit
@@ -72,7 +73,7 @@ def _chosen(
     region: Region, sizes: Mapping[str, int], asked: str | None, validation: Json | None
 ) -> tuple[list[str], str]:
     """Candidates to try, the best first; or none and the reason."""
-    offered = [c for c in candidates(lower(region, sizes), Host()) if c.tool == "triton"]
+    offered = [_for_a_kit(c, region) for c in candidates(lower(region, sizes), Host()) if c.tool == "triton"]
     by_name = {c.name: c for c in offered}
     if asked is not None:
         if asked not in by_name and asked not in _known():
@@ -91,6 +92,13 @@ def _chosen(
     reasons = [f"{c.name}: {c.reason}" for c in offered if not c.available]
     reasons += [f"{n}: {seen[n].get('status')} {seen[n].get('message') or ''}".rstrip() for n in able]
     return [], "; ".join(reasons) or "no Triton kernel fits this region"
+
+
+def _for_a_kit(candidate: Candidate, region: Region) -> Candidate:
+    """A kit calls one function: a generated kernel's backward has no place in it yet."""
+    if candidate.name == GENERATED and candidate.available and region.requires_grad:
+        return replace(candidate, available=False, reason="a kit holds generated kernels of a forward alone")
+    return candidate
 
 
 def _known() -> frozenset[str]:

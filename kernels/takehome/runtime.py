@@ -7,7 +7,7 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,8 @@ Function = Callable[..., Any]
 @dataclass(frozen=True)
 class Shape:
     """One set of sizes. exact: the region in float64. small: for Triton's interpreter, and not timed. random: outputs
-    that depend on random numbers and are not compared."""
+    that depend on random numbers and are not compared. selected: outputs that are indices along a dimension of what
+    `sources` gives, in order."""
 
     label: str
     inputs: tuple[Input, ...]
@@ -88,6 +89,8 @@ class Shape:
     kernel: Function
     small: bool = False
     random: tuple[int, ...] = ()
+    selected: dict[int, int] = field(default_factory=dict)
+    sources: Function | None = None
 
     def make(self, device: str, distribution: str, seed: int = 0) -> list[torch.Tensor]:
         """One tensor for each input."""
@@ -175,8 +178,31 @@ def rms_norm_call(x: torch.Tensor, shape: list[int], weight: Any, eps: float | N
     return F.rms_norm(x, shape, weight, eps)
 
 
-def disagreements(got: Any, plain: Any, wanted: Any, random: Sequence[int] = ()) -> str:
-    """What is wrong with `got`; "" where nothing is. wanted: in float64; plain: the reference in the kernel's dtype."""
+NOTHING: Mapping[int, tuple[torch.Tensor, int]] = {}
+
+
+def pointed(index: torch.Tensor, source: torch.Tensor, dim: int) -> torch.Tensor | None:
+    """The values that indices select along a dimension, in float32; None for one out of range or selected twice."""
+    index = index.to(source.device, torch.int64)
+    index = index.unsqueeze(dim) if index.dim() < source.dim() else index
+    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < source.shape[dim]):
+        return None
+    if bool((index.sort(dim).values.diff(dim=dim) == 0).any()):
+        return None
+    return source.gather(dim, index).float()
+
+
+def disagreements(
+    got: Any,
+    plain: Any,
+    wanted: Any,
+    random: Sequence[int] = (),
+    into: Mapping[int, tuple[torch.Tensor, int]] = NOTHING,
+) -> str:
+    """What is wrong with `got`; "" where nothing is. wanted: in float64; plain: the reference in the kernel's dtype.
+
+    into: of outputs that are indices, what they point into and along which dimension.
+    """
     mine, others, best = outputs_of(got), outputs_of(plain), outputs_of(wanted)
     if len(mine) != len(others):
         return f"{len(mine)} outputs, not {len(others)}"
@@ -185,7 +211,10 @@ def disagreements(got: Any, plain: Any, wanted: Any, random: Sequence[int] = ())
             return f"output {i} is {a.dtype}{[*a.shape]}, not {b.dtype}{[*b.shape]}"
         if i in random:
             continue
-        if not a.dtype.is_floating_point:  # equal values have several indices, and rounding makes values equal
+        if i in into:
+            a, b, c = (pointed(x, *into[i]) for x in (a, b, c))
+            fault = "an index is out of range, or there twice" if a is None else fault_of(a, b, c.double())
+        elif not a.dtype.is_floating_point:  # equal values have several indices, and rounding makes values equal
             wrong = int(((a != b) & (a != c.to(a.device, a.dtype))).sum())
             fault = f"{wrong} of {a.numel()} integers differ" if wrong else ""
         else:
@@ -226,7 +255,8 @@ def _test_shape(shape: Shape, device: str) -> int:
             wanted, against = outputs_of(plain), "eager, as float64 does not fit into memory"
         except (RuntimeError, TypeError, NotImplementedError) as why:
             wanted, against = outputs_of(plain), f"eager, as there is no float64 of it ({str(why).splitlines()[0]})"
-        fault = disagreements(shape.kernel(*inputs), plain, wanted, shape.random)
+        into = _pointed_into(shape, inputs)
+        fault = disagreements(shape.kernel(*inputs), plain, wanted, shape.random, into)
         if not fault and not all(torch.equal(_bits(a), _bits(b)) for a, b in zip(before, inputs, strict=True)):
             fault = "it changed its inputs"
         print(
@@ -234,6 +264,17 @@ def _test_shape(shape: Shape, device: str) -> int:
         )
         faults += bool(fault)
     return faults
+
+
+def _pointed_into(shape: Shape, inputs: Sequence[torch.Tensor]) -> dict[int, tuple[torch.Tensor, int]]:
+    """In float64 where that can be had; without, indices are compared as they are."""
+    if shape.sources is None:
+        return {}
+    try:
+        found = outputs_of(shape.sources(*(_copy(x).double() if x.is_floating_point() else x for x in inputs)))
+    except (RuntimeError, TypeError, NotImplementedError):
+        return {}
+    return {i: (source, dim) for (i, dim), source in zip(shape.selected.items(), found, strict=True)}
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from profiler.region.flops import flops
 from profiler.region.kinds import kind_of
 from profiler.region.model import Region, RegionError
+from profiler.region.nodes import name_of
 from profiler.region.program import Program, program
 from profiler.region.recorder import one_line
 from profiler.region.vocabulary import DTYPE_NAMES
@@ -89,6 +90,11 @@ class Graph:
         return {o.name: o for o in self.operations}
 
     @functools.cached_property
+    def named_calls(self) -> tuple[tuple[torch.fx.Node, str], ...]:
+        """Every call with its base name, in the module's order."""
+        return tuple((n, name_of(n)) for n in self.module.graph.nodes if n.op == "call_function")
+
+    @functools.cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """Operation or input name -> the operations that read it."""
         found: dict[str, list[str]] = {}
@@ -147,7 +153,7 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     _keep_names_apart(region, module)
     module.recompile()
     chosen = dict(region.bindings[0] if binding is None else binding)
-    return _graph(region, chosen, built, module)
+    return graph_of(region, chosen, built, module)
 
 
 def _keep_names_apart(region: Region, module: torch.fx.GraphModule) -> None:
@@ -198,7 +204,14 @@ def _preserved_meta() -> Iterator[None]:
         yield
 
 
-def _graph(region: Region, binding: Mapping[str, int], built: Program, module: torch.fx.GraphModule) -> Graph:
+def graph_of(
+    region: Region,
+    binding: Mapping[str, int],
+    built: Program,
+    module: torch.fx.GraphModule,
+    names: Sequence[str] | None = None,
+) -> Graph:
+    """A Graph from an aten module whose nodes carry their fakes. names: of its inputs, where they are not lower()'s."""
     storages: dict[int, int] = {}
 
     def tensor(value: torch.Tensor) -> Tensor:
@@ -218,8 +231,8 @@ def _graph(region: Region, binding: Mapping[str, int], built: Program, module: t
     outputs: tuple[str, ...] = ()
     output_tensors: tuple[Tensor, ...] = ()
     rename: dict[str, str] = {}
-    names = (*(i.name for i in region.inputs), *(f"upstream_{i}" for i in range(len(built.outputs))))
-    placeholders = iter(names)
+    lowered = (*(i.name for i in region.inputs), *(f"upstream_{i}" for i in range(len(built.outputs))))
+    placeholders = iter(lowered if names is None else names)
     for node in module.graph.nodes:
         if node.op == "placeholder":
             rename[node.name] = next(placeholders)

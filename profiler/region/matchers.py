@@ -70,7 +70,10 @@ def rope(graph: Graph) -> Iterator[Match]:
             x = next((o for o in operands(plain) if _sliced_from(cat, o)), None)
             inside = covered(graph, node, [x, *operands(plain), *operands(rotated)][:3] + _other(rotated, cat))
             if x is not None and inside is not None:
-                yield Match("rope", "RoPE", False, inside, node.name, {"x": role(graph, behind_casts(x))})
+                cos = next((o for o in operands(plain) if o is not x), None)
+                sin = next(iter(_other(rotated, cat)), None)
+                roles = {n: role(graph, behind_casts(o)) for n, o in (("x", x), ("cos", cos), ("sin", sin))}
+                yield Match("rope", "RoPE", False, inside, node.name, roles)
             break
 
 

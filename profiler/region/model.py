@@ -83,6 +83,9 @@ class Input:
     below: int | None = None  # index inputs: values are in [0, below)
     offsets: int | None = None  # sorted offsets of a jagged tensor, from 0 to this
     ones: float | None = None  # .mask(0.9): share of ones
+    distinct: bool = field(
+        default=False, compare=False
+    )  # no value twice; not in the text: found by what it is used for
     line: int = field(default=0, compare=False, repr=False)  # 1-based line of the source; 0 where unknown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -17,7 +18,12 @@ def name_of(node: object) -> str:
     """`mul` for aten.mul.Tensor, "getitem" for tuple access, "" for anything that is no call."""
     if not isinstance(node, Node) or node.op != "call_function":
         return ""
-    return "getitem" if node.target is operator.getitem else kinds.base_name(str(node.target))
+    return "getitem" if node.target is operator.getitem else _name(node.target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _name(target: object) -> str:
+    return kinds.base_name(str(target))
 
 
 def is_call(node: object, *names: str) -> bool:

@@ -11,7 +11,7 @@ from profiler.region import kinds
 from profiler.region.fusion import through_views
 from profiler.region.graph import Graph, Operation
 
-Role = str | float | int | bool | None
+Role = str | float | int | bool | tuple[int, ...] | None
 
 
 @dataclass(frozen=True)

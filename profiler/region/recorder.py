@@ -65,7 +65,9 @@ def empty_input(item: Input, sizes: Mapping[str, int], device: str) -> torch.Ten
 
 
 class Recorder:
-    """Holds the graph. Every node's meta has `val`, its fake, and `custom`: the line and how the user calls it."""
+    """Holds the graph. Every node's meta has `val`, its fake, and `custom`: the line, how the user calls it, the place
+    of its expression in the text (lineno, col_offset, end_lineno, end_col_offset of ast), and whether it gives several.
+    """
 
     def __init__(self, device: str, mode: FakeTensorMode | None = None) -> None:
         self.device = device
@@ -133,8 +135,9 @@ class Recorder:
         kind = "call_method" if isinstance(target, str) else "call_function"
         made = self.graph.create_node(kind, target, args, kwargs)
         made.meta["val"] = result
-        made.meta["custom"] = {"line": line, "label": label_of(target)}
-        if isinstance(result, tuple | list):
+        several = isinstance(result, tuple | list)
+        made.meta["custom"] = {"line": line, "label": label_of(target), "at": place_of(node), "several": several}
+        if several:
             return tuple(self.part(made, i, part) for i, part in enumerate(result))
         if not isinstance(result, torch.Tensor):
             raise error(node, "this gives no tensor", code="region-type")
@@ -180,6 +183,12 @@ class Recorder:
             return error(node, f"the size of this depends on the data ({message[:80]})", hint=hint, code="region-shape")
         shapes = [f"{vocabulary.DTYPE_NAMES.get(t.dtype, t.dtype)}{list(t.shape)}" for t in tensors_in(args)]
         return error(node, message, hint="operands: " + ", ".join(shapes) if shapes else "", code="region-shape")
+
+
+def place_of(node: ast.AST) -> tuple[int, int, int, int]:
+    """Where an expression or statement stands in its source, as ast counts: lines from 1, columns in UTF-8 bytes."""
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    return first, getattr(node, "col_offset", 0), last or 0, getattr(node, "end_col_offset", 0) or 0
 
 
 def _fake(value: Any) -> Any:

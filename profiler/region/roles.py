@@ -16,7 +16,7 @@ VIEWS = ("view", "_unsafe_view", "expand", "reshape", "unsqueeze", "squeeze", "t
 
 def calls(graph: Graph, *names: str) -> Iterator[Node]:
     """The graph's calls with one of these names, in order."""
-    return (n for n in graph.module.graph.nodes if is_call(n, *names))
+    return (n for n, name in graph.named_calls if name in names)
 
 
 def role(graph: Graph, node: Any) -> Role:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.archive import shelf
-from kernels.measure.model import validation_from_json
+from kernels.measure.model import OUTCOMES, validation_from_json
 from profiler.region.text import parse, to_text
 from tests.conftest import ROOT
 
@@ -26,12 +26,13 @@ def record_of(example: str) -> dict[str, Any]:
 def test_record_is_a_whole_validation(record: dict[str, Any]) -> None:
     validation = validation_from_json({k: v for k, v in record.items() if k not in EXTRA})
     assert validation.device == "NVIDIA H200"
-    assert validation.outcome in ("confirmed", "overturned", "tie")
+    assert validation.outcome in OUTCOMES
     assert {"torch", "triton", "cuda", "driver"} <= set(validation.software)
     assert validation.date
     assert to_text(parse(validation.region)) == validation.region
     timed = {c.name: c for c in validation.candidates if c.status == "ok"}
-    assert "eager" in timed
+    statuses = {c.name: c.status for c in validation.candidates}
+    assert "eager" in timed or statuses["eager"] == "out_of_memory"
     for candidate in timed.values():
         assert candidate.time_us is not None
         assert candidate.time_us.low <= candidate.time_us.median <= candidate.time_us.high

@@ -214,7 +214,9 @@ MEASURED = {
     "region": REGION,
     "device": "NVIDIA H200",
     "date": "2026-11-21",
-    "candidates": [],
+    "candidates": [
+        {"name": "eager", "tool": "eager", "status": "ok", "time_us": {"median": 9.0, "low": 8.9, "high": 9.1}}
+    ],
 }
 
 
@@ -234,8 +236,29 @@ def test_a_record_is_found_by_its_region_whatever_the_spelling(tmp_path: Path) -
     assert shelf.by_id("../x", tmp_path) is None
 
 
-@pytest.mark.parametrize("change", [{"device": None}, {"outcome": "unmeasured"}, {"outcome": None}])
+@pytest.mark.parametrize("change", [{"device": None}, {"candidates": []}, {"outcome": None}])
 def test_only_measurements_are_recorded(tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="measured"):
         shelf.record(MEASURED | change, "r", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_rules_numbers_come_from_the_environment(
+    region_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["advise", str(region_file), "--share", "0.3", "--json"]
+    assert cli.main(asked) == 0
+    before = json.loads(capsys.readouterr().out)
+    monkeypatch.setenv("TRITONWORTHY_THRESHOLDS", "worth_share=0.4")
+    assert cli.main(asked) == 0
+    after = json.loads(capsys.readouterr().out)
+    limits = [next(c["threshold"] for c in a["criteria"] if c["name"] == "worth-it") for a in (before, after)]
+    assert limits == [0.01, 0.4]
+    assert after["tool"] == "skip"
+    assert cli.main(asked[:-1]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  would change it: {c['because']}" in said for c in after["would_change"])
+    assert after["would_change"]
+    monkeypatch.setenv("TRITONWORTHY_THRESHOLDS", "worth=0.4")
+    assert cli.main(asked) == 2
+    assert "TRITONWORTHY_THRESHOLDS: no such threshold: worth" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from app.advice.thresholds import Thresholds
 from app.settings import PREFIX, Settings, explain
 from tests.conftest import ROOT
 
@@ -35,6 +36,20 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     settings = Settings()
     assert (settings.data_dir, settings.port) == (tmp_path, 8123)
     assert settings.url == f"sqlite:///{tmp_path / 'tritonworthy.db'}"
+
+
+def test_thresholds_come_from_words_or_a_file(tmp_path: Path) -> None:
+    assert Settings().rule == Thresholds()
+    assert Settings(thresholds="worth_share=0.02").rule == Thresholds(worth_share=0.02)
+    file = tmp_path / "rule.toml"
+    file.write_text("# ours\nworth_share = 0.03\nwin_margin = 0.2\n")
+    assert Settings(thresholds=str(file)).rule == Thresholds(worth_share=0.03, win_margin=0.2)
+    for wrong in (str(tmp_path / "none.toml"), "worth=1", "worth_share=much", str(tmp_path)):
+        with pytest.raises(ValidationError, match=r"name=value|no such threshold|no number"):
+            Settings(thresholds=wrong)
+    file.write_text("worth_share 0.03")
+    with pytest.raises(ValidationError, match="not TOML"):
+        Settings(thresholds=str(file))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", ""])
@@ -80,6 +95,7 @@ def test_an_explanation_names_the_variable_and_hides_the_value() -> None:
     [
         ({"TRITONWORTHY_HOST": "0.0.0.0"}, "TRITONWORTHY_TOKEN"),
         ({"TRITONWORTHY_PORT": "http"}, "TRITONWORTHY_PORT"),
+        ({"TRITONWORTHY_THRESHOLDS": "worth=0.02"}, "TRITONWORTHY_THRESHOLDS: no such threshold: worth; there are "),
         ({"TRITONWORTHY_DATA_DIR": "/dev/null/data"}, "data folder"),
     ],
 )

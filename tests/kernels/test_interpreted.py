@@ -13,12 +13,13 @@ import pytest
 HERE = Path(__file__).resolve().parent
 FILES = sorted(p.name for p in (HERE / "interpreted").glob("test_*.py"))
 LONGEST = "test_operations.py"
-OTHERS = [name for name in FILES if name != LONGEST]
-PARTS = [[LONGEST], OTHERS[::2], OTHERS[1::2]]
+GENERATED = [name for name in FILES if name.startswith(("test_generated", "test_random_chains"))]
+OTHERS = [name for name in FILES if name != LONGEST and name not in GENERATED]
+PARTS = [[LONGEST], GENERATED, OTHERS[::2], OTHERS[1::2]]
 """Files that share a process: importing torch and Triton takes longer than most of them."""
 
 
-@pytest.mark.parametrize("names", PARTS, ids=["operations", "odd", "even"])
+@pytest.mark.parametrize("names", PARTS, ids=["operations", "generated", "odd", "even"])
 def test_kernels_in_the_interpreter(names: list[str], tmp_path: Path) -> None:
     env = {**os.environ, "TRITON_INTERPRET": "1", "TRITONWORTHY_KERNEL_DIR": str(tmp_path / "kernels")}
     files = [str(HERE / "interpreted" / name) for name in names]

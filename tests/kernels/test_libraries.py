@@ -7,7 +7,7 @@ import torch
 
 from kernels.host import Host
 from kernels.libraries import coverage
-from kernels.libraries.covering import ENTRIES
+from kernels.libraries.catalogue import ENTRIES
 from kernels.libraries.model import Cover
 from kernels.registry import build, candidates
 from profiler.region.graph import lower
@@ -103,7 +103,7 @@ CASES = [
     (RMS.format(d="f32"), "library:torch.nn.functional.rms_norm", "F.rms_norm(hidden, (64,), weight=g, eps=1e-06)"),
     (RMS.format(d="bf16"), "library:torch.nn.functional.rms_norm", "F.rms_norm(hidden, (64,), weight=g, eps=1e-06)"),
     (LAYER, "library:torch.nn.functional.layer_norm", "F.layer_norm(x, (64,), weight=w, bias=b, eps=1e-05)"),
-    (SOFTMAX, "library:torch.softmax", "torch.softmax(mul, dim=1)"),
+    (SOFTMAX, "library:torch.softmax", "torch.softmax(s, dim=1)"),
     (ATTENTION.format(d="f32"), SDPA, "scale=0.35"),
     (ATTENTION.format(d="bf16"), SDPA, "attn_mask=bias"),
     (CAUSAL, SDPA, "is_causal=True"),
@@ -209,8 +209,33 @@ def test_a_result_in_a_wider_dtype_is_asked_of_the_call_or_denied() -> None:
     cover = covers("x: bf16[32, 64]\ny = torch.softmax(x.float(), -1)\nreturn y\n")["library:torch.softmax"]
     assert cover.call == "torch.softmax(x, dim=-1, dtype=torch.float32)"
     assert not cover.already
+    assert "Not measured" not in cover.note
     text = "x: bf16[32, 64]\ni: i64[32]\ny = F.cross_entropy(x.float(), i)\nreturn y\n"
     assert not covers(text)["library:torch.nn.functional.cross_entropy"].covers
+
+
+@pytest.mark.parametrize("how", ["torch.softmax(x.float(), -1)", "e / e.sum(-1, keepdim=True)"], ids=["call", "hand"])
+def test_softmax_of_narrow_numbers_into_wide_ones_is_one_call_with_a_dtype(how: str) -> None:
+    from kernels.libraries.adapters import adapt
+    from kernels.libraries.covering import everything
+
+    lines = "h = x.float()\ne = torch.exp(h - h.amax(-1, keepdim=True))\n" if "e.sum" in how else ""
+    region = parse(f"x: bf16[32, 64]\n{lines}y = {how}\nreturn y\n")
+    graph = lower(region)
+    (found,) = (m for m in everything(graph, match(graph)) if m.kind == "softmax")
+    called = [n for n in adapt(graph, [found], "softmax").graph.nodes if n.op == "call_function"]
+    assert [(n.target, n.kwargs) for n in called] == [(torch.softmax, {"dtype": torch.float32})]
+    x = torch.randn(32, 64).to(torch.bfloat16)
+    (got,) = build("library:torch.softmax", region, {}, "cpu")(x)
+    torch.testing.assert_close(got, torch.softmax(x.double(), -1).float(), atol=1e-7, rtol=1e-6)
+    reasons = {c.name: c.reason for c in candidates(graph, H200)}
+    assert reasons["library:torch.softmax"] == ""
+
+
+def test_an_operand_that_is_one_of_several_results_is_looked_at() -> None:
+    """x is a part of what sort gives, which is no operation by itself."""
+    text = "x: bf16[32, 64]\nv, i = torch.sort(x, -1)\ny = torch.softmax(v.float(), -1)\nreturn y, i\n"
+    assert covers(text)["library:torch.softmax"].call == "torch.softmax(v, dim=-1, dtype=torch.float32)"
 
 
 def test_conditions_follow_the_host_and_are_unknown_without_a_gpu() -> None:
@@ -221,7 +246,8 @@ def test_conditions_follow_the_host_and_are_unknown_without_a_gpu() -> None:
     assert held == [True, False, None]
     assert [covers(text, h)[quack].covers for h in (H200, A100, Host())] == [True, False, True]
     assert not covers(text, H200)[quack].installed
-    assert "no adapter" in covers(text, H200)[quack].note
+    assert covers(text, H200)[quack].install == "pip install quack-kernels"
+    assert "no adapter" not in covers(text, H200)[quack].note
 
 
 def test_a_weight_of_another_dtype_is_a_failed_condition() -> None:

@@ -32,17 +32,31 @@ def test_baselines_come_first_and_the_generated_kernel_last() -> None:
     ("text", "reason"),
     [
         ("x: bf16[64, 32]\nw: bf16[32, 64]\ny = x @ w\nreturn y\n", "no kernel to generate"),
-        ("x: f32[64, 32]\ny = x.sum(0)\nreturn y\n", "another axis than the last"),
-        ("x: f32[4000, 4000]\ny = x.sum()\nreturn y\n", "one sum over the whole tensor"),
-        ("x: f32[64, 32]\ny = F.dropout(x, 0.5)\nreturn y\n", "native_dropout"),
-        ("x: f32[64, 32].requires_grad\ny = torch.tanh(x)\nreturn y\n", "no backward"),
+        ("x: f32[64, 32]\ny = x.argmax(0)\nreturn y\n", "argmax"),
+        ("x: f32[4000, 4000]\ny = x.prod(-1) * 2\nreturn y\n", "prod"),
+        ("x: f32[64, 32]\ny = x.flip(0) * 2\nreturn y\n", "flip"),
+        ("x: f32[64, 32].requires_grad\nw: f32[32].requires_grad\ny = torch.tanh(x)\nreturn y\n", "gets none"),
         ("x: f32[64, 32]\ny = torch.cumsum(x, -1) + 1\nreturn y\n", "cumsum"),
+        ("x: f32[64, 32]\nx.add_(1)\nreturn x * 2\n", "writes into its input"),
     ],
 )
 def test_what_cannot_be_generated_is_said(text: str, reason: str) -> None:
     assert reason in offered(text)["triton:generated"]
     with pytest.raises(Unsupported, match=reason):
         build("triton:generated", parse(text), {}, "cpu")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x: f32[64, 32]\ny = x.sum(0)\nreturn y\n",
+        "x: f32[4000, 4000]\ny = x.sum()\nreturn y\n",
+        "x: f32[64, 32]\ny = F.dropout(x, 0.5)\nreturn y\n",
+        "x: f32[64, 32].requires_grad\ny = torch.tanh(x)\nreturn y\n",
+    ],
+)
+def test_sums_over_any_axis_dropout_and_gradients_are_generated(text: str) -> None:
+    assert offered(text)["triton:generated"] == ""
 
 
 def test_a_hand_written_kernel_is_refused_where_the_region_does_more() -> None:

@@ -82,7 +82,7 @@ def test_kernels_that_share_a_file_do_not_drive_each_other_out(tmp_path: Path, m
 def test_the_copy_that_is_tuned_on_lies_as_the_argument_does() -> None:
     wide = torch.arange(60.0).view(3, 20)
     for given in (wide[0].expand(5, 20), wide[:, 3:11], wide.t(), wide[:, 1::2], wide[2:, 5], torch.empty(0, 3)):
-        copied = tuning._copy(given)
+        copied = tuning.copied(given)
         assert torch.equal(copied, given)
         assert copied.stride() == given.stride()
         assert copied.numel() == 0 or copied.data_ptr() != given.data_ptr()

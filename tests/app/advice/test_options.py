@@ -30,8 +30,8 @@ def triton(found: Evaluated) -> dict[str, str]:
 
 
 REFUSED = {
-    "dropout": "x: bf16[8192, 4096]\nreturn F.dropout(gelu(x) * 2 + 1, 0.1)\n",
-    "a sum over everything": "x: f32[8192, 4096]\nreturn (x * 2).abs().sum()\n",
+    "rows turned round": "x: bf16[8192, 4096]\nreturn (gelu(x) * 2 + 1).flip(-1) * 2\n",
+    "products of rows": "x: f32[8192, 4096]\nreturn (x * 2).abs().prod(-1) + 1\n",
     "a scan": "x: f32[4096, 4096]\nreturn (x * 2).cumsum(-1) + 1\n",
 }
 
@@ -48,8 +48,16 @@ def test_what_the_generator_refuses_is_a_kernel_to_write(text: str) -> None:
     assert "to be written" in found["triton:custom"]
 
 
-def test_what_the_generator_takes_is_offered_generated() -> None:
-    assert "triton:generated" in triton(evaluated("x: bf16[8192, 4096]\nreturn gelu(x) * 2 + 1\n"))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x: bf16[8192, 4096]\nreturn gelu(x) * 2 + 1\n",
+        "x: bf16[8192, 4096]\nreturn F.dropout(gelu(x) * 2 + 1, 0.1)\n",
+        "x: f32[8192, 4096]\nreturn (x * 2).abs().sum()\n",
+    ],
+)
+def test_what_the_generator_takes_is_offered_generated(text: str) -> None:
+    assert "triton:generated" in triton(evaluated(text))
 
 
 PLAIN = "".join(f"{n}: bf16[4, 16, 1024, 64]\n" for n in "qkv")

@@ -6,10 +6,11 @@ import sys
 import pytest
 
 from app.advice.criteria import NAMES
-from app.advice.model import EFFORT_ORDER, Advice
-from app.advice.rule import advise, share_of_launches, speedup, step_speedup
+from app.advice.model import EFFORT_ORDER, Advice, Alternative, Range
+from app.advice.options import Option
+from app.advice.rule import advise, grounds, least_effort, share_of_launches, speedup, step_speedup, verdict
 from app.advice.thresholds import Thresholds
-from profiler.hardware import find_device
+from profiler.hardware import DEVICES, find_device
 from profiler.region.model import Binding, Workload
 from profiler.trace.obstacles import Obstacle
 from tests.app.advice.cases import H200, broken_chain, chain, cover, product, region
@@ -240,3 +241,34 @@ def test_without_obstacles_nothing_is_said_of_them():
     found = criterion(advise(region(chain()), HALF, H200), "compile-fuses")
     assert "mylib" not in found.because
     assert "first" not in found.because
+
+
+@pytest.mark.parametrize("us", [0.0, 5.0])
+@pytest.mark.parametrize("objective", ["time", "memory"])
+def test_a_region_that_is_only_views_is_left_however_long_it_was_seen_to_take(us, objective):
+    from app.evaluate import Situation, evaluate
+    from profiler.region.text import parse
+
+    views = parse("x: f32[64, 32]\nreturn x.t()\n")
+    seen = Workload((Binding((), 1.0, us),), step_time_us=100.0, share_of_step=0.5, observed=True)
+    advice = evaluate(views, seen, H200, Situation(objective=objective)).advice
+    assert advice.tool == "skip"
+    assert "views" in advice.action
+
+
+def test_nothing_is_taken_where_what_there_is_has_no_figure():
+    keep = Option(Alternative("skip", "eager", Range(9.0, 9.0, 9.0), 0, ""))
+    cuda = Option(Alternative("cuda", "cuda:custom", Range(1.0, 1.0, 1.0), 1000, ""), bytes_written=8)
+    on = verdict(grounds(region(chain()), HALF, H200))
+    written = lambda option: option.bytes_written  # noqa: E731
+    assert least_effort([keep, cuda], keep, on.case, written, "memory") is keep
+    assert least_effort([keep], keep, on.case, written, "memory") is keep
+
+
+def test_portability_is_said_for_every_device():
+    by_arch = {d.arch: criterion(advise(region(chain()), HALF, d), "portable") for d in DEVICES}
+    assert by_arch["sm_70"].holds is False
+    assert by_arch["sm_90"].holds is True
+    assert by_arch["gfx942"].holds is True
+    assert "AMD (gfx942) and NVIDIA" in by_arch["gfx942"].because
+    assert criterion(advise(region(chain(), needs=("nvlink",)), HALF, H200), "portable").holds is False

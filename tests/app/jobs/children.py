@@ -25,6 +25,10 @@ def ok() -> None:
     say({"type": "result", "value": {"echo": REQUEST}})
 
 
+def pid() -> None:
+    say({"type": "result", "value": os.getpid()})
+
+
 def answer() -> None:
     say({"type": "progress", "phase": "measuring", "candidate": "eager", "fraction": 0.5, "message": "half"})
     say({"type": "result", "value": REQUEST["answer"]})

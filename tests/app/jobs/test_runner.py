@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,67 @@ def test_descriptors_do_not_leak(run: Run) -> None:
 def test_every_reason_has_a_text() -> None:
     assert set(TEXTS) == set(ExitReason)
     assert all(text.message and (text.remedy or reason is ExitReason.OK) for reason, text in TEXTS.items())
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[tuple[LocalRunner, list[str]]]:
+    """A runner that keeps a spare, and the command of it."""
+    found = LocalRunner()
+    command = [sys.executable, str(CHILDREN), "pid", "{fd}"]
+    assert found.keep(command, logs=tmp_path)
+    yield found, command
+    found.close()
+
+
+def spare_of(found: LocalRunner) -> int:
+    (spare,) = found.spares.values()
+    return spare.process.pid
+
+
+def serve(found: LocalRunner, command: list[str], tmp_path: Path) -> Ended:
+    return found.run(command, {}, limits=Limits(timeout_s=20), log=tmp_path / "log")
+
+
+def test_a_spare_serves_the_next_request_and_no_other(kept: tuple[LocalRunner, list[str]], tmp_path: Path) -> None:
+    found, command = kept
+    waiting = spare_of(found)
+    assert found.keep(command, logs=tmp_path)  # one is there: no second one
+    assert spare_of(found) == waiting
+    assert serve(found, command, tmp_path).value == waiting
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log"]  # the spare's, under the job's name
+    assert serve(found, command, tmp_path).value != waiting
+
+
+def test_another_command_leaves_the_spare_alone(kept: tuple[LocalRunner, list[str]], tmp_path: Path) -> None:
+    found, command = kept
+    other = [*command[:2], "ok", "{fd}"]
+    assert serve(found, other, tmp_path).value == {"echo": {}}
+    assert alive(spare_of(found))
+
+
+def test_a_spare_that_died_is_told_and_a_request_is_served_without(
+    kept: tuple[LocalRunner, list[str]], tmp_path: Path
+) -> None:
+    found, command = kept
+    died = spare_of(found)
+    os.kill(died, signal.SIGKILL)
+    while alive(died):
+        time.sleep(0.01)
+    assert not found.keep(command, logs=tmp_path)
+    assert found.keep(command, logs=tmp_path)
+    os.kill(again := spare_of(found), signal.SIGKILL)
+    while alive(again):
+        time.sleep(0.01)
+    ended = serve(found, command, tmp_path)
+    assert ended.reason is ExitReason.OK
+    assert ended.value not in (died, again)
+
+
+def test_closing_leaves_neither_spare_nor_log(kept: tuple[LocalRunner, list[str]], tmp_path: Path) -> None:
+    found, command = kept
+    waiting = spare_of(found)
+    found.close()
+    assert not alive(waiting)
+    assert not list(tmp_path.iterdir())
+    assert found.keep(command, logs=tmp_path)
+    assert not found.spares

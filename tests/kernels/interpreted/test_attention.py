@@ -145,7 +145,7 @@ def test_the_result_has_the_order_of_strides_of_the_queries() -> None:
 @pytest.mark.parametrize("boolean", [True, False])
 def test_what_is_broadcast_is_narrow_when_tuning_copies_it(boolean: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def pick(self: Tuner, key: Any, space: Callable[[], Any], launch: Callable[..., None], *arguments: Any) -> Any:
-        launch(space()[0], *(tuning._copy(a) for a in arguments))
+        launch(space()[0], *(tuning.copied(a) for a in arguments))
         return space()[0]
 
     monkeypatch.setattr(Tuner, "pick", pick)

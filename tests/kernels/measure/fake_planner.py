@@ -23,7 +23,14 @@ def main(channel):
                 "coverage": "no library covers it",
                 # 480 MB at 4.8 TB/s: 89.6 µs beyond L2
                 "bindings": [
-                    {"floor_us": 50.0, "bytes_touched": 480e6, "flops": 0, "matmul_dtype": None, "set_bytes": 1}
+                    {
+                        "floor_us": 50.0,
+                        "bytes_touched": 480e6,
+                        "flops": 0,
+                        "matmul_dtype": None,
+                        "set_bytes": 1,
+                        "working_bytes": 1,
+                    }
                 ]
                 * count,
                 "reduced": None,

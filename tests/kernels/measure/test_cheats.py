@@ -19,7 +19,7 @@ from kernels.measure import conditions, inputs, records, rounds, samples
 from kernels.measure.crosscheck import Clocks, contradiction
 from kernels.measure.plan import Plan
 from kernels.measure.records import Record
-from kernels.measure.session import Limits, Modules, ValidationRequest, _Session, validate
+from kernels.measure.session import Limits, Modules, Session, ValidationRequest, validate
 from kernels.measure.worker import MOST_RENEWED
 from profiler.region.text import parse
 from tests.conftest import ROOT
@@ -41,7 +41,7 @@ class Measured:
         modules = Modules("tests.kernels.measure.host_clock", registry=REGISTRY)
         offered = [{**BASE, "name": n, "tool": n.partition(":")[0]} for n in ("eager", *names)]
         plan = Plan({**ANSWER, "device": None, "reduced": text, "reduced_wide": text, "candidates": offered}, [{}], [1])
-        self.session = session = _Session(request, parse(text), None, None, modules)
+        self.session = session = Session(request, parse(text), None, None, modules)
         session.records = plan.records(None)
         session.start(zygote, plan)
         session.prepare(plan, str(folder / "turn"))

@@ -14,7 +14,9 @@ ANSWER = {
     "coverage": "",
     "reduced": None,
     "reduced_wide": None,
-    "bindings": [{"floor_us": None, "bytes_touched": 1, "flops": 0, "matmul_dtype": None}],
+    "bindings": [
+        {"floor_us": None, "bytes_touched": 1, "flops": 0, "matmul_dtype": None, "set_bytes": 1, "working_bytes": 1}
+    ],
 }
 BASE = {"tool": "compile", "call": "", "note": "", "available": True, "reason": "", "source": ""}
 

@@ -88,23 +88,80 @@ class Tuner:
         return self.best
 
 
-def test_all_configurations_are_compared_in_one_turn(path, mine):
-    def free():
-        with open(path, "a") as other:
-            try:
-                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
+def is_free(path):
+    with open(path, "a") as other:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
-    seen = []
-    tuner = Tuner(seen, free)
+
+def guarded(turn):
     kind = type("Guarded", (Tuner,), {"run": Tuner.run, "_bench": Tuner._bench})
-    _held_while_tuning(kind, mine[0])
-    tuner.__class__ = kind
+    _held_while_tuning(kind, turn)
+    return kind
+
+
+def test_all_configurations_are_compared_in_one_turn(path, mine):
+    seen = []
+    tuner = guarded(mine[0])(seen, lambda: is_free(path))
     assert tuner.run() == 1
     assert [held for name, held in seen if name in ("bench", "between")] == [False] * 6
-    assert free()  # given back at the end of the call
+    assert is_free(path)  # given back at the end of the call
     seen.clear()
     assert tuner.run() == 1
     assert seen == [("launch", True)]  # a tuned call takes no turn
+
+
+def test_a_tuner_with_its_own_run_gives_each_turn_back(path, mine):
+    """FlagGems' LibTuner is one: it kept the GPU from all other candidates until its process ended."""
+    seen = []
+    own = type("Own", (guarded(mine[0]),), {"run": lambda self: Tuner.run(self)})
+    assert own(seen, lambda: is_free(path)).run() == 1
+    assert [free for name, free in seen if name == "bench"] == [False] * 3
+    assert [free for name, free in seen if name == "between"] == [True] * 3
+    assert is_free(path)
+
+
+class Config:
+    """The form of triton.Config."""
+
+    def __init__(self, block):
+        self.block = block
+
+    def all_kwargs(self):
+        return {"BLOCK": self.block}
+
+
+class Compiling(Tuner):
+    """With a kernel that is compiled at its first use, as Triton's are."""
+
+    def __init__(self, seen, free):
+        super().__init__(seen, free)
+        self.fn = self
+        self.compiled = []
+
+    def prune_configs(self, meta):
+        return [Config(block) for block in (3, 1, 2)]
+
+    def _bench(self, config, grid):
+        if config.block not in self.compiled:
+            self.seen.append(("late", self.free()))
+        return super()._bench(config).block
+
+    def run(self, **meta):
+        if meta.pop("warmup", False):
+            self.compiled.append(meta["BLOCK"])
+            self.seen.append(("compile", self.free()))
+            return None
+        self.best = min(self._bench(config=config, **meta) for config in self.prune_configs(meta))
+        return self.best
+
+
+def test_configurations_are_compiled_before_the_turn_is_taken(path, mine):
+    seen = []
+    kind = type("Guarded", (Compiling,), {"run": Compiling.run, "_bench": Compiling._bench})
+    _held_while_tuning(kind, mine[0])
+    assert kind(seen, lambda: is_free(path)).run(grid=(1,)) == 1
+    assert seen == [("compile", True)] * 3 + [("bench", False)] * 3

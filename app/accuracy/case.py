@@ -1,0 +1,109 @@
+"""Case: one record of the Archive as a question with a known answer. Pure data; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from app.accuracy.labels import Label, label_of
+from app.accuracy.split import half, program
+from kernels.measure import outcome as measured
+from kernels.measure.model import CandidateResult, Interval, Validation, validation_from_json
+
+Json = dict[str, Any]
+
+KNOWN = frozenset(f.name for f in fields(Validation))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A record with what was measured.
+
+    program, half: see `split`. contenders: the correct, timed candidates with the figure that decides: µs of device
+    time, µs of wall time where the region is launch-bound, or bytes where the objective is memory.
+    """
+
+    record: str
+    name: str
+    text: str
+    program: str
+    half: str
+    label: Label | None
+    validation: Validation
+    contenders: tuple[measured.Contender, ...]
+    by: str
+
+    @property
+    def objective(self) -> str:
+        return self.label.objective if self.label else "time"
+
+    @property
+    def share_of_step(self) -> float | None:
+        return self.label.share_of_step if self.label else None
+
+    @property
+    def least(self) -> float:
+        """The best figure that was measured."""
+        return min(c.time_us for c in self.contenders)
+
+    def contender(self, name: str) -> measured.Contender | None:
+        return next((c for c in self.contenders if c.name == name), None)
+
+    def candidate(self, name: str) -> CandidateResult | None:
+        return next((c for c in self.validation.candidates if c.name == name), None)
+
+    def of_tool(self, tool: str) -> tuple[str, ...]:
+        """The tool's measured candidates, in the record's order."""
+        return tuple(c.name for c in self.contenders if c.tool == tool)
+
+    def decided(self, advice: Mapping[str, Any]) -> measured.Outcome:
+        """What DESIGN's rule makes of the measured figures, and how that stands to this advice (tool and mode)."""
+        share = self.share_of_step if self.objective == "time" else None  # bytes are no share of a step's time
+        return measured.decide(self.validation.candidates, self.contenders, advice, share, self.by)
+
+
+def case_of(record: Mapping[str, Any]) -> Case | None:
+    """The case of an Archive's record; None where fewer than two candidates were timed: nothing was chosen between."""
+    validation = validation_from_json({k: v for k, v in record.items() if k in KNOWN})
+    label = label_of(validation.region)
+    objective = label.objective if label else "time"
+    by = "peak bytes" if objective == "memory" else str(validation.conditions.get("decided_by", "device time"))
+    contenders = _by_bytes(validation) if objective == "memory" else _by_time(validation, by)
+    if len(contenders) < 2:
+        return None
+    found = program(validation.region)
+    name = label.name if label else str(record.get("name") or "region")
+    return Case(str(record["id"]), name, validation.region, found, half(found), label, validation, contenders, by)
+
+
+def cases(records: Sequence[Mapping[str, Any]]) -> tuple[Case, ...]:
+    """The cases of many records, by name and then by record."""
+    found = [case for record in records if (case := case_of(record)) is not None]
+    return tuple(sorted(found, key=lambda c: (c.name, c.record)))
+
+
+def _timed(validation: Validation) -> list[CandidateResult]:
+    return [c for c in validation.candidates if c.status == "ok" and c.time_us and c.tool in measured.EFFORT]
+
+
+def _by_time(validation: Validation, by: str) -> tuple[measured.Contender, ...]:
+    found = []
+    for c in _timed(validation):
+        assert c.time_us is not None
+        time_us = c.wall_us if by.startswith("wall") and c.wall_us is not None else c.time_us.median
+        found.append(measured.Contender(c.name, c.tool, time_us, c.ratio_to_best_other))
+    return tuple(found)
+
+
+def _by_bytes(validation: Validation) -> tuple[measured.Contender, ...]:
+    """Peaks do not vary between rounds: the interval of a ratio is one number."""
+    timed = [c for c in _timed(validation) if c.peak_bytes]
+    peaks = {c.name: float(c.peak_bytes or 0) for c in timed}
+    found = []
+    for c in timed:
+        others = [peaks[o.name] for o in timed if o is not c and not (o.tool == c.tool == "triton")]
+        ratio = peaks[c.name] / min(others) if others else None
+        span = Interval(ratio, ratio, ratio) if ratio else None
+        found.append(measured.Contender(c.name, c.tool, peaks[c.name], span))
+    return tuple(found)

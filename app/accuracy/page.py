@@ -1,0 +1,117 @@
+"""docs/accuracy.md and the charts in it, from the figures. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.accuracy import drawing, table
+
+Json = dict[str, Any]
+
+CALIBRATION, REGRET = "accuracy-calibration.svg", "accuracy-regret.svg"
+
+TARGETS: Mapping[str, str] = {
+    "regret_geomean": "regret, geometric mean, at most",
+    "regret_worst": "regret, worst, at most",
+    "right": "right, at least",
+    "within": "predicted speed-up within 20 %, at least",
+}
+
+
+def files(figures: Json) -> dict[str, str]:
+    """Name in docs/ -> its text."""
+    return {
+        "accuracy.md": page(figures),
+        CALIBRATION: drawing.calibration(figures["scores"]),
+        REGRET: drawing.regrets(figures["scores"]),
+    }
+
+
+def targets(figures: Json) -> list[table.Row]:
+    """What is asked for, what there is, and whether that meets it."""
+    rows: list[table.Row] = [("", "asked for", "today", "met")]
+    for group, wanted in figures["targets"].items():
+        for name, bound in wanted.items():
+            value, met = figures["advice"][group][name], figures["met"][group][name]
+            show = table.percent if name in ("right", "within") else table.number
+            verdict = {True: "yes", False: "no", None: "no case yet"}[met]
+            rows.append((f"{table.GROUPS[group]}: {TARGETS[name]}", show(bound), show(value), verdict))
+    return rows
+
+
+def _wrong(figures: Json) -> str:
+    lines = [
+        f"- **{s['name']}** (`{s['record'].rpartition('-')[2]}`): advised `{table.call(s['advised'])}`"
+        + (f", counted as `{table.call(s['counted'])}`" if s["counted"] != s["advised"] else "")
+        + f"; the rule picks `{table.call(s['winner'])}` from the measured figures ({s['outcome']}, regret"
+        f" {table.number(s['regret'])} by {s['by']})."
+        for s in table.wrong(figures)
+    ]
+    return "\n".join(lines) or "None."
+
+
+def page(figures: Json) -> str:
+    """The whole page."""
+    where = f"{', '.join(figures['devices'])}, torch {', '.join(figures['torch'])}"
+    unscored, every = figures["unscored"], figures["advice"]["all"]
+    alone = figures["alone"]
+    more = (
+        f"\nNot scored, since nothing that the advice names was measured: {', '.join(unscored)}.\n" if unscored else ""
+    )
+    more += f"\nLeft out, since fewer than two candidates could be timed: {', '.join(alone)}.\n" if alone else ""
+    return f"""# How good the advice is
+
+Written by `make bench-advice`; nothing here is typed in by hand. {figures["records"]} records of the Archive
+({figures["programs"]} programs, {where}) are put to the rule as it is today: text, sizes,
+device, installed packages, and the share of the step and the objective where they were published with the region. The
+rule does not see the record. Its advice is then held against the record's measurements.
+{more}
+**Regret** is the figure of the advised tool and mode over the best measured: device time, wall time where the region is
+launch-bound, peak bytes where the objective is memory. 1 is perfect. **Right**: the tool is the one that the decision
+rule picks from the measured figures; a tie counts as wrong. The **speed-up** is over eager; where the advice is to
+leave eager there is nothing to predict. The advice to write a Triton kernel is counted as the kernel of this project
+that was measured there. Where the advised candidate was not measured, the next runnable alternative counts, in a row of
+its own.
+
+{table.markdown(targets(figures))}
+
+## The advice
+
+{table.markdown(table.advice(figures))}
+
+Half of the programs are kept for the test, by a hash of their structure, frozen in `app/accuracy/split.json`; records
+of one program are in one half.
+
+## Beside what one could do without asking
+
+{table.markdown(table.policies(figures))}
+
+The labels are those of published figures, made before the measurement. They name neither a mode nor a call: the fastest
+measured candidate of the tool counts.
+
+## Predicted and measured speed-up
+
+![Predicted against measured speed-up]({CALIBRATION})
+
+{table.percent(every["within_all"])} of all {every["predictions_all"]} candidates with a prediction are within 20 %.
+
+## Regret of each region
+
+![Regret of each region]({REGRET})
+
+## Not right
+
+{_wrong(figures)}
+
+## Region by region
+
+{table.markdown(table.regions(figures))}
+
+## What the sources claim
+
+{table.markdown(table.claims(figures))}
+
+Ours is the median of the figures of the Archive and of `tests/records/kernels-h200.json`. A range agrees when it holds
+that median, a single number when the median is within 20 % of it. Sources: S0 to S4 of the research.
+"""

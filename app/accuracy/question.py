@@ -1,0 +1,77 @@
+"""Question: a case put to today's rule, as on the host that measured it. Nothing here reads the Archive's figures.
+
+What goes in is what a user has: the text, the sizes and their calls, the device, the packages that were installed
+there, and the share of the step and the objective where they were published with the region.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.accuracy.case import Case
+from app.archive import schema
+from kernels.measure.model import to_json
+from profiler.region.model import Binding, Workload
+
+if TYPE_CHECKING:
+    from app.advice.model import Advice
+    from app.advice.rates import Rates
+    from app.evaluate import Foreseen, Prepared
+    from kernels.host import Host
+
+
+UNTRIED = frozenset({"not_installed", "unsupported", "not_run", "cancelled"})
+"""What a candidate's status says nothing with of whether its package was there: conditions are judged first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A case with its region lowered, counted and matched: the rule can be asked many times, with other rates."""
+
+    case: Case
+    prepared: Prepared
+
+
+def question(case: Case) -> Question:
+    """Lower and match the case's region: needs torch. DeviceUnknownError where the device has no figures."""
+    from app.evaluate import Situation, prepare
+    from app.service import choose_device
+    from profiler.region.text import parse
+
+    validation = case.validation
+    shapes = schema.shapes_of(to_json(validation))
+    bindings = tuple(Binding(sizes, calls) for sizes, calls in shapes) or (Binding(),)
+    device, _ = choose_device(validation.device, None)
+    situation = Situation(objective=case.objective, host=host_of(case))
+    workload = Workload(bindings=bindings, share_of_step=case.share_of_step)
+    return Question(case, prepare(parse(validation.region, "region"), workload, device, situation))
+
+
+def answer(asked: Question, rates: Rates | None = None, foreseen: Foreseen | None = None) -> Advice:
+    """The rule's advice. rates: in place of the shipped ones; foreseen: what the oracle said, None where not asked."""
+    from app.evaluate import NOTHING_FORESEEN, decide
+
+    return decide(asked.prepared, foreseen or NOTHING_FORESEEN, rates=rates).advice
+
+
+def host_of(case: Case) -> Host:
+    """The host that measured, as far as the record tells: a package is there where a call of it was tried.
+
+    What torch itself has is taken from the torch here: records do not list it.
+    """
+    from kernels.host import PACKAGES, Host, probe_host
+    from kernels.libraries.catalogue import ENTRIES
+
+    validation = case.validation
+    package_of = {entry.candidate: entry.package for entry in ENTRIES}
+    tried = {package_of[c.name] for c in validation.candidates if c.name in package_of and c.status not in UNTRIED}
+    there = tried | (PACKAGES.keys() & validation.software.keys())
+    capability = str((validation.conditions.get("device") or {}).get("capability") or "").split(".")
+    return Host(
+        gpu=validation.device,
+        capability=(int(capability[0]), int(capability[1])) if len(capability) == 2 else None,
+        versions=dict(validation.software),
+        packages=frozenset({"torch", "triton", *there}),
+        features=probe_host().features,
+    )

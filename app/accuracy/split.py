@@ -1,0 +1,41 @@
+"""Which half of the regions a program belongs to: frozen by hash, so that what is tuned is not what is tested.
+
+The hashes are those of `app.archive.likeness` at the level where neither names, spelling, layouts nor sizes count: a
+program at other sizes, or measured again, is in the same half.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+from app.archive.likeness import likeness
+
+FROZEN = Path(__file__).resolve().parent / "split.json"
+
+FIT, TEST = "fit", "test"
+HALVES = (FIT, TEST)
+
+
+def program(text: str) -> str:
+    """16 hex digits of sha256 over the region's structure, sizes aside."""
+    return likeness(text, "other-sizes")
+
+
+def halved(programs: Iterable[str]) -> dict[str, str]:
+    """The split as it was frozen: hashes in order, every second one is for the test."""
+    return {found: HALVES[place % 2] for place, found in enumerate(sorted(set(programs)))}
+
+
+@cache
+def frozen() -> Mapping[str, str]:
+    """program -> half, as committed."""
+    known: dict[str, str] = json.loads(FROZEN.read_text())
+    return known
+
+
+def half(found: str) -> str:
+    """The half of a program: as frozen; of one that came later, by the first bit of its hash."""
+    return frozen().get(found) or HALVES[int(found[0], 16) >> 3]

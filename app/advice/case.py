@@ -1,0 +1,45 @@
+"""Case: what the criteria judge, and how they write shares and names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.advice.estimate import Prediction
+from app.advice.facts import Cover, RegionFacts
+from app.advice.model import Range
+from app.advice.rates import FITTED, Rates
+from app.advice.thresholds import Thresholds
+from profiler.hardware import Device
+from profiler.region.model import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the criteria judge. current: time of one call as it runs now; None without sizes and observation.
+
+    share: the region's share of the step, None where unknown; share_source says where it is from.
+    reachable: fastest predicted time of one call, by any tool; None where nothing could be predicted.
+    eager: what PyTorch alone is predicted to take; None without sizes.
+    """
+
+    facts: RegionFacts
+    workload: Workload
+    device: Device
+    settings: Thresholds
+    covers: tuple[Cover, ...]
+    current: Range | None
+    share: float | None
+    share_source: str
+    reachable: float | None = None
+    rates: Rates = FITTED
+    eager: Prediction | None = None
+
+
+def percent(value: float) -> str:
+    """0.042 -> "4.2 %"."""
+    return f"{100 * value:.3g} %"
+
+
+def short(candidate: str) -> str:
+    """library:torch.nn.functional.rms_norm -> F.rms_norm."""
+    return candidate.removeprefix("library:").replace("torch.nn.functional.", "F.")

@@ -1,0 +1,87 @@
+"""The landscapes of validations in the database: queued, stored, found again. Every function takes the Store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from app.database import is_id, new_id, now
+from app.jobs import ledger
+from app.schema import jobs, landscapes
+
+if TYPE_CHECKING:
+    from app.store import Store
+
+Json = dict[str, Any]
+
+LANDSCAPE: Json = {
+    "outcome": None,
+    "reason": "",
+    "kernel": "",
+    "beside": [],
+    "points": [],
+    "axes": {"tiles": [], "warps": [], "stages": []},
+    "chosen": None,
+    "best": None,
+    "worst_to_best": None,
+    "chosen_to_best": None,
+    "order": None,
+    "device": None,
+    "software": {},
+    "conditions": {},
+    "budget_s": None,
+    "seconds": None,
+    "date": "",
+}
+"""A landscape that is not done yet."""
+
+_OWN = ("id", "validation_id", "candidate", "binding", "state", "progress", "error", "created_at")
+
+
+def add(store: Store, *, validation_id: str, candidate: str, binding: Json, request: Json, cap: int) -> str:
+    """A landscape and the job that measures it, of the same new id; QueueFullError leaves nothing behind."""
+    landscape_id = new_id()
+    with store.database.write() as connection:
+        connection.execute(
+            landscapes.insert().values(
+                id=landscape_id, created_at=now(), validation_id=validation_id, candidate=candidate, binding=binding
+            )
+        )
+        ledger.add(connection, job_id=landscape_id, kind="landscape", request=request, cap=cap)
+    return landscape_id
+
+
+def newest(store: Store, validation_id: str, candidate: str | None = None) -> Json | None:
+    """The newest landscape of a validation, of that candidate where one is named; None where there is none."""
+    if not is_id(validation_id):
+        return None
+    query = _all().where(landscapes.c.validation_id == validation_id)
+    if candidate is not None:
+        query = query.where(landscapes.c.candidate == candidate)
+    return _first(store, query.order_by(landscapes.c.created_at.desc(), landscapes.c.id.desc()))
+
+
+def by_id(store: Store, landscape_id: str) -> Json | None:
+    """One landscape; None for an unknown id."""
+    return _first(store, _all().where(landscapes.c.id == landscape_id)) if is_id(landscape_id) else None
+
+
+def finish(store: Store, *, job_id: str, owner: str, attempt: int, landscape: Json) -> bool:
+    """Store finite numbers that were measured and end the job, both or neither; False when it is no longer ours."""
+    with store.database.write() as connection:
+        if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
+            return False
+        connection.execute(landscapes.update().where(landscapes.c.id == job_id).values(body=landscape))
+    return True
+
+
+def _all() -> sa.Select[Any]:
+    job = (jobs.c.state, jobs.c.progress, jobs.c.error)
+    return sa.select(landscapes, *job).join(jobs, jobs.c.id == landscapes.c.id)
+
+
+def _first(store: Store, query: sa.Select[Any]) -> Json | None:
+    with store.database.read() as connection:
+        row = connection.execute(query.limit(1)).mappings().first()
+    return None if row is None else LANDSCAPE | (row["body"] or {}) | {key: row[key] for key in _OWN}

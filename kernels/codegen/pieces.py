@@ -1,0 +1,116 @@
+"""The kernels of one fused group: one where that is possible, else one for each stage, else runs of operations."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch.fx
+
+from kernels.codegen import source as files
+from kernels.codegen.budget import ONE_KERNEL, Budget, TooLong
+from kernels.codegen.index import Unsupported
+from kernels.codegen.plan import is_view, plan, results
+from kernels.codegen.source import Source
+from kernels.codegen.stages import stages
+from profiler.region.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One kernel and the nodes whose results it stores."""
+
+    source: Source
+    stored: tuple[torch.fx.Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Writes the kernels of a graph's groups. names: of nodes, in text; lines: the region's text by line."""
+
+    names: Mapping[torch.fx.Node, str]
+    lines: Mapping[int, str]
+    budget: Budget
+
+    def of(self, nodes: Sequence[torch.fx.Node]) -> list[Piece]:
+        """Kernels in an order that runs. nodes: the group's, in graph order. Raises Unsupported with the reason."""
+        if not results([n for n in nodes if not is_view(n)]):
+            raise Unsupported("nothing to compute")
+        try:
+            return [self.one(nodes)]
+        except TooLong:
+            raise
+        except Unsupported as why:
+            reason = why
+        found = stages(nodes, self.budget)
+        if len(found) < 2:
+            return self.runs(nodes, reason)
+        done: list[Piece] = []
+        for stage in found:
+            try:
+                done.append(self.one(stage.nodes, stage.wanted))
+            except TooLong:
+                raise
+            except Unsupported as why:
+                done += self.runs(stage.nodes, why)
+        return done
+
+    def one(self, nodes: Sequence[torch.fx.Node], wanted: Sequence[torch.fx.Node] | None = None) -> Piece:
+        """One kernel for all of them."""
+        self.budget.spend(1 + len(nodes) // 10)
+        made = plan(nodes, self.names, self.budget, wanted)
+        self.budget.spend(ONE_KERNEL)
+        labels = [label(n) for n in nodes if n.target is not operator.getitem]
+        short = list(dict.fromkeys(name for name in labels if name.isidentifier()))[:5]
+        kernel = "generated_" + "_".join(short or ["kernel"])
+        by_name = {name: node for node, name in self.names.items()}
+        stored = tuple(by_name[s.name] for s in made.stores)
+        return Piece(files.write(made, ", ".join(dict.fromkeys(labels)), kernel, self.lines), stored)
+
+    def runs(self, nodes: Sequence[torch.fx.Node], reason: Unsupported) -> list[Piece]:
+        """The longest run of operations that fits in one kernel, then the rest. reason: why all of them do not."""
+        done: list[Piece] = []
+        rest = list(nodes)
+        while rest:
+            for count in range(len(rest) - (not done), 0, -1):
+                if count < len(rest) and rest[count].target is operator.getitem:
+                    continue  # a result stays with its operation
+                head = rest[:count]
+                if not results([n for n in head if not is_view(n)]):
+                    continue
+                try:
+                    piece = self.one(head)
+                except TooLong:
+                    raise
+                except Unsupported:
+                    continue
+                done.append(piece)
+                rest = rest[count:]
+                break
+            else:
+                raise reason
+        return done
+
+
+def label(node: torch.fx.Node) -> str:
+    """How the region's text calls the operation."""
+    said = str((node.meta.get("custom") or {}).get("label") or str(node.target).split(".")[1])
+    return "to" if said in ("float", "half", "bfloat16", "type_as") else said
+
+
+def node_names(graph: Graph) -> dict[torch.fx.Node, str]:
+    """fx node -> its name in text, each once: inputs keep the region's, operations the graph's where free."""
+    inputs = iter(graph.inputs)
+    taken = {name for name, _ in graph.inputs}
+    names: dict[torch.fx.Node, str] = {}
+    for node in graph.module.graph.nodes:
+        if node.op == "placeholder":
+            names[node] = next(inputs)[0]
+            continue
+        name = node.name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names[node] = name
+    return names

@@ -1,0 +1,67 @@
+"""The split and the labels are data: they do not drift with the code that made them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from app.accuracy import labels, split
+from app.archive import shelf
+from tests.conftest import ROOT
+
+FROZEN = "2c1757c4b9d23b7bdbe5105e99c1d0d541fec729557d6098127b760a38a3a1c6"
+
+TEXTS = {p.stem: p.read_text() for p in sorted((ROOT / "tests" / "regions").glob("*.txt"))}
+
+
+def test_the_frozen_split_is_the_one_of_the_first_commit() -> None:
+    """A hash of the file: no region changes sides to make a figure look better."""
+    held = json.dumps(dict(sorted(split.frozen().items())), separators=(",", ":"))
+    assert hashlib.sha256(held.encode()).hexdigest() == FROZEN
+
+
+def test_exactly_half_of_what_was_frozen_is_for_the_test() -> None:
+    sides = list(split.frozen().values())
+    assert sides.count(split.TEST) == sides.count(split.FIT) == len(sides) // 2
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_region_is_frozen_under_todays_hash(name: str) -> None:
+    assert split.program(TEXTS[name]) in split.frozen()
+
+
+def test_what_the_archive_had_is_frozen() -> None:
+    first = [r for r in shelf.records(shelf.FOLDER) if r["date"] <= "2026-11-21"]
+    assert first
+    assert all(split.program(r["region"]) in split.frozen() for r in first)
+
+
+def test_other_sizes_names_and_layouts_stay_in_the_same_half() -> None:
+    one = "x: bf16[8, 64]\nw: bf16[64]\ny = silu(x) * w\nreturn y\n"
+    other = "N: sizes[3, 9]\na: bf16[N, 512].strides(1, 9)\nb: bf16[512]\nz = silu(a)\nq = z * b\nreturn q\n"
+    assert split.program(one) == split.program(other)
+    assert split.program(one) != split.program(one.replace("silu", "gelu"))
+
+
+@pytest.mark.parametrize(("program", "side"), [("7" + "f" * 15, "fit"), ("8" + "0" * 15, "test")])
+def test_a_program_that_came_later_goes_by_its_hash(program: str, side: str) -> None:
+    assert split.half(program) == side
+
+
+def test_the_labels_are_the_published_ones(shared: Path) -> None:
+    published = {e["name"]: e for e in json.loads((shared / "regions" / "regions.json").read_text())}
+    wanted = {labels.key(text): published[name] for name, text in TEXTS.items()}
+    assert {k: asdict(v) for k, v in labels.labels().items()} == {
+        k: asdict(labels.from_published(v)) for k, v in wanted.items()
+    }
+
+
+def test_a_labels_words_are_tools() -> None:
+    found = labels.from_published(
+        {"name": "n", "expected": "torch.compile", "accept": "triton(tie<=5%),library", "share": 0.1, "why": "w"}
+    )
+    assert (found.expected, found.accepted, found.objective) == ("compile", ("triton", "library"), "time")

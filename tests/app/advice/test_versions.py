@@ -1,0 +1,45 @@
+"""A call that only a newer torch has: the advice says which version, and that this host has another."""
+
+from __future__ import annotations
+
+from app.advice.model import Advice
+from app.evaluate import Situation, evaluate
+from kernels.host import Host
+from profiler.hardware import find_device
+from profiler.region.model import Binding, Workload
+from profiler.region.text import parse
+
+LOSS = """x: bf16[{rows}, 4096].requires_grad
+w: bf16[128256, 4096].requires_grad
+t: i64[{rows}].below(128256)
+return F.cross_entropy((x @ w.t()).float(), t)
+"""
+CALL = "library:torch.nn.functional.linear_cross_entropy"
+NEEDS = "needs torch 2.13 or newer, and this host has 2.11.0+cu130"
+
+
+def advised(version: str, *features: str, objective: str = "time") -> Advice:
+    host = Host("NVIDIA H200", (9, 0), {"torch": version}, frozenset({"torch", "triton"}), frozenset(features))
+    device = find_device("NVIDIA H200")
+    assert device is not None
+    region = parse(LOSS.format(rows=4096))
+    workload = Workload((Binding(),), share_of_step=0.5)
+    return evaluate(region, workload, device, Situation(host=host, objective=objective)).advice
+
+
+def test_an_older_torch_is_told_which_version_has_the_call() -> None:
+    old, new = advised("2.11.0+cu130"), advised("2.13.0", "F.linear_cross_entropy")
+    notes = {name: next(a.note for a in made.alternatives if a.candidate == CALL)
+             for name, made in (("old", old), ("new", new))}  # fmt: skip
+    assert notes["old"].startswith(NEEDS)
+    assert "newer" not in notes["new"]
+    because = next(c.because for c in old.criteria if c.name == "library-covers")
+    assert NEEDS in because
+
+
+def test_an_advice_to_call_it_says_so_first() -> None:
+    """For memory the call is worth a newer torch: it is still named, with what it takes."""
+    old = advised("2.11.0+cu130", objective="memory")
+    assert old.call.startswith("F.linear_cross_entropy(x, w, t, ")
+    assert NEEDS in old.action
+    assert "Install" not in old.action
