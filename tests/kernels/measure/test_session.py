@@ -18,7 +18,7 @@ from kernels.measure.session import Limits, Modules, ValidationRequest, validate
 from profiler.region.model import Binding, RegionError
 
 MODULES = Modules("tests.kernels.measure.fake_worker", "tests.kernels.measure.fake_planner", gpu_present=lambda: True)
-LIMITS = Limits(prepare_s=8, turn_s=6, finish_s=6, plan_s=30, message_bytes=1_000_000)
+LIMITS = Limits(prepare_s=12, turn_s=9, finish_s=9, plan_s=30, message_bytes=1_000_000)
 
 
 @pytest.fixture(scope="module")
