@@ -145,7 +145,7 @@ def test_cancelling_stops_soon_and_says_so(parent):
     assert found.outcome == "unmeasured"
     assert found.reason == "cancelled"
     assert "cancelled" in {c.status for c in found.candidates}
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < LIMITS.prepare_s - 2  # well before what hangs would have been ended anyway
 
 
 def test_the_budget_ends_what_hangs_and_keeps_the_rest(parent):
