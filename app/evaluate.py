@@ -99,6 +99,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     from kernels import generated
     from kernels.host import probe_host
     from kernels.libraries import coverage
+    from profiler.region.graph import written_alone
     from profiler.region.patterns import match, region_kind
     from profiler.region.text import to_text
     from profiler.region.through import bytes_through
@@ -107,7 +108,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     shapes = [_shape(graph, binding) for graph, binding in graphs]
     heaviest, shape = max(zip(graphs, shapes, strict=True), key=lambda p: p[1].calls * p[1].cost.unfused.bytes_moved)
     graph, binding = heaviest
-    written = forward(graph)
+    written = written_alone(graph)
     matches = match(written)
     kind, title = region_kind(written, matches)
     by_hand = any(m.by_hand for m in matches)
@@ -154,16 +155,6 @@ def decide(
         advice=replace(advice, notes=(*advice.notes, *situation.notes), would_change=changes),
         foreseen=foreseen,
     )
-
-
-def forward(graph: Graph) -> Graph:
-    """The graph of what was written: without the backward that autograd adds, which would hide the patterns."""
-    if not graph.region.requires_grad:
-        return graph
-    from profiler.region.graph import lower
-
-    inputs = tuple(replace(i, requires_grad=False) for i in graph.region.inputs)
-    return replace(lower(replace(graph.region, inputs=inputs), graph.binding), region=graph.region)
 
 
 def _graphs(region: Region, workload: Workload) -> list[tuple[Graph, Binding]]:

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from app.web.problems import Problem
-from kernels.host import PROBE_TIMEOUT_S, Host, probe_host
+from kernels.host import PROBE_TIMEOUT_S, Host, probe_host, to_json
 from profiler.hardware import DEVICES, Device, find_device
 
 log = logging.getLogger("tritonworthy.host")
@@ -54,9 +54,7 @@ class HostFacts:
         done, _ = wait([self.found], PROBE_TIMEOUT_S)
         if not done or self.found.exception() is not None:
             return {}
-        host = self.found.result()
-        lists = {"packages": sorted(host.packages), "features": sorted(host.features)}
-        return {"host": dataclasses.asdict(host) | lists}
+        return {"host": to_json(self.found.result())}
 
 
 def describe(host: Host) -> Json:

@@ -29,22 +29,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.validate_table import repeated, summary, table  # noqa: E402 (run as a file)
+from benchmarks.kernels import visible  # noqa: E402 (run as a file)
+from benchmarks.validate_table import repeated, summary, table  # noqa: E402
 
 Json = dict[str, Any]
 
 LEAST_S = 20.0
 """Left of the total: with less, no validation is begun."""
 WORKER = [sys.executable, str(Path(__file__).resolve().with_name("validate_worker.py"))]
-
-
-def gpus() -> list[str]:
-    """The indices of the GPUs that may be used, without starting CUDA."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [name for name in named.split(",") if name]
-    told = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True)
-    return told.stdout.split()
 
 
 class Worker:
@@ -136,7 +128,7 @@ def measure(texts: Sequence[Path], repeat: int, budget_s: float, total_s: float,
 
     with tempfile.TemporaryDirectory(prefix="tritonworthy-caches-") as folder:
         caches = Path(folder)
-        workers = [threading.Thread(target=work, args=(gpu,)) for gpu in gpus()]
+        workers = [threading.Thread(target=work, args=(gpu,)) for gpu in visible()]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -166,7 +158,7 @@ def main() -> int:
     parser.add_argument("--total", type=float, default=1e9, help="seconds for all of them")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     asked = parser.parse_args()
-    if not gpus():
+    if not visible():
         parser.error("this needs a GPU")
     asked.out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(asked.out / "records", ignore_errors=True)

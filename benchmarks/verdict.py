@@ -9,7 +9,6 @@ $OUT (or --out).
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import sys
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from app.jobs.runner import Limits, LocalRunner  # noqa: E402 (run as a file)
-from kernels.host import probe_host  # noqa: E402
+from kernels.host import probe_host, to_json  # noqa: E402
 
 Json = dict[str, Any]
 
@@ -85,14 +84,13 @@ def main() -> int:
     parser.add_argument("--warm", type=int, default=2, help="runs with warm caches, behind the cold one")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "verdicts.json")
     asked = parser.parse_args()
-    host = dataclasses.asdict(probe_host())  # as the server does when it starts
-    told = {k: sorted(v) if isinstance(v, frozenset) else v for k, v in host.items()}
+    host = to_json(probe_host())  # as the server does when it starts
     found: dict[str, list[Json]] = {}
     for name, case in CASES.items():
         found[name] = []
         with tempfile.TemporaryDirectory() as folder:
             for run in range(1 + asked.warm):
-                request = {**case, "host": told, "cache_dir": str(Path(folder) / "caches")}
+                request = {**case, "host": host, "cache_dir": str(Path(folder) / "caches")}
                 body = verdict(request, Path(folder), asked.spare)
                 found[name].append(body)
                 asked.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -49,6 +49,21 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
     return ""
 
 
+def pointed(index: torch.Tensor, source: torch.Tensor, dim: int) -> torch.Tensor | None:
+    """The values that indices select along a dimension; None where one is out of range, or there twice.
+
+    index has the source's rank, or one less where the dimension was not kept.
+    """
+    index = index.to(source.device, torch.int64)
+    index = index.unsqueeze(dim) if index.dim() == source.dim() - 1 else index
+    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < source.shape[dim]):
+        return None
+    ordered = index.sort(dim).values
+    if ordered.shape[dim] > 1 and bool((ordered.diff(dim=dim) == 0).any()):
+        return None
+    return source.gather(dim, index)
+
+
 def _at_home(arguments: Sequence[Any]) -> Sequence[Any]:
     """On the CPU where there are few elements: torch's CUDA kernels spread a row's NaN and infinities further than its
     formula does (F.rms_norm, cross entropy of an ignored row)."""

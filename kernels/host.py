@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from kernels.libraries.packages import DISTRIBUTIONS
 
@@ -123,6 +124,12 @@ def _look() -> Host:
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return Host(note=f"the host could not be probed: {last}"[:300])
     return from_json(json.loads(answer))
+
+
+def to_json(host: Host) -> dict[str, Any]:
+    """A Host as `from_json` reads it."""
+    lists = {"packages": sorted(host.packages), "features": sorted(host.features)}
+    return asdict(host) | lists
 
 
 def from_json(data: dict[str, object]) -> Host:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from kernels.codegen.index import Unsupported
 from kernels.host import Host
 from kernels.libraries import Cover, coverage
 from kernels.written import WRITTEN, Written, matches, roles_of, taken, written
-from profiler.region.graph import Graph, lower
+from profiler.region.graph import Graph, lower, without_grad, written_alone
 from profiler.region.model import Region
 from profiler.region.patterns import Match, match
 
@@ -60,15 +59,6 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
         *_hand_written(graph, match(graph) if plain is not graph else found),
         _generated(graph),
     )  # fmt: skip
-
-
-def written_alone(graph: Graph) -> Graph:
-    """The graph of what was written: without the backward that autograd adds, which would hide the patterns."""
-    if not graph.region.requires_grad:
-        return graph
-    inputs = tuple(dataclasses.replace(i, requires_grad=False) for i in graph.region.inputs)
-    forward = lower(dataclasses.replace(graph.region, inputs=inputs), graph.binding)
-    return dataclasses.replace(forward, region=graph.region)
 
 
 def _libraries(graph: Graph, matched: Sequence[Match], host: Host) -> list[Candidate]:
@@ -135,10 +125,7 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
         if region.requires_grad:
             return with_gradients(trained(graph), True)
         return with_gradients(generate(graph).module, False)
-    forward = dataclasses.replace(
-        region, inputs=tuple(dataclasses.replace(i, requires_grad=False) for i in region.inputs)
-    )
-    graph = lower(forward, binding, device)
+    graph = lower(without_grad(region), binding, device)
     if name.startswith("library:"):
         return with_gradients(_adapted(name, graph), region.requires_grad)
     kernel = written(name)

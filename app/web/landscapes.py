@@ -10,7 +10,8 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from app import landscapes, submit_landscape
 from app.web import landscape_chart
 from app.web.answers import JSON_ONLY, answer, errors
-from app.web.models import Job, Landscape, LandscapeRequest
+from app.web.landscape_models import Landscape, LandscapeRequest
+from app.web.models import Job
 from app.web.page_parts import host_facts, missing
 from app.web.problems import not_found
 from app.web.templating import is_fragment, render

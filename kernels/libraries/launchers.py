@@ -22,7 +22,7 @@ from kernels.libraries.terms import Bound, Term, behind, fits
 from profiler.region.graph import Graph
 from profiler.region.nodes import value
 from profiler.region.patterns import Match, Role, operation_names
-from profiler.region.roles import role
+from profiler.region.roles import between, role
 from profiler.region.vocabulary import DTYPE_NAMES
 from profiler.region.vocabulary import DTYPES as DTYPE_OF
 
@@ -104,7 +104,7 @@ class Launcher:
             if settled is None:
                 continue
             leaves = [settled[a] for a in self.arguments if isinstance(settled.get(a), Node)]
-            inside = operation_names(graph, _between(results, leaves))
+            inside = operation_names(graph, between(results, leaves))
             roles: dict[str, Role] = {a: role(graph, settled.get(a)) for a in (*self.arguments, *self.seen)}
             names: dict[int, str] = dict(zip(pattern.wanted, (r.name for r in results), strict=True))
             shown = ("y", *FURTHER)[: 1 if self._single(roles) else len(self.results)]
@@ -202,15 +202,3 @@ def _bound(pattern: Pattern, results: Sequence[Node]) -> Iterator[Bound]:
             yield from more(index + 1, found)
 
     yield from more(0, {})
-
-
-def _between(results: Sequence[Node], leaves: Sequence[Node]) -> set[Node]:
-    inside: set[Node] = set()
-    waiting = list(results)
-    while waiting:
-        node = waiting.pop()
-        if node in inside or node in leaves or node.op != "call_function":
-            continue
-        inside.add(node)
-        waiting += node.all_input_nodes
-    return inside

@@ -87,8 +87,8 @@ class Checker:
         self._note("checking against float64")
         plan: list[tuple[str, dict[str, Any]]] = [("normal", {}), ("normal again", {"number": 1})]
         plan += [(d, {"distribution": d}) for d in tensors.DISTRIBUTIONS[1 : 4 if thorough else 2]]
-        plain = not task.region.requires_grad and not task.random and not reads_by_value(task.built.module)
-        if thorough and plain:
+        plain = thorough and not task.region.requires_grad and not task.random
+        if plain and not reads_by_value(task.built.module):
             plan.append((tensors.SPECIAL, {"distribution": tensors.SPECIAL}))
         if thorough and len(task.region.inputs) > 1:
             names = [i.name for i in task.region.inputs][:MOST_CHANGED_INPUTS]

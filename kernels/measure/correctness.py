@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.agreement import pointed
 from kernels.measure.reference import Reference
 from profiler.region.vocabulary import DTYPE_NAMES, DTYPES
 
@@ -108,17 +109,9 @@ def _exact(out: torch.Tensor, ref: torch.Tensor) -> OutputError:
 def _selected(out: torch.Tensor, ref: torch.Tensor, source: torch.Tensor, dim: int, dtype: torch.dtype) -> OutputError:
     """Indices by the values they select: two that select equal values are equally right."""
     name = DTYPE_NAMES[dtype]
-    index, wanted = out.to(torch.int64), ref.to(torch.int64)
-    if index.dim() == source.dim() - 1:
-        index, wanted = index.unsqueeze(dim), wanted.unsqueeze(dim)
-    size = source.shape[dim]
-    wrong = OutputError("index", name, out.numel(), math.inf, math.inf, 0)
-    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < size):
-        return wrong
-    ordered = index.sort(dim).values
-    if ordered.shape[dim] > 1 and bool((ordered.diff(dim=dim) == 0).any()):
-        return wrong  # the same element selected twice
-    values, right = source.gather(dim, index), source.gather(dim, wanted)
+    values, right = pointed(out, source, dim), pointed(ref, source, dim)
+    if values is None or right is None:
+        return OutputError("index", name, out.numel(), math.inf, math.inf, 0)
     if not dtype.is_floating_point:
         share = (values != right).double().mean().item() if values.numel() else 0.0
         return OutputError("index", name, out.numel(), share, 0.0, 0)

@@ -18,9 +18,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels import gemm, tuning
 from kernels.measure.channel import Channel
 from kernels.measure.grid import Cell, cells, key_of
-from kernels.measure.landscape_worker import MOST_REASON, NothingTunedError, serve
+from kernels.measure.landscape_worker import MOST_REASON, NothingTunedError
 from kernels.measure.model import to_json
 from kernels.measure.tuned_kernels import TunedKernel, tuned_kernels
+from kernels.measure.worker import serve
 from kernels.tuning import Limits, Variant
 from profiler.oracle.machine_code import DEFAULT_STAGES, CompileError, compile_for, multiples_of_16
 from profiler.oracle.targets import TARGETS

@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +28,7 @@ from kernels.measure.task import WrongOutputError, as_call, check_kind, kept, ow
 from kernels.measure.tiles import remade
 from kernels.measure.tuned_kernels import TunedKernel, tuned_kernels
 from kernels.measure.turn import Turn
-from kernels.measure.worker import Worker, fault_of
+from kernels.measure.worker import Worker, fault_of, serve
 from kernels.tuning import REFUSALS, Limits, Variant, limits_of
 from profiler.oracle.targets import TARGETS, residence
 from profiler.region.text import parse
@@ -41,8 +41,8 @@ SPILL_BYTES = 4  # the driver counts spilled registers
 MOST_REASON = 300
 
 
-class NothingTunedError(Exception):
-    """The candidate has no kernel that is tuned."""
+class NothingTunedError(NotImplementedError):
+    """The candidate has no kernel that is tuned: its status is `unsupported`."""
 
 
 class Surveyor(Worker):
@@ -247,20 +247,6 @@ def main(channel: Channel) -> None:
     surveyor = Surveyor(channel)
     commands = {"open": surveyor.open, "point": surveyor.point, "duel": surveyor.duel, "order": surveyor.order}
     serve(channel, commands)
-
-
-def serve(channel: Channel, commands: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]) -> None:
-    """The same for any set of commands."""
-    while (message := channel.receive()) is not None:
-        try:
-            answer: dict[str, Any] = {"result": commands[message["command"]](message)}
-        except NothingTunedError as fault:
-            answer = {"error": {"status": "unsupported", "message": str(fault)}}
-        except Exception as fault:
-            answer = {"error": fault_of(fault)}
-        channel.send({"id": message["id"], **answer})
-        if answer.get("error", {}).get("status") == "fault":
-            return
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from kernels.measure.reduce import reduced, with_sizes
 from profiler.hardware import find_device
 from profiler.region.cost import cost
 from profiler.region.cost_model import Cost, floor_us
-from profiler.region.graph import Graph, lower
+from profiler.region.graph import Graph, Operation, lower, written_alone
 from profiler.region.model import Region, RegionError
 from profiler.region.patterns import Match, match
 from profiler.region.text import parse, to_text
@@ -130,14 +130,14 @@ def _binding(
 ) -> dict[str, Any]:
     counted = cost(graph)
     known = find_device(device["name"]) if device else None
-    touched = certain_bytes(region, graph, counted.ideal.bytes_moved)
+    certain = certain_flops(graph)
     return {
-        "bytes_touched": touched,
-        "flops": certain_flops(graph),
+        "bytes_touched": certain_bytes(region, graph, counted.ideal.bytes_moved),
+        "flops": certain,
         "matmul_dtype": _fastest_dtype(region, counted.matmul_dtype),
         "working_bytes": sum(t.bytes for o in graph.operations for t in o.writes),
         "set_bytes": tensors.set_bytes(region, sizes),
-        "floor_us": floor_us(_unmasked(counted, graph), known) if known else None,
+        "floor_us": floor_us(_unmasked(counted, graph, certain), known) if known else None,
     }
 
 
@@ -176,19 +176,18 @@ def certain_flops(graph: Graph) -> float:
     text's FLOPs need 556). In training every product counts as the least of them does: the backward's are not told
     apart.
     """
-    products = [o for o in graph.operations if o.kind in ("gemm", "attention")]
-    written = _forward(graph)
+    products = _products(graph)
+    written = written_alone(graph)
     share = {name: _seen(m, written) for m in match(written) if m.kind == "attention" for name in m.operations}
     if graph.region.requires_grad:
         return min(share.values(), default=1.0) * sum(o.flops for o in products)
     return sum(o.flops * share.get(o.name, 1.0) for o in products)
 
 
-def _unmasked(counted: Cost, graph: Graph) -> Cost:
+def _unmasked(counted: Cost, graph: Graph, certain: float) -> Cost:
     """The cost with the matrix units' FLOPs that no causal order lets a kernel leave out: what its limit counts."""
-    products = sum(o.flops for o in graph.operations if o.kind in ("gemm", "attention"))
     # What a boolean mask drops is known when it runs: such a limit counts every score.
-    left_out = products - certain_flops(graph) if certain_flops(graph) else 0
+    left_out = sum(o.flops for o in _products(graph)) - certain if certain else 0
     return replace(
         counted,
         gemm_flops=int(counted.gemm_flops - left_out),
@@ -196,12 +195,8 @@ def _unmasked(counted: Cost, graph: Graph) -> Cost:
     )
 
 
-def _forward(graph: Graph) -> Graph:
-    """The graph of what was written, without the backward that autograd adds."""
-    if not graph.region.requires_grad:
-        return graph
-    inputs = tuple(replace(i, requires_grad=False) for i in graph.region.inputs)
-    return lower(replace(graph.region, inputs=inputs), graph.binding)
+def _products(graph: Graph) -> list[Operation]:
+    return [o for o in graph.operations if o.kind in ("gemm", "attention")]
 
 
 def _seen(found: Match, graph: Graph) -> float:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from kernels.host import probe_host
+from kernels.host import probe_host, to_json
 from kernels.measure import conditions, outcome, records, rounds
 from kernels.measure.crew import Crew
 from kernels.measure.model import Validation
@@ -199,9 +199,7 @@ class Session(Crew):
     def host(self) -> dict[str, Any]:
         """The Host as its probe writes it, for the planner."""
         self.probe.join()
-        found = probe_host()
-        packages, features = sorted(found.packages), sorted(found.features)
-        return {**dataclasses.asdict(found), "packages": packages, "features": features}
+        return to_json(probe_host())
 
     def cache_env(self) -> dict[str, str]:
         folder = self.request.cache_dir

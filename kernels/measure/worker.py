@@ -285,7 +285,11 @@ def fault_of(fault: BaseException) -> dict[str, str]:
 def main(channel: Channel) -> None:
     """Answer commands until the parent closes the channel, or the GPU's context is lost."""
     worker = Worker(channel)
-    commands = {"prepare": worker.prepare, "warm": worker.warm, "round": worker.round, "finish": worker.finish}
+    serve(channel, {"prepare": worker.prepare, "warm": worker.warm, "round": worker.round, "finish": worker.finish})
+
+
+def serve(channel: Channel, commands: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]) -> None:
+    """Any set of commands, until the channel closes or the GPU's context is lost."""
     while (message := channel.receive()) is not None:
         try:
             answer: dict[str, Any] = {"result": commands[message["command"]](message)}

@@ -97,16 +97,20 @@ def _inputs(region: Region, sizes: Mapping[str, int]) -> list[str]:
     return region_code.inputs(region, sizes, weight_scales(_program(region, sizes)), smallest_extent(region, sizes))
 
 
+def _sized(
+    region: Region, bindings: Sequence[Mapping[str, int]], small: Region | None, said: str
+) -> list[tuple[Region, dict[str, int], str, bool]]:
+    """(region, sizes, label, whether for the interpreter) of each binding, and of `small` where there is one."""
+    found = [(region, dict(b), label_of(b) or "the region's sizes", False) for b in bindings]
+    return found if small is None else [*found, (small, {}, said, True)]
+
+
 def kernel_file(region: Region, bindings: Sequence[Mapping[str, int]], candidate: str, doc: str) -> str:
     """The whole text of the kernel's file. Raises BundleError, Unsupported or ValueError where there can be none."""
     entry = _Entry()
     found = next((o for o in operations() if f"triton:{o.name}" == candidate), None)
     shapes = []
-    sized = [(region, dict(b), label_of(b) or "the region's sizes", False) for b in bindings]
-    small = _small(region, bindings[0])
-    if small is not None:
-        sized.append((small, {}, "small sizes", True))
-    for item, sizes, label, is_small in sized:
+    for item, sizes, label, is_small in _sized(region, bindings, _small(region, bindings[0]), "small sizes"):
         prefix = "small_" if is_small else ""
         names = (
             entry.add(f"{prefix}region", _region(item, f"{prefix}region")),
@@ -235,11 +239,8 @@ def replay_file(region: Region, bindings: Sequence[Mapping[str, int]]) -> str:
     """The text of replay.py."""
     entry = _Entry()
     cases = []
-    sized = [(region, dict(b), label_of(b) or "the region's sizes", False) for b in bindings]
-    small = reduced(region, bindings[0])
-    if small is not None:
-        sized.append((small, {}, "small sizes, for a host without a GPU", True))
-    for item, sizes, label, is_small in sized:
+    said = "small sizes, for a host without a GPU"
+    for item, sizes, label, is_small in _sized(region, bindings, reduced(region, bindings[0]), said):
         name = "small_region" if is_small else "region"
         final = entry.add(name, _region(item, name))
         cases += _record("Case", label, _inputs(item, sizes), f"{final}{', small=True' if is_small else ''}")

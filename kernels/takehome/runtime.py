@@ -16,7 +16,7 @@ import torch.nn.functional as F
 import triton
 from triton import knobs
 
-from kernels.agreement import fault_of
+from kernels.agreement import fault_of, pointed
 from kernels.measure.timing import DeviceClock, Flush, Rotation, cold_calls, warm
 from kernels.spec import Case, Maker, exact, outputs_of
 
@@ -181,17 +181,6 @@ def rms_norm_call(x: torch.Tensor, shape: list[int], weight: Any, eps: float | N
 NOTHING: Mapping[int, tuple[torch.Tensor, int]] = {}
 
 
-def pointed(index: torch.Tensor, source: torch.Tensor, dim: int) -> torch.Tensor | None:
-    """The values that indices select along a dimension, in float32; None for one out of range or selected twice."""
-    index = index.to(source.device, torch.int64)
-    index = index.unsqueeze(dim) if index.dim() < source.dim() else index
-    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < source.shape[dim]):
-        return None
-    if bool((index.sort(dim).values.diff(dim=dim) == 0).any()):
-        return None
-    return source.gather(dim, index).float()
-
-
 def disagreements(
     got: Any,
     plain: Any,
@@ -212,7 +201,7 @@ def disagreements(
         if i in random:
             continue
         if i in into:
-            a, b, c = (pointed(x, *into[i]) for x in (a, b, c))
+            a, b, c = (x if x is None else x.float() for x in (pointed(x, *into[i]) for x in (a, b, c)))
             fault = "an index is out of range, or there twice" if a is None else fault_of(a, b, c.double())
         elif not a.dtype.is_floating_point:  # equal values have several indices, and rounding makes values equal
             wrong = int(((a != b) & (a != c.to(a.device, a.dtype))).sum())

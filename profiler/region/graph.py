@@ -6,7 +6,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -154,6 +154,18 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     module.recompile()
     chosen = dict(region.bindings[0] if binding is None else binding)
     return graph_of(region, chosen, built, module)
+
+
+def without_grad(region: Region) -> Region:
+    """The region with no input that requires a gradient."""
+    return replace(region, inputs=tuple(replace(i, requires_grad=False) for i in region.inputs))
+
+
+def written_alone(graph: Graph) -> Graph:
+    """The graph of what was written: without the backward that autograd adds, which would hide the patterns."""
+    if not graph.region.requires_grad:
+        return graph
+    return replace(lower(without_grad(graph.region), graph.binding), region=graph.region)
 
 
 def _keep_names_apart(region: Region, module: torch.fx.GraphModule) -> None:

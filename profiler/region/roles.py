@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from torch.fx import Node
@@ -29,20 +29,25 @@ def role(graph: Graph, node: Any) -> Role:
     return node.name
 
 
+def between(results: Iterable[Node], leaves: Container[Node]) -> set[Node]:
+    """The calls that the results come from, as far as the leaves."""
+    inside: set[Node] = set()
+    waiting = list(results)
+    while waiting:
+        node = waiting.pop()
+        if node in inside or node in leaves or node.op != "call_function":
+            continue
+        inside.add(node)
+        waiting += node.all_input_nodes
+    return inside
+
+
 def covered(graph: Graph, output: Node, leaves: Iterable[Any]) -> frozenset[str] | None:
     """Operations between the leaves and the output; None where something inside is read from outside.
 
     A value that others read must stay computed, so a library call for the output would not save it.
     """
-    stops = {n for n in leaves if isinstance(n, Node)}
-    inside: set[Node] = set()
-    waiting = [output]
-    while waiting:
-        node = waiting.pop()
-        if node in inside or node in stops or node.op != "call_function":
-            continue
-        inside.add(node)
-        waiting += node.all_input_nodes
+    inside = between([output], {n for n in leaves if isinstance(n, Node)})
     for node in inside - {output}:
         outside = [u for u in node.users if u not in inside]
         if outside and not is_call(node, *CASTS, *VIEWS, "ones", "arange", "tril", "full", "scalar_tensor", "zeros"):

@@ -7,26 +7,15 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 
 import torch
 
 from kernels.tuning import Tuner, Variant
 from kernels.vector_add import vector_add_kernel
+from tests.kernels.measure.candidates import Candidate
 
 SLEEP_S = {64: 0.004, 256: 0.001, 1024: 0.0, 4096: 0.002}
 """The lower bound of a call's time by BLOCK; what is right and fastest is 1024. 4096 gives a wrong result."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    name: str
-    tool: str
-    call: str = ""
-    note: str = ""
-    available: bool = True
-    reason: str = ""
-    source: str = ""
 
 
 def candidates(graph, host):

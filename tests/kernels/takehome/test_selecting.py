@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.takehome.runtime import disagreements, pointed
+from kernels.agreement import pointed
+from kernels.takehome.runtime import disagreements
 from kernels.takehome.selecting import selected
 from profiler.region.text import parse, to_text
 
