@@ -20,6 +20,8 @@ from tests.conftest import ROOT
 from tests.kernels.libraries import texts
 from tests.kernels.libraries.hosts import H200
 
+WHEELS = "TRITONWORTHY_TEST_WHEELS"
+"""A folder of wheels to try libraries from that are not installed: where they are, others' tests see another host."""
 ROPE = "library:liger_kernel.rope"
 MADE_OTHERWISE = texts.TWIN_ROPE.replace("torch.cat((a.cos(), a.cos()), -1)", "torch.cat((a.cos(), a), -1)")
 FROM_ANGLES = "x: bf16[2, 4, 64, 32]\na: f32[64, 16]\ne = torch.cat((a, a), -1)\nc = e.cos().to(bf16)[None, None]\n" \
@@ -70,9 +72,10 @@ def liger(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder to import liger_kernel from; "" where it is installed. Skips where it is nowhere."""
     if importlib.util.find_spec("liger_kernel"):
         return ""
-    wheel = next((ROOT / ".whl").glob("liger_kernel-*.whl"), None)
+    wheels = os.environ.get(WHEELS)
+    wheel = next(Path(wheels).glob("liger_kernel-*.whl"), None) if wheels else None
     if wheel is None:
-        pytest.skip("liger_kernel is neither installed nor in .whl")
+        pytest.skip(f"liger_kernel is not installed, and {WHEELS} names no folder with its wheel")
     folder = tmp_path_factory.mktemp("liger")
     zipfile.ZipFile(wheel).extractall(folder)
     return str(folder)
