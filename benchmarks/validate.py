@@ -2,10 +2,10 @@
 `python benchmarks/validate.py [--regions DIR | REGION.txt ...]`.
 
 One process a GPU takes region after region from a queue. The first validation of a region starts with empty caches of
-Inductor, Triton and the tuner, the second has those of the first: their spans are the verdict's, cold and warm. What a
-second run says of the first is the repeatability: how far the ratios to eager moved, and whether the outcome is the
-same. Writes validations.json (a summary) and records/ into --out, and prints the table: per region every candidate, the
-winner, the advice before and after.
+Inductor, Triton and the tuner, later ones have those of the first: their spans are the verdict's, cold and warm.
+What the last run says of the one before is the repeatability: how far the ratios to eager moved, and whether the
+outcome is the same. Writes validations.json (a summary) and records/ into --out, and prints the table: per region
+every candidate, the winner, the advice before and after.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from benchmarks.validate_table import repeated, summary, table  # noqa: E402
 
 Json = dict[str, Any]
 
+LEAST_CORES = 8
+"""For a GPU: its candidates compile side by side."""
 LEAST_S = 20.0
 """Left of the total: with less, no validation is begun."""
 WORKER = [sys.executable, str(Path(__file__).resolve().with_name("validate_worker.py"))]
@@ -42,15 +44,17 @@ WORKER = [sys.executable, str(Path(__file__).resolve().with_name("validate_worke
 class Worker:
     """benchmarks/validate_worker.py on one GPU, started again behind a region that it does not survive."""
 
-    def __init__(self, gpu: str) -> None:
+    def __init__(self, gpu: str, cores: frozenset[int] = frozenset()) -> None:
         self.environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
+        # Its own cores: one GPU's compiling is not to move the wall times that another's candidates are judged by.
+        self.command = ["taskset", "-c", ",".join(map(str, sorted(cores))), *WORKER] if cores else WORKER
         self.process: subprocess.Popen[str] | None = None
 
     def ask(self, limit_s: float, **request: Any) -> Json:
         """One validation; {"failed": why} where there is none within limit_s."""
         if self.process is None:
             self.process = subprocess.Popen(
-                WORKER, cwd=ROOT, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                self.command, cwd=ROOT, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                 start_new_session=True,
             )  # fmt: skip
         process = self.process
@@ -78,14 +82,32 @@ class Worker:
             process.wait()
 
 
+def shared_out(gpus: Sequence[str], cores: Sequence[int]) -> dict[str, frozenset[int]]:
+    """A part of the cores for each GPU, no core in two parts. No part where there is one GPU, or too few cores."""
+    whole = list(dict.fromkeys(siblings(core) & frozenset(cores) for core in cores))
+    each = len(whole) // len(gpus)
+    if len(gpus) < 2 or len(cores) // len(gpus) < LEAST_CORES or not each or shutil.which("taskset") is None:
+        return dict.fromkeys(gpus, frozenset())
+    return {gpu: frozenset().union(*whole[n * each : (n + 1) * each]) for n, gpu in enumerate(gpus)}
+
+
+def siblings(core: int) -> frozenset[int]:
+    """The hardware threads of one core, which slow each other. Itself alone where the system does not say."""
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return frozenset({core})
+    spans = (part.split("-") for part in text.strip().split(","))
+    return frozenset(n for span in spans for n in range(int(span[0]), int(span[-1]) + 1))
+
+
 def runs(
-    gpu: str, repeat: int, budget_s: float, ends: float, records: Path, jobs: queue.Queue[Path], caches: Path
+    worker: Worker, repeat: int, budget_s: float, ends: float, records: Path, jobs: queue.Queue[Path], caches: Path
 ) -> Iterator[tuple[Path, int, Json]]:
     """What one GPU does: (text, which run, its validation) until nothing is left, or no time.
 
     Again only when all regions have been measured once, and on the same GPU.
     """
-    worker = Worker(gpu)
     done: list[Path] = []
     for run in range(repeat):
         again = list(done)
@@ -109,7 +131,9 @@ def runs(
     worker.kill()
 
 
-def measure(texts: Sequence[Path], repeat: int, budget_s: float, total_s: float, out: Path) -> dict[str, list[Json]]:
+def measure(
+    texts: Sequence[Path], repeat: int, budget_s: float, total_s: float, out: Path, caches: Path
+) -> dict[str, list[Json]]:
     """Every text's validations, by its name; the summary is written after each."""
     ends = time.monotonic() + total_s
     jobs: queue.Queue[Path] = queue.Queue()
@@ -118,21 +142,20 @@ def measure(texts: Sequence[Path], repeat: int, budget_s: float, total_s: float,
     found: dict[str, list[Json]] = {text.stem: [] for text in texts}
     lock = threading.Lock()
 
-    def work(gpu: str) -> None:
-        for text, run, body in runs(gpu, repeat, budget_s, ends, out / "records", jobs, caches):
+    def work(worker: Worker) -> None:
+        for text, run, body in runs(worker, repeat, budget_s, ends, out / "records", jobs, caches):
             with lock:
                 found[text.stem].append(body)
                 said = body.get("failed") or f"{body['outcome']}, best {body['best']}: {body['reason'][:110]}"
                 print(f"{body.get('verdict_s', 0):6.1f} s  {text.stem} ({run + 1}): {said}", flush=True)
                 write(found, out)
 
-    with tempfile.TemporaryDirectory(prefix="tritonworthy-caches-") as folder:
-        caches = Path(folder)
-        workers = [threading.Thread(target=work, args=(gpu,)) for gpu in visible()]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+    parts = shared_out(visible(), sorted(os.sched_getaffinity(0)))
+    threads = [threading.Thread(target=work, args=(Worker(gpu, cores),)) for gpu, cores in parts.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return found
 
 
@@ -156,6 +179,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=2, help="validations of each region")
     parser.add_argument("--budget", type=float, default=150.0, help="seconds for one validation")
     parser.add_argument("--total", type=float, default=1e9, help="seconds for all of them")
+    parser.add_argument("--caches", type=Path, help="folder of caches to begin with and to keep; else empty ones")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     asked = parser.parse_args()
     if not visible():
@@ -163,7 +187,9 @@ def main() -> int:
     asked.out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(asked.out / "records", ignore_errors=True)
     texts = asked.texts or sorted(asked.regions.glob("*.txt"))
-    found = measure(texts, asked.repeat, asked.budget, asked.total, asked.out)
+    with tempfile.TemporaryDirectory(prefix="tritonworthy-caches-") as folder:
+        caches = asked.caches or Path(folder)
+        found = measure(texts, asked.repeat, asked.budget, asked.total, asked.out, caches)
     print(table(json.loads((asked.out / "validations.json").read_text())))
     return 0 if all(len(r) == asked.repeat and not any("failed" in v for v in r) for r in found.values()) else 1
 

@@ -68,6 +68,7 @@ def verdict(request: Json, folder: Path, spare: bool) -> Json:
         "said": [line for line in said if "round" not in line[1]],
         "verdict_s": round(spent, 2),
         "phases_s": value["conditions"].get("phases_s"),
+        "prepare_s": value["conditions"].get("prepare_s"),
         "outcome": value["outcome"],
         "best": value["best"],
         "candidates": {c["name"]: [c["status"], c["compile_s"]] for c in value["candidates"]},

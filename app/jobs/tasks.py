@@ -1,4 +1,4 @@
-"""What the child of a job does: `python -m app.jobs.tasks read|validate|landscape FD [spare]`.
+"""What the child of a job does: `python -m app.jobs.tasks read|validate|landscape|machines|ceilings FD [spare]`.
 
 See app.jobs.runner for the protocol. spare: there is no request yet, so that is done which any request needs.
 """
@@ -107,16 +107,61 @@ def landscape(request: Json, say: Say) -> Json:
     return survey(request, on_progress=on_progress, cancelled=stop.is_set)
 
 
+class KernelRefusedError(Exception):
+    """A kernel that Triton's compiler does not take, or that a candidate does not launch."""
+
+    code = "kernel-refused"
+
+
+class CeilingsError(Exception):
+    """The GPU could not be measured."""
+
+    code = "ceilings-failed"
+
+
+def machines(request: Json, say: Say) -> Json:
+    """What Triton's compiler makes of a candidate's kernels for a GPU that need not be here; see kernels.own."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # nothing here may touch a GPU that somebody measures on
+    from kernels.codegen.index import Unsupported
+    from kernels.own import machines as compile_all
+    from profiler.oracle.machine_code import CompileError
+
+    try:
+        found = compile_all(request["text"], request["sizes"], request["candidate"], request["arch"])
+    except CompileError as fault:
+        raise KernelRefusedError(f"Triton's compiler refuses it: {fault}") from fault
+    except Unsupported as fault:
+        raise KernelRefusedError(str(fault)) from fault
+    return {"kernels": found}
+
+
+def ceilings(request: Json, say: Say) -> Json:
+    """How fast this host's GPU copies, multiplies and adds."""
+    from kernels.ceilings import measure
+
+    try:
+        return measure()
+    except (RuntimeError, OSError) as fault:
+        raise CeilingsError(str(fault).splitlines()[0]) from fault
+
+
 def warm_up() -> None:
     """The process that candidates are forked from, its imports under way: 9 s of a verdict on an H200's host."""
     import app.validate  # noqa: F401
-    from kernels.measure.session import open_zygote
+    from kernels.measure.session import open_zygote, stand_by
 
     warm["zygote"] = open_zygote()
+    threading.Thread(target=stand_by, args=(warm["zygote"],), daemon=True).start()  # behind its imports
 
 
 SPARES: dict[str, Callable[[], None]] = {"validate": warm_up}
-TASKS: dict[str, Callable[[Json, Say], Json]] = {"read": read, "validate": validate, "landscape": landscape}
+TASKS: dict[str, Callable[[Json, Say], Json]] = {
+    "read": read,
+    "validate": validate,
+    "landscape": landscape,
+    "machines": machines,
+    "ceilings": ceilings,
+}
 
 
 def _know_the_host(request: Json) -> None:

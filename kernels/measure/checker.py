@@ -15,6 +15,7 @@ from kernels.measure import inputs as tensors
 from kernels.measure.channel import Channel
 from kernels.measure.correctness import OutputError, compare
 from kernels.measure.indices import reads_by_value
+from kernels.measure.judge import AFTER_TIMING, remarkable
 from kernels.measure.reference import NoReferenceError, Reference, reference
 from kernels.measure.samples import copied
 from kernels.measure.task import Task, WrongOutputError, as_call, check_kind, kept, owned
@@ -86,9 +87,10 @@ class Checker:
         """
         self._note("checking against float64")
         plan: list[tuple[str, dict[str, Any]]] = [("normal", {}), ("normal again", {"number": 1})]
-        plan += [(d, {"distribution": d}) for d in tensors.DISTRIBUTIONS[1 : 4 if thorough else 2]]
-        plain = thorough and not task.region.requires_grad and not task.random
-        if plain and not reads_by_value(task.built.module):
+        by_value = reads_by_value(task.built.module)
+        others = [d for d in tensors.DISTRIBUTIONS[1 : 4 if thorough else 2] if not (by_value and d == "large")]
+        plan += [(d, {"distribution": d}) for d in others]
+        if thorough and not by_value and not task.region.requires_grad and not task.random:
             plan.append((tensors.SPECIAL, {"distribution": tensors.SPECIAL}))
         if thorough and len(task.region.inputs) > 1:
             names = [i.name for i in task.region.inputs][:MOST_CHANGED_INPUTS]
@@ -121,7 +123,7 @@ class Checker:
         expected, against = self._reference(task, fresh)
         if task.random and not arguments:
             outputs, expected = self._more_samples(task, arguments, outputs, expected)
-        found = compare(outputs, expected, task.random)
+        found = self._against(task, outputs, expected, fresh)
         case: dict[str, Any] = {"precision": expected.precision, "against": against}
         if not arguments and task.first is not None and not task.random:
             case["repeats"] = all(map(tensors.same_bits, task.first, outputs))
@@ -144,12 +146,12 @@ class Checker:
             fresh = self._timed_inputs(task, sample.number, sample.secret)
             expected, against = self._reference(task, fresh)
             precision = expected.precision
-            found.append(compare(outputs, expected, task.random))
+            found.append(self._against(task, outputs, expected, fresh))
             self._free()
         if not found:
             return []
         outputs_found = [asdict(e) for e in worst(found)]
-        return [{"distribution": "after timing", "precision": precision, "against": against, "outputs": outputs_found}]
+        return [{"distribution": AFTER_TIMING, "precision": precision, "against": against, "outputs": outputs_found}]
 
     def _ghost(self, task: Task) -> str:
         """What the candidate returns while Triton launches nothing: "same" as else, "differs", "none" asked for.
@@ -215,6 +217,22 @@ class Checker:
         outputs = owned(plain(*[v.detach().clone().requires_grad_(v.requires_grad) for v in values]), task)
         return Reference(outputs, {}, "eager"), why
 
+    def _against(
+        self, task: Task, outputs: Sequence[torch.Tensor], expected: Reference, values: Sequence[torch.Tensor]
+    ) -> list[OutputError]:
+        """The errors; of those that are worth asking also what such inputs make inherent. values: what was computed."""
+        found = compare(outputs, expected, task.random)
+        if expected.precision == "eager" or not any(map(remarkable, map(asdict, found))):
+            return found
+        needs = [i.requires_grad for i in task.region.inputs]
+        wide = torch.float64 if expected.precision == "float64" else torch.float32
+        try:
+            moved = reference(task.built.module, tensors.moved(values), needs, task.upstream, wide)
+        except (torch.OutOfMemoryError, NoReferenceError):
+            return found
+        apart = compare(moved.outputs, expected, task.random)
+        return [replace(own, inherent=(e.error, e.outlier, e.misfits)) for own, e in zip(found, apart, strict=True)]
+
     def _poison(self, task: Task) -> None:
         """Memory that the outputs are likely to get holds NaN: an element that is never written shows."""
         blocks = [
@@ -252,6 +270,7 @@ def worst(found: Sequence[Sequence[OutputError]]) -> list[OutputError]:
             error=largest(e.error for e in same),
             outlier=largest(e.outlier for e in same),
             misfits=max(e.misfits for e in same),
+            inherent=tuple(max(figures) for figures in zip(*(e.inherent for e in same), strict=True)),
         )
         for same in zip(*found, strict=True)
     ]

@@ -5,6 +5,7 @@ NVML by its Python binding where that is installed, else nvidia-smi; {} where ne
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import shutil
@@ -45,7 +46,9 @@ def read(index: int = 0, ours: Sequence[int] = ()) -> dict[str, Any]:
     return found if found is not None else _by_smi(index, ours)
 
 
-def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
+@functools.cache
+def _nvml() -> Any | None:
+    """NVML, ready for as long as this process lives: to begin it anew takes longer than a round of a measurement."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
@@ -54,6 +57,13 @@ def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
     except Exception as fault:  # NVMLError has no stable base outside the module
         if type(fault).__module__ != "pynvml":
             raise
+        return None
+    return nvml
+
+
+def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
+    nvml = _nvml()
+    if nvml is None:
         return None
     try:
         card = _physical(index)
@@ -79,8 +89,6 @@ def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
         return found
     except nvml.NVMLError:
         return None
-    finally:
-        nvml.nvmlShutdown()
 
 
 def _by_smi(index: int, ours: Sequence[int]) -> dict[str, Any]:

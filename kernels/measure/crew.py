@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kernels.measure.gpu_lock import locked, open_lock
 from kernels.measure.processes import Child
-from kernels.measure.pump import pump
+from kernels.measure.pump import BudgetError, CancelledError, pump
 from kernels.measure.records import Record
 from kernels.measure.request import Progress, ValidationRequest
 
@@ -91,3 +93,22 @@ class Crew:
         child.ask(command, self.limits.turn_s, **arguments)
         self.wait([child])
         return self.answer(record)
+
+    @contextlib.contextmanager
+    def exclusive_gpu(self, card: str) -> Iterator[None]:
+        """One validation at a time on a GPU, over all processes of this user. card: its UUID, whatever its index here.
+
+        Where no lock can be had (no place to write, a file system without locks) it is measured without, and said.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(open_lock(card))
+                while not locked(file):
+                    if self.cancelled():
+                        raise CancelledError
+                    if time.monotonic() > self.deadline:
+                        raise BudgetError
+                    time.sleep(0.1)
+            except OSError as fault:
+                self.conditions["unlocked"] = f"nothing kept other validations off this GPU meanwhile: {fault.strerror}"
+            yield

@@ -77,6 +77,13 @@ def _from_numbers(node: torch.fx.Node) -> bool:
         value: Any = one.meta.get("val")
         if one.op == "placeholder" and isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
             return True
-        if label(one) not in SELECTING:
+        if not _selected(one):
             waiting += one.all_input_nodes
     return False
+
+
+def _selected(node: torch.fx.Node) -> bool:
+    """Indices by which values are selected, which lie inside; the values of sort, topk and max are numbers like any."""
+    if label(node) == "getitem" and label(node.all_input_nodes[0]) in SELECTING:
+        return bool(node.args[1] != 0)
+    return label(node) in ("argmax", "argmin", "argsort")

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from typing import IO, Any
@@ -76,6 +77,11 @@ class Child:
             self.channel.send({"id": self._number, "command": command, **arguments})
         except OSError:
             self.fail("fault", self._died())
+
+    def hint(self, command: str, **arguments: Any) -> None:
+        """A command without an answer: what it may do before it is asked."""
+        with contextlib.suppress(OSError):
+            self.channel.send({"id": None, "command": command, **arguments})
 
     def remaining(self) -> float:
         """Seconds of running time left; its waiting for the GPU does not count."""
@@ -209,8 +215,10 @@ class Zygote:
         theirs.close()
         self._channel = Channel(ours)
         self._exits: dict[int, int] = {}
+        self.standby: Any = None  # kernels.measure.standby.Standby, where one was begun
         self._start_s = start_s
         self._ready = False
+        self.lock = threading.RLock()  # a spare prepares itself while it waits for its request
 
     def __enter__(self) -> Zygote:
         return self
@@ -232,19 +240,20 @@ class Zygote:
     def fork(self, name: str, module: str, *, env: Mapping[str, str] | None = None, execute: bool = False,
              limit: int = 16_000_000) -> Child:  # fmt: skip
         """A child that runs `module.main(channel)`. execute: as a fresh interpreter rather than a fork."""
-        self.wait_ready()
-        ours, theirs = socket.socketpair()
-        log = _appending()
-        request = {"module": module, "env": dict(env or {}), "exec": execute}
-        try:
-            payload = [theirs.fileno(), log.fileno()]
-            socket.send_fds(self._channel.end, [json.dumps(request).encode() + b"\n"], payload)
-        except OSError as fault:
-            raise ZygoteDied(f"the process that candidates start from is gone: {fault}") from None
-        finally:
-            theirs.close()
-        while "pid" not in (message := self._next(10.0)):
-            self._note(message)
+        with self.lock:
+            self.wait_ready()
+            ours, theirs = socket.socketpair()
+            log = _appending()
+            request = {"module": module, "env": dict(env or {}), "exec": execute}
+            try:
+                payload = [theirs.fileno(), log.fileno()]
+                socket.send_fds(self._channel.end, [json.dumps(request).encode() + b"\n"], payload)
+            except OSError as fault:
+                raise ZygoteDied(f"the process that candidates start from is gone: {fault}") from None
+            finally:
+                theirs.close()
+            while "pid" not in (message := self._next(10.0)):
+                self._note(message)
         return Child(name, int(message["pid"]), Channel(ours, limit), log, self)
 
     def collect(self, child: Child, wait_s: float) -> None:
@@ -253,9 +262,10 @@ class Zygote:
         while child.exited is None:
             left = max(0.0, end - time.monotonic())
             try:
-                if not select.select([self._channel.end], [], [], left)[0]:
-                    break
-                self._note(self._next(1.0))
+                with self.lock:
+                    if not select.select([self._channel.end], [], [], left)[0]:
+                        break
+                    self._note(self._next(1.0))
             except (ZygoteDied, OSError, ValueError):  # it is gone, and its children with it
                 break
             child.exited = self._exits.get(child.pid)

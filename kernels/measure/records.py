@@ -36,6 +36,7 @@ class Record:
     status: str = "not_run"
     message: str = ""
     compile_s: float | None = None
+    spent_s: dict[str, float] = field(default_factory=dict)  # of preparing: context, build, first calls, checks, ...
     peak_bytes: list[int | None] = field(default_factory=list)
     cases: list[list[dict[str, Any]]] = field(default_factory=list)
     mutated: list[list[str]] = field(default_factory=list)
@@ -71,6 +72,7 @@ class Record:
         self.cases = [t["cases"] for t in tasks]
         self.mutated = [t["mutated"] for t in tasks]
         self.ghost = str(result.get("ghost", ""))
+        self.spent_s = {str(k)[:40]: float(v) for k, v in dict(result.get("spent_s", {})).items()}
 
     def leave_out(self, rounds: Collection[int]) -> None:
         """Forget these rounds at every binding."""

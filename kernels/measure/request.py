@@ -10,6 +10,11 @@ from kernels.measure.outcome import Thresholds
 from profiler.region.model import Binding
 
 
+def cores() -> int:
+    """That this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds a child may take in each phase (waiting for the GPU not counted) before it counts as hung."""
@@ -49,7 +54,7 @@ class ValidationRequest:
     decision: Thresholds = field(default_factory=Thresholds)
     limits: Limits = field(default_factory=Limits)
     cache_dir: str | None = None  # of torch.compile, Triton and the tuner; None leaves their own defaults
-    compile_workers: int = field(default_factory=lambda: max(1, min(8, (os.cpu_count() or 2) // 2)))
+    compile_workers: int = field(default_factory=lambda: max(1, min(8, cores() // 2)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,32 +8,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import errno
-import fcntl
 import os
-import re
-import stat
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any
 
 from kernels.host import probe_host, to_json
 from kernels.measure import conditions, outcome, records, rounds
 from kernels.measure.crew import Crew
+from kernels.measure.gpu_lock import somebody_measures
 from kernels.measure.model import Validation
 from kernels.measure.plan import Plan
 from kernels.measure.processes import Child, Zygote, ZygoteDied
 from kernels.measure.pump import BudgetError, CancelledError
 from kernels.measure.records import Record
-from kernels.measure.request import Limits, Progress, ValidationRequest
+from kernels.measure.request import Limits, Progress, ValidationRequest, cores
+from kernels.measure.standby import LEAST_CORES, Standby
 from profiler.region.model import Region, RegionError
 from profiler.region.text import parse, to_text
 
 __all__ = ["Limits", "Modules", "Progress", "ValidationRequest", "open_zygote", "validate"]
 
 MEMORY_SHARE = 0.8  # of the free memory, for all children's input sets and checks together
+CHECKING = 8  # a check holds the region's values in float64, and the candidate's own
 NEEDS_GPU = "needs a GPU: torch.compile's kernels for the GPU cannot run here"
 
 
@@ -83,23 +81,13 @@ def open_zygote(device: str | None = None) -> Zygote:
     return Zygote(interpret=device == "cpu" or not conditions.gpu_present())
 
 
-def open_lock(card: str) -> TextIO:
-    """The file whose lock means this card, in a folder of this user's own. OSError where there can be none."""
-    folder = os.path.join(tempfile.gettempdir(), f"tritonworthy-{os.getuid()}")
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(errno.EPERM, "the lock's folder is another user's")
-    return open(os.path.join(folder, f"gpu-{re.sub('[^A-Za-z0-9-]', '', card)}.lock"), "a")
-
-
-def _locked(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def stand_by(zygote: Zygote) -> None:
+    """What any validation will need, while nobody waits for one: the packages' imports. Leaves the GPU alone."""
+    if zygote.interpret or cores() < LEAST_CORES:
+        return
+    with zygote.lock, contextlib.suppress(ZygoteDied):  # told where it is used
+        zygote.standby = zygote.standby or Standby(zygote, Modules().worker)
+        zygote.standby.import_packages()
 
 
 class Session(Crew):
@@ -146,6 +134,14 @@ class Session(Crew):
             rounds.finish(self, plan)
         return self.with_gpu(plan)
 
+    def begin_early(self, zygote: Zygote) -> None:
+        """Workers for the candidates that there will be, made while these are not known yet."""
+        if cores() < LEAST_CORES or self.request.candidates or self.request.device or self.modules != Modules():
+            return
+        stand_by(zygote)
+        if zygote.standby is not None and not somebody_measures():
+            zygote.standby.open_contexts("cuda:0", self.request.compile_workers)
+
     def pids(self) -> list[int]:
         return [c.pid for c in self.children.values()]
 
@@ -156,6 +152,7 @@ class Session(Crew):
         if hopeful:
             if zygote is None or not zygote.alive or zygote.interpret:
                 zygote = own = stack.enter_context(Zygote(start_s=self.limits.start_s))
+            self.begin_early(zygote)
             plan = self.ask_plan(zygote, execute=False)
             if plan.device is None:  # a fork can be refused CUDA where a fresh interpreter is not
                 fresh = self.ask_plan(zygote, execute=True)
@@ -212,26 +209,9 @@ class Session(Crew):
         }
         return {k: os.path.join(folder, v) for k, v in names.items()}
 
-    @contextlib.contextmanager
-    def exclusive_gpu(self, card: str) -> Iterator[None]:
-        """One validation at a time on a GPU, over all processes of this user. card: its UUID, whatever its index here.
-
-        Where no lock can be had (no place to write, a file system without locks) it is measured without, and said.
-        """
-        with contextlib.ExitStack() as stack:
-            try:
-                file = stack.enter_context(open_lock(card))
-                while not _locked(file):
-                    if self.cancelled():
-                        raise CancelledError
-                    if time.monotonic() > self.deadline:
-                        raise BudgetError
-                    time.sleep(0.1)
-            except OSError as fault:
-                self.conditions["unlocked"] = f"nothing kept other validations off this GPU meanwhile: {fault.strerror}"
-            yield
-
     def start(self, zygote: Zygote, plan: Plan) -> None:
+        standby, zygote.standby = zygote.standby, None
+        usable = standby is not None and plan.device is not None and plan.device["index"] == 0 and not self.execute
         for record in self.records:
             if record.status != "not_run" or record.message:
                 continue
@@ -243,19 +223,24 @@ class Session(Crew):
                     "not_run", "not checked: no smaller sizes at which the region still fits together were found"
                 )
                 continue
-            self.children[record.name] = zygote.fork(
+            early = standby.take(record.name) if standby is not None and usable else None
+            self.children[record.name] = early or zygote.fork(
                 record.name,
                 self.modules.worker,
                 env=self.cache_env(),
                 execute=self.execute,
                 limit=self.limits.message_bytes,
             )
+        if standby is not None:
+            standby.close()
 
     def prepare(self, plan: Plan, turn: str) -> None:
         """All at once: compiling is the CPU's work; checks and autotuning take turns on the GPU by the lock `turn`."""
         count = max(1, len(self.children))
         device = plan.device
         crowded = device is not None and count * plan.working_bytes > MEMORY_SHARE * device["free_bytes"]
+        wide = CHECKING * count * plan.working_bytes
+        roomy = device is not None and wide < MEMORY_SHARE * device["free_bytes"]
         for record in self.alive():
             autotunes = "autotune" in record.name or "autotune" in record.note
             self.children[record.name].ask(
@@ -270,6 +255,9 @@ class Session(Crew):
                 l2_bytes=device["l2_bytes"] if device else 0.0,
                 compile_workers=self.request.compile_workers,
                 crowded=crowded,
+                free_bytes=MEMORY_SHARE * device["free_bytes"] if device else 0.0,
+                env=self.cache_env(),
+                roomy=roomy,
                 registry=self.modules.registry,
             )
         done = 0
@@ -295,6 +283,7 @@ class Session(Crew):
                 record.fail(*child.failure)
             elif child.answer is not None:
                 self.guarded(record, lambda r, answer=child.answer: r.take_prepared(answer["result"]))
+        self.conditions["prepare_s"] = {r.name: r.spent_s for r in self.records if r.spent_s}
 
     def judge(self, plan: Plan) -> None:
         """Eager first: the others' errors are held against its own."""

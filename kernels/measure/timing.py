@@ -19,6 +19,7 @@ Call = Callable[..., tuple[torch.Tensor, ...]]
 
 SLEEP_CYCLES_PER_US = 2000.0  # clock64 ticks; boost clocks are about this, and a slower clock only sleeps longer
 MOST_SLEEP_US = 20_000.0
+COVER = 1.6  # times the host's time to enqueue: behind the sleep's end the events would bracket the host's gaps
 # Taken before any candidate is loaded, which may put others in their place (`integrity` finds that).
 _now = time.perf_counter
 _Event = torch.cuda.Event
@@ -125,6 +126,14 @@ def warm(call: Call, rotation: Rotation, at_least_ms: float, clock: Clock) -> Es
     return Estimate(device_us, min(host_us, device_us))
 
 
+def enqueued(call: Call, rotation: Rotation, calls: int) -> float:
+    """`calls` untimed calls; host time of one, in µs, as this host is now: what a batch's sleep has to cover."""
+    started = _now()
+    for _ in range(calls):
+        call(*rotation.next())
+    return (_now() - started) / max(1, calls) * 1e6
+
+
 def cold_calls(
     call: Call,
     rotation: Rotation,
@@ -135,13 +144,14 @@ def cold_calls(
 ) -> list[float]:
     """Device time of each of `calls` calls, in µs."""
     times: list[float] = []
-    batch = max(1, min(calls, int(QUEUE / (4 + estimate.host_us / LAUNCH_US))))
+    covered_us = COVER * (estimate.host_us + 3 * LAUNCH_US)
+    batch = max(1, min(calls, int(QUEUE / (4 + estimate.host_us / LAUNCH_US)), int(MOST_SLEEP_US / covered_us)))
     enabled = gc.isenabled()
     gc.disable()
     try:
         while len(times) < calls:
             count = min(batch, calls - len(times))
-            clock.sleep_us(min(MOST_SLEEP_US, 50 + 1.3 * count * (estimate.host_us + 3 * LAUNCH_US)))
+            clock.sleep_us(min(MOST_SLEEP_US, 50 + count * covered_us))
             marks = []
             for _ in range(count):
                 inputs = rotation.next()

@@ -6,8 +6,11 @@ import contextlib
 import fcntl
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import torch
 
 from kernels.measure.channel import Channel
 
@@ -15,33 +18,53 @@ from kernels.measure.channel import Channel
 class Turn:
     """A lock among the children of one validation (flock: a killed child frees it). Re-entrant in one thread.
 
-    Waiting is told to the parent, whose time limits do not count it.
+    Alone by default; shared: beside others that share it, never beside one that is alone. One that asks to be alone
+    while it shares gives up its share first, so that two of them cannot wait for each other.
+
+    Waiting is told to the parent, whose time limits do not count it, and added up in `waited_s`.
     """
 
     def __init__(self, path: str | None, channel: Channel) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) if path else None
+        self._file: int | None = None
         self._channel = channel
-        self._depth = 0
+        self._held = fcntl.LOCK_UN
+        self.waited_s = 0.0
+        self.open(path)
+
+    def open(self, path: str | None) -> None:
+        """From now on the turns of this file; None: of none."""
+        self.close()
+        self._file = _opened(path) if path else None
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self, shared: bool = False, to_the_end: bool = False) -> Iterator[None]:
+        """to_the_end: what fails in it keeps the turn until the process has ended, and its memory is free."""
         if self._file is None:
             yield
             return
-        if self._depth == 0:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._channel.send({"event": "waiting"})
-                fcntl.flock(self._file, fcntl.LOCK_EX)
-                self._channel.send({"event": "running"})
-        self._depth += 1
+        before = self._held
+        if before != fcntl.LOCK_EX:
+            self._take(fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         try:
             yield
-        finally:
-            self._depth -= 1
-            if self._depth == 0:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+        except BaseException:
+            if not to_the_end:
+                self._take(before)
+            raise
+        self._take(before)
+
+    def _take(self, kind: int) -> None:
+        if kind == self._held or self._file is None:
+            return
+        try:
+            fcntl.flock(self._file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._channel.send({"event": "waiting"})
+            started = time.monotonic()
+            fcntl.flock(self._file, kind)
+            self.waited_s += time.monotonic() - started
+            self._channel.send({"event": "running"})
+        self._held = kind
 
     def close(self) -> None:
         """Give up the file; a held turn is freed."""
@@ -50,13 +73,35 @@ class Turn:
             self._file = None
 
 
+LAST_FILE = 900
+
+
+def _opened(path: str) -> int:
+    """A high number, so that a process that ends gives the turn back behind the GPU's files, not before them."""
+    low = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, LAST_FILE)
+    except OSError:  # the limit on open files is lower
+        return low
+    os.close(low)
+    return high
+
+
 def _guarded(method: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
     @functools.wraps(method)
     def run(*args: Any, **kwargs: Any) -> Any:
         with turn():
             return method(*args, **kwargs)
 
-    return run
+    return _untraced(run)
+
+
+def _untraced(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled code calls it while Dynamo looks on, which knows no generator and would refuse the region for ours."""
+    with contextlib.suppress(ImportError, AttributeError):
+        untraced: Callable[..., Any] = torch.compiler.disable(method)
+        return untraced
+    return method
 
 
 def _held_while_tuning(owner: Any, turn: Turn) -> None:
@@ -90,7 +135,7 @@ def _held_while_tuning(owner: Any, turn: Turn) -> None:
             if held:
                 held.pop().close()
 
-    owner.run, owner._bench = tuned, benchmarked
+    owner.run, owner._bench = tuned, _untraced(benchmarked)
 
 
 def _compile(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], all_of_them: bool) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import socket
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -26,14 +28,28 @@ from kernels.measure.indices import with_distinct
 from kernels.measure.reference import random_outputs
 from kernels.measure.samples import MOST_SAMPLES, Sample, Sampling, below, copied
 from kernels.measure.task import Task, WrongOutputError, as_call, check_kind, kept, owned
-from kernels.measure.turn import Turn, exclusive_autotuning
+from kernels.measure.turn import exclusive_autotuning
 from profiler.region.model import Region
 from profiler.region.program import program
 from profiler.region.text import parse
 
 MOST_RENEWED = 8  # input sets of one turn: small ones cost the host more time than the device
 MOST_MESSAGE = 1500
+MOST_WAITING_S = 10.0
 OUT_OF_MEMORY = ("CUDA out of memory", "DefaultCPUAllocator: can't allocate", "DefaultCPUAllocator: not enough memory")
+
+
+class Spans:
+    """Seconds by what they went to, each from the end of the one before."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def end(self, name: str) -> None:
+        now = time.monotonic()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now
 
 
 class Worker(Checker):
@@ -48,38 +64,74 @@ class Worker(Checker):
         self.evict: timing.Flush | None = None
         self.untouched: dict[str, Any] = {}
         self.recompiled = 0
+        self.opened = False
+        self.roomy = False
 
     def prepare(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Build, call once, check. spec: candidate, tasks [{region, sizes}], device, seed, turn, memory_bytes, ..."""
         self.device, self.seed = spec["device"], spec["seed"]
         self.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
-        self.turn = Turn(spec["turn"], self.channel)
+        os.environ.update(spec.get("env") or {})
+        self.candidate, self.roomy = spec["candidate"], bool(spec.get("roomy"))
+        spans = Spans()
         if self.on_gpu:
-            _compile_in_parallel(spec["candidate"], spec["compile_workers"])
-            exclusive_autotuning(self.turn)
-            torch.cuda.set_device(self.device)
-        self.candidate, self.untouched = spec["candidate"], integrity.snapshot()
+            self._begin()
+        self.untouched = self.untouched or integrity.snapshot()
+        self.turn.open(spec["turn"])
+        if self.on_gpu:
+            self._open_gpu(self.device, spec["compile_workers"] if self.candidate.startswith("compile") else 0)
+            spans.end("context")
         build = importlib.import_module(spec["registry"]).build
         # All built before any is called: torch.compile's registration resets Dynamo, which would throw away what
         # the first calls compiled.
         self.tasks = [self._build(build, spec["candidate"], parse(t["region"]), t["sizes"]) for t in spec["tasks"]]
+        spans.end("build")
         results = []
         for number, task in enumerate(self.tasks):
             # Where all first calls together would not fit into memory, each has the GPU to itself.
-            with self.turn() if spec.get("crowded") else contextlib.nullcontext():
+            with self.turn(to_the_end=True) if spec.get("crowded") else contextlib.nullcontext():
+                self._await_memory(spec)
                 compile_s = self._first_call(task)
                 if spec.get("crowded"):
                     self._free()
-            with self.turn():
+            spans.end("first calls")
+            # Checks disturb no clock that counts: side by side, where memory is enough. Who tunes is alone.
+            with self.turn(shared=self.roomy, to_the_end=bool(spec.get("crowded"))):
+                self._await_memory(spec)
                 cases = self._cases(task, number == 0, sensitivity=number == 0 and self.candidate == "eager")
                 peak = self._peak_bytes(task)
                 self._free()
+            spans.end("checks")
             results.append({"compile_s": compile_s, "cases": cases, "mutated": task.mutated, "peak_bytes": peak})
         integrity.check(self.untouched)
-        answer: dict[str, Any] = {"tasks": results}
+        spent = {**spans.seconds, "waited": self.turn.waited_s}
+        answer: dict[str, Any] = {"tasks": results, "spent_s": {k: round(v, 3) for k, v in spent.items()}}
         if not self.on_gpu and self.candidate.startswith("triton"):
             answer["ghost"] = self._ghost(self.tasks[0])
         return answer
+
+    def stand_by(self, spec: Mapping[str, Any]) -> None:
+        """Before it is known which candidate this will be: imports (a module's name), the context on `device`."""
+        self._begin()
+        if spec.get("imports"):
+            with contextlib.suppress(Exception):  # fails again, and is told, where the candidate calls it
+                importlib.import_module(spec["imports"])
+        if spec.get("device"):
+            self._open_gpu(spec["device"], int(spec.get("workers") or 0))
+
+    def _begin(self) -> None:
+        """Once, before any code of the candidate's: what it may not replace, and whose benchmarks take turns."""
+        if not self.untouched:
+            exclusive_autotuning(self.turn)
+            self.untouched = integrity.snapshot()
+
+    def _open_gpu(self, device: str, workers: int) -> None:
+        """Its context, once. workers: of torch.compile's pool, which has to be there before."""
+        if not self.opened:
+            _compile_in_parallel(workers)
+            torch.cuda.set_device(device)
+            torch.cuda.synchronize()
+            self.opened = True
 
     def _build(self, build: Callable[..., Any], name: str, region: Region, sizes: Mapping[str, int]) -> Task:
         torch.set_grad_enabled(region.requires_grad)
@@ -98,7 +150,7 @@ class Worker(Checker):
     def _first_call(self, task: Task) -> float:
         """Seconds that building and the first call took: compiling, and autotuning where the candidate does."""
         self._note("compiling")
-        with self.turn():
+        with self.turn(shared=True):
             values = self._inputs(task.region, task.sizes, task.scales)
             self._synchronize()
         started = time.perf_counter()
@@ -110,6 +162,12 @@ class Worker(Checker):
         if sum(o.numel() * o.element_size() for o in outputs) < max(self.memory_bytes, 2**26) / 8:
             task.first = outputs
         return seconds
+
+    def _await_memory(self, spec: Mapping[str, Any]) -> None:
+        """In a crowd, until what one that has just ended held is free: the driver takes its time over that."""
+        ends = time.monotonic() + MOST_WAITING_S
+        while spec.get("crowded") and torch.cuda.mem_get_info()[0] < spec["free_bytes"] and time.monotonic() < ends:
+            time.sleep(0.1)
 
     def _peak_bytes(self, task: Task) -> int | None:
         """Bytes allocated at the height of one call, its inputs included."""
@@ -181,12 +239,12 @@ class Worker(Checker):
         task, calls = self.tasks[spec["task"]], spec["calls"]
         running = integrity.threads()
         with self._rotating(task) as rotation:
-            for _ in range(spec["warm_calls"]):
-                task.call(*rotation.next())
+            host_us = timing.enqueued(task.call, rotation, spec["warm_calls"])
+            estimate = replace(task.estimate, host_us=max(host_us, task.estimate.host_us))
             picked = below(calls)
             fresh = self._renew(task, rotation, (picked, 2 * calls - 1))
             rotation.taken, rotation.pick = None, 0 if task.lean else picked + 2
-            times = timing.cold_calls(task.call, rotation, calls, task.estimate, self.clock, task.flush)
+            times = timing.cold_calls(task.call, rotation, calls, estimate, self.clock, task.flush)
             if rotation.pick:
                 rotation.pick = 0
                 rotation.take()
@@ -215,7 +273,7 @@ class Worker(Checker):
         launched: list[str] = []
         recompiled = compilations() - self.recompiled
         for task in self.tasks:
-            with self.turn():
+            with self.turn(shared=self.roomy):
                 cases.append(self._timed_case(task))
         replays = ""
         if spec.get("profile") and self.on_gpu:
@@ -240,12 +298,12 @@ class Worker(Checker):
             return []
 
 
-def _compile_in_parallel(candidate: str, workers: int) -> None:
+def _compile_in_parallel(workers: int) -> None:
     """Inductor's compile pool, forked from here before CUDA starts rather than as fresh interpreters.
 
     Such workers stay in this process's group, so they end with it.
     """
-    if not candidate.startswith("compile") or workers < 2:
+    if workers < 2:
         return
     from torch._inductor import async_compile, config
 
@@ -285,12 +343,20 @@ def fault_of(fault: BaseException) -> dict[str, str]:
 def main(channel: Channel) -> None:
     """Answer commands until the parent closes the channel, or the GPU's context is lost."""
     worker = Worker(channel)
-    serve(channel, {"prepare": worker.prepare, "warm": worker.warm, "round": worker.round, "finish": worker.finish})
+    commands = {"prepare": worker.prepare, "warm": worker.warm, "round": worker.round, "finish": worker.finish}
+    serve(channel, commands, {"stand_by": worker.stand_by})
 
 
-def serve(channel: Channel, commands: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]) -> None:
-    """Any set of commands, until the channel closes or the GPU's context is lost."""
+def serve(
+    channel: Channel,
+    commands: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]],
+    hints: Mapping[str, Callable[[Mapping[str, Any]], None]] = types.MappingProxyType({}),
+) -> None:
+    """Any set of commands, until the channel closes or the GPU's context is lost. A hint has no answer."""
     while (message := channel.receive()) is not None:
+        if message["id"] is None:
+            hints[message["command"]](message)
+            continue
         try:
             answer: dict[str, Any] = {"result": commands[message["command"]](message)}
         except Exception as fault:

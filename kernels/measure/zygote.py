@@ -12,6 +12,7 @@ import ctypes
 import gc
 import importlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -83,6 +84,8 @@ def _become(request: dict[str, Any], end: socket.socket, log: int, parent: int) 
     status = EXIT_EXCEPTION
     try:
         os.setsid()
+        # A dump of a process that has torch and a GPU mapped takes seconds, in which its death is not told.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before it could be asked to take us along
             os._exit(EXIT_EXCEPTION)

@@ -92,7 +92,8 @@ class Cost:
 
     ideal counts what is used of every input once and every output once, inputs that are changed as outputs, gathers
     by the elements accessed. intensity is FLOP per byte of `ideal`. gemm_flops are those that the matrix units do;
-    matmul_dtype is the dtype of their inputs. unfused_steps, fused_steps: the same kernels storage by storage, for
+    matmul_dtype is the dtype of their inputs; limit_dtype, where given, the narrower one that the same products may be
+    made in: the limit counts them at its rate. unfused_steps, fused_steps: the same kernels storage by storage, for
     `dram`.
     """
 
@@ -107,6 +108,12 @@ class Cost:
     intensity: float
     unfused_steps: tuple[Step, ...] = ()
     fused_steps: tuple[Step, ...] = ()
+    limit_dtype: str | None = None
+
+    @property
+    def fastest_dtype(self) -> str:
+        """At whose rate the limit counts the products; f32 where there are none."""
+        return self.limit_dtype or self.matmul_dtype or "f32"
 
 
 L2_SHARE = 0.5
@@ -182,7 +189,7 @@ def bound(counted: Cost, device: Device) -> str:
 
 def _compute_s(counted: Cost, device: Device) -> tuple[float, float]:
     """Seconds for what the matrix units do, and for the rest of the FLOPs on the vector units."""
-    matrix = counted.gemm_flops / device.matmul_rate(counted.matmul_dtype or "f32")
+    matrix = counted.gemm_flops / device.matmul_rate(counted.fastest_dtype)
     vector = (counted.ideal.flops - counted.gemm_flops) / device.f32_rate
     return matrix, vector
 
@@ -208,7 +215,7 @@ def floor_counting(counted: Cost, device: Device) -> str:
     if counted.ideal.bytes_moved < device.l2_bytes:
         parts[0] += ", of which what is written may stay in the L2"
     if matrix:
-        rate = device.matmul_rate(counted.matmul_dtype or "f32") / 1e12
+        rate = device.matmul_rate(counted.fastest_dtype) / 1e12
         parts.append(f"{counted.gemm_flops / 1e9:,.1f} GFLOP of matrix products at {rate:,.0f} TFLOP/s")
     if vector:
         rest = (counted.ideal.flops - counted.gemm_flops) / 1e9

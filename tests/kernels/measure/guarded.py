@@ -19,9 +19,15 @@ def functions():
     )
 
 
+def within(function):
+    """What it was wrapped around, layer by layer."""
+    while function := getattr(function, "__wrapped__", None):
+        yield function
+
+
 def main(channel):
     message = channel.receive()
     before = functions()
     exclusive_autotuning(Turn(message["path"], channel))
-    guarded = [a.__wrapped__ is b for a, b in zip(functions(), before, strict=True)]
+    guarded = [b in list(within(a)) for a, b in zip(functions(), before, strict=True)]
     channel.send({"id": message["id"], "result": guarded})

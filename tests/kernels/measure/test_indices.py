@@ -49,6 +49,8 @@ def test_more_places_than_there_are_stay_random() -> None:
     ("x: f32[8, 32]\ni = torch.argmax(x, -1, keepdim=True)\nreturn torch.gather(x, 1, i)\n", False),
     ("x: f32[8, 32]\ni: i64[8, 4].below(32)\nreturn torch.gather(x, 1, i)\n", False),
     ("x: f32[8, 32]\ns, i = torch.sort(x, -1)\nreturn torch.gather(x, 1, i[:, :4])\n", False),
+    ("x: f32[8, 32]\nz, i = torch.sort(x, -1)\nk = (1 + z > z.cumsum(-1)).sum(-1, keepdim=True)\n"
+     "return torch.gather(z, 1, k - 1)\n", True),
     ("x: f32[8, 32]\nreturn x * 2\n", False),
 ])  # fmt: skip
 def test_an_index_that_numbers_decide_is_told_from_one_that_selects(text: str, computed: bool) -> None:

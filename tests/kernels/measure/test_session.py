@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from kernels.measure import planner, session
+from kernels.measure import gpu_lock, planner
 from kernels.measure.model import to_json, validation_from_json
 from kernels.measure.processes import Zygote
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
@@ -273,17 +273,17 @@ def test_names_of_devices_that_are_none():
 
 def test_a_measurement_without_a_place_for_its_lock_says_so(parent, tmp_path, monkeypatch):
     (tmp_path / f"tritonworthy-{os.getuid()}").write_text("a file where the folder should be")
-    monkeypatch.setattr(session.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(gpu_lock.tempfile, "gettempdir", lambda: str(tmp_path))
     found, _ = measured(parent, "eager", "compile:400")
     assert found.outcome == "confirmed"
     assert any("other validations" in w for w in found.conditions["warnings"])
 
 
 def test_the_lock_of_a_card_lies_in_a_folder_of_ones_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(session.tempfile, "gettempdir", lambda: str(tmp_path))
-    with session.open_lock("GPU-12/../ab") as first, session.open_lock("GPU-12ab") as other:
+    monkeypatch.setattr(gpu_lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    with gpu_lock.open_lock("GPU-12/../ab") as first, gpu_lock.open_lock("GPU-12ab") as other:
         folder = os.path.dirname(first.name)
         assert os.path.dirname(folder) == str(tmp_path)
         assert os.stat(folder).st_mode & 0o77 == 0
-        assert session._locked(first)
-        assert session._locked(other) is (first.name != other.name)
+        assert gpu_lock.locked(first)
+        assert gpu_lock.locked(other) is (first.name != other.name)

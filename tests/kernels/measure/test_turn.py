@@ -165,3 +165,38 @@ def test_configurations_are_compiled_before_the_turn_is_taken(path, mine):
     _held_while_tuning(kind, mine[0])
     assert kind(seen, lambda: is_free(path)).run(grid=(1,)) == 1
     assert seen == [("compile", True)] * 3 + [("bench", False)] * 3
+
+
+def test_checks_go_side_by_side_and_never_beside_one_that_tunes(path, mine):
+    turn, _ = mine
+    theirs, far = socket.socketpair()
+    with theirs, far:
+        other = Turn(path, Channel(theirs))
+        with turn(shared=True), other(shared=True):
+            pass
+        with turn(shared=True), turn():  # a candidate that tunes while it is checked
+            assert not free_for(path, fcntl.LOCK_SH)
+        with turn(), turn(shared=True):
+            assert not free_for(path, fcntl.LOCK_SH)
+        with turn(shared=True):
+            assert free_for(path, fcntl.LOCK_SH) and not free_for(path, fcntl.LOCK_EX)
+        assert free_for(path, fcntl.LOCK_EX)
+        other.close()
+
+
+def test_what_fails_in_a_crowd_keeps_its_turn_until_it_has_ended(path, mine):
+    turn, _ = mine
+    with pytest.raises(MemoryError), turn(to_the_end=True):
+        raise MemoryError
+    assert not free_for(path, fcntl.LOCK_EX)
+    turn.close()
+    assert free_for(path, fcntl.LOCK_EX)
+
+
+def free_for(path, kind):
+    with open(path) as file:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -1,0 +1,49 @@
+"""One measurement at a time on a GPU: a lock in the file system, which a process that ends gives back. No torch."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+from typing import TextIO
+
+
+def lock_folder() -> Path:
+    """Where the locks of this user's GPUs lie."""
+    return Path(tempfile.gettempdir()) / f"tritonworthy-{os.getuid()}"
+
+
+def somebody_measures() -> bool:
+    """Some GPU's lock is held: then no context is made before the lock is ours, since it would disturb."""
+    try:
+        for path in lock_folder().glob("gpu-*.lock"):
+            with open(path) as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def open_lock(card: str) -> TextIO:
+    """The file whose lock means this card, in a folder of this user's own. OSError where there can be none."""
+    folder = lock_folder()
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "the lock's folder is another user's")
+    return open(os.path.join(folder, f"gpu-{re.sub('[^A-Za-z0-9-]', '', card)}.lock"), "a")
+
+
+def locked(file: TextIO) -> bool:
+    """Whether this process now holds it; False where another does."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
