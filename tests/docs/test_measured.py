@@ -1,0 +1,63 @@
+"""docs/measured.md says what the records say, and the records bear out what the documents claim of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools import measured_page
+from tools.measured_page import load
+
+
+def test_the_page_is_what_the_records_say():
+    assert measured_page.PAGE.read_text() == measured_page.page(), "python -m tools.measured_page"
+
+
+@pytest.mark.parametrize("name", ["RMSNorm by hand, 3 shapes", "GEMM, bias, GELU, mask"])
+def test_progress_is_shown_at_once_and_warm_caches_pay(name):
+    cold, *warm = load("verdicts")[name]
+    assert warm
+    for run in (cold, *warm):
+        assert "H200" in run["device"]
+        assert run["first_s"] < 1
+        assert run["verdict_s"] >= sum(run["phases_s"].values())
+        assert {status for status, _ in run["candidates"].values()} <= {"ok", "not_installed", "unsupported", "not_run"}
+    assert all(run["verdict_s"] < cold["verdict_s"] for run in warm)
+
+
+def test_cold_verdicts_keep_to_what_was_asked_for():
+    assert load("verdicts")["RMSNorm by hand, 3 shapes"][0]["verdict_s"] < 20
+    assert load("verdicts")["GEMM, bias, GELU, mask"][0]["verdict_s"] < 60
+
+
+def test_generated_pointwise_chains_are_within_three_per_cent_of_the_compiler():
+    record = load("chains")
+    chains = [r for r in record["times"] if r["case"].startswith("chain")]
+    assert len(chains) >= 8
+    for row in chains:
+        assert row["bytes"] >= 256e6
+        assert row["ratio"] == pytest.approx(row["generated_us"] / row["compile_us"], rel=0.02)
+        assert row["ratio"] <= 1.03
+        assert not row["wrong"]
+    assert all(c["right"] == len(c["seeds"]) for c in record["checks"])
+
+
+def test_a_landscapes_ratio_is_that_of_its_points():
+    for one in load("landscapes"):
+        times = [p["time_us"] for p in one["points"] if p["time_us"]]
+        assert one["outcome"] == "measured"
+        assert one["worst_to_best"] == pytest.approx(max(times) / min(times), rel=1e-3)
+        assert one["worst_to_best"] > 5
+        assert all(p["reason"] for p in one["points"] if p["status"] == "pruned")
+
+
+def test_every_kit_passed_its_test_and_beat_eager_and_the_compiler():
+    for kit in load("kits")["kits"].values():
+        assert kit["test"] == "passed"
+        assert kit["median_us"]["this kernel"] < min(kit["median_us"]["eager"], kit["median_us"]["torch.compile"])
+
+
+def test_what_is_claimed_of_a_step_is_found_in_it():
+    found = [r["wall"] for m in load("steps")["models"] for r in m["regions"] if r["wall"]["found"]]
+    assert found
+    for wall in found:
+        assert wall["found"]["median"] == pytest.approx(wall["claimed"]["median"], rel=0.03)
