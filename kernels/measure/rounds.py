@@ -87,14 +87,14 @@ def _weed(crew: Crew, readings: list[tuple[int, Mapping[str, Any]]], done: int) 
 
 
 def _warm(crew: Crew) -> dict[str, list[float]]:
-    """Input sets made, clocks up: candidate -> µs of one call, per binding."""
+    """Input sets made, clocks up: candidate -> µs that one call takes of a turn, per binding."""
     found: dict[str, list[float]] = {}
     standing = crew.standing()
     for record in standing:
         answer = crew.ask_one(record, "warm", ms=WARM_MS / len(standing))
         if answer is not None:
             crew.guarded(
-                record, lambda r, a=answer: found.update({r.name: [float(e["device_us"]) for e in a["estimates"]]})
+                record, lambda r, a=answer: found.update({r.name: [float(e["cold_us"]) for e in a["estimates"]]})
             )
     return found
 

@@ -27,6 +27,7 @@ _synchronize = torch.cuda.synchronize
 _device_sleep = getattr(torch.cuda, "_sleep", None)
 
 LAUNCH_US = 4.0  # host time of one launch, about; a batch stays within the queue of 1024 launches
+MARKING_US = 3 * LAUNCH_US  # two events, and room
 QUEUE = 700
 MOST_BATCH = 1000
 
@@ -103,6 +104,11 @@ class Estimate:
     device_us: float
     host_us: float
 
+    @property
+    def cold_us(self) -> float:
+        """What one cold call takes of a turn: the device sleeps until it is queued."""
+        return max(self.device_us, COVER * (self.host_us + MARKING_US))
+
 
 def warm(call: Call, rotation: Rotation, at_least_ms: float, clock: Clock) -> Estimate:
     """Calls for at_least_ms of device time, three at least; the estimate is of the last batch."""
@@ -144,7 +150,7 @@ def cold_calls(
 ) -> list[float]:
     """Device time of each of `calls` calls, in µs."""
     times: list[float] = []
-    covered_us = COVER * (estimate.host_us + 3 * LAUNCH_US)
+    covered_us = COVER * (estimate.host_us + MARKING_US)
     batch = max(1, min(calls, int(QUEUE / (4 + estimate.host_us / LAUNCH_US)), int(MOST_SLEEP_US / covered_us)))
     enabled = gc.isenabled()
     gc.disable()

@@ -199,7 +199,8 @@ class Worker(Checker):
             with self._rotating(task) as rotation:
                 task.estimate = timing.warm(task.call, rotation, spec["ms"] / len(self.tasks), self.clock)
         self.recompiled = compilations()
-        return {"estimates": [asdict(t.estimate) for t in self.tasks], "sets": [t.sets for t in self.tasks]}
+        estimates = [{**asdict(t.estimate), "cold_us": t.estimate.cold_us} for t in self.tasks]
+        return {"estimates": estimates, "sets": [t.sets for t in self.tasks]}
 
     @contextlib.contextmanager
     def _rotating(self, task: Task) -> Iterator[Sampling]:

@@ -71,7 +71,7 @@ class Worker:
             cases = [case(0.5 if self.what == "wrong" and self.when == "prepare" else 1e-3)]
             return {"tasks": [{"compile_s": 0.5, "cases": cases, "mutated": [], "peak_bytes": 10}] * self.tasks}
         if command == "warm":
-            return {"estimates": [{"device_us": self.time_us, "host_us": 5}] * self.tasks}
+            return {"estimates": [{"device_us": self.time_us, "host_us": 5, "cold_us": self.time_us}] * self.tasks}
         if command == "round":
             self.rounds += 1
             times = [self.time_us * self.random.gauss(1, 0.01) for _ in range(message["calls"])]

@@ -69,3 +69,13 @@ def test_a_host_that_has_become_slower_is_covered_by_what_it_takes_now(device, h
 def test_a_batch_is_no_larger_than_a_sleep_can_cover(device):
     cold_calls(device.call(3000.0), rotation(), 20, Estimate(10.0, 3000.0), device)
     assert device.uncovered == 0
+
+
+def test_a_quick_call_of_a_slow_host_takes_its_turn_by_the_host(device):
+    """13 µs on the GPU, 60 on the host: as many calls as the GPU's time allows would take five turns."""
+    estimate = Estimate(13.0, 60.0)
+    assert estimate.cold_us >= timing.COVER * 60.0
+    assert Estimate(500.0, 60.0).cold_us == 500.0
+    begun_us = device.now_us
+    cold_calls(device.call(60.0), rotation(), int(4500 / estimate.cold_us), estimate, device)
+    assert device.asleep_until_us - begun_us < 4500 + 60
