@@ -22,8 +22,6 @@ class OutputError:
     error: ||out - ref|| / ||ref|| over elements finite in both (exact: share of differing elements);
     outlier: max |out - ref| / rms(ref); misfits: elements that are NaN or infinite in one and not in the other.
     statistics: for random outputs (mean, standard deviation, share of zeros) of out, then of the reference.
-    inherent: (error, outlier, misfits) that the reference itself has once its inputs are moved by a unit in the last
-    place of float32: what no implementation in float32 can be held to. Only where the error is worth asking.
     """
 
     kind: str
@@ -33,7 +31,6 @@ class OutputError:
     outlier: float
     misfits: int
     statistics: tuple[float, ...] = ()
-    inherent: tuple[float, float, int] = (0.0, 0.0, 0)
 
 
 def compare(

@@ -94,6 +94,9 @@ class Crew:
         self.wait([child])
         return self.answer(record)
 
+    def give_way(self) -> None:
+        """Another measures on the GPU: what is held of it for later is given up."""
+
     @contextlib.contextmanager
     def exclusive_gpu(self, card: str) -> Iterator[None]:
         """One validation at a time on a GPU, over all processes of this user. card: its UUID, whatever its index here.
@@ -104,6 +107,7 @@ class Crew:
             try:
                 file = stack.enter_context(open_lock(card))
                 while not locked(file):
+                    self.give_way()
                     if self.cancelled():
                         raise CancelledError
                     if time.monotonic() > self.deadline:

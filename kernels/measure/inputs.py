@@ -144,22 +144,16 @@ def _floats(
     return _planted(values) if distribution == SPECIAL and not weight else values
 
 
-def moved(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Each floating value a unit in the last place of float32 further up or down, by chance, in float64.
+def moved(value: torch.Tensor, seed: int) -> torch.Tensor:
+    """Each number a unit in the last place of float32 further up or down, by chance, in float64.
 
     What an implementation in float32 returns is the exact result for inputs about so far off, if it rounds each step
-    and does no more: the change that this makes is the inherent error of these inputs.
+    and does no more: what this changes of a result is the inherent error of these inputs.
     """
-    found = []
-    for number, value in enumerate(values):
-        if not value.is_floating_point():
-            found.append(value)
-            continue
-        generator = torch.Generator(device=value.device).manual_seed(number)
-        signs = torch.randint(0, 2, value.shape, device=value.device, generator=generator, dtype=torch.int8)
-        steps = (signs.to(torch.float64) * 2 - 1) * torch.finfo(torch.float32).eps
-        found.append(value.detach().to(torch.float64) * (1 + steps))
-    return found
+    generator = torch.Generator(device=value.device).manual_seed(seed)
+    signs = torch.randint(0, 2, value.shape, device=value.device, generator=generator, dtype=torch.int8)
+    steps = (signs.to(torch.float64) * 2 - 1) * torch.finfo(torch.float32).eps
+    return value.detach().to(torch.float64) * (1 + steps)
 
 
 def _planted(values: torch.Tensor) -> torch.Tensor:

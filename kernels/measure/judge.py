@@ -10,7 +10,6 @@ from typing import Any
 LOOSEST = 2.0  # times eager's own error
 OUTLIER_LOOSEST = 4.0  # the largest of many errors scatters more than their norm
 OUTLIER_FLOORS = 16.0
-MOST_INHERENT = 0.01
 AFTER_TIMING = "after timing"  # the distribution of the timed calls' inputs, each process's own
 SPECIAL = "special"  # the distribution of inputs with NaN and infinities
 WORST = 1e6  # what an infinite ratio is reported as: JSON has no infinity
@@ -86,14 +85,6 @@ def judge(
     return Verdict(True, min(worst, WORST) if judged else None, special=special)
 
 
-def _inherent(output: Mapping[str, Any]) -> tuple[float, float, float]:
-    """(error, outlier, misfits) that the inputs excuse. Inputs that would excuse any result excuse none."""
-    error, outlier, misfits = output.get("inherent") or (0.0, 0.0, 0)
-    if not error <= MOST_INHERENT or misfits > MOST_INHERENT * output["elements"]:
-        return 0.0, 0.0, 0.0
-    return error, outlier if math.isfinite(outlier) else 0.0, misfits
-
-
 def _of_other_inputs(output: Mapping[str, Any], beside: Mapping[str, Any]) -> Mapping[str, Any]:
     """Eager's figures of inputs of its own: sizes of errors hold for others, what the outputs are on average does not.
 
@@ -118,8 +109,7 @@ def _one(
     output: Mapping[str, Any], beside: Mapping[str, Any] | None, slack: float, loosest: float
 ) -> tuple[float, str]:
     """(error over eager's, what is wrong or "")."""
-    inherent, inherent_outlier, inherent_misfits = _inherent(output)
-    if output["misfits"] > max(beside["misfits"] * loosest if beside is not None else 0, loosest * inherent_misfits):
+    if output["misfits"] > (beside["misfits"] * loosest if beside is not None else 0):
         return (
             WORST,
             f"{output['misfits']} of {output['elements']} elements are NaN or infinite where they should not be",
@@ -129,13 +119,12 @@ def _one(
     floor = floor_error(output["dtype"]) * slack
     own_error = beside["error"] if beside is not None else 0.0
     own_outlier = beside["outlier"] if beside is not None else 0.0
-    base = max(own_error, floor / loosest, inherent)
+    base = max(own_error, floor / loosest)
     ratio = output["error"] / base if base else (0.0 if output["error"] == 0 else WORST)
     if not ratio <= loosest:  # NaN fails too
         what = "elements differ" if output["kind"] == "exact" else "relative error"
         return ratio, f"{what} {output['error']:.3g}, eager's own {own_error:.3g}, allowed {base * loosest:.3g}"
-    largest = OUTLIER_LOOSEST * max(own_outlier, inherent_outlier)
-    if not output["outlier"] <= max(largest, OUTLIER_FLOORS * floor):
+    if not output["outlier"] <= max(OUTLIER_LOOSEST * own_outlier, OUTLIER_FLOORS * floor):
         return max(ratio, loosest), (
             f"largest error {output['outlier']:.3g} of the values' size, eager's own {own_outlier:.3g}"
         )

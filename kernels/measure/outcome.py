@@ -27,7 +27,8 @@ class Thresholds:
 
     tie: times this near count as equal ("never claim under 3 %", clocks drift as much).
     triton_win: Triton must be this much faster than the best of the others, at the near end of the interval.
-    worth_of_step: what a change must gain of the whole step.
+    worth_of_step: what a change must gain of the whole step over eager. Triton has to win both: its bar over the best
+    of the others, and this (DESIGN: "10 % of the region over the best of the rest and 1 % of the step").
     """
 
     near_best: float = 0.10

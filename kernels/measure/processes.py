@@ -83,6 +83,12 @@ class Child:
         with contextlib.suppress(OSError):
             self.channel.send({"id": None, "command": command, **arguments})
 
+    def still_there(self) -> bool:
+        """Whether it lives, asked of its connection now: nobody else reads that of a child which owes no answer."""
+        if self.alive and select.select([self.channel.end], [], [], 0.0)[0]:
+            self.read()
+        return self.alive
+
     def remaining(self) -> float:
         """Seconds of running time left; its waiting for the GPU does not count."""
         running = time.monotonic() - self._running_since if self._running_since is not None else 0.0

@@ -107,6 +107,7 @@ class Session(Crew):
         self.plan: Plan | None = None
         self.probe = threading.Thread(target=probe_host, daemon=True)
         self.execute = False
+        self.early: Standby | None = None
 
     def run(self, zygote: Zygote | None, stack: contextlib.ExitStack) -> Validation:
         self.tell("plan", 0.0, "starting")
@@ -139,8 +140,17 @@ class Session(Crew):
         if cores() < LEAST_CORES or self.request.candidates or self.request.device or self.modules != Modules():
             return
         stand_by(zygote)
-        if zygote.standby is not None and not somebody_measures():
-            zygote.standby.open_contexts("cuda:0", self.request.compile_workers)
+        self.early = zygote.standby
+        if self.early is not None and not somebody_measures():
+            self.early.open_contexts("cuda:0", self.request.compile_workers)
+
+    def give_way(self) -> None:
+        if self.early is not None:
+            self.early.close_contexts()
+
+    def close(self) -> None:
+        super().close()
+        self.give_way()
 
     def pids(self) -> list[int]:
         return [c.pid for c in self.children.values()]

@@ -8,7 +8,7 @@ process of its own: what a package does to torch it does to its own candidates a
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.measure.processes import Child, Zygote
@@ -53,7 +53,7 @@ class Standby:
             waiting = self._waiting.get(wanted, [])
             while waiting:
                 child = waiting.pop()
-                if child.alive:
+                if child.still_there():
                     child.name = name
                     return child
                 child.release()
@@ -61,10 +61,16 @@ class Standby:
 
     def close(self) -> None:
         """End those that nobody took."""
-        for waiting in self._waiting.values():
-            for child in waiting:
+        self._end(list(self._waiting))
+
+    def close_contexts(self) -> None:
+        """End those that hold a part of the GPU, which is another's for now."""
+        self._end(list(EARLY))
+
+    def _end(self, kinds: Sequence[str]) -> None:
+        for kind in kinds:
+            for child in self._waiting.pop(kind, []):
                 child.release()
-        self._waiting.clear()
 
     def _add(self, kind: str, **hints: Any) -> None:
         child = self.zygote.fork(f"stand-by {kind}", self.module)

@@ -35,7 +35,7 @@ from profiler.region.text import parse
 
 MOST_RENEWED = 8  # input sets of one turn: small ones cost the host more time than the device
 MOST_MESSAGE = 1500
-MOST_WAITING_S = 10.0
+STEADY_S = 1.0  # without more memory becoming free, none is on its way
 OUT_OF_MEMORY = ("CUDA out of memory", "DefaultCPUAllocator: can't allocate", "DefaultCPUAllocator: not enough memory")
 
 
@@ -114,8 +114,7 @@ class Worker(Checker):
         """Before it is known which candidate this will be: imports (a module's name), the context on `device`."""
         self._begin()
         if spec.get("imports"):
-            with contextlib.suppress(Exception):  # fails again, and is told, where the candidate calls it
-                importlib.import_module(spec["imports"])
+            importlib.import_module(spec["imports"])
         if spec.get("device"):
             self._open_gpu(spec["device"], int(spec.get("workers") or 0))
 
@@ -164,10 +163,19 @@ class Worker(Checker):
         return seconds
 
     def _await_memory(self, spec: Mapping[str, Any]) -> None:
-        """In a crowd, until what one that has just ended held is free: the driver takes its time over that."""
-        ends = time.monotonic() + MOST_WAITING_S
-        while spec.get("crowded") and torch.cuda.mem_get_info()[0] < spec["free_bytes"] and time.monotonic() < ends:
-            time.sleep(0.1)
+        """In a crowd, until what one that has just ended held is free: the driver takes its time over that.
+
+        Where the others' contexts leave less than was free before them, until it gets no more.
+        """
+        if not spec.get("crowded"):
+            return
+        most, since = 0, time.monotonic()
+        self.channel.send({"event": "waiting"})
+        while (free := torch.cuda.mem_get_info()[0]) < spec["free_bytes"] and time.monotonic() - since < STEADY_S:
+            if free > most:
+                most, since = free, time.monotonic()
+            time.sleep(0.05)
+        self.channel.send({"event": "running"})
 
     def _peak_bytes(self, task: Task) -> int | None:
         """Bytes allocated at the height of one call, its inputs included."""
@@ -356,7 +364,8 @@ def serve(
     """Any set of commands, until the channel closes or the GPU's context is lost. A hint has no answer."""
     while (message := channel.receive()) is not None:
         if message["id"] is None:
-            hints[message["command"]](message)
+            with contextlib.suppress(Exception):  # fails again, and is told, where it is asked for
+                hints[message["command"]](message)
             continue
         try:
             answer: dict[str, Any] = {"result": commands[message["command"]](message)}

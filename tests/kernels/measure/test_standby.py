@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import signal
 import time
 
 import pytest
@@ -63,8 +65,44 @@ def test_one_that_died_meanwhile_is_passed_over(zygote, monkeypatch):
     monkeypatch.setattr(standby, "PACKAGES", {"wave": "wave"})
     made = Standby(zygote, WORKER)
     made.import_packages()
-    made._waiting["wave"][0].fail("fault", "gone")
+    (child,) = made._waiting["wave"]
+    os.kill(child.pid, signal.SIGKILL)
+    ends = time.monotonic() + 10
+    while not child.exited and time.monotonic() < ends:
+        zygote.collect(child, 0.1)
     assert made.take("library:wave.any") is None
+
+
+def running(child):
+    try:
+        with open(f"/proc/{child.pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_hint_that_fails_leaves_a_worker_that_can_be_asked(zygote, monkeypatch, tmp_path):
+    monkeypatch.setattr(standby, "PACKAGES", {"wave": "wave.of_no_such_module"})
+    made = Standby(zygote, WORKER)
+    made.import_packages()
+    child = prepared(made.take("library:wave.any"), "eager", tmp_path)
+    assert child.failure is None, child.failure
+    child.release()
+
+
+def test_contexts_are_given_up_and_imports_kept_where_another_measures(zygote, monkeypatch):
+    monkeypatch.setattr(standby, "PACKAGES", {"wave": "wave"})
+    made = Standby(zygote, WORKER)
+    made.import_packages()
+    made.open_contexts("cpu", 0)
+    held = [c for kind in standby.EARLY for c in made._waiting[kind]]
+    made.close_contexts()
+    ends = time.monotonic() + 10
+    while any(map(running, held)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert not any(map(running, held))
+    assert made.take("eager") is None
+    made.take("library:wave.any").release()
 
 
 def test_no_context_is_made_while_somebody_measures(tmp_path, monkeypatch):
