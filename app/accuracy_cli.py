@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from app.accuracy import table
 
 if TYPE_CHECKING:
     from app.accuracy.evaluation import Oracle
+    from app.accuracy.question import Question
+    from app.accuracy.samples import Samples
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "tests" / "records" / "kernels-h200.json"
@@ -43,6 +45,15 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     accuracy.add_argument("--worse", action="store_true", help="with --write: publish figures that got worse as well")
     accuracy.set_defaults(run=_accuracy)
+    parts = accuracy.add_subparsers(title="parts", metavar="")
+    fit = parts.add_parser(
+        "fit",
+        help="fit the rates of the estimate anew, from the Archive's half that may be tuned on and the kernels' table",
+        description="Writes app/advice/rates.json, the rates that every prediction multiplies with: their version, what"
+        " they were fitted on, what they leave over by family. Needs no GPU. The same sources give the same file.",
+    )
+    fit.add_argument("--check", action="store_true", help="write nothing; fail where the shipped rates are others")
+    fit.set_defaults(run=_fit)
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
@@ -62,8 +73,11 @@ def _accuracy(arguments: argparse.Namespace) -> int:
         print("no record has two timed candidates: there is nothing to compare", file=sys.stderr)
         return FAILED
     kernels = json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
-    with _oracle(arguments.oracle) as oracle:
-        told = figures(records, kernels, oracle=oracle)
+    if arguments.records is None and arguments.oracle == "off":
+        told = published(records, kernels)
+    else:
+        with _oracle(arguments.oracle) as oracle:
+            told = figures(records, kernels, oracle=oracle)
     if arguments.write:
         fallen = worse(told, committed()) if COMMITTED.is_file() else []
         if fallen and not arguments.worse:
@@ -76,13 +90,59 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def published(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The figures as they are committed: with leave-one-out."""
+    from app.accuracy.figures import figures
+    from app.accuracy.fitting import LeaveOneOut
+
+    asked, everything = measured(records, kernels)
+    return figures(records, kernels, fit=LeaveOneOut(everything), asked=asked)
+
+
+def measured(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> tuple[list[Question], Samples]:
+    """The records' questions, and everything that rates are fitted on, of both halves. Ten seconds or so."""
+    from app.accuracy.case import cases
+    from app.accuracy.fitting import gathered
+    from app.accuracy.question import question
+
+    asked = [question(case) for case in cases(records)]
+    return asked, gathered(asked, kernels)
+
+
+def fitted(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> str:
+    """rates.json as these records and the table of kernels make it."""
+    from app.accuracy.fitting import made, text_of
+
+    asked, everything = measured(records, kernels)
+    return text_of(made(asked, kernels, everything))
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from app.advice.rates import SHIPPED
+    from app.archive import shelf
+
+    text = fitted(shelf.records(shelf.FOLDER), json.loads(KERNELS.read_text()) if KERNELS.is_file() else None)
+    if arguments.check:
+        same = SHIPPED.is_file() and SHIPPED.read_text(encoding="utf-8") == text
+        print(
+            "the shipped rates are the fit's"
+            if same
+            else "the shipped rates are others: run `tritonworthy accuracy fit`"
+        )
+        return OK if same else FAILED
+    SHIPPED.write_text(text, encoding="utf-8")
+    body = json.loads(text)
+    print(f"{SHIPPED}: {body['version']}\n")
+    print(table.plain(table.left_over({"fit": body})))
+    return OK
+
+
 @contextmanager
 def _oracle(wanted: str) -> Iterator[Oracle | None]:
     """What `figures` asks; None where it is off."""
     if wanted == "off":
         yield None
         return
-    from app.accuracy.question import Question
     from app.evaluate import NOTHING_FORESEEN, Foreseen
     from app.service import foresee
     from profiler.oracle.process import Oracle as Process

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from app.advice import flip
-from app.advice.facts import RegionFacts, ShapeFacts, region_facts, rewritten_to_sdpa, shape_facts
+from app.advice.facts import Kernel, RegionFacts, ShapeFacts
 from app.advice.foreseen_bytes import replaces_attention
 from app.advice.irregularity import Irregularity, irregularity
+from app.advice.lowered import region_facts, rewritten_to_sdpa, seen, shape_facts
 from app.advice.model import Advice
 from app.advice.rates import Rates
 from app.advice.rule import advise
@@ -99,13 +100,14 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     from kernels import generated
     from kernels.host import probe_host
     from kernels.libraries import coverage
+    from kernels.registry import hand_written
     from profiler.region.graph import written_alone
     from profiler.region.patterns import match, region_kind
     from profiler.region.text import to_text
     from profiler.region.through import bytes_through
 
     graphs = _graphs(region, workload)
-    shapes = [_shape(graph, binding) for graph, binding in graphs]
+    shapes = [shape_of(graph, binding) for graph, binding in graphs]
     heaviest, shape = max(zip(graphs, shapes, strict=True), key=lambda p: p[1].calls * p[1].cost.unfused.bytes_moved)
     graph, binding = heaviest
     written = written_alone(graph)
@@ -113,8 +115,10 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     kind, title = region_kind(written, matches)
     by_hand = any(m.by_hand for m in matches)
     covers = coverage(written, matches, situation.host or probe_host())
-    refused = "" if region.requires_grad else generated.covers(graph)[1]
-    more = {"not_generated": refused, "sdpa": rewritten_to_sdpa(graph, matches)}
+    refused = generated.covers(graph)[1]
+    own = () if region.requires_grad else hand_written(graph, matches)  # none of them has a backward in a region
+    more = {"not_generated": refused, "sdpa": rewritten_to_sdpa(graph, matches), "seen": seen(matches)}
+    more["kernels"] = tuple(Kernel(c.name, c.call) for c in own if c.available)
     more |= {k: v for k, v in situation.facts.items() if v is not None}
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
@@ -164,7 +168,8 @@ def _graphs(region: Region, workload: Workload) -> list[tuple[Graph, Binding]]:
     return [(lower(region, dict(b.sizes) if b.sizes else None), b) for b in used]
 
 
-def _shape(graph: Graph, binding: Binding) -> ShapeFacts:
+def shape_of(graph: Graph, binding: Binding) -> ShapeFacts:
+    """The region at one binding, counted."""
     from profiler.region.cost import cost
     from profiler.region.fusion import groups
 

@@ -43,8 +43,8 @@ ESTIMATE = """## The estimate decides
 Effort grows in this order: {tools}; within a tool: {modes}. {effort}
 
 With the objective `memory` the bytes written on the way take the place of the time. Predicted times are ranges. How
-they are made is in `app/advice/estimate.py`, what they were fitted on in `app/advice/rates.py`;
-`tools/calibrate_estimate.py` prints predicted against measured.
+they are made is in `app/advice/estimate.py`; `tritonworthy accuracy fit` makes the rates that they multiply with, and
+[accuracy.md](accuracy.md) says what that leaves over.
 
 ## What would change an advice
 

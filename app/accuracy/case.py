@@ -21,7 +21,8 @@ class Case:
     """A record with what was measured.
 
     program, half: see `split`. contenders: the correct, timed candidates with the figure that decides: µs of device
-    time, µs of wall time where the region is launch-bound, or bytes where the objective is memory.
+    time, µs of wall time where the region is launch-bound, or bytes where the objective is memory. asked: the
+    objective, None for the published one.
     """
 
     record: str
@@ -33,10 +34,12 @@ class Case:
     validation: Validation
     contenders: tuple[measured.Contender, ...]
     by: str
+    asked: str | None = None
 
     @property
     def objective(self) -> str:
-        return self.label.objective if self.label else "time"
+        """What is asked for: time or memory; as it was published with the region where nobody says."""
+        return self.asked or (self.label.objective if self.label else "time")
 
     @property
     def share_of_step(self) -> float | None:
@@ -63,23 +66,27 @@ class Case:
         return measured.decide(self.validation.candidates, self.contenders, advice, share, self.by)
 
 
-def case_of(record: Mapping[str, Any]) -> Case | None:
-    """The case of an Archive's record; None where fewer than two candidates were timed: nothing was chosen between."""
+def case_of(record: Mapping[str, Any], asked: str | None = None) -> Case | None:
+    """The case of an Archive's record; None where fewer than two candidates were timed: nothing was chosen between.
+
+    asked: an objective in place of the published one.
+    """
     validation = validation_from_json({k: v for k, v in record.items() if k in KNOWN})
     label = label_of(validation.region)
-    objective = label.objective if label else "time"
+    objective = asked or (label.objective if label else "time")
     by = "peak bytes" if objective == "memory" else str(validation.conditions.get("decided_by", "device time"))
     contenders = _by_bytes(validation) if objective == "memory" else _by_time(validation, by)
     if len(contenders) < 2:
         return None
     found = program(validation.region)
     name = label.name if label else str(record.get("name") or "region")
-    return Case(str(record["id"]), name, validation.region, found, half(found), label, validation, contenders, by)
+    return Case(str(record["id"]), name, validation.region, found, half(found), label, validation, contenders, by,
+                asked)  # fmt: skip
 
 
-def cases(records: Sequence[Mapping[str, Any]]) -> tuple[Case, ...]:
+def cases(records: Sequence[Mapping[str, Any]], asked: str | None = None) -> tuple[Case, ...]:
     """The cases of many records, by name and then by record."""
-    found = [case for record in records if (case := case_of(record)) is not None]
+    found = [case for record in records if (case := case_of(record, asked)) is not None]
     return tuple(sorted(found, key=lambda c: (c.name, c.record)))
 
 

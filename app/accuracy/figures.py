@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from app.accuracy import totals
 from app.accuracy.case import cases
 from app.accuracy.claims import claims
 from app.accuracy.evaluation import Fit, Oracle, evaluate, leave_one_out, policies
-from app.accuracy.question import Question, question
+from app.accuracy.question import Question, asked_for, question
 from app.accuracy.score import ADVISED, NEXT, SHARE, Score, from_json
 from app.accuracy.split import FIT, TEST
+from app.advice.rates import shipped
 from kernels.measure.model import to_json
 
 Json = dict[str, Any]
@@ -39,18 +41,24 @@ def figures(
     kernels: Mapping[str, Any] | None,
     fit: Fit | None = None,
     oracle: Oracle | None = None,
+    asked: Sequence[Question] | None = None,
 ) -> Json:
     """Ask and score every record. Needs torch; a second or two, and some hundredths for each record.
 
-    fit: adds leave-one-out. kernels: as `claims` takes them.
+    fit: adds leave-one-out. kernels: as `claims` takes them. asked: the records' questions, where they are made.
     """
-    found = cases(records)
-    questions = [question(case) for case in found]
+    questions = [question(case) for case in cases(records)] if asked is None else list(asked)
     scores = evaluate(questions, oracle=oracle)
     left_out = leave_one_out(questions, fit, oracle) if fit else None
-    compared = {case.record for case in found}
+    compared = {q.case.record for q in questions}
     alone = sorted(str(r["id"]) for r in records if r["id"] not in compared)
-    return {"alone": alone} | body(questions, scores, left_out, kernels)
+    return {"alone": alone} | body(questions, scores, left_out, kernels, evaluate(for_memory(questions, records)))
+
+
+def for_memory(questions: Sequence[Question], records: Sequence[Mapping[str, Any]]) -> list[Question]:
+    """Every record asked about once more with the objective memory, where its peaks were kept."""
+    found = {case.record: case for case in cases(records, "memory")}
+    return [asked_for(q, found[q.case.record]) for q in questions if q.case.record in found]
 
 
 def body(
@@ -58,8 +66,9 @@ def body(
     scores: Sequence[Score],
     left_out: Sequence[Score] | None,
     kernels: Mapping[str, Any] | None,
+    by_bytes: Sequence[Score] = (),
 ) -> Json:
-    """The object, of scores that are there."""
+    """The object, of scores that are there. by_bytes: of the same records with the objective memory."""
     found = [q.case for q in questions]
     counted = [s for s in scores if s.column != SHARE]
     groups: dict[str, Sequence[Score]] = {"all": counted, FIT: _half(counted, FIT), TEST: _half(counted, TEST)}
@@ -69,7 +78,7 @@ def body(
         ADVISED: [s for s in scores if s.column == ADVISED],
         NEXT: [s for s in scores if s.column == NEXT],
         SHARE: [s for s in scores if s.column == SHARE],
-        "memory": [s for s in scores if s.by == "peak bytes"],
+        "memory": [s for s in by_bytes if s.column != SHARE],
     }
     compared = {
         c.policy: {
@@ -95,6 +104,8 @@ def body(
         "met": {name: _met(_totals(groups[name]), wanted) for name, wanted in TARGETS.items()},
         "claims": to_json(claims(found, kernels)),
         "scores": to_json(list(scores)),
+        "memory_scores": to_json([replace(s, calibration=()) for s in by_bytes]),
+        "fit": {k: v for k, v in shipped().items() if k != "rates"},
     }
     rounded: Json = _rounded(result)
     return rounded

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.accuracy import drawing, table
+from app.advice.rates import BEYOND
 
 Json = dict[str, Any]
 
@@ -55,7 +56,7 @@ def page(figures: Json) -> str:
     """The whole page."""
     where = f"{', '.join(figures['devices'])}, torch {', '.join(figures['torch'])}"
     unscored, every = figures["unscored"], figures["advice"]["all"]
-    alone = figures["alone"]
+    alone, fit = figures["alone"], figures["fit"]
     more = (
         f"\nNot scored, since nothing that the advice names was measured: {', '.join(unscored)}.\n" if unscored else ""
     )
@@ -71,8 +72,8 @@ rule does not see the record. Its advice is then held against the record's measu
 launch-bound, peak bytes where the objective is memory. 1 is perfect. **Right**: the tool is the one that the decision
 rule picks from the measured figures; a tie counts as wrong. The **speed-up** is over eager; where the advice is to
 leave eager there is nothing to predict. The advice to write a Triton kernel is counted as the kernel of this project
-that was measured there. Where the advised candidate was not measured, the next runnable alternative counts, in a row of
-its own.
+that was measured there, the generated one where no other was. Where an advised library was not measured, the next
+runnable alternative counts, in a row of its own. Only the tool counts for right: two modes of torch.compile are one.
 
 {table.markdown(targets(figures))}
 
@@ -81,7 +82,11 @@ its own.
 {table.markdown(table.advice(figures))}
 
 Half of the programs are kept for the test, by a hash of their structure, frozen in `app/accuracy/split.json`; records
-of one program are in one half.
+of one program are in one half. No rate is fitted on the test half, but it was not blind: its rows were looked at while
+mechanisms were chosen (one program a row where rows are few, random numbers drawn once for each pass, a warp for each
+short softmax), and the numbers that a fit begins from go back to a time before the split. What a view costs the host of
+a compiled function (`host.part`), `host.view` and `times.unrolled` rest on one program, a recurrence. Leave-one-out is
+the row to trust.
 
 ## Beside what one could do without asking
 
@@ -95,6 +100,21 @@ measured candidate of the tool counts.
 ![Predicted against measured speed-up]({CALIBRATION})
 
 {table.percent(every["within_all"])} of all {every["predictions_all"]} candidates with a prediction are within 20 %.
+
+## The fit
+
+The rates ({fit["version"]}) are what `tritonworthy accuracy fit` makes of measurements on {", ".join(fit["devices"])},
+torch {", ".join(fit["torch"])}:
+
+{chr(10).join(f"- {line}" for line in fit["sources"])}
+
+Leave-one-out in the table above fits them for each program on all the others of both halves: from the fit with it, all
+numbers that it touches begin anew, but for the few that sixty or more samples touch. What the fit leaves over is the
+width of the range around a prediction. On a device that nothing was fitted on, its ceilings stand in and both ends are
+{BEYOND} times as far away, which is a guess. Of a call each sample is held against the others of its name. `host` is
+what a call costs the host.
+
+{table.markdown(table.left_over(figures))}
 
 ## Regret of each region
 

@@ -6,7 +6,7 @@ there, and the share of the step and the objective where they were published wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from app.accuracy.case import Case
@@ -48,6 +48,12 @@ def question(case: Case) -> Question:
     return Question(case, prepare(parse(validation.region, "region"), workload, device, situation))
 
 
+def asked_for(found: Question, case: Case) -> Question:
+    """The same region asked about for another objective: `case` is of the same record."""
+    situation = replace(found.prepared.situation, objective=case.objective)
+    return Question(case, replace(found.prepared, situation=situation))
+
+
 def answer(asked: Question, rates: Rates | None = None, foreseen: Foreseen | None = None) -> Advice:
     """The rule's advice. rates: in place of the shipped ones; foreseen: what the oracle said, None where not asked."""
     from app.evaluate import NOTHING_FORESEEN, decide
@@ -58,20 +64,28 @@ def answer(asked: Question, rates: Rates | None = None, foreseen: Foreseen | Non
 def host_of(case: Case) -> Host:
     """The host that measured, as far as the record tells: a package is there where a call of it was tried.
 
-    What torch itself has is taken from the torch here: records do not list it.
+    What torch itself has is taken from the torch here, since records do not list it, without what their torch is too
+    old for.
     """
     from kernels.host import PACKAGES, Host, probe_host
     from kernels.libraries.catalogue import ENTRIES
+    from kernels.libraries.model import least_version
 
     validation = case.validation
     package_of = {entry.candidate: entry.package for entry in ENTRIES}
     tried = {package_of[c.name] for c in validation.candidates if c.name in package_of and c.status not in UNTRIED}
     there = tried | (PACKAGES.keys() & validation.software.keys())
+    own = _numbers(least_version(str(validation.software.get("torch", ""))))
+    later = {e.feature for e in ENTRIES if e.package == "torch" and own and _numbers(least_version(e.since)) > own}
     capability = str((validation.conditions.get("device") or {}).get("capability") or "").split(".")
     return Host(
         gpu=validation.device,
         capability=(int(capability[0]), int(capability[1])) if len(capability) == 2 else None,
         versions=dict(validation.software),
         packages=frozenset({"torch", "triton", *there}),
-        features=probe_host().features,
+        features=probe_host().features - later,
     )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in version.split(".") if n)

@@ -67,7 +67,7 @@ def score(case: Case, advice: Advice) -> Score | None:
     meant = alternative_of(advice)
     names = _names(case, meant)
     advised = next((n for n in names if case.contender(n)), None)
-    counted = advised or _next_runnable(case, advice)
+    counted = advised or _next_runnable(case, advice, advice.tool)
     chosen = case.contender(counted) if counted else None
     if chosen is None:
         return None
@@ -115,14 +115,20 @@ def _names(case: Case, alternative: Alternative) -> tuple[str, ...]:
     return tuple(n for n in case.of_tool("triton") if n != "triton:generated")
 
 
-def _next_runnable(case: Case, advice: Advice) -> str | None:
-    """What the decision rule takes from the predictions of those admitted candidates that were measured."""
+def _next_runnable(case: Case, advice: Advice, tool: str) -> str | None:
+    """What the decision rule takes from the predictions of those admitted candidates that were measured.
+
+    For an advised library the next of any tool; for any other tool what was measured of that tool: advice to write
+    Triton is wrong where torch.compile was right, whichever kernel was measured.
+    """
     found: dict[str, tuple[str, float]] = {}
     for alternative in advice.alternatives:
         if alternative.admitted and alternative.time_us is not None:
             for name in _names(case, alternative):
                 if contender := case.contender(name):
                     found.setdefault(name, (contender.tool, alternative.time_us.mid))
+    if tool != "library":
+        found = {n: v for n, v in found.items() if _tool(v[0]) == tool}
     if not found:
         return None
     easier = [t for tool, t in found.values() if tool != "triton"]

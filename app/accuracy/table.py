@@ -44,9 +44,9 @@ def advice(figures: Json) -> list[Row]:
     for name, words in {
         NEXT: COLUMNS[NEXT],
         SHARE: COLUMNS[SHARE],
-        "memory": "objective memory, by peak bytes",
+        "memory": "the same records with the objective memory, by peak bytes",
     }.items():
-        rows.append(_totals(f"of them: {words}" if name != SHARE else f"apart: {words}", figures["columns"][name]))
+        rows.append(_totals(f"of them: {words}" if name == NEXT else f"apart: {words}", figures["columns"][name]))
     return [HEAD, *rows]
 
 
@@ -98,6 +98,15 @@ def claims(figures: Json) -> list[Row]:
         ours = NONE if c["middle"] is None else f"{c['middle']:.3g} {c['unit']}"
         rows.append((c["name"], c["source"], c["claim"], ours, span, str(len(values)), verdict))
     return [("claim", "source", "claimed", "measured here, median", "from, to", "figures", ""), *rows]
+
+
+def left_over(figures: Json) -> list[Row]:
+    """What the fit of the rates leaves over, by family."""
+    rows = []
+    for name, left in figures["fit"]["left_over"].items():
+        rows.append((name, str(left["samples"]), percent(left["within"]), number(left["error_geomean"], 2),
+                     f"{left['low']:.2f} to {left['high']:.2f}"))  # fmt: skip
+    return [("family", "samples", "within 20 %", "error, geomean", "measured over predicted, 10 to 90 %"), *rows]
 
 
 def wrong(figures: Json) -> list[Json]:

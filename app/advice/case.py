@@ -40,6 +40,25 @@ def percent(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
+VARIANTS = {
+    "F.scaled_dot_product_attention.cudnn": "F.scaled_dot_product_attention with the cuDNN backend",
+    "F.scaled_dot_product_attention.flash": "F.scaled_dot_product_attention with the FlashAttention backend",
+    "F.scaled_dot_product_attention.efficient": "F.scaled_dot_product_attention with the memory-efficient backend",
+    "F.scaled_mm.blockwise": "F.scaled_mm with block-wise scales",
+    "torch.topk.cutedsl": "torch.topk with its CuTe DSL kernel",
+    "torch.index_add.cutedsl": "torch.index_add with its CuTe DSL kernel",
+    "torch.optim.fused": "torch.optim with fused=True",
+    "torch.optim.AdamW": "torch.optim.AdamW with fused=True",
+    "torch._foreach": "torch's foreach functions",
+    "F.activation": "F's own activation",
+    "F.pool": "F's own pooling",
+    "torchao.int4_weight_only": "torchao's quantize_ to 4-bit weights",
+    "torchao.int8_weight_only": "torchao's quantize_ to 8-bit weights",
+}
+"""Candidates that tell ways to make one call apart, and are no functions themselves."""
+
+
 def short(candidate: str) -> str:
-    """library:torch.nn.functional.rms_norm -> F.rms_norm."""
-    return candidate.removeprefix("library:").replace("torch.nn.functional.", "F.")
+    """library:torch.nn.functional.rms_norm -> F.rms_norm. What is no function is said in words."""
+    name = candidate.removeprefix("library:").replace("torch.nn.functional.", "F.")
+    return VARIANTS.get(name, name)

@@ -17,6 +17,8 @@ from profiler.oracle.targets import TARGETS
 from profiler.region.cost_model import Cost, bound
 
 if TYPE_CHECKING:
+    from app.advice import estimate
+    from profiler.region.model import Workload
     from profiler.trace.obstacles import Obstacle
 
 
@@ -68,7 +70,8 @@ def kernel_problem(case: Case) -> Criterion:
 
     Nor where the GPU is idle for at least `idle_share` of the step between kernels that take at most `short_kernel_us`
     on average: that is launch-bound, and CUDA graphs help. A region without a trace is launch-bound by itself when
-    three launches or more are at least `launch_share` of its predicted time.
+    three launches or more are at least `launch_share` of its predicted time. Its times are then those of back-to-back
+    calls, in which the host sets the pace, and the estimate decides by them.
     """
     facts, settings = case.facts, case.settings
     source = "this project's rule: findings about the step come before findings about a kernel"
@@ -101,15 +104,38 @@ def kernel_problem(case: Case) -> Criterion:
 
 def _launches(case: Case, source: str) -> Criterion:
     """The region by itself: what share of eager's predicted time is launches."""
-    facts, limit = case.facts, case.settings.launch_share
-    predicted = case.eager
-    launches = facts.launches or max((s.cost.unfused.launches for s in facts.shapes), default=0)
-    if predicted is None or facts.gpu_idle_share is not None or facts.compiled or case.workload.observed:
+    limit = case.settings.launch_share
+    eager = case.eager
+    if eager is None or not _told_by_launches(case.facts, case.workload):
         return Criterion("kernel-problem", True, None, None, "nothing says that the GPU waits", source)
-    share = min(1.0, predicted.launch_us / predicted.time_us.mid)
-    many = launches >= 3
+    launches, share = _launch_share(case.facts, eager)
     because = f"{launches:.0f} launches are {percent(share)} of its predicted time run one by one"
-    return Criterion("kernel-problem", not (many and share >= limit), share, limit, because, source)
+    holds = not launch_bound_alone(case.facts, case.workload, eager, case.settings)
+    return Criterion("kernel-problem", holds, share, limit, because, source)
+
+
+def _told_by_launches(facts: RegionFacts, workload: Workload) -> bool:
+    return facts.gpu_idle_share is None and not facts.compiled and not workload.observed
+
+
+def _launch_share(facts: RegionFacts, eager: estimate.Prediction) -> tuple[float, float]:
+    """Launches of one call, and their share of eager's predicted time on the device."""
+    launches = facts.launches or max((s.cost.unfused.launches for s in facts.shapes), default=0)
+    return launches, min(1.0, eager.launch_us / eager.time_us.mid)
+
+
+LAUNCHES = 3
+"""From so many on a region can be launch-bound by itself: with fewer there is nothing to save by fusing."""
+
+
+def launch_bound_alone(
+    facts: RegionFacts, workload: Workload, eager: estimate.Prediction | None, settings: Thresholds
+) -> bool:
+    """Of a region without a trace: run one by one, launching its kernels takes longer than running them."""
+    if eager is None or not _told_by_launches(facts, workload):
+        return False
+    launches, share = _launch_share(facts, eager)
+    return launches >= LAUNCHES and share >= settings.launch_share
 
 
 def launch_bound(criterion: Criterion) -> bool:
@@ -362,8 +388,8 @@ NAMES = tuple(JUDGES)
 TERMINAL = {
     "fast-enough": "where it holds, the answer is `skip`",
     "worth-it": "where it does not hold, the answer is `skip`",
-    "kernel-problem": "where it does not hold, the answer is `skip` with what helps instead, or for launches `compile`"
-    " in mode `reduce-overhead`",
+    "kernel-problem": "where it does not hold, the answer is `skip` with what helps instead, or for launches of a"
+    " step `compile` in mode `reduce-overhead`; of a region by itself the estimate decides, by back-to-back calls",
 }
 """Criteria that end the question, and how."""
 

@@ -29,6 +29,7 @@ class Known:
     operations: frozenset[str] = frozenset()
     whole: bool = True
     adapter: str | None = None
+    verdict: str = ""
 
     @property
     def missing(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from app.advice import estimate
 from app.advice.estimate import Prediction
-from app.advice.facts import Cover, RegionFacts, ShapeFacts
+from app.advice.facts import Cover, Kernel, RegionFacts, ShapeFacts
 from app.advice.model import Alternative, Range, Tool
 from app.advice.rates import FITTED, Rates, spread
 from profiler.hardware import Device
@@ -42,11 +42,17 @@ class Option:
     installed: bool = True
     runs: bool = True  # installed, or this program has a rewrite that runs it
     part: frozenset[str] | None = None  # what it replaces; None for all of it
+    host_us: float = 0.0
 
     @property
     def costly(self) -> bool:
         """More than a line of code or a decorator: it has to win by a margin."""
         return self.tool in ("triton", "cuda") or not self.installed
+
+    @property
+    def at_hand(self) -> bool:
+        """There is such a kernel or call already: nothing has to be written or installed."""
+        return self.installed and self.alternative.mode != "custom"
 
     @property
     def tool(self) -> Tool:
@@ -64,24 +70,46 @@ def options(
     current: Range | None,
     kernels: Range | None,
     rates: Rates = FITTED,
+    by_wall: bool = False,
 ) -> tuple[Option, ...]:
     """Every option in order of effort. current: µs of one call as it runs now; kernels: of it, on the GPU.
+
+    by_wall: the host sets the pace, so that times are those of back-to-back calls.
 
     Where kernels were observed, every prediction is scaled by what it says of eager's: the trace ran at its own clocks
     and with its inputs in L2 or not. A factor far from 1 says something else, so it is held within OBSERVED.
     """
     eager = estimate.eager(facts, device, rates)
+    if by_wall:
+        return (
+            _keep(facts, current, eager),
+            *(_paced(_refused(o, facts, device)) for o in _ways(facts, covers, device, rates)),
+        )
+    found = _ways(facts, covers, device, rates)
+    factor = 1.0
+    if kernels is not None and eager is not None and eager.time_us.mid > 0 and not facts.compiled:
+        low, high = OBSERVED if estimate.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
+        factor = min(high, max(low, kernels.mid / eager.time_us.mid))
+    return (_keep(facts, current, eager), *(_refused(_scaled(o, factor), facts, device) for o in found))
+
+
+def _ways(facts: RegionFacts, covers: tuple[Cover, ...], device: Device, rates: Rates) -> list[Option]:
+    """Every option but leaving it as it is."""
     found: list[Option] = []
     found += [_library(facts, cover, device, rates) for cover in covers if cover.covers and not cover.already]
     found += _compile(facts, device, rates)
     found += _triton(facts, device, rates)
     if facts.needs:
         found.append(_cuda(facts, device, rates))
-    factor = 1.0
-    if kernels is not None and eager is not None and eager.time_us.mid > 0 and not facts.compiled:
-        low, high = OBSERVED if estimate.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
-        factor = min(high, max(low, kernels.mid / eager.time_us.mid))
-    return (_keep(facts, current, eager), *(_refused(_scaled(o, factor), facts, device) for o in found))
+    return found
+
+
+def _paced(option: Option) -> Option:
+    """With its time by the wall clock, where the host sets the pace."""
+    time = option.alternative.time_us
+    if time is None or option.host_us <= time.mid:
+        return option
+    return _scaled(option, option.host_us / time.mid)
 
 
 def no_triton(device: Device) -> str:
@@ -131,7 +159,7 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
     name = cover.candidate.removeprefix("library:")
     whole = cover.whole or (facts.requires_grad and only_backward_left(facts, cover.operations))
     part = None if whole else cover.operations
-    predicted = estimate.library(facts, device, f"{name}{_slower_with(cover)}", part, rates)
+    predicted = estimate.library(facts, device, _as_called(cover, name), part, rates)
     rest = "" if whole else "the rest stays as it is"
     note = "; ".join(n.rstrip(".") for n in (cover.missing, rest, cover.note) if n)
     alternative = Alternative(
@@ -139,13 +167,14 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
         True, cover.call, name,
     )  # fmt: skip
     runs = cover.installed or (bool(cover.adapter) and cover.package != "torch")  # another torch is no package to add
-    return Option(alternative, predicted.bytes_written if predicted else None, cover.installed, runs, part)
+    written, host = (predicted.bytes_written, predicted.host_us) if predicted else (None, 0.0)
+    return Option(alternative, written, cover.installed, runs, part, host)
 
 
-def _slower_with(cover: Cover) -> str:
-    """What the estimate tells apart under one call's name: attention with an arbitrary mask."""
+def _as_called(cover: Cover, name: str) -> str:
+    """What the estimate tells apart under one call's name: attention with an arbitrary mask, by whichever backend."""
     masked = "attn_mask=" in cover.call and "attn_mask=None" not in cover.call
-    return " with a mask" if masked and "scaled_dot_product_attention" in cover.candidate else ""
+    return f"{estimate.SDPA} with a mask" if masked and name.startswith(estimate.SDPA) else name
 
 
 BACKWARD = (
@@ -188,7 +217,8 @@ def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
             "compile", candidate, predicted.time_us if predicted else None, EFFORT_LINES["compile"], note, True,
             compile_call(facts, mode), mode,
         )  # fmt: skip
-        found.append(Option(alternative, predicted.bytes_written if predicted else None))
+        written, host = (predicted.bytes_written, predicted.host_us) if predicted else (None, 0.0)
+        found.append(Option(alternative, written, host_us=host))
     return found
 
 
@@ -209,25 +239,25 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     if not facts.shapes:
         alternative = Alternative("triton", "triton:custom", None, _lines(facts), "", True, "", "custom")
         return [Option(alternative)]
-    found = []
-    if facts.requires_grad:
-        # A depthwise convolution is bound by memory, and cuDNN's is weak: a kernel of one's own replaces it.
-        depthwise = kinds.CONVOLUTION in facts.kinds and all(bound(s.cost, device) == "memory" for s in facts.shapes)
-        predicted = estimate.triton(facts, device, depthwise, rates)
-        return [
-            _written(predicted, "triton:custom", "custom", 2 * _lines(facts), "forward and backward, to be written")
-        ]
+    found = [_own(facts, kernel, device, rates) for kernel in facts.kernels]
     fused = any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels)
     if fused and not facts.not_generated:
         predicted = estimate.triton(facts, device, False, rates)
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
         found.append(_written(predicted, "triton:generated", "generated", _lines(facts), note))
+    if facts.kernels:
+        return found
     several = any(len(s.cost.kernels) > 1 for s in facts.shapes)
     unrolled = any(
         k.kind == "fused" and len(k.operations) > estimate.UNROLLED for s in facts.shapes for k in s.cost.kernels
     )
-    if (several or unrolled or not found) and one_kernel(facts, device):
+    if facts.requires_grad:
+        if not found:
+            predicted = estimate.triton(facts, device, True, rates)
+            note = "forward and backward, to be written"
+            found.append(_written(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
+    elif (several or unrolled or not found) and one_kernel(facts, device):
         predicted = estimate.triton(facts, device, True, rates)
         found.append(
             _written(predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written")
@@ -242,12 +272,16 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     return found
 
 
-def _written(predicted: Prediction | None, candidate: str, mode: str, lines: int, note: str) -> Option:
+def _own(facts: RegionFacts, kernel: Kernel, device: Device, rates: Rates) -> Option:
+    mode = kernel.candidate.removeprefix("triton:")
+    predicted = estimate.own(facts, device, kernel, rates)
+    return _written(predicted, kernel.candidate, mode, _lines(facts), "a kernel of this project", kernel.call)
+
+
+def _written(predicted: Prediction | None, candidate: str, mode: str, lines: int, note: str, call: str = "") -> Option:
     time = predicted.time_us if predicted else None
-    return Option(
-        Alternative("triton", candidate, time, lines, note, True, "", mode),
-        predicted.bytes_written if predicted else None,
-    )
+    written, host = (predicted.bytes_written, predicted.host_us) if predicted else (None, 0.0)
+    return Option(Alternative("triton", candidate, time, lines, note, True, call, mode), written, host_us=host)
 
 
 def _cuda(facts: RegionFacts, device: Device, rates: Rates) -> Option:

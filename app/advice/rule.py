@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.advice import estimate, wording
+from app.advice.admission import admit, at_hand
 from app.advice.case import Case
-from app.advice.criteria import fast_enough, judge, launch_bound, runs_on_library, worth_it
+from app.advice.criteria import fast_enough, judge, launch_bound, launch_bound_alone, runs_on_library, worth_it
 from app.advice.estimate import Prediction
 from app.advice.facts import Cover, RegionFacts
 from app.advice.known import known_covers
@@ -40,7 +41,7 @@ def advise(
     """What to do about a region. Never raises for facts that hang together; ValueError for an objective that is none.
 
     rates: None takes those of traces where the times were observed, else those of back-to-back calls on a GPU.
-    objective: "time" in µs, or "memory": the bytes written on the way, which stand for its peak.
+    objective: "time" in µs, or "memory": the inputs and the bytes written on the way, which stand for its peak.
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is time or memory, not {objective!r}")
@@ -83,8 +84,10 @@ def grounds(
     rates = rates or (TRACED if workload.observed else FITTED)
     covers = (*facts.covers, *known_covers(facts, settings))
     eager = estimate.eager(facts, device, rates)
-    current = _observed(workload) or (eager.time_us if eager else None)
-    found = options(facts, covers, device, current, current, rates)
+    by_wall = launch_bound_alone(facts, workload, eager, settings)
+    now = estimate.paced(eager) if eager is not None and by_wall else eager
+    current = _observed(workload) or (now.time_us if now else None)
+    found = options(facts, covers, device, current, current, rates, by_wall)
     return Grounds(facts, workload, device, settings, rates, covers, current, eager, found)
 
 
@@ -103,7 +106,7 @@ def verdict(on: Grounds, objective: str = "time") -> Verdict:
     """The rule itself, on options whose times are known as far as they can be."""
     case = _case(on)
     first = on.standing or judge(case)
-    judged = _at_hand(_admit(on.found, {c.name: c for c in first}, case), case)
+    judged = at_hand(admit(on.found, {c.name: c for c in first}, case), case)
     others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
     case = replace(case, reachable=min(others, default=None))
     again = {"fast-enough": fast_enough, "worth-it": worth_it}
@@ -159,91 +162,6 @@ def share_of_launches(facts: RegionFacts, workload: Workload, settings: Threshol
     return min(1.0, own * mean / max((1 - idle) * step, own * mean))
 
 
-def _admit(found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
-    """Each option with whether the rule lets it compete, and why not."""
-    return tuple(_admitted(o, criteria, case) for o in found)
-
-
-def _at_hand(found: Sequence[Option], case: Case) -> tuple[Option, ...]:
-    """A call that cannot be run here loses to an installed one for the same operations, unless it is clearly faster."""
-    keep = next(o for o in found if o.tool == "skip")
-    already = runs_on_library(case.covers) is not None
-    return tuple(
-        _beaten(o, keep if already else None, found, case)
-        if o.tool == "library" and not o.runs and o.alternative.admitted
-        else o
-        for o in found
-    )
-
-
-def _beaten(option: Option, keep: Option | None, found: Sequence[Option], case: Case) -> Option:
-    """Not admitted where a call that is at hand, or the one that runs now (keep), is about as fast."""
-    alternative = option.alternative
-    rivals = [o for o in found if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)]
-    rivals += [keep] if keep is not None else []
-    if not rivals:
-        return option
-    best = min(rivals, key=lambda o: math.inf if o.mid is None else o.mid)
-    least = (1 - case.settings.install_margin) * (best.mid or 0.0)
-    if option.mid is not None and best.mid is not None and option.mid <= least:
-        return option
-    name = "what runs now" if best is keep else best.alternative.candidate.removeprefix("library:")
-    reason = f"{name} is at hand, and this is not predicted {case.settings.install_margin:.0%} faster"
-    note = f"{alternative.note}; {reason}" if alternative.note else reason
-    return replace(option, alternative=replace(alternative, admitted=False, note=note))
-
-
-def _same(one: Option, other: Option) -> bool:
-    """The first replaces all that the other replaces."""
-    return one.part is None or (other.part is not None and other.part <= one.part)
-
-
-def _admitted(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Option:
-    reason = ""
-    alternative = option.alternative
-    if not alternative.admitted:
-        return option
-    launches = launch_bound(criteria["kernel-problem"])
-    if alternative.mode == "reduce-overhead" and not launches:
-        reason = "only for launch-bound steps"
-    elif alternative.tool == "compile" and option.mid is None and criteria["compile-fuses"].holds is False:
-        single = alternative.mode == "max-autotune" and criteria["several-shapes"].holds is not True
-        reason = "" if single else "nothing says that it would fuse"
-    elif alternative.tool != "skip" and case.facts.already_tuned:
-        reason = "it is an opaque kernel already: torch.compile cannot enter it"
-    elif alternative.tool == "triton" and case.facts.kind in TUNED_BY_HAND and runs_on_library(case.covers) is not None:
-        reason = "it runs on a library's hand-tuned kernel"
-    elif alternative.tool == "compile" and _one_kernel(case) and not _surely_faster(option, case):
-        reason = "it is one kernel already, and the predicted gain is within the estimate's error"
-    elif alternative.tool == "triton" and criteria["bandwidth-bound-or-custom"].holds is False:
-        reason = "compute-bound, and what it does has fused kernels"
-    elif alternative.tool == "triton" and option.mid is None:
-        unseen = criteria["library-covers"].holds, criteria["compile-fuses"].holds, criteria["several-shapes"].holds
-        if unseen != (False, False, True):
-            reason = "without sizes, Triton takes all three: no library, nothing fused, several shapes"
-    elif alternative.tool == "cuda" and not criteria["needs-cuda"].holds:
-        reason = "nothing in it needs CUDA"
-    if not reason:
-        return option
-    note = f"{alternative.note}; {reason}" if alternative.note else reason
-    return replace(option, alternative=replace(alternative, admitted=False, note=note))
-
-
-TUNED_BY_HAND = frozenset({"attention", "gemm", "grouped_gemm"})
-"""Kinds whose library kernels Triton reaches 80 to 95 % of: a prediction is no reason to replace them."""
-
-
-def _one_kernel(case: Case) -> bool:
-    shape = case.facts.heaviest
-    return shape is not None and shape.cost.unfused.launches <= 1
-
-
-def _surely_faster(option: Option, case: Case) -> bool:
-    """Even the slow end of its prediction is faster than what runs now."""
-    predicted = option.alternative.time_us
-    return predicted is not None and case.current is not None and predicted.high < case.current.mid
-
-
 def _choose(
     found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case, objective: str
 ) -> tuple[Option, str]:
@@ -263,14 +181,28 @@ def _choose(
         )
         if launch_bound(problem) and fused is not None:
             return fused, "launch-bound"
-        if launch_bound(problem) and graphs is not None:
+        # Of a region by itself the times are those of back-to-back calls: the estimate decides between its ways.
+        alone = launch_bound(problem) and case.facts.gpu_idle_share is None
+        if launch_bound(problem) and graphs is not None and (not alone or no_triton(case.device)):
             return (keep if no_triton(case.device) else graphs), "launch-bound"
-        return keep, "kernel-problem"
+        if not alone:
+            return keep, "kernel-problem"
     admitted = [o for o in found if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _unseen(admitted, keep, criteria, case)
-    metric: Metric = (lambda o: o.bytes_written) if objective == "memory" else (lambda o: o.mid)
+    metric = _peak(case) if objective == "memory" else (lambda o: o.mid)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
+
+
+def _peak(case: Case) -> Metric:
+    """Bytes that stand for a peak: what is written on the way, beside the inputs, which are there whatever runs."""
+    cost = case.facts.cost
+    held = cost.ideal.bytes_read if cost is not None else 0
+    return lambda o: None if o.bytes_written is None else held + o.bytes_written
+
+
+COMPILE_COVERS = "C"
+"""The catalogue's verdict on an operation that torch.compile covers, where a library is optional."""
 
 
 def _unseen(
@@ -280,6 +212,8 @@ def _unseen(
     if case.facts.compiled or runs_on_library(case.covers) is not None:
         return keep, "already"
     by_tool = {tool: [o for o in admitted if o.tool == tool] for tool in EFFORT_ORDER}
+    fuses = {c.candidate for c in case.covers if c.verdict == COMPILE_COVERS}
+    by_tool["library"] = [o for o in by_tool["library"] if o.alternative.candidate not in fuses]
     for tool in ("cuda", "library", "triton", "compile"):
         if by_tool[tool]:
             return by_tool[tool][0], "unseen"
@@ -291,8 +225,9 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
 
     A library call or torch.compile has to save `worth_share` of the step. What is more than a line (Triton, CUDA, a
     package that is not installed) competes only when it is predicted to be at least `win_margin` faster than the best
-    of the rest, and to save at least `win_step_share` of the step over it. A package that is not installed and that
-    nothing here can run also has to be `install_margin` faster than an installed call for the same operations.
+    of the rest, and to save at least `win_step_share` of the step: over what runs now, or over the best of the rest
+    where the kernel is still to be written; such a one has to win by the slow end of its prediction. What cannot be
+    called here, since its package is missing or another version has it, has to be `install_margin` faster.
     """
     settings = case.settings
     known = [o for o in admitted if metric(o) is not None]
@@ -302,7 +237,9 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     fallback = min(value(metric, o) for o in rest)
     pool = [o for o in rest if o is keep or objective == "memory" or _saves(o, keep, case)]
     for option in (o for o in known if o.costly):
-        wins = value(metric, option) <= (1 - settings.win_margin) * fallback
+        margin = settings.win_margin if option.installed else max(settings.win_margin, settings.install_margin)
+        slow = _slow_end(option) if objective == "time" else value(metric, option)
+        wins = slow <= (1 - margin) * fallback
         if wins and (objective == "memory" or _step_gain(option, fallback, keep, case) >= settings.win_step_share):
             pool.append(option)
     best = min(value(metric, o) for o in pool)
@@ -315,6 +252,13 @@ def value(metric: Metric, option: Option) -> float:
     found = metric(option)
     assert found is not None
     return found
+
+
+def _slow_end(option: Option) -> float:
+    """By what a costly option has to win: of a kernel that nobody has written, the slow end of its prediction."""
+    predicted = option.alternative.time_us
+    assert predicted is not None
+    return predicted.mid if option.alternative.mode != "custom" else predicted.high
 
 
 def effort(option: Option) -> tuple[int, float, float]:
@@ -337,10 +281,15 @@ def _saves(option: Option, keep: Option, case: Case) -> bool:
 
 
 def _step_gain(option: Option, fallback: float, keep: Option, case: Case) -> float:
-    """Share of the step that an option saves over the best of the rest; 1 where the share is not known."""
+    """Share of the step that an option saves; 1 where the share is not known.
+
+    Over what runs now; of what is still to be had (a kernel to write, a package to install) over the best of the rest:
+    that is what the trouble buys.
+    """
     if case.share is None or option.mid is None or keep.mid is None or keep.mid <= 0:
         return 1.0
-    return case.share * (fallback - option.mid) / keep.mid
+    before = keep.mid if option.at_hand else fallback
+    return case.share * (before - option.mid) / keep.mid
 
 
 def speedup(before: Range | None, after: Range | None) -> Range | None:

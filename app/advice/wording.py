@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.advice.case import Case, percent, short
-from app.advice.criteria import runs_on_library
+from app.advice.criteria import launch_bound, runs_on_library
 from app.advice.facts import Cover
 from app.advice.model import Alternative, Criterion, Range
 from app.advice.options import no_triton, nothing_to_compute
@@ -160,7 +160,10 @@ def _triton(
 ) -> tuple[str, str, str]:
     title = case.facts.title
     headline = f"Write Triton for {title}{_times(region)}"
-    if chosen.mode == "generated":
+    if any(k.candidate == chosen.candidate for k in case.facts.kernels):
+        headline = f"Triton for {title}: this project's kernel {chosen.mode}{_times(region)}"
+        action = "Validate it on your GPU against torch.compile, then take it as a starter kit."
+    elif chosen.mode == "generated":
         action = "Validate the generated kernel on your GPU, then take its source from the validation's page."
     else:
         action = (
@@ -193,6 +196,10 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
         notes.append("sizes are not known, so no time is predicted; record the trace with record_shapes=True")
     if not case.device.ceilings_measured and facts.shapes:
         notes.append(f"ceilings of {case.device.name} are the datasheet's; the estimate's rates were fitted on an H200")
+    if case.device.name not in case.rates.devices and facts.shapes:
+        notes.append(
+            f"nothing was measured on {case.device.name}: times are scaled by its ceilings, their ranges wider"
+        )
     if len(facts.shapes) > case.settings.recompiles and chosen.tool == "compile":
         notes.append(
             f"{len(facts.shapes)} shapes are more than torch.compile makes kernels for: dynamic=True, or pad them"
@@ -204,8 +211,10 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
     odd = unaligned_sizes(case)
     if odd:
         notes.append(f"a matrix product has rows of {odd} elements, no multiple of 16 bytes: pad them to 64")
-    if facts.requires_grad and chosen.tool in ("triton", "cuda"):
+    if facts.requires_grad and chosen.tool in ("triton", "cuda") and chosen.mode != "generated":
         notes.append("the region is forward and backward: the backward kernel has to be written too")
+    if launch_bound(criteria["kernel-problem"]) and facts.gpu_idle_share is None:
+        notes.append("launch-bound by itself: times are those of back-to-back calls, in which the host sets the pace")
     if chosen.tool == "compile":
         notes.append("the first call compiles: seconds to minutes")
     return tuple(notes)

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from app.advice.rates import SHIPPED
 from kernels.written import WRITTEN
 from tests.conftest import ROOT
 
 TEXTS = {p.stem: p.read_text() for p in sorted((ROOT / "tests" / "regions").glob("*.txt"))}
 FOLDERS = ("app/advice", "app/accuracy", "kernels/libraries")
-SOURCES = sorted(
-    {p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")}
-    | {p for name in ("*calibrate*.py", "*fit*.py") for p in (ROOT / "tools").glob(name)}
-)
+SOURCES = sorted({p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")})
 """The rule, the coverage data, the fit; and the benchmark's code, whose labels.json alone knows regions."""
 KERNELS = {kernel.name.partition(":")[2] for kernel in WRITTEN}
 NAMES = sorted(TEXTS.keys() - KERNELS)
@@ -71,6 +69,13 @@ def test_no_region_is_known_by_name_or_shape(path: Path) -> None:
     text = "\n".join(words(tree))
     assert [n for n in NAMES if re.search(rf"(?<!\w){n}(?!\w)", text)] == []
     assert sorted(set(sequences(tree)) & set(SHAPES)) == []
+
+
+def test_no_region_is_in_the_rates() -> None:
+    """Calls and kernels by their names, lengths of rows, shares: nothing of a region."""
+    text = SHIPPED.read_text()
+    assert [n for n in NAMES if re.search(rf"(?<!\w){n}(?!\w)", text)] == []
+    assert not re.search(r"\d+x\d+", text)
 
 
 def test_the_search_finds_what_it_looks_for() -> None:

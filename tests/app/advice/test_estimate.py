@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.advice import estimate
-from app.advice.facts import region_facts, shape_facts
-from app.advice.rates import FITTED, SPREAD
+from app.advice.lowered import region_facts, shape_facts
+from app.advice.rates import FITTED
 from app.advice.rule import advise
 from profiler.region.cost import cost
 from profiler.region.fusion import groups
@@ -38,12 +38,12 @@ def near(pairs: list[tuple[float, float]]) -> float:
 def test_predictions_stay_near_the_times_measured_on_an_h200(lowered, shared):
     measured = {r["name"]: r.get("h200", {}) for r in json.loads((shared / "regions" / "regions.json").read_text())}
     eager, compiled, speedups = [], [], []
-    for name, (graph, shape) in lowered.items():
+    for name, (_, shape) in lowered.items():
         times = measured[name]
         if not times.get("eager_us") or not times.get("compile_us"):
             continue
         one = estimate.eager_us(shape, H200)
-        two = estimate.compiled_us(shape, H200, grad=graph.region.requires_grad)
+        two = estimate.compiled_us(shape, H200)
         eager.append((one, times["eager_us"]))
         compiled.append((two, times["compile_us"]))
         speedups.append((one / two, times["eager_us"] / times["compile_us"]))
@@ -60,7 +60,7 @@ ADVICE = {
     "rmsnorm_manual_fwd": {"compile", "library"},
     "add_rmsnorm_residual": {"compile", "library"},
     "rope_rotate_half": {"compile", "library"},
-    "launch_bound_tiny_chain": {"compile"},
+    "launch_bound_tiny_chain": {"triton"},  # the Archive: 29 and 34 µs of wall time, a replayed CUDA graph 70 and 107
     "manual_causal_attention": {"library"},
     "manual_attention_short": {"library"},
     "w4a16_decode_m16": {"library"},
@@ -70,7 +70,8 @@ ADVICE = {
     "depthwise_conv2d_k3": {"triton", "library"},
     "gemm_layernorm_epilogue": {"triton", "compile"},
     "tiny_hidden_fused_mlp": {"triton", "compile"},
-    "outer_dim_softmax_short": {"compile"},
+    # 138 µs by max-autotune, 136 by a kernel of this project: no other program shows what max-autotune makes of it
+    "outer_dim_softmax_short": {"compile", "triton"},
     "square_gemm_8k": {"skip"},
     "fp32_matmul_no_tf32": {"skip"},
     "gae_tiny_share": {"skip"},
@@ -134,7 +135,7 @@ def test_a_part_of_a_region_leaves_the_rest_eager():
 
 def test_ranges_span_the_spread_of_the_fit():
     prediction = estimate.eager(region(chain()), H200)
-    low, high = SPREAD["eager"]
+    low, high = FITTED.spread["eager"]
     assert prediction.time_us.low == pytest.approx(prediction.time_us.mid * low)
     assert prediction.time_us.high == pytest.approx(prediction.time_us.mid * high)
 
@@ -142,3 +143,19 @@ def test_ranges_span_the_spread_of_the_fit():
 def test_unknown_calls_still_get_a_time():
     advice = advise(region(chain(), covers=(cover("somewhere.call"),)), Workload(), H200)
     assert next(a for a in advice.alternatives if a.candidate == "library:somewhere.call").time_us is not None
+
+
+def test_each_part_that_a_compiled_function_writes_into_a_joined_result_costs_its_host_a_view():
+    def host_us(parts: int, mode: str = "default") -> float:
+        lines = [f"h{n} = a[:, {n}] * b[:, {n}]" for n in range(parts)]
+        joined = f"return torch.stack([{', '.join(f'h{n}' for n in range(parts))}], 1)"
+        text = "\n".join(["a: f32[64, 32, 256]", "b: f32[64, 32, 256]", *lines, joined])
+        graph = lower(parse(text))
+        shape = shape_facts(graph, cost(graph), groups(graph))
+        facts = region_facts(graph, [shape], "other", "joined", by_hand=False)
+        found = estimate.compiled(facts, H200, mode)
+        assert found is not None
+        return found.host_us
+
+    assert host_us(32) - host_us(4) == pytest.approx(28 * FITTED.host.part)
+    assert host_us(32, "reduce-overhead") == host_us(4, "reduce-overhead")

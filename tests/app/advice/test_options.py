@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.advice import estimate
-from app.advice.facts import rewritten_to_sdpa, shape_facts
+from app.advice.lowered import rewritten_to_sdpa, shape_facts
 from app.advice.rule import advise
 from app.evaluate import Evaluated, Situation, evaluate
 from profiler.hardware import find_device

@@ -46,7 +46,8 @@ SITUATIONS = {
     "an unknown share counts": (region(chain()), Workload(), ("compile", "default")),
     "communication": (region(kind="communication", communication=True), HALF, ("skip", "default")),
     "waiting for the host": (region(chain(), waits_for_host=True), HALF, ("skip", "default")),
-    "many tiny launches": (region(chain(0.01, 30)), HALF, ("compile", "reduce-overhead")),
+    # By back-to-back calls, measured on an H200: one generated kernel 29 to 34 µs, a replayed graph 70 to 107.
+    "many tiny launches": (region(chain(0.01, 30)), HALF, ("triton", "generated")),
     "a GPU idle between tiny kernels": (
         region(chain(), gpu_idle_share=0.93, mean_kernel_us=2.9), HALF, ("compile", "reduce-overhead"),
     ),
@@ -174,7 +175,7 @@ def test_share_of_launches_in_a_launch_bound_step():
 def test_several_shapes_weigh_by_their_calls():
     from dataclasses import replace
 
-    small, large = replace(chain(1), calls=99.0), replace(chain(100), calls=1.0)
+    small, large = replace(chain(4), calls=99.0), replace(chain(100), calls=1.0)
     advice = advise(region(small, large), HALF, H200)
     keep = next(a for a in advice.alternatives if a.candidate == "eager").time_us.mid
     alone = [advise(region(s), HALF, H200).alternatives[0].time_us.mid for s in (small, large)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.advice.rule import advise
@@ -78,6 +78,13 @@ def test_more_memory_rate_never_makes_anything_slower(shape, device):
     from dataclasses import replace
 
     faster = replace(device, memory_rate=device.memory_rate * 2, measured_copy_rate=device.copy_rate * 2)
-    slow = {a.candidate: a.time_us.mid for a in advise(region(shape), Workload(), device).alternatives if a.time_us}
-    fast = {a.candidate: a.time_us.mid for a in advise(region(shape), Workload(), faster).alternatives if a.time_us}
+    before, after = (advise(region(shape), Workload(), on) for on in (device, faster))
+    # Where the host comes to set the pace, times are another thing: those of back-to-back calls, not the device's.
+    assume(_paced(before) == _paced(after))
+    slow = {a.candidate: a.time_us.mid for a in before.alternatives if a.time_us}
+    fast = {a.candidate: a.time_us.mid for a in after.alternatives if a.time_us}
     assert all(fast[name] <= time * (1 + 1e-9) for name, time in slow.items() if name in fast)
+
+
+def _paced(advice) -> bool:
+    return next(c.holds for c in advice.criteria if c.name == "kernel-problem") is False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from profiler.region.cost_model import (
 from profiler.region.graph import lower
 from profiler.region.text import parse
 from tests.profiler.region import texts
+from tests.profiler.region.peers import PEERS
 
 
 def counted(text: str) -> Cost:
@@ -180,9 +180,6 @@ def test_no_region_was_ever_faster_than_its_floor(shared: Path, h200: Device) ->
 
 
 def test_no_peer_was_ever_faster_than_the_floor(shared: Path, h200: Device) -> None:
-    sys.path.insert(0, str(REGIONS.parent.parent))
-    from tools.calibrate_estimate import PEERS
-
     rows = json.loads((shared / "measurements" / "peers-h200.json").read_text())["rows"]
     ratios = {}
     for row in rows:

@@ -1,0 +1,96 @@
+"""Fitting: the shipped rates made again from what was measured. `tritonworthy accuracy fit` writes them.
+
+Only the half of the Archive that may be tuned on is looked at, and those rows of the table of kernels that are at no
+region's sizes of the other half.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from app.accuracy.fit import fit, left_over, refit, touched_by
+from app.accuracy.samples import Samples, samples
+from app.accuracy.split import TEST, half
+from app.advice.rates import Rates, rates_to_json
+from profiler.hardware import find_device
+
+if TYPE_CHECKING:
+    from app.accuracy.case import Case
+    from app.accuracy.question import Question
+
+Json = dict[str, Any]
+
+DEVICE = "NVIDIA H200"
+"""The device that rates are fitted on: the one with measured ceilings whose records are shipped."""
+TABLE_NAME = "tests/records/kernels-h200.json"
+DIGITS = 4
+
+
+def gathered(questions: Sequence[Question], table: Mapping[str, Any] | None) -> Samples:
+    """Everything measured on the device, of both halves."""
+    device = find_device(DEVICE)
+    assert device is not None
+    return samples([q for q in questions if q.case.validation.device == DEVICE], table, device)
+
+
+def tunable(found: Samples) -> Samples:
+    """What may be tuned on."""
+    return found.without(lambda program: half(program) == TEST)
+
+
+def made(questions: Sequence[Question], table: Mapping[str, Any] | None, found: Samples) -> Json:
+    """The object of rates.json: rates, what they were fitted on, what they leave over."""
+    chosen = tunable(found)
+    rates = fit(chosen)
+    cases = [q.case for q in questions if q.case.half != TEST and q.case.validation.device == DEVICE]
+    runs = (table or {}).get("runs", {})
+    body = {
+        "date": max([*(c.validation.date for c in cases), *(day[:10] for day in runs)], default=""),
+        "devices": [DEVICE],
+        "torch": sorted({str(c.validation.software.get("torch", "")) for c in cases}),
+        "sources": [
+            f"app/archive/records: {len(cases)} records of {len({c.program for c in cases})} programs, the half that"
+            " may be tuned on",
+            f"{TABLE_NAME}: {len((table or {}).get('rows', ()))} rows, without those at the sizes of a program of the"
+            " other half",
+        ],
+        "samples": {"times": len(chosen.timed), "calls": len(chosen.calls)},
+        "left_over": {name: _rounded(asdict(left)) for name, left in left_over(chosen, rates).items()},
+        "rates": rates_to_json(rates),
+    }
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:8]
+    return {"schema": 1, "version": f"{body['date']}-{digest}", **body}
+
+
+def _rounded(found: Mapping[str, Any]) -> Json:
+    return {k: float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for k, v in found.items()}
+
+
+def text_of(found: Json) -> str:
+    """As it is committed."""
+    return json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+class LeaveOneOut:
+    """Rates for cases from which one program is missing: an `evaluation.Fit`.
+
+    everything: of both halves. A program's own times, and rows of the table at its sizes, are in no rate that it is
+    scored with.
+    """
+
+    def __init__(self, everything: Samples) -> None:
+        self.everything = everything
+        self.fitted = fit(everything)
+        self.touching = touched_by(everything.timed, Rates())
+        self.programs = {t.program for t in everything.timed} - {""}
+
+    def __call__(self, cases: Sequence[Case]) -> Rates:
+        """ValueError unless exactly one program is missing."""
+        missing = self.programs - {c.program for c in cases}
+        if len(missing) != 1:
+            raise ValueError(f"{len(missing)} programs are left out, not one")
+        return refit(self.everything, missing.pop(), self.fitted, self.touching)

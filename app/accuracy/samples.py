@@ -1,0 +1,247 @@
+"""Samples: everything measured that the rates are fitted on. Times of regions, and what single calls reached.
+
+From the Archive's cases and from the table of kernels. A row of the table at a measured region's own sizes belongs to
+that region's program: it is left out with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from app.accuracy.case import Case
+from app.accuracy.question import Question
+from app.accuracy.split import program
+from app.accuracy.tables import MODES, PEERS, Row, rows
+from app.advice import estimate
+from app.advice.call_time import HEAD, SHORT_HEADS, SPLIT, STRIDED, heads, joins, narrow_product, widest
+from app.advice.estimate import Prediction
+from app.advice.facts import RegionFacts
+from app.advice.rates import BACKWARD, SIXTEEN_BIT, Rates
+from profiler.hardware import Device
+from profiler.region.model import Binding
+
+Predict = Callable[[Rates], float]
+
+REGIONS = Path(__file__).resolve().parents[2] / "tests" / "regions"
+PACED = 2.0
+"""Wall time above this many times the device time is the host's; nearer to it the GPU's own time is part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One measured time and how rates predict it. program: of the region, "" for a row of a table that is none.
+
+    family: the candidate, or the host's part of it.
+    """
+
+    program: str
+    name: str
+    family: str
+    measured_us: float
+    predict: Predict
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one call was measured at. call: as `rates.rows` names it. row_bytes: 0 where it goes by no rows.
+
+    moved, flops: fewest bytes, floating-point operations; before: bytes of a forward pass that the time holds too,
+    whose call is the name without BACKWARD. table: a row of the table of kernels.
+    """
+
+    program: str
+    call: str
+    row_bytes: float
+    moved: float
+    flops: float
+    measured_us: float
+    launches: int = 1
+    before: float = 0.0
+    table: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What a fit looks at."""
+
+    device: Device
+    timed: tuple[Timed, ...]
+    calls: tuple[Call, ...]
+
+    def without(self, left_out: Callable[[str], bool]) -> Samples:
+        """Without the programs that `left_out` names; rows of tables that are no region's stay."""
+        return Samples(
+            self.device,
+            tuple(t for t in self.timed if not (t.program and left_out(t.program))),
+            tuple(c for c in self.calls if not (c.program and left_out(c.program))),
+        )
+
+
+def samples(questions: Sequence[Question], table: Mapping[str, Any] | None, device: Device) -> Samples:
+    """Of these questions' cases, and of the table of kernels. Lowers the table's texts: a second or two."""
+    timed, calls = [], []
+    for asked in questions:
+        timed += list(_timed(asked))
+        calls += list(_called(asked))
+    for row in rows(table) if table else ():
+        owner = program_of(row.region)
+        timed += list(_row_timed(row, owner, device))
+        calls += list(_row_calls(row, owner, device))
+    return Samples(device, tuple(timed), tuple(calls))
+
+
+def program_of(region: str) -> str:
+    """The program of a region that a row of the table repeats; "" where it repeats none."""
+    path = REGIONS / f"{region}.txt"
+    return program(path.read_text(encoding="utf-8")) if region and path.is_file() else ""
+
+
+def _measured(case: Case) -> Iterator[tuple[str, float, float | None]]:
+    for candidate in case.validation.candidates:
+        if candidate.status == "ok" and candidate.time_us is not None:
+            yield candidate.name, candidate.time_us.median, candidate.wall_us
+
+
+def _timed(asked: Question) -> Iterator[Timed]:
+    case, facts, device = asked.case, asked.prepared.facts, asked.prepared.device
+    for name, device_us, wall_us in _measured(case):
+        found = _predictor(facts, device, name)
+        if found is None:
+            continue
+        if name in ("eager", "triton:generated") or name.startswith("compile"):
+            yield Timed(case.program, case.name, name, device_us, _time(found))
+        if wall_us is not None and wall_us > PACED * device_us:
+            yield Timed(case.program, case.name, f"host {name}", wall_us, _host(found))
+
+
+def _time(predicted: Callable[[Rates], Prediction | None]) -> Predict:
+    """µs on the device."""
+
+    def time_us(rates: Rates) -> float:
+        found = predicted(rates)
+        assert found is not None
+        return found.time_us.mid
+
+    return time_us
+
+
+def _host(predicted: Callable[[Rates], Prediction | None]) -> Predict:
+    """µs of the host's part of a call."""
+
+    def host_us(rates: Rates) -> float:
+        found = predicted(rates)
+        assert found is not None
+        return found.host_us
+
+    return host_us
+
+
+def _predictor(facts: RegionFacts, device: Device, name: str) -> Callable[[Rates], Prediction | None] | None:
+    """The estimate of a candidate that is for all of the region."""
+    if name == "eager":
+        return lambda r: estimate.eager(facts, device, r)
+    if name.startswith("compile"):
+        mode = name.removeprefix("compile").removeprefix("-") or "default"
+        return lambda r: estimate.compiled(facts, device, mode, r)
+    if name == "triton:generated":
+        return lambda r: estimate.triton(facts, device, False, r)
+    kernel = next((k for k in facts.kernels if k.candidate == name), None)
+    if kernel is not None:
+        return partial(estimate.own, facts, device, kernel)
+    cover = next((c for c in facts.covers if c.candidate == name and c.covers and c.whole), None)
+    if cover is not None:
+        return lambda r: estimate.library(facts, device, name.removeprefix("library:"), None, r)
+    return None
+
+
+def _called(asked: Question) -> Iterator[Call]:
+    """What library calls and this project's own kernels reached on all of a region."""
+    case, facts, device = asked.case, asked.prepared.facts, asked.prepared.device
+    if len(facts.shapes) != 1:
+        return
+    shape = facts.shapes[0]
+    line = widest(shape.operations)
+    whole = {c.candidate for c in facts.covers if c.covers and c.whole and not c.already}
+    own: set[str] = {k.candidate for k in facts.kernels}
+    for name, device_us, _ in _measured(case):
+        call = name.removeprefix("library:")
+        if name not in whole | own or facts.sdpa:
+            continue
+        if " with a mask" not in call and any("attn_mask=" in c.call for c in facts.covers if c.candidate == name):
+            continue  # its rate is another
+        strided = line is not None and line.strided
+        if line is not None and _alone(call, line.rows, device) and not strided:
+            continue
+        rows = float(line.rows) if line is not None else math.inf
+        flops = facts.seen * shape.cost.gemm_flops
+        if flops and (shape.cost.matmul_dtype not in SIXTEEN_BIT or narrow_product(call)):
+            continue  # shares of the matmul rate are those of 16-bit products
+        key = call + STRIDED if strided else call
+        if shape.halves is None:
+            moved = shape.cost.ideal.bytes_moved
+            key += heads(shape) if facts.kind == "attention" else ""
+            yield Call(case.program, key, moved / rows, moved, flops, device_us, 1 + joins(call, line, device))
+        elif not flops:
+            forward, backward = shape.halves
+            yield Call(case.program, call + BACKWARD, backward / rows, backward, 0.0, device_us, 2, forward)
+
+
+def _row_timed(row: Row, owner: str, device: Device) -> Iterator[Timed]:
+    text = row.text
+    if text is None:
+        return
+    facts = lowered(text)
+    for name, candidate in MODES.items():
+        if name in row.times_us:
+            found = _predictor(facts, device, candidate)
+            assert found is not None
+            yield Timed(owner, row.operation, candidate, row.times_us[name], _time(found))
+
+
+def lowered(text: str) -> RegionFacts:
+    """The facts of a text that the fit asks the estimate about."""
+    from app.advice.lowered import region_facts
+    from app.evaluate import shape_of
+    from profiler.region.graph import lower
+    from profiler.region.text import parse
+
+    graph = lower(parse(text, "row"))
+    return region_facts(graph, [shape_of(graph, Binding())], "other", "row", False)
+
+
+OTHER_WORK = frozenset({"longest", "last"})
+"""Settings of rows that are other work: one segment that holds half of all, images with their channels last."""
+PLAIN_ATTENTION = frozenset({"b", "kv", "s", "d", "causal"})
+
+
+def _row_calls(row: Row, owner: str, device: Device) -> Iterator[Call]:
+    if row.flops and row.dtype not in SIXTEEN_BIT:
+        return
+    if OTHER_WORK & set(row.sizes) or (row.operation == "flash_attention" and set(row.sizes) - PLAIN_ATTENTION):
+        return
+    named = [(row.own, "triton"), *((c, i) for (op, i), calls in PEERS.items() if op == row.operation for c in calls)]
+    short = SHORT_HEADS if row.operation == "flash_attention" and row.sizes["d"] <= HEAD else ""
+    for call, impl in named:
+        if impl in row.times_us:
+            few = "shape" not in row.sizes and 0 < row.rows < device.processors
+            if few and _alone(call, row.rows, device):
+                continue
+            launches = 3 if few else 1
+            row_bytes = row.bytes / row.rows if row.rows else 0.0
+            yield Call(owner, call + short, row_bytes, row.bytes, row.flops, row.times_us[impl], launches, table=True)
+
+
+def _alone(call: str, rows: int, device: Device) -> bool:
+    """One processor a row, and fewer rows than processors: such a time says nothing of a share of the copy rate."""
+    return rows < device.processors and not call.startswith(SPLIT)
+
+
+def of_programs(names: Iterable[str]) -> Callable[[str], bool]:
+    """For `Samples.without`: those programs."""
+    held = frozenset(names)
+    return lambda name: name in held

@@ -1,0 +1,115 @@
+"""Admission: which options the rule lets compete, and why the others not. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from app.advice.case import Case
+from app.advice.criteria import launch_bound, runs_on_library
+from app.advice.model import Alternative, Criterion
+from app.advice.options import Option
+
+
+def admit(found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
+    """Each option with whether the rule lets it compete, and why not."""
+    return tuple(_admitted(o, criteria, case) for o in found)
+
+
+def at_hand(found: Sequence[Option], case: Case) -> tuple[Option, ...]:
+    """A call that cannot be run here loses to an installed one for the same operations, unless it is clearly faster."""
+    keep = next(o for o in found if o.tool == "skip")
+    already = runs_on_library(case.covers) is not None
+    return tuple(
+        _beaten(o, keep if already else None, found, case)
+        if o.tool == "library" and not o.runs and o.alternative.admitted
+        else o
+        for o in found
+    )
+
+
+def _beaten(option: Option, keep: Option | None, found: Sequence[Option], case: Case) -> Option:
+    """Not admitted where a call that is at hand, or the one that runs now (keep), is about as fast."""
+    rivals = [o for o in found if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)]
+    rivals += [keep] if keep is not None else []
+    if not rivals:
+        return option
+    best = min(rivals, key=lambda o: math.inf if o.mid is None else o.mid)
+    least = (1 - case.settings.install_margin) * (best.mid or 0.0)
+    if option.mid is not None and best.mid is not None and option.mid <= least:
+        return option
+    name = "what runs now" if best is keep else best.alternative.candidate.removeprefix("library:")
+    reason = f"{name} is at hand, and this is not predicted {case.settings.install_margin:.0%} faster"
+    return _without(option, reason)
+
+
+def _same(one: Option, other: Option) -> bool:
+    """The first replaces all that the other replaces."""
+    return one.part is None or (other.part is not None and other.part <= one.part)
+
+
+def _admitted(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Option:
+    reason, margin = "", case.settings.win_margin
+    alternative = option.alternative
+    if not alternative.admitted:
+        return option
+    launches = launch_bound(criteria["kernel-problem"])
+    if alternative.mode == "reduce-overhead" and not launches:
+        reason = "only for launch-bound steps"
+    elif alternative.tool == "compile" and option.mid is None and criteria["compile-fuses"].holds is False:
+        single = alternative.mode == "max-autotune" and criteria["several-shapes"].holds is not True
+        reason = "" if single else "nothing says that it would fuse"
+    elif alternative.tool != "skip" and case.facts.already_tuned:
+        reason = "it is an opaque kernel already: torch.compile cannot enter it"
+    elif alternative.tool == "triton" and _tuned(case):
+        reason = "it runs on a library's hand-tuned kernel"
+    elif alternative.tool == "compile" and not launches and case.facts.kind == "convolution" and _tuned(case):
+        reason = "torch.compile calls the same kernel"
+    elif _replaces_by_one_line(alternative) and _tuned(case) and not _surely_faster(option, case, margin):
+        reason = "it runs on a library's hand-tuned kernel, and this is not surely faster by the margin"
+    elif alternative.tool == "compile" and _one_kernel(case) and not _surely_faster(option, case):
+        reason = "it is one kernel already, and the predicted gain is within the estimate's error"
+    elif alternative.tool == "triton" and criteria["bandwidth-bound-or-custom"].holds is False:
+        reason = "compute-bound, and what it does has fused kernels"
+    elif alternative.tool == "triton" and option.mid is None:
+        unseen = criteria["library-covers"].holds, criteria["compile-fuses"].holds, criteria["several-shapes"].holds
+        if unseen != (False, False, True):
+            reason = "without sizes, Triton takes all three: no library, nothing fused, several shapes"
+    elif alternative.tool == "cuda" and not criteria["needs-cuda"].holds:
+        reason = "nothing in it needs CUDA"
+    return _without(option, reason) if reason else option
+
+
+def _without(option: Option, reason: str) -> Option:
+    """Not admitted, for this reason. Spelled out: a verdict is asked for thousands of times, and `replace` is slow."""
+    old = option.alternative
+    note = f"{old.note}; {reason}" if old.note else reason
+    made = Alternative(old.tool, old.candidate, old.time_us, old.effort_lines, note, False, old.call, old.mode)
+    return Option(made, option.bytes_written, option.installed, option.runs, option.part, option.host_us)
+
+
+TUNED_BY_HAND = frozenset({"attention", "gemm", "grouped_gemm", "convolution"})
+"""Kinds whose library kernels Triton reaches 80 to 95 % of: a prediction is no reason to replace them."""
+
+
+def _replaces_by_one_line(alternative: Alternative) -> bool:
+    return alternative.tool == "library" or (alternative.tool == "compile" and alternative.mode != "reduce-overhead")
+
+
+def _tuned(case: Case) -> bool:
+    """It runs on such a kernel now. A depthwise convolution does not: cuDNN's are not made for one filter a channel."""
+    now = runs_on_library(case.covers)
+    if now is None or case.facts.kind not in TUNED_BY_HAND:
+        return False
+    return case.facts.kind != "convolution" or now.verdict.startswith("Y")
+
+
+def _one_kernel(case: Case) -> bool:
+    shape = case.facts.heaviest
+    return shape is not None and shape.cost.unfused.launches <= 1
+
+
+def _surely_faster(option: Option, case: Case, margin: float = 0.0) -> bool:
+    """Even the slow end of its prediction is faster than what runs now, by this share."""
+    predicted = option.alternative.time_us
+    return predicted is not None and case.current is not None and predicted.high < (1 - margin) * case.current.mid

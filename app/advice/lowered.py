@@ -1,0 +1,325 @@
+"""Facts of a lowered region: sizes of its operations and kernels, counted from its graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.advice.facts import PARALLEL_KINDS, Cover, KernelFacts, OperationFacts, RegionFacts, ShapeFacts
+from app.advice.irregularity import irregularity
+from profiler.region import kinds
+from profiler.region.cost_model import Cost
+from profiler.region.model import ITEMSIZE, Binding, Workload
+
+if TYPE_CHECKING:
+    from profiler.region.fusion import Group
+    from profiler.region.graph import Graph, Operation, Tensor
+    from profiler.region.patterns import Match
+
+FALLBACKS = frozenset(
+    """_addmm_activation _grouped_mm _embedding_bag embedding_bag segment_reduce topk sort kthvalue median mode
+    multinomial nonzero masked_scatter masked_select _unique2 unique_consecutive unique bincount histc searchsorted
+    cummax cummin logcumsumexp _fft_r2c _fft_c2r _fft_c2c _cdist_forward grid_sampler_2d_backward _cudnn_rnn
+    _thnn_fused_lstm_cell resize_ to_sparse scatter_reduce""".split()
+)
+"""Calls that Inductor leaves to aten: nothing fuses across them (torch 2.13, torch/_inductor/lowering.py)."""
+
+NARROW = frozenset({"i8", "u8", "f8e4m3", "f8e5m2"})
+INTEGERS = frozenset({"i8", "u8", "i32", "i16"})
+JOINING = frozenset({"stack", "cat", "concat"})
+IDLE = frozenset({kinds.VIEW, kinds.CONSTANT})
+"""Operations that move nothing."""
+
+
+def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: float = 1.0) -> ShapeFacts:
+    """The region at the graph's binding: sizes of every operation and kernel. groups: `fusion.groups(graph)`."""
+    after = backward(graph)
+    found = tuple(_operation(o, o.name in after) for o in graph.operations if o.kind not in IDLE)
+    by_name = {o.name: o for o in found}
+    roots = _roots(graph)
+    space = tuple(replace(_kernel(g, by_name), again=_read_again(graph, g, after, roots)) for g in groups)
+    return ShapeFacts(
+        cost, found, space, calls, tuple(sorted(graph.binding.items())),
+        halves_bytes(graph, after, roots) if graph.region.requires_grad else None,
+        sum(_joined(o, by_name) for o in graph.operations),
+    )  # fmt: skip
+
+
+def _joined(operation: Operation, computed: Mapping[str, OperationFacts]) -> int:
+    """Computed tensors that it puts together into one."""
+    joins = kinds.base_name(operation.target) in JOINING
+    return sum(name in computed for name in operation.inputs) if joins else 0
+
+
+def backward(graph: Graph) -> frozenset[str]:
+    """Operations of the backward pass: those that an upstream gradient reaches. None without gradients."""
+    if not graph.region.requires_grad:
+        return frozenset()
+    after = {name for name, _ in graph.inputs[len(graph.region.inputs) :]}
+    for item in graph.operations:
+        if not after.isdisjoint(item.inputs):
+            after.add(item.name)
+    return frozenset(after)
+
+
+def _roots(graph: Graph) -> Mapping[str, str]:
+    """Name of a view -> what it is a view of."""
+    found: dict[str, str] = {}
+    for item in graph.operations:
+        if item.kind == kinds.VIEW and item.inputs:
+            found[item.name] = found.get(item.inputs[0], item.inputs[0])
+    return found
+
+
+def halves_bytes(graph: Graph, after: frozenset[str], roots: Mapping[str, str]) -> tuple[int, int]:
+    """Fewest bytes of forward and of backward: each reads its inputs once and writes its results once."""
+    inputs = {name: tensor.bytes for name, tensor in graph.inputs}
+    reads: tuple[set[str], set[str]] = set(), set()
+    for item in graph.operations:
+        if item.kind not in IDLE:
+            reads[item.name in after].update(roots.get(n, n) for n in item.inputs)
+    # Backward computes pointwise steps again from forward's inputs, so it reads those that forward read.
+    reads[1].update(n for n in reads[0] if n in inputs)
+    count = len(graph.program.outputs)
+    results = [t.bytes for t in graph.output_tensors]
+    forward, backward = (sum(inputs[n] for n in read if n in inputs) for read in reads)
+    return forward + sum(results[:count]), backward + sum(results[count:])
+
+
+def _read_again(graph: Graph, group: Group, after: frozenset[str], roots: Mapping[str, str]) -> int:
+    """Bytes that a kernel's forward part reads, where its backward part runs later and computes from them again."""
+    forward = [graph.operation(n) for n in group.operations if n not in after]
+    if not group.fused or len(forward) in (0, len(group.operations)):
+        return 0
+    sizes = {name: tensor.bytes for name, tensor in graph.inputs}
+    sizes |= {o.name: sum(t.bytes for t in o.writes) for o in graph.operations}
+    inside = set(group.operations)
+    return sum(sizes.get(n, 0) for n in {roots.get(n, n) for o in forward for n in o.inputs} - inside)
+
+
+def region_facts(
+    graph: Graph,
+    shapes: Sequence[ShapeFacts],
+    kind: str,
+    title: str,
+    by_hand: bool,
+    covers: Iterable[Cover] = (),
+    **more: Any,
+) -> RegionFacts:
+    """Facts of a lowered region. `more` sets any other field by name: what the trace knows of its step."""
+    real = [o for o in graph.operations if o.kind not in IDLE]
+    gemms = [g for g in (_operation(o) for o in real) if g.kind == kinds.GEMM]
+    present = frozenset(o.kind for o in real)
+    found: dict[str, Any] = {
+        "name": graph.region.name,
+        "kind": kind,
+        "title": title,
+        "by_hand": by_hand,
+        "dtype": _main_dtype(graph),
+        "shapes": tuple(shapes),
+        "kinds": present,
+        "externs": extern_calls(real),
+        "covers": tuple(covers),
+        "inputs": tuple(n for n, _ in graph.inputs),
+        "requires_grad": graph.region.requires_grad,
+        "random": kinds.RANDOM in present,
+        "communication": kinds.COMMUNICATION in present,
+        "copies": kind == "copy" and all(o.kind == kinds.COPY for o in real),
+        "quantised": _quantised(graph),
+        "gemm_rows": min((min(g.m, g.n) for g in gemms), default=None),
+        "optimizer": kind == "optimizer",
+        "irregularity": irregularity(graph.region, _workload(shapes)).score,
+    }
+    return RegionFacts(**(found | more))
+
+
+def _workload(shapes: Sequence[ShapeFacts]) -> Workload:
+    return Workload(tuple(Binding(s.binding, s.calls) for s in shapes))
+
+
+def extern_calls(operations: Iterable[Operation]) -> tuple[str, ...]:
+    """Names of calls that nothing fuses across, in order, each once: library calls and Inductor's fallbacks."""
+    names = []
+    for operation in operations:
+        name = kinds.base_name(operation.target)
+        if operation.kind in (*PARALLEL_KINDS, kinds.SORT, kinds.FFT, kinds.OTHER) or name in FALLBACKS:
+            names.append(operation.label if operation.kind in PARALLEL_KINDS else name)
+    return tuple(dict.fromkeys(names))
+
+
+def rewritten_to_sdpa(graph: Graph, matches: Iterable[Match]) -> frozenset[str]:
+    """Attention by hand that torch.compile turns into scaled_dot_product_attention.
+
+    torch._inductor.fx_passes.fuse_attention's plain forms for inference: 16-bit [B, H, L, D], scores scaled by a
+    number as they leave the product, no mask, no dropout. A scale on q, none at all, a conversion in front of it, three
+    dimensions and f32 without TF32 are left as they are (torch 2.13).
+    """
+    found: frozenset[str] = frozenset()
+    if graph.region.requires_grad:
+        return found
+    tensors = dict(graph.inputs) | {o.name: o.writes[0] for o in graph.operations if o.writes}
+    for match in matches:
+        roles = match.roles
+        if match.kind != "attention" or not match.by_hand or roles["causal"] or roles["mask"] or roles["dropout"]:
+            continue
+        q = tensors.get(str(roles["q"]))
+        plain = q is not None and len(q.shape) == 4 and q.dtype in ("bf16", "f16")
+        product = next(o for o in graph.operations if o.name in match.operations and o.kind == kinds.GEMM)
+        if plain and _readers(graph, product.name) in (["mul"], ["div"]):
+            found |= match.operations
+    return found
+
+
+def seen(matches: Iterable[Match]) -> float:
+    """Share of the scores that attention by hand computes and a kernel has to look at: in causal order half."""
+    return 0.5 if any(m.kind == "attention" and m.by_hand and m.roles.get("causal") for m in matches) else 1.0
+
+
+def _readers(graph: Graph, name: str) -> list[str]:
+    """Names of the functions that read a result, through views."""
+    found, waiting = [], [name]
+    while waiting:
+        users = [graph.operation(u) for u in graph.users.get(waiting.pop(), ())]
+        waiting += [u.name for u in users if u.kind == kinds.VIEW]
+        found += [kinds.base_name(u.target) for u in users if u.kind != kinds.VIEW]
+    return found
+
+
+def _operation(operation: Operation, after: bool = False) -> OperationFacts:
+    tensors = (*operation.reads, *operation.writes)
+    elements = max((t.elements for t in tensors), default=1)
+    written = max((t.elements for t in operation.writes), default=1)
+    rows, columns, strided = written, 1, False
+    if operation.kind in (kinds.REDUCTION, kinds.NORMALISATION, kinds.SOFTMAX, kinds.SCAN) and operation.reads:
+        source = max(operation.reads, key=lambda t: t.elements)
+        rows, columns, strided = _rows(operation, source)
+    elif operation.kind == kinds.SORT and operation.reads and operation.reads[0].shape:
+        columns = operation.reads[0].shape[-1]
+        rows = max(1, operation.reads[0].elements // max(1, columns))
+    m = n = k = 0
+    batch = 1
+    if operation.kind == kinds.GEMM:
+        batch, m, n, k = gemm_sizes(operation)
+    widest = max(tensors, key=lambda t: (t.elements, ITEMSIZE.get(t.dtype, 4)), default=None)
+    return OperationFacts(
+        operation.name, kinds.base_name(operation.target), operation.kind, elements, rows, columns, strided,
+        _broadcasts(operation), m, n, k, batch, widest.dtype if widest else "f32",
+        ITEMSIZE.get(widest.dtype, 4) if widest else 4,
+        operation.writes[0].dtype if operation.writes else "f32",
+        any(t.dtype in NARROW and t.elements == elements for t in tensors),
+        _widens(operation), after, _in_pieces(operation),
+    )  # fmt: skip
+
+
+SHORT_RUN = 4096
+"""Bytes that lie side by side of one piece of a cat or stack, below which the copy does not stream."""
+
+
+def _in_pieces(operation: Operation) -> bool:
+    """cat or stack along an axis, behind which the pieces have fewer bytes than a run that streams."""
+    if kinds.base_name(operation.target) not in JOINING or not operation.writes or not operation.reads:
+        return False
+    whole, piece = operation.writes[0].shape, operation.reads[0].shape
+    axis = next((n for n, (a, b) in enumerate(zip(whole, piece, strict=False)) if a != b), len(piece))
+    run = math.prod(piece[axis:]) * ITEMSIZE.get(operation.writes[0].dtype, 4)
+    return run < SHORT_RUN
+
+
+def _widens(operation: Operation) -> bool:
+    sizes = {ITEMSIZE.get(t.dtype, 4) for t in (*operation.reads, *operation.writes)}
+    return kinds.base_name(operation.target) in ("_to_copy", "to") and len(sizes) > 1
+
+
+def _rows(operation: Operation, source: Tensor) -> tuple[int, int, bool]:
+    if operation.kind == kinds.NORMALISATION:
+        small = [t.elements for t in operation.writes if 0 < t.elements < source.elements]
+        columns = source.elements // small[0] if small else (source.shape[-1] if source.shape else 1)
+        return max(1, source.elements // max(1, columns)), max(1, columns), False
+    axes = operation.axes or tuple(range(len(source.shape)))
+    columns = math.prod(source.shape[a] for a in axes) if source.shape else 1
+    last = bool(source.shape) and all(source.stride[a] >= 1 for a in axes) and min(
+        (source.stride[a] for a in axes if source.shape[a] > 1), default=1
+    ) == 1  # fmt: skip
+    return max(1, source.elements // max(1, columns)), max(1, columns), not last
+
+
+def gemm_sizes(operation: Operation) -> tuple[int, int, int, int]:
+    """Batch, M, N, K of a matrix product; K from its FLOPs, which torch's own registry counts as 2·M·N·K."""
+    out = max(operation.writes, key=lambda t: t.elements)
+    m, n = (out.shape[-2], out.shape[-1]) if len(out.shape) > 1 else (1, out.elements)
+    batch = max(1, out.elements // max(1, m * n))
+    return batch, m, n, max(1, operation.flops // max(1, 2 * out.elements))
+
+
+def _broadcasts(operation: Operation) -> bool:
+    """A pointwise operation that does not read all its tensors in the order that it writes."""
+    if operation.kind not in (kinds.POINTWISE, kinds.COPY) or not operation.writes:
+        return False
+    out = max(operation.writes, key=lambda t: t.elements)
+    large = [t for t in operation.reads if t.elements > 1]
+    if operation.kind == kinds.POINTWISE and any(t.shape != out.shape for t in large):
+        return True
+    return any(_order(t) != _order(out) or _gaps(t) for t in large if t.shape == out.shape)
+
+
+def _order(tensor: Tensor) -> tuple[int, ...]:
+    wide = [d for d, size in enumerate(tensor.shape) if size > 1]
+    return tuple(sorted(wide, key=lambda d: -tensor.stride[d]))
+
+
+def _gaps(tensor: Tensor) -> bool:
+    """Its elements do not lie side by side."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride, strict=True))
+    return span != tensor.elements
+
+
+def _kernel(group: Group, by_name: Mapping[str, OperationFacts]) -> KernelFacts:
+    if group.stage in ("final", "apply"):  # no long rows: partial results are few, and applying them is pointwise
+        return KernelFacts(group.operations, group.domain.rows, 1, stage=group.stage)
+    inside = [by_name[n] for n in group.operations if n in by_name]
+    rowwise = [o for o in inside if o.columns > 1]
+    widest = max(rowwise, key=lambda o: o.rows * o.columns, default=None)
+    rows, columns = (widest.rows, widest.columns) if widest else (group.domain.rows, 1)
+    return KernelFacts(
+        group.operations, rows, columns, widest.strided if widest else False, tuple(o.target for o in rowwise),
+        group.stage,
+    )  # fmt: skip
+
+
+def _main_dtype(graph: Graph) -> str:
+    """The floating type that most bytes of the inputs are in."""
+    sizes: dict[str, int] = {}
+    for _, tensor in graph.inputs:
+        if tensor.dtype.startswith(("f", "bf")):
+            sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.bytes
+    return max(sizes, key=lambda d: sizes[d], default="")
+
+
+def _quantised(graph: Graph) -> str:
+    """The type of the weights that a matrix product unpacks before it multiplies; "" where none does."""
+    if not any(o.kind == kinds.GEMM for o in graph.operations):
+        return ""
+    inputs = dict(graph.inputs)
+    sources = {n for o in graph.operations for n in o.inputs if n in inputs}
+    for name in sources:
+        tensor = inputs[name]
+        small = tensor.dtype in INTEGERS or tensor.dtype.startswith("f8")
+        if small and len(tensor.shape) == 2 and min(tensor.shape) > 1 and _feeds_gemm(graph, name):
+            return tensor.dtype
+    return ""
+
+
+def _feeds_gemm(graph: Graph, name: str) -> bool:
+    """Reaches a matrix product through conversions and arithmetic only, not as an index."""
+    waiting, seen = [name], {name}
+    while waiting:
+        for user in graph.users.get(waiting.pop(), ()):
+            operation = graph.operation(user)
+            if operation.kind == kinds.GEMM:
+                return not kinds.base_name(operation.target).startswith(("_scaled_mm", "_int_mm"))
+            if operation.kind in (kinds.POINTWISE, kinds.VIEW, kinds.COPY) and user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return False

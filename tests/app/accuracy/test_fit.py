@@ -1,0 +1,161 @@
+"""The fit finds what was planted, leaves out what it may not see, and the shipped rates are its."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from app import accuracy_cli
+from app.accuracy import fitting
+from app.accuracy.fit import calls, fit, left_over, refit, touched_by
+from app.accuracy.question import Question
+from app.accuracy.samples import Call, Samples, Timed, lowered, program_of
+from app.accuracy.split import TEST, half
+from app.accuracy.tables import Row, rows
+from app.advice import estimate
+from app.advice.rates import FITTED, SHIPPED, Rates, interpolated, rates_from_json, rates_to_json, shipped
+from app.archive import shelf
+from tests.app.advice.cases import H200, chain, region
+
+TABLE = json.loads(accuracy_cli.KERNELS.read_text())
+
+
+@pytest.fixture(scope="module")
+def everything() -> tuple[list[Question], Samples]:
+    return accuracy_cli.measured(shelf.records(shelf.FOLDER), TABLE)
+
+
+def compiled(megabytes: float, true: Rates, program: str = "") -> Timed:
+    """A chain as torch.compile runs it, measured where these rates are true."""
+    facts = region(chain(megabytes))
+
+    def predict(rates: Rates) -> float:
+        found = estimate.compiled(facts, H200, rates=rates)
+        assert found is not None
+        return found.time_us.mid
+
+    return Timed(program, "chain", "compile", predict(true), predict)
+
+
+def with_pointwise(share: float) -> Rates:
+    return dataclasses.replace(Rates(), default=dataclasses.replace(Rates().default, pointwise=share))
+
+
+def test_the_shipped_rates_are_the_commands_output(everything: tuple[list[Question], Samples]) -> None:
+    asked, found = everything
+    text = fitting.text_of(fitting.made(asked, TABLE, found))
+    assert text == SHIPPED.read_text(), "run `tritonworthy accuracy fit` and commit what it writes"
+
+
+def test_a_planted_rate_is_found_again() -> None:
+    found = Samples(H200, tuple(compiled(mb, with_pointwise(0.62)) for mb in (50, 100, 200, 400)), ())
+    assert fit(found).default.pointwise == pytest.approx(0.62, rel=0.03)
+
+
+def test_what_no_sample_touches_stays_where_it_began() -> None:
+    found = Samples(H200, tuple(compiled(mb, with_pointwise(0.62)) for mb in (50, 100)), ())
+    fitted = fit(found)
+    assert fitted.eager == Rates().eager
+    assert fitted.generated == Rates().generated
+
+
+def test_one_odd_region_does_not_pull_a_rate() -> None:
+    good = tuple(compiled(mb, with_pointwise(0.9)) for mb in (50, 100, 150, 200, 400))
+    odd = dataclasses.replace(compiled(100, with_pointwise(0.9)), measured_us=40 * good[1].measured_us)
+    assert fit(Samples(H200, (*good, odd), ())).default.pointwise == pytest.approx(0.9, rel=0.06)
+
+
+def test_a_call_is_solved_for_its_share() -> None:
+    rates = Rates()
+    fixed = rates.times.event + rates.times.fused_kernel
+    half_rate = fixed + 1e6 * 860e6 / (0.5 * H200.copy_rate)  # 860 MB at half of the copy rate
+    found = calls(Samples(H200, (), (Call("", "quack.softmax", 8192.0, 860e6, 0.0, half_rate),)), rates)
+    assert found.rows["quack.softmax"] == ((8192.0, pytest.approx(0.5, rel=1e-3)),)
+
+
+def test_a_program_that_is_left_out_is_not_in_the_rates_it_is_scored_with() -> None:
+    """Alone with its number: with it the fit finds 0.4, without it the number is where it began."""
+    own = tuple(compiled(mb, with_pointwise(0.4), "own") for mb in (50, 100, 200))
+    found = Samples(H200, own, (Call("own", "triton:softmax", 8192.0, 1e9, 0.0, 900.0),))
+    fitted = fit(found)
+    assert fitted.default.pointwise == pytest.approx(0.4, rel=0.05)
+    without = refit(found, "own", fitted, touched_by(found.timed, Rates()))
+    assert without.default.pointwise == Rates().default.pointwise
+    assert "triton:softmax" in fitted.rows
+    assert "triton:softmax" not in without.rows
+
+
+def test_nothing_of_the_other_half_is_fitted_on(everything: tuple[list[Question], Samples]) -> None:
+    _, found = everything
+    kept = fitting.tunable(found)
+    assert {half(t.program) for t in kept.timed if t.program} == {"fit"}
+    assert {half(c.program) for c in kept.calls if c.program} == {"fit"}
+    owners = {row.region: program_of(row.region) for row in rows(TABLE) if row.region}
+    assert any(half(program) == TEST for program in owners.values() if program)  # such rows are there, and left out
+    assert len(kept.calls) < len(found.calls)
+
+
+def test_leave_one_out_wants_one_program_missing(everything: tuple[list[Question], Samples]) -> None:
+    asked, found = everything
+    left = fitting.LeaveOneOut.__new__(fitting.LeaveOneOut)
+    left.everything, left.programs = found, {t.program for t in found.timed} - {""}
+    with pytest.raises(ValueError, match="0 programs"):
+        left([q.case for q in asked])
+
+
+def test_every_text_of_the_table_is_a_region_that_moves_the_rows_bytes() -> None:
+    """A text that were another operation would move other bytes than the row was counted at."""
+    counted = 0
+    for row in rows(TABLE):
+        if row.text is None or row.flops or row.operation in GATHERS:
+            continue
+        moved = lowered(row.text).shapes[0].cost.ideal.bytes_moved
+        assert 0.6 < moved / row.bytes < 1.7, (row.operation, dict(row.sizes))
+        counted += 1
+    assert counted > 50
+
+
+GATHERS = {"index_add", "jagged_mean", "router", "top_k", "vector_add"}
+"""Indices, offsets and results of another type are counted in other ways."""
+
+
+def test_a_row_has_its_sizes_and_rows() -> None:
+    row = Row("softmax_axis", "bf16", {"shape": (64, 512, 4096), "dim": 1}, "", 1, 0, {})
+    assert row.rows == 64 * 4096
+    assert row.text == "x: bf16[64, 512, 4096]\nreturn F.softmax(x, 1)\n"
+    assert row.own == "triton:softmax_axis over another axis"
+
+
+def test_a_curve_between_its_points() -> None:
+    rising, falling = ((1000.0, 0.2), (8000.0, 0.8)), ((1000.0, 0.8), (16000.0, 0.4))
+    assert interpolated(rising, 2000) == pytest.approx(0.4)  # a program's own cost holds short rows up
+    assert interpolated(rising, 7000) == 0.8
+    assert interpolated(falling, 4000) == pytest.approx(0.6)  # half way in the logarithm
+    assert interpolated(falling, 1) == 0.8
+    assert interpolated(falling, 1e9) == 0.4
+
+
+def test_rates_survive_json() -> None:
+    assert rates_from_json(json.loads(json.dumps(rates_to_json(FITTED)))) == FITTED
+
+
+def test_ranges_hold_most_of_what_is_left_over(everything: tuple[list[Question], Samples]) -> None:
+    _, found = everything
+    chosen = fitting.tunable(found)
+    inside = [
+        low <= item.measured_us / item.predict(FITTED) <= high
+        for item in chosen.timed
+        if not item.family.startswith("host")
+        for low, high in [FITTED.spread[item.family]]
+    ]
+    assert sum(inside) / len(inside) >= 0.75
+
+
+def test_what_is_published_is_what_the_shipped_rates_leave_over(everything: tuple[list[Question], Samples]) -> None:
+    _, found = everything
+    now = left_over(fitting.tunable(found), FITTED)
+    held = shipped()["left_over"]
+    assert held.keys() == now.keys()
+    assert held["eager"]["within"] == pytest.approx(now["eager"].within, rel=1e-3)
