@@ -11,7 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.advice.thresholds import DEFAULTS, Thresholds
 from app.evaluate import NOTHING_FORESEEN, Foreseen, Prepared
@@ -19,6 +19,9 @@ from app.web.problems import Problem, from_region_error
 from kernels.takehome.model import Kit
 from profiler.oracle.process import Oracle, UnansweredError
 from profiler.region.model import RegionError
+
+if TYPE_CHECKING:
+    from kernels.own import Own
 
 log = logging.getLogger("tritonworthy.advisor")
 
@@ -107,6 +110,16 @@ class Advisor:
         region: Json = self._run("decide_region", prepared, foreseen, name=name)
         return region
 
+    def on_devices(self, prepared: Prepared, advice: Json | None = None) -> list[Json]:
+        """A prepared region's advice on every device of the table; advice: what stands for its own."""
+        rows: list[Json] = self._run("on_devices", prepared, advice)
+        return rows
+
+    def on_device(self, prepared: Prepared, name: str, *, title: str = "") -> Json:
+        """The API's region for a prepared one, on another device."""
+        region: Json = self._run("on_device", prepared, name, title=title)
+        return region
+
     def machine(self, source: str, name: str, arch: str) -> Json:
         """What Triton's compiler makes of a kernel of the oracle's. Raises UnansweredError, with the reason."""
         if self.oracle is None:
@@ -117,6 +130,16 @@ class Advisor:
         """The starter kit of a region."""
         kit: Kit = self._run("make_kit", text, **more)
         return kit
+
+    def own_code(self, text: str, *more: Any) -> Own:
+        """The Triton kernels that this app has for a region. Raises KeyError for a candidate that does not fit."""
+        found: Own = self._run("own_code", text, *more)
+        return found
+
+    def replay_script(self, text: str, shapes: Any = None) -> str:
+        """One file that runs a region eagerly and under torch.compile."""
+        script: str = self._run("replay_script", text, shapes)
+        return script
 
     def advise_widget(self, **answers: Any) -> Json:
         """The API's advice for the widget's answers. No torch: never waits behind a region."""

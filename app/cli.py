@@ -1,6 +1,6 @@
-"""tritonworthy serve | advise | oracle | validate | archive | kit | landscape | accuracy: the web, from a shell.
+"""tritonworthy serve | advise | oracle | validate | check | watch | archive | ...: the web, from a shell.
 
-All but `serve` import neither FastAPI nor a database: they run where only torch, triton and numpy are.
+All but `serve` and `report` import neither FastAPI nor a database: they run where only torch, triton and numpy are.
 Exit status: 0 done; 1 the input is wrong; 2 it could not be measured or predicted, or the settings are wrong.
 """
 
@@ -20,9 +20,14 @@ from app import __version__
 from app.accuracy_cli import add_accuracy
 from app.archive_cli import add_archive, hint
 from app.ask_oracle import LISTINGS
-from app.cli_text import ranks_text, region_text, trace_text, validation_text
+from app.check.cli import add_check
+from app.check.watch_cli import add_watch
+from app.cli_options import shapes, workload_options
+from app.cli_text import ranks_text, region_text, show_progress, trace_text, validation_text
+from app.devices_cli import ALL, devices_text, on_devices
 from app.kit_cli import add_kit
 from app.landscape_cli import add_landscape
+from app.report_cli import add_report
 from app.thresholds import ThresholdError, thresholds_in_force
 from profiler.oracle.model import MODES
 
@@ -42,7 +47,10 @@ class InputError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        getattr(arguments, "complain", parser.error)(f"unrecognized arguments: {' '.join(unknown)}")
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
@@ -87,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ET",
         help="what ExecutionTraceObserver wrote in the same run (.json, .json.gz): which operand is which value",
     )
-    _workload_options(advise)
+    workload_options(advise)
     advise.add_argument(
         "--oracle",
         choices=("auto", "off"),
@@ -101,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     oracle.add_argument("file", metavar="REGION", help="a region's text, or - for stdin")
     oracle.add_argument("--device", help="GPU to predict for, such as H200")
     oracle.add_argument("--mode", choices=MODES, help="only this mode")
-    oracle.add_argument("--shapes", type=_shapes, metavar="JSON", help='sizes in use: [{"N": 37, "calls": 3}]')
+    oracle.add_argument("--shapes", type=shapes, metavar="JSON", help='sizes in use: [{"N": 37, "calls": 3}]')
     oracle.add_argument("--kernel", metavar="NAME", help="what the compiler decides about this kernel")
     oracle.add_argument("--show", choices=LISTINGS, help="print this text of --kernel")
     oracle.add_argument("--json", action="store_true", help="print the API's object")
@@ -112,41 +120,15 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("--trace", type=Path, metavar="FILE", help="take the region from this trace")
     validate.add_argument("--region", metavar="NAME", help="the region's name or number (from 1) in the trace")
     validate.add_argument("--candidates", metavar="A,B", help="only these candidates")
-    validate.add_argument("--shapes", type=_shapes, metavar="JSON", help='sizes in use: [{"N": 37, "calls": 3}]')
+    validate.add_argument("--shapes", type=shapes, metavar="JSON", help='sizes in use: [{"N": 37, "calls": 3}]')
     validate.add_argument("--record", type=Path, metavar="DIR", help="write the result as a record of the archive")
     validate.add_argument("--budget", type=float, metavar="SECONDS", help="time that measuring may take")
-    _workload_options(validate)
+    workload_options(validate)
     validate.set_defaults(run=_validate)
-    add_archive(commands)
-    add_kit(commands)
-    add_landscape(commands)
-    add_accuracy(commands)
+    for add in (add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy):
+        add(commands)
+    add_report(commands, _advised)
     return parser
-
-
-def _workload_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--share", type=_share, metavar="0..1", help="share of the step that the region takes")
-    parser.add_argument("--step-time-us", type=float, metavar="US", help="time of one step, in µs")
-    parser.add_argument("--device", help="device to predict for, such as H200; for validate also cpu")
-    parser.add_argument("--objective", choices=("time", "memory"), default="time")
-    parser.add_argument("--json", action="store_true", help="print the API's object")
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError("a share is between 0 and 1")
-    return value
-
-
-def _shapes(text: str) -> list[Json]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("not JSON") from None
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise argparse.ArgumentTypeError('a list of objects, such as [{"N": 37, "calls": 3}]')
-    return value
 
 
 # --------------------------------------------------------------------------------------------------------------- serve
@@ -170,13 +152,24 @@ def _advise(arguments: argparse.Namespace) -> int:
         _print(arguments, _read_ranks(files, arguments.beside), ranks_text)
         return OK
     if arguments.file[0] != "-" and _is_trace(files[0]):
-        _print(arguments, _read_trace(files[0], arguments.beside, arguments.execution_trace), trace_text)
+        found = _read_trace(files[0], arguments.beside, arguments.execution_trace, _known_device(arguments.device))
+        _print(arguments, found, trace_text)
         return OK
     if arguments.beside is not None or arguments.execution_trace is not None:
         raise InputError("--beside and --execution-trace go with a trace")
+    if arguments.device == ALL:
+        _print(arguments, _on_devices(arguments, _read_text(arguments.file[0])), devices_text)
+        return OK
     region = _region_advice(arguments, _read_text(arguments.file[0]))
     _print(arguments, {**{k: v for k, v in region.items() if k != "advice"}, **region["advice"]}, region_text)
     return OK
+
+
+def _advised(arguments: argparse.Namespace) -> Json:
+    """What `report` writes down: a trace with its regions, else one region."""
+    if arguments.file != "-" and _is_trace(Path(arguments.file)):
+        return _read_trace(Path(arguments.file))
+    return _region_advice(arguments, _read_text(arguments.file))
 
 
 # -------------------------------------------------------------------------------------------------------------- oracle
@@ -257,13 +250,16 @@ def _is_trace(path: Path) -> bool:
     return head[:1] in (b"{", b"[", b"\x1f")
 
 
-def _read_trace(path: Path, beside: Path | None = None, execution: Path | None = None) -> Json:
+def _read_trace(
+    path: Path, beside: Path | None = None, execution: Path | None = None, what_if: str | None = None
+) -> Json:
     from app.service import Companion
     from app.trace_report import report
 
     lender, observed = (Companion(file, file.name) if file else None for file in (beside, execution))
     with _trace_errors(path):
-        return report(path, path.name, beside=lender, execution=observed, thresholds=thresholds_in_force())
+        settings = thresholds_in_force()
+        return report(path, path.name, beside=lender, execution=observed, thresholds=settings, what_if=what_if)
 
 
 def _read_ranks(paths: Sequence[Path], beside: Path | None) -> Json:
@@ -296,6 +292,16 @@ def _read_text(file: str) -> str:
         raise InputError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{file}: neither a trace nor a text") from None
+
+
+def _on_devices(arguments: argparse.Namespace, text: str) -> Json:
+    from profiler.region.model import RegionError
+
+    known = {"share_of_step": arguments.share, "step_time_us": arguments.step_time_us, "objective": arguments.objective}
+    try:
+        return on_devices(text, **known, thresholds=thresholds_in_force())
+    except RegionError as error:
+        raise InputError(str(error)) from None
 
 
 def _region_advice(arguments: argparse.Namespace, text: str) -> Json:
@@ -340,7 +346,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         "thresholds": asdict(thresholds_in_force()),
     }
     try:
-        validation = validate_region(request, on_progress=_show_progress)
+        validation = validate_region(request, on_progress=show_progress)
     except RegionError as error:
         raise InputError(str(error)) from None
     validation = {"name": region["name"], **validation}
@@ -377,13 +383,6 @@ def _region_to_validate(arguments: argparse.Namespace) -> Json:
         raise InputError(f"which region? --region takes a name or number of:\n{names}")
     found: Json = by_name[0]
     return found
-
-
-def _show_progress(progress: Json) -> None:
-    fraction = progress.get("fraction")
-    done = f"{fraction:4.0%} " if isinstance(fraction, float) else ""
-    parts = (progress.get("phase"), progress.get("candidate"), progress.get("message"))
-    print(done + " ".join(str(part) for part in parts if part), file=sys.stderr)
 
 
 # -------------------------------------------------------------------------------------------------------------- output

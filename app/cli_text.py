@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+from app.trace_gain import listed
 
 Json = dict[str, Any]
 
@@ -54,6 +57,22 @@ def step_text(trace: Json) -> str:
     )
 
 
+def gain_lines(gain: Json | None) -> list[str]:
+    """The step after following all advice, after the best three, and what is not known of that."""
+    if not gain:
+        return []
+    lines = []
+    for name, words in (("all", "all advice"), ("top", "only the regions that save most")):
+        found = gain[name]
+        if found and (name == "all" or found["advice"] != gain["all"]["advice"]):
+            low, mid, high = (found["step_time_us"][end] / 1e3 for end in ("low", "mid", "high"))
+            lines.append(
+                f"following {words}: {mid:.2f} ms a step ({low:.2f} to {high:.2f}, predicted), "
+                f"{found['speedup']['mid']:.2f} times as fast: {listed(found['advice'])}"
+            )
+    return lines + [f"not known: {item['text']} ({item['time_us'] / 1e3:.2f} ms)" for item in gain["unknown"]]
+
+
 def trace_text(trace: Json) -> str:
     """A trace's notes and its regions with their advice."""
     share = trace.get("linked_share")
@@ -61,6 +80,7 @@ def trace_text(trace: Json) -> str:
     lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} step{'s' * (trace['steps'] != 1)}{linked}"]
     if trace.get("critical"):
         lines.append(step_text(trace))
+    lines += gain_lines(trace.get("gain"))
     lines += [f"{note['level']}: {note['message']} {note.get('remedy', '')}".rstrip() for note in trace["notes"]]
     lines += [
         f"torch.compile: {o['op']} ({o['calls_per_step']:.3g} a step) {o['does']}. {o['remedy']}"
@@ -81,3 +101,11 @@ def validation_text(validation: Json) -> str:
         took = "" if time_us is None else f"  {time_us['median']:.1f} µs [{time_us['low']:.1f}, {time_us['high']:.1f}]"
         lines.append(f"  {candidate['name']:<40} {candidate['status']}{took}  {candidate.get('message', '')}".rstrip())
     return "\n".join(lines)
+
+
+def show_progress(progress: Json) -> None:
+    """One line of a measurement's progress, on stderr."""
+    fraction = progress.get("fraction")
+    done = f"{fraction:4.0%} " if isinstance(fraction, float) else ""
+    parts = (progress.get("phase"), progress.get("candidate"), progress.get("message"))
+    print(done + " ".join(str(part) for part in parts if part), file=sys.stderr)

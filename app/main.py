@@ -22,14 +22,14 @@ from starlette.types import ASGIApp
 import app as package
 from app.advisor import Advisor
 from app.host import HostFacts
-from app.jobs.checks import check_landscape, check_trace, check_validation
+from app.jobs.checks import check_landscape, check_report, check_trace, check_validation
 from app.jobs.ledger import Kind
 from app.jobs.queue import Queue
 from app.jobs.runner import Limits
 from app.settings import Settings
 from app.store import Store
 from app.uploads import check_disk
-from app.web import api_host, api_jobs, api_regions, api_traces, kits, landscapes, pages, sign_in
+from app.web import api_checks, api_host, api_jobs, api_regions, api_traces, devices, kits, landscapes, pages, sign_in
 from app.web.assets import Assets
 from app.web.metrics import Requests
 from app.web.problems import Problem, from_http, from_validation
@@ -85,8 +85,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         api_regions.router,
         api_jobs.router,
         api_host.router,
+        devices.api,
         kits.api,
         landscapes.api,
+        api_checks.router,
         sign_in.router,
         pages.router,
     ):
@@ -108,11 +110,17 @@ def make_queue(store: Store, settings: Settings, host: HostFacts) -> Queue:
     thresholds = dataclasses.asdict(settings.rule)
     read = Limits(settings.read_timeout_s, settings.kill_grace_s, settings.read_memory_bytes)
     measure = Limits(settings.job_timeout_s, settings.kill_grace_s)
+    both = Limits(settings.read_timeout_s + settings.job_timeout_s, settings.kill_grace_s)
     return Queue(
         store,
         command=command,
-        limits={"read": read, "validate": measure, "landscape": measure},
-        checks={"read": check_trace, "validate": check_validation, "landscape": check_landscape},
+        limits={"read": read, "validate": measure, "landscape": measure, "check": both},
+        checks={
+            "read": check_trace,
+            "validate": check_validation,
+            "landscape": check_landscape,
+            "check": check_report,
+        },
         logs=settings.logs_dir,
         lease_s=settings.lease_s,
         cwd=ROOT,

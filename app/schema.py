@@ -67,11 +67,22 @@ landscapes = sa.Table(
     sa.Index("landscapes_of_validation", "validation_id", "created_at"),
 )
 
+checks = sa.Table(
+    "checks",
+    metadata,
+    sa.Column("id", sa.String(26), primary_key=True),
+    sa.Column("created_at", sa.String(32), nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("outcome", sa.String(16)),
+    sa.Column("body", sa.JSON(none_as_null=True)),  # the report, once there is one
+    sa.Index("checks_newest", "created_at", "id"),
+)
+
 jobs = sa.Table(
     "jobs",
     metadata,
-    sa.Column("id", sa.String(26), primary_key=True),  # the id of the trace, validation or landscape that it makes
-    sa.Column("kind", sa.String(16), nullable=False),  # read, validate, landscape
+    sa.Column("id", sa.String(26), primary_key=True),  # the id of what it makes: trace, validation, ...
+    sa.Column("kind", sa.String(16), nullable=False),  # read, validate, landscape, check
     sa.Column("state", sa.String(16), nullable=False),  # queued, running, done, failed, cancelled
     sa.Column("request", sa.JSON, nullable=False),
     sa.Column("progress", sa.JSON(none_as_null=True)),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.advice.answers import changes
 from app.advice.thresholds import DEFAULTS, Thresholds
@@ -26,6 +26,9 @@ from profiler.oracle.process import Oracle, UnansweredError
 from profiler.oracle.wire import recompiles_to_dict, to_dict
 from profiler.region import kinds
 from profiler.region.model import Binding, Region, RegionError, Workload
+
+if TYPE_CHECKING:
+    from kernels.own import Own
 
 Json = dict[str, Any]
 
@@ -115,6 +118,21 @@ def decide_region(prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, *, 
     return region_json(decide(prepared, foreseen), prepared.workload, name=name)
 
 
+def on_devices(prepared: Prepared, advice: Json | None = None) -> list[Json]:
+    """The region's advice on every device of the table, one row each; see `other_devices`."""
+    from app.other_devices import side_by_side
+
+    return side_by_side(prepared, advice)
+
+
+def on_device(prepared: Prepared, name: str, *, title: str = "") -> Json:
+    """The API's region as it would be on another device. Raises DeviceUnknownError."""
+    from app.other_devices import moved
+
+    there = moved(prepared, choose_device(name, None)[0])
+    return region_json(decide(there), there.workload, name=title)
+
+
 def make_kit(
     text: str,
     *,
@@ -129,6 +147,25 @@ def make_kit(
 
     bindings = [dict(b.sizes) for b in bind(parse(text), shapes, 1.0)[1]] if shapes else None
     return kit.make_kit(text, bindings, candidate, validation)
+
+
+def own_code(
+    text: str, sizes: Mapping[str, int], candidate: str | None = None, validation: Mapping[str, Any] | None = None
+) -> Own:
+    """The Triton kernels that this app has for a region. Raises RegionError, KeyError; see kernels.own."""
+    from kernels.own import own
+
+    return own(text, sizes, candidate, validation)
+
+
+def replay_script(text: str, shapes: Sequence[Mapping[str, Any]] | None = None) -> str:
+    """One file that runs a region eagerly and under torch.compile, for a bug report. Raises RegionError."""
+    from kernels.takehome.entry import replay_file
+    from kernels.takehome.kit import MOST_SIZES
+    from profiler.region.text import parse
+
+    region = bind(parse(text), shapes, 1.0)[0] if shapes else parse(text)
+    return replay_file(region, [dict(b) for b in region.bindings[:MOST_SIZES]])
 
 
 def advise_widget(thresholds: Thresholds = DEFAULTS, **answers: Any) -> Json:

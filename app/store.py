@@ -7,10 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app import landscapes
+from app import checks, landscapes
 from app.database import Database, is_id, new_id, now
 from app.jobs import ledger
 from app.schema import jobs, regions, traces, validations
+from app.trace_gain import gain
 
 Json = dict[str, Any]
 Page = dict[str, Any]
@@ -81,7 +82,7 @@ class Store:
         return self._page(query, traces, limit, after, _trace)
 
     def trace(self, trace_id: str) -> Json | None:
-        """One trace with its regions."""
+        """One trace with its regions, and what following their newest advice gains."""
         if not is_id(trace_id):
             return None
         query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
@@ -89,7 +90,8 @@ class Store:
             row = connection.execute(query.where(traces.c.id == trace_id)).mappings().first()
             if row is None:
                 return None
-            return _trace(row) | {"regions": self._regions(connection, regions.c.trace_id == trace_id)}
+            found = _trace(row) | {"regions": self._regions(connection, regions.c.trace_id == trace_id)}
+        return found | {"gain": gain(found)}
 
     def trace_file(self, trace_id: str) -> str | None:
         """The name of a trace's file among the uploads; None for an unknown id."""
@@ -226,6 +228,8 @@ class Store:
     def _result(self, kind: str, job_id: str) -> Json | None:
         if kind == "landscape":
             return landscapes.by_id(self, job_id)
+        if kind == "check":
+            return checks.by_id(self, job_id)
         return self.trace(job_id) if kind == "read" else self.validation(job_id)
 
     def job_request(self, job_id: str) -> Json | None:
@@ -302,7 +306,7 @@ class Store:
         }
 
 
-_TRACE_OWN = frozenset({"id", "name", "status", "regions", "created_at", "bytes", "sha256", "error", "job"})
+_TRACE_OWN = frozenset({"id", "name", "status", "regions", "gain", "created_at", "bytes", "sha256", "error", "job"})
 _REGION_OWN = frozenset({"id", "created_at", "validations"})
 
 

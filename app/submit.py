@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app import foreseen
 from app.archive import shelf
@@ -20,6 +20,9 @@ from app.web.problems import Problem, not_found, queue_full
 from profiler.hardware import find_device
 from profiler.oracle.process import UnansweredError
 from profiler.oracle.targets import TARGETS
+
+if TYPE_CHECKING:
+    from app.evaluate import Prepared
 
 Json = dict[str, Any]
 
@@ -85,11 +88,7 @@ def foresee_region(state: Any, region_id: str) -> Json:
 
 def _foresee(state: Any, region: Json) -> None:
     """Ask, advise again, store."""
-    prepared = state.service.prepare(region["text"], **foreseen.asked_of(region))
-    trace_id = (region.get("source") or {}).get("trace")
-    trace: Json | None = state.store.trace(trace_id) if trace_id else None
-    if trace is not None:
-        prepared = foreseen.as_traced(prepared, region, trace)
+    prepared = _as_advised(state, region)
     found = state.service.decide(prepared, state.service.foresee(prepared))
     advice = region["advice"]
     if any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
@@ -97,6 +96,38 @@ def _foresee(state: Any, region: Json) -> None:
         advice = foreseen.reissued(advice, without, finite(found["advice"]))
     kept = {key: found[key] for key in ("oracle", "recompiles")}
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
+
+
+def region_on(state: Any, region_id: str, device: str) -> Json:
+    """A stored region with the cost and advice of another device; kept nowhere. 422 for one that the table lacks."""
+    region, prepared = _prepared(state, region_id)
+    there: Json = finite(state.service.on_device(prepared, device, title=region["name"]))
+    return {**region, **{key: there[key] for key in ("cost", "advice")}, "oracle": [], "validations": []}
+
+
+def region_on_devices(state: Any, region_id: str) -> list[Json]:
+    """A stored region's advice on every device of the table; its own device's is the one that stands."""
+    region, prepared = _prepared(state, region_id)
+    rows: list[Json] = finite(state.service.on_devices(prepared, region["advice"]))
+    return rows
+
+
+def _prepared(state: Any, region_id: str) -> tuple[Json, Prepared]:
+    """A stored region, and prepared again in the situation that its trace saw. 404, or 422 without a text."""
+    region: Json | None = state.store.region(region_id)
+    if region is None:
+        raise not_found("region")
+    if not region["text"]:
+        raise Problem(422, "region-without-text", "", "The trace does not say enough to write this region down.")
+    return region, _as_advised(state, region)
+
+
+def _as_advised(state: Any, region: Json) -> Prepared:
+    """A region prepared again as it was when it was advised on, in the situation that its trace saw."""
+    prepared: Prepared = state.service.prepare(region["text"], **foreseen.asked_of(region))
+    trace_id = (region.get("source") or {}).get("trace")
+    trace: Json | None = state.store.trace(trace_id) if trace_id else None
+    return prepared if trace is None else foreseen.as_traced(prepared, region, trace)
 
 
 def kernel_machine(state: Any, region_id: str, mode: str, key: str) -> Json:

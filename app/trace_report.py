@@ -10,9 +10,11 @@ from app.advice import flip
 from app.advice.facts import RegionFacts
 from app.advice.rule import advise
 from app.advice.thresholds import DEFAULTS, Thresholds
-from app.evaluate import Situation, evaluate
+from app.evaluate import Situation, decide, prepare
+from app.other_devices import moved
 from app.service import Companion, choose_device, region_json
 from app.trace_companions import judge_join, lend, observe
+from app.trace_gain import gain, launches_left
 from app.trace_step import IDLE_WORDS, graphs_json, rests, step_json
 from kernels.measure.model import to_json
 from profiler.hardware import Device
@@ -24,6 +26,7 @@ from profiler.trace.idle import StepParts, step_parts
 from profiler.trace.model import Trace
 from profiler.trace.obstacles import Obstacle, find_obstacles
 from profiler.trace.obstacles import beside as near
+from profiler.trace.pace import Pace, pace
 from profiler.trace.source import Limits
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ Json = dict[str, Any]
 def report(
     path: str | Path, name: str, max_bytes: int | None = None, *, beside: Companion | None = None,
     execution: Companion | None = None, strict: bool = True, thresholds: Thresholds = DEFAULTS,
+    what_if: str | None = None,
 ) -> Json:  # fmt: skip
     """Read, mine and advise. Raises TraceError where the file is no trace, or holds no kernel to advise on.
 
@@ -42,6 +46,8 @@ def report(
     execution: what ExecutionTraceObserver wrote in the same run: which operand is which value is then exact.
     strict: raises TraceError as well where one of those cannot be read, or is of another run; else the trace is read
     without it, and a note of level "error" says why. thresholds: the rule's numbers.
+    what_if: advise as if on this device of the table: observed times are carried over, the step's shares and waiting
+    stay as recorded, and what the step would take is not said. Raises DeviceUnknownError.
     """
     limits = Limits() if max_bytes is None else Limits(max_bytes=max_bytes)
     trace = read_trace(path, limits)
@@ -63,12 +69,28 @@ def report(
     mining = locate(mining, trace, path, limits)
     parts = step_parts(trace, mining.mined)
     obstacles = _obstacles(path, limits, trace, mining)
-    regions = [_region(mining, r, device, near(obstacles, r.spans, r.module), thresholds) for r in mining.regions]
+    target = choose_device(what_if, None)[0] if what_if else device
+    regions = [
+        _region(mining, r, device, near(obstacles, r.spans, r.module), thresholds, target) for r in mining.regions
+    ]
     for region, busy_us in zip(regions, mining.shares.groups_us if mining.shares else (), strict=False):
         region["busy_us_per_step"] = busy_us / len(mining.mined)
+    paced = pace(trace, mining.mined, [r.kernels for r in mining.regions])
+    for region, gpu_us in zip(regions, paced.groups_us, strict=True):
+        region["gpu_paced_us_per_step"] = gpu_us
     regions.sort(key=lambda r: -(r["time_us_per_step"] or 0.0))
-    remarks = (note,) if note else ()
-    return trace_json(trace, name, mining, regions, device, remarks, obstacles, parts, thresholds)
+    remarks = [note] if note else []
+    if target is not device:
+        remarks.append(f"what if: advice is for {target.name}; times and shares of the step are as recorded")
+    found = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
+    found["pace"] = _pace_json(mining, paced)
+    return {**found, "gain": gain(found) if target is device else None}
+
+
+def _pace_json(mining: Mining, paced: Pace) -> Json:
+    """Who sets the step's pace, with the kernels and copies that the host launches in it."""
+    launches = sum(r.launches for r in mining.regions) + sum(len(r.kernels) for r in mining.rests) / len(mining.mined)
+    return {"gpu_us": paced.gpu_us, "lead_us": paced.lead_us, "launches": launches}
 
 
 MAX_OBSTACLES, MAX_CALLERS, MAX_TEXT = 40, 3, 160
@@ -192,8 +214,10 @@ def _busy_us(mining: Mining) -> float:
 
 
 def _region(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds
-) -> Json:
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
+    target: Device,
+) -> Json:  # fmt: skip
+    """device: where the trace was recorded; target: which the advice is for."""
     step_time = _step_time(mining)
     share = mined.workload.share_of_step
     workload = mined.workload
@@ -201,7 +225,7 @@ def _region(
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
     situation = Situation(
         thresholds=thresholds,
-        notes=tuple(f"the trace does not record {a}" for a in mined.assumed),
+        notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         facts={
             "title": mined.title,
             "gpu_idle_share": max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
@@ -218,13 +242,15 @@ def _region(
     if mined.text is not None:
         try:
             region = parse(mined.text, mined.title)
-            evaluated = evaluate(region, workload, device, situation)
+            prepared = prepare(region, workload, device, situation)
+            evaluated = decide(prepared if target is device else moved(prepared, target))
         except RegionError as fault:
             # A text that mining checked and that does not lower is our defect: say so, keep the region.
-            return _without_text(mined, workload, share, device, situation, source, f"no cost: {fault.message}")
+            return _without_text(mined, workload, share, target, situation, source, f"no cost: {fault.message}")
         found = region_json(evaluated, workload, name=mined.title, source=source)
-        return found | _observed(mined, share, obstacles)
-    return _without_text(mined, workload, share, device, situation, source, mined.missing)
+        left = launches_left(evaluated.facts, evaluated.advice)
+        return found | _observed(mined, share, obstacles) | {"launches_left": left}
+    return _without_text(mined, workload, share, target, situation, source, mined.missing)
 
 
 def _without_text(

@@ -28,6 +28,18 @@ COMPANIONS = ("beside", "execution_trace")
 
 TEXT_FIELDS = ("group", "beside")
 FIELD_BYTES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a form may have beside its traces: fields of files, of texts, and the longest text in bytes."""
+
+    companions: tuple[str, ...] = COMPANIONS
+    texts: tuple[str, ...] = TEXT_FIELDS
+    text_bytes: int = FIELD_BYTES
+
+
+TRACE_FORM = Form()
 MAX_FILES = 64
 NAME_CHARS = 200
 MULTIPART_OVERHEAD = 64 * 1024
@@ -130,8 +142,9 @@ class Received:
 
 
 async def receive(
-    request: Request, path: Path, settings: Settings, name: str | None = None, first: Upload | None = None
-) -> Received:
+    request: Request, path: Path, settings: Settings, name: str | None = None, first: Upload | None = None,
+    form: Form = TRACE_FORM,
+) -> Received:  # fmt: skip
     """Stream a raw body, or the parts of a multipart one, to disk; nothing of it stays there after an error.
 
     The first trace goes to `path`, companions to names that begin with it (`companion_path`), further traces beside it.
@@ -144,17 +157,17 @@ async def receive(
         raise Problem(415, "unsupported-media-type", "", detail)
     kind, options = parse_options_header(request.headers.get("content-type"))
     _check_announced(request, settings)
-    taken = _Taken(path, settings, first)
+    taken = _Taken(path, settings, first, form)
     try:
         if kind == b"multipart/form-data":
-            form, size = Multipart(options.get(b"boundary", b"")), 0
+            parts, size = Multipart(options.get(b"boundary", b"")), 0
             async for data in _chunks(request, settings):
                 size += len(data)
                 if size > settings.max_upload_bytes + MULTIPART_OVERHEAD:
                     raise _too_large(settings)
-                if found := form.feed(data):
+                if found := parts.feed(data):
                     await run_in_threadpool(taken.take, found)
-            form.finish()
+            parts.finish()
         else:
             await run_in_threadpool(taken.take, [Part(TRACE_FIELD, "trace")])
             async for data in _chunks(request, settings):
@@ -168,10 +181,11 @@ async def receive(
 class _Taken:
     """The parts of one request as they come: files of known fields to disk, short texts kept, the rest skipped."""
 
-    def __init__(self, path: Path, settings: Settings, first: Upload | None) -> None:
+    def __init__(self, path: Path, settings: Settings, first: Upload | None, form: Form) -> None:
         self.path = path
         self.settings = settings
         self.first = first
+        self.form = form
         self.files: list[tuple[Part, _File]] = []
         self.fields: dict[str, bytearray] = {}
         self.into: _File | bytearray | None = None
@@ -184,13 +198,13 @@ class _Taken:
                 self.into.write(item)
             elif self.into is not None:
                 self.into += item
-                if len(self.into) > FIELD_BYTES:
-                    raise Problem(422, "invalid-request", "", f"A field of the form has more than {FIELD_BYTES} bytes.")
+                if len(self.into) > (most := self.form.text_bytes):
+                    raise Problem(422, "invalid-request", "", f"A field of the form has more than {most} bytes.")
 
     def _begin(self, part: Part) -> _File | bytearray | None:
-        if part.filename is None and part.field in TEXT_FIELDS:
+        if part.filename is None and part.field in self.form.texts:
             return self.fields.setdefault(part.field, bytearray())
-        if part.field not in (TRACE_FIELD, *COMPANIONS):
+        if part.field not in (TRACE_FIELD, *self.form.companions):
             return None
         seen = any(p.field == part.field for p, _ in self.files)
         if part.field != TRACE_FIELD:

@@ -56,7 +56,7 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
         Candidate("compile-reduce-overhead", "compile", baselines.CALLS["compile-reduce-overhead"],
                   "torch.compile, with CUDA graphs", True, on_request=True),
         *_libraries(plain, found, host),
-        *_hand_written(graph, match(graph) if plain is not graph else found),
+        *hand_written(graph, match(graph) if plain is not graph else found),
         _generated(graph),
     )  # fmt: skip
 
@@ -83,7 +83,8 @@ def _library_reason(cover: Cover, host: Host) -> str:
     return "" if cover.adapter else NO_ADAPTER
 
 
-def _hand_written(graph: Graph, matched: Sequence[Match]) -> list[Candidate]:
+def hand_written(graph: Graph, matched: Sequence[Match]) -> list[Candidate]:
+    """This project's own kernels that know one of the region's patterns; those that do not take it with the reason."""
     found = []
     there = matches(graph, matched)
     for kernel in WRITTEN:

@@ -42,7 +42,15 @@
     window.Plotly.newPlot(element, chart.figure.data, layout, chart.config);
   }
 
-  const drawAll = (within) => every("[data-figure]", within).forEach(draw);
+  const drawAll = (within) => { every("[data-figure]", within).forEach(draw); reachable(); };
+  // A box that scrolls is reached by Tab and says whose numbers it holds; one that fits is no stop on the way.
+  const reachable = () => every(".scroll, .kernels").forEach((box) => {
+    const wide = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
+    const heading = box.closest("section, figure, details, main").querySelector("h1, h2, h3, summary");
+    const said = { tabindex: "0", role: box.matches("ul") ? "" : "group", "aria-label": heading ? heading.textContent.trim() : "Table" };
+    for (const [name, value] of Object.entries(said)) if (wide && value) box.setAttribute(name, value); else box.removeAttribute(name);
+  });
+  window.addEventListener("resize", reachable);
 
   function recolour() {
     every("[data-drawn]").forEach((element) => window.Plotly.relayout(element, { template: template() }));
@@ -138,7 +146,9 @@
   document.addEventListener("input", (event) => {
     const slider = event.target.closest(".slider");
     if (!slider) return;
-    slider.querySelector("output").textContent = Number((event.target.value * 100).toFixed(1)) + " %";
+    const value = Number(event.target.value);
+    slider.querySelector("output").textContent =
+      slider.dataset.as === "times" ? value.toFixed(value < 10 ? 2 : 0) + "×" : Number((value * 100).toFixed(1)) + " %";
     const form = event.target.closest("form[data-widget]");
     if (form) answer(form);
   });
@@ -175,6 +185,7 @@
     }
     const said = Array.from(new FormData(form)).filter(([, value]) => value !== "");
     answersAre.querySelector("[data-here]").href = "/?" + new URLSearchParams(said) + "#widget";
+    answersAre.querySelector("[data-tree]").href = "/learn?" + new URLSearchParams(said) + "#rule";
     return true;
   }
 

@@ -30,6 +30,10 @@ LONG = (
     "tests/kernels/measure/test_session.py",
     "tests/kernels/measure/test_cheats.py",
     "tests/profiler/oracle/test_record.py",
+    "tests/app/test_findings.py",
+    "tests/docs/test_traces.py",
+    "tests/docs/test_ci.py",
+    "tests/app/web/test_checks.py",
 )
 """What takes long begins first, so that no worker is left alone with it at the end."""
 

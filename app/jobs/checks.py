@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from app.check.judge import EXITS
 from kernels.measure import landscape_model
 from kernels.measure.landscape_model import landscape_from_json
 from kernels.measure.model import OUTCOMES, STATUSES, Interval, Validation, validation_from_json
@@ -62,6 +63,20 @@ def check_landscape(answer: Any) -> str:
         return "unknown status"
     if not all(_sensible(p.time_us) for p in landscape.points):
         return "time_us is no positive time"
+    return ""
+
+
+def check_report(answer: Any) -> str:
+    """What is wrong with a check's report, or ""."""
+    if not isinstance(answer, dict):
+        return "not an object"
+    if EXITS.get(answer.get("outcome", "")) != answer.get("exit_code") or "exit_code" not in answer:
+        return "an outcome without its exit code"
+    lists = ("errors", "warnings", "unmeasured", "assertions", "subjects")
+    if not all(isinstance(answer.get(name), list) for name in lists):
+        return "findings that are no list"
+    if answer["errors"] and answer["outcome"] != "failed":
+        return "errors that do not fail"
     return ""
 
 

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from app.database import now
 from app.schema import events, jobs
 
-Kind = Literal["read", "validate", "landscape"]
+Kind = Literal["read", "validate", "landscape", "check"]
 Json = dict[str, Any]
 
-KINDS: tuple[Kind, ...] = ("read", "validate", "landscape")
+KINDS: tuple[Kind, ...] = ("read", "validate", "landscape", "check")
 FINAL = frozenset({"done", "failed", "cancelled"})
 MAX_ATTEMPTS = 2
 """A job whose server died is run once more, then given up: a job that kills its server must not do so for ever."""

@@ -21,7 +21,7 @@ from typing import Any
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
-from app import landscapes
+from app import checks, landscapes
 from app.jobs import ledger
 from app.jobs.exits import Ended, ExitReason, failed
 from app.jobs.ledger import Json, Kind
@@ -117,6 +117,7 @@ class Queue:
             state = ledger.cancel(connection, job_id)
         if state == "running":
             self.cancels.add(job_id)
+        checks.forget_files(self.store, job_id)
         return self.store.job(job_id)
 
     async def wait(self, job_id: str, seconds: float) -> None:
@@ -185,6 +186,8 @@ class Queue:
             return
         with self.store.database.write() as connection:
             again, given_up = ledger.take_back(connection, condition)
+        for job_id in given_up:
+            checks.forget_files(self.store, job_id)
         if again or given_up:
             log.warning("jobs of a dead server: %s queued again, %s given up", again, given_up)
 
@@ -210,6 +213,7 @@ class Queue:
         if self.stopping.is_set() and ended.reason is not ExitReason.OK:
             return ended.stuck_pid
         run.finish(kind, ended)
+        checks.forget_files(self.store, job["id"])
         return ended.stuck_pid
 
 
@@ -280,6 +284,9 @@ class _Run:
             return
         if ended.reason is ExitReason.OK and kind == "landscape":
             landscapes.finish(store, **self.key, landscape=finite(ended.value))
+            return
+        if ended.reason is ExitReason.OK and kind == "check":
+            checks.finish(store, **self.key, report=finite(ended.value))
             return
         if ended.reason is ExitReason.OK:
             store.finish_validation(**self.key, validation=ended.value)

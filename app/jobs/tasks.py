@@ -1,4 +1,4 @@
-"""What the child of a job does: `python -m app.jobs.tasks read|validate|landscape|machines|ceilings FD [spare]`.
+"""What the child of a job does: `python -m app.jobs.tasks read|validate|landscape|check|... FD [spare]`.
 
 See app.jobs.runner for the protocol. spare: there is no request yet, so that is done which any request needs.
 """
@@ -107,6 +107,16 @@ def landscape(request: Json, say: Say) -> Json:
     return survey(request, on_progress=on_progress, cancelled=stop.is_set)
 
 
+def check(request: Json, say: Say) -> Json:
+    """Assertions on traces and regions: the report."""
+    from app.check.run import check as run
+
+    def on_progress(progress: Json) -> None:
+        say({"type": "progress", **progress})
+
+    return run(request, on_progress=on_progress, cancelled=stop.is_set)
+
+
 class KernelRefusedError(Exception):
     """A kernel that Triton's compiler does not take, or that a candidate does not launch."""
 
@@ -159,6 +169,7 @@ TASKS: dict[str, Callable[[Json, Say], Json]] = {
     "read": read,
     "validate": validate,
     "landscape": landscape,
+    "check": check,
     "machines": machines,
     "ceilings": ceilings,
 }

@@ -208,6 +208,7 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
         "wrong": table.wrong(figures),
         "targets": page.targets(figures),
         "advice_rows": table.advice(figures),
+        "left_over_rows": table.left_over(figures),
         "policy_rows": table.policies(figures),
         "region_rows": table.regions(figures),
         "claim_rows": table.claims(figures),

@@ -31,10 +31,17 @@ def _without_source(region: Json) -> Json:
     return region | {"oracle": oracle}
 
 
-@router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404)})
-def region(request: Request, region_id: str) -> Response:
+@router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404, 422, 503)})
+def region(
+    request: Request,
+    region_id: str,
+    device: Annotated[
+        str | None, Query(max_length=200, description="Cost and advice as they would be on this device, predicted.")
+    ] = None,
+) -> Response:
     """One region; `archive` is the recorded validation nearest to it, where this host has measured nothing."""
-    found = request.app.state.store.region(region_id)
+    state = request.app.state
+    found = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
     if found is None:
         raise not_found("region")
     recorded = submit.archived(request.app.state, found["text"]) if not found["validations"] else None

@@ -28,7 +28,8 @@ def calls(base: str) -> tuple[Call, ...]:
             "/api/v1/traces",
             "Upload a trace and wait for its regions",
             f"curl --data-binary @trace.json.gz '{api}/traces?name=step&wait=30'",
-            "id, status, kernels, steps, step_time_us, linked_share, notes[], regions[]",
+            "id, status, kernels, steps, step_time_us, linked_share, notes[], regions[], "
+            "gain{all, top{step_time_us, speedup}, unknown[]}",
         ),
         Call(
             "POST",
@@ -59,6 +60,14 @@ def calls(base: str) -> tuple[Call, ...]:
             "One region with its cost and advice",
             f"curl '{api}/regions/REGION_ID'",
             "id, name, text, source, share_of_step, cost, advice",
+        ),
+        Call(
+            "GET",
+            "/api/v1/regions/{id}/devices",
+            "A region on every device of the table, predicted",
+            f"curl '{api}/regions/REGION_ID/devices'",
+            "items[{device, here, tool, mode, now_us, time_us, region_speedup, step_speedup, fitted, because}]; "
+            "/api/v1/regions/{id}?device=A100 is the region with the advice for one",
         ),
         Call(
             "POST",
@@ -130,6 +139,20 @@ def calls(base: str) -> tuple[Call, ...]:
             f"curl -H 'Content-Type: application/json' -d '{{\"candidate\": \"triton:softmax\"}}'"
             f" '{api}/validations/JOB_ID/landscape'",
             "a job; then GET /api/v1/validations/{id}/landscape: points[], chosen, best, worst_to_best, order",
+        ),
+        Call(
+            "POST",
+            "/api/v1/checks",
+            "Assertions for CI on traces and regions, by files or by ids",
+            f"curl -F file=@trace.json.gz '{api}/checks?wait=30'",
+            "a job; parts of the form: file, baseline, config (tritonworthy.toml), or JSON with ids and assertions",
+        ),
+        Call(
+            "GET",
+            "/api/v1/checks/{id}",
+            "Its verdict; .md, .sarif, .xml, .csv, .html and .json are its reports",
+            f"curl '{api}/checks/CHECK_ID?wait=30'",
+            "outcome, exit_code (0, 1, 2), errors[], warnings[], unmeasured[], assertions[]",
         ),
         Call("POST", "/api/v1/jobs/{id}/cancel", "Stop a job", f"curl -X POST '{api}/jobs/JOB_ID/cancel'", "the job"),
         Call(

@@ -5,6 +5,7 @@ Colours of text, grid and background come from the page (static/app.js), so that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,9 +37,16 @@ CONFIG: dict[str, Any] = {
 }
 
 
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff]"
+)
+"""Control characters but line ends and tabs, marks that turn the direction of text, what has no width, surrogates."""
+
+
 def escape(label: object, limit: int = 60) -> str:
     """A label that Plotly shows as it is: it reads `<a href=...>` and entities in labels as markup. Cut at limit."""
-    text = " ".join(str(label).split())
+    text = HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", " ".join(str(label)[: 4 * limit].split()))
     if len(text) > limit:
         text = text[: limit - 1] + "…"
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -300,6 +300,8 @@ class Trace(TraceSummary):
     step_source: Literal["profiler", "annotation", "repetition", "window"] | None = None
     step_times: dict[str, Any] | None = None
     step_parts: dict[str, Any] | None = None
+    pace: dict[str, float] | None = None  # gpu_us, lead_us, launches: where the GPU sets the step's pace
+    gain: dict[str, Any] | None = None  # all, top: step_time_us, speedup, saved_us (ranges), idle_us, advice; unknown[]
     critical: dict[str, Any] | None = None
     graphs: list[dict[str, Any]] = []
     backward_time_us: float | None = None
@@ -335,10 +337,10 @@ class Validation(Answer):
 
 
 class Job(Answer):
-    """A piece of work; its id is that of the trace, validation or landscape that it makes."""
+    """A piece of work; its id is that of the trace, validation, landscape or check that it makes."""
 
     id: str
-    kind: Literal["read", "validate", "landscape"]
+    kind: Literal["read", "validate", "landscape", "check"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     progress: dict[str, Any] | None
     result: dict[str, Any] | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from app.foreseen import kernel_keys
 from app.web.units import amount, count, plain
@@ -231,12 +232,17 @@ def _library(operation: Json, base: str, mode: Json, *, unclaimed: bool) -> str:
 
 
 def machine(answer: Json) -> dict[str, Any]:
-    """Context of partials/machine.html: one kernel as the compiler made it, from `submit.kernel_machine`."""
+    """Context of partials/machine.html: one kernel as the compiler made it, from `submit.kernel_machine`.
+
+    base: where its listings are; tried_by: who would time its other configurations. An answer may have its own.
+    """
     made, kernel = answer["machine"], answer["kernel"]
     tallies = [t for line in made["lines"] for t in line["tallies"]]
     lines = source_lines(made["source"] or kernel["source"], made["lines"], answer["findings"])
     body = next((at for at, line in enumerate(lines) if line["text"].startswith("@triton.jit")), 0)
     return {
+        "base": f"/regions/{answer['region_id']}/kernels/{answer['mode']}/{quote(answer['key'], safe='')}",
+        "tried_by": "Inductor would time",
         **answer,
         "kernel": {**kernel, "where": spans(kernel["lines"])},
         "words": KIND_WORDS.get(kernel["kind"], kernel["kind"]),

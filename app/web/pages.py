@@ -11,20 +11,30 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from app import submit, submit_trace
 from app.uploads import UNCOUNTED
 from app.web import views
+from app.web.devices import pages as device_router
 from app.web.examples import examples
 from app.web.kits import pages as kit_router
 from app.web.landscapes import pages as landscape_router
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
+from app.web.pages_device import router as host_router
+from app.web.pages_learn import router as learn_router
+from app.web.pages_own import router as own_router
 from app.web.pages_reference import router as reference_router
 from app.web.pages_region import router as region_router
+from app.web.pages_report import router as report_router
 from app.web.problems import Problem, from_trace_error
 from app.web.templating import is_fragment, render
 from app.web.widget import answer_table
 
 router = APIRouter(include_in_schema=False)
+router.include_router(device_router)
 router.include_router(kit_router)
 router.include_router(landscape_router)
+router.include_router(host_router)
+router.include_router(learn_router)
+router.include_router(own_router)
 router.include_router(region_router)
+router.include_router(report_router)
 router.include_router(reference_router)
 
 Json = dict[str, Any]

@@ -1,8 +1,9 @@
-"""The pages that look something up: compare, history, device, accuracy, learn, the API's calls, sign-in."""
+"""The pages that look something up: compare, history, accuracy, the API's calls, sign-in."""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -12,11 +13,10 @@ from app.accuracy.figures import committed
 from app.web import accuracy, accuracy_charts, charts, views
 from app.web.calls import calls
 from app.web.compare import compare
-from app.web.examples import DEFAULT_REGION, examples
-from app.web.learn import LADDER, LANGUAGE, RULE
+from app.web.compare_traces import changes, compare_traces
+from app.web.page_parts import missing
 from app.web.templating import render
 from app.web.units import count
-from profiler.hardware import DEFAULT_DEVICE, DEVICES
 
 router = APIRouter(include_in_schema=False)
 
@@ -32,27 +32,62 @@ def _known(request: Request) -> list[Json]:
     return [*own, *submit.archive_records(request.app.state)]
 
 
-@router.get("/compare")
-def compare_page(request: Request, a: str = "", b: str = "") -> Response:
-    """Two validations side by side."""
+def _compared(request: Request, a: str, b: str) -> Json:
+    """What /compare shows of two validations, or of two traces that were read; {} where they are not two of a kind."""
+    store = request.app.state.store
     known = {v["id"]: v for v in _known(request) if v.get("id")}
-    choices = views.choices(list(known.values()))
-    context: Json = {"choices": choices, "picked": views.picked(choices, a, b), "comparison": None}
-    left, right = known.get(a), known.get(b)
-    if left and right:
-        found = compare(left, right)
-        context |= {
-            "comparison": found,
+    if a in known and b in known:
+        left, right = known[a], known[b]
+        return {
+            "comparison": compare(left, right),
             "left": left,
             "right": right,
             "comparison_chart": charts.comparison(left, right),
         }
-    return render("compare.html", context, request=request)
+    traces = [store.trace(i) for i in (a, b)]
+    if any(t is None or t["status"] != "ready" for t in traces):
+        return {}
+    found = compare_traces(*traces)
+    return {"traces": found, "left": traces[0], "right": traces[1], "traces_chart": changes(found)}
 
 
-@router.get("/history")
-def history(request: Request, kind: str = "", after: str = "") -> Response:
-    """Everything that is kept, newest first; of one kind it can be paged."""
+@router.get("/compare")
+def compare_page(request: Request, a: str = "", b: str = "") -> Response:
+    """Two traces, or two validations, side by side."""
+    choices = views.choices([v for v in _known(request) if v.get("id")])
+    kept = request.app.state.store.traces(limit=COMPARE_CHOICES)["items"]
+    traces = [
+        {"id": t["id"], "label": f"{t['name']} · {t['device'] or 'no GPU named'} · {views.when(t['created_at'])}"}
+        for t in kept
+        if t["status"] == "ready"
+    ]
+    context: Json = {"kinds": [_kind("traces", traces, a, b), _kind("validations", choices, a, b)], **_pair(a, b)}
+    return render("compare.html", context | _compared(request, a, b), request=request)
+
+
+def _kind(name: str, choices: list[dict[str, str]], a: str, b: str) -> Json:
+    ids = {c["id"] for c in choices}
+    own = [i if i in ids else "" for i in (a, b)]
+    return {"name": name, "choices": choices, "picked": views.picked(choices, *own)}
+
+
+def _pair(a: str, b: str) -> Json:
+    return {"asked": bool(a and b), "twin": "/compare.json?" + urlencode({"a": a, "b": b})}
+
+
+@router.get("/compare.json")
+def compare_json(request: Request, a: str = "", b: str = "") -> Response:
+    """The comparison as data. 404 where the two are not validations, or traces, of this host."""
+    found = _compared(request, a, b)
+    if not found:
+        raise missing("pair of traces or of validations")
+    kind = "traces" if "traces" in found else "validations"
+    body = found["traces"] if kind == "traces" else found["comparison"]
+    return JSONResponse({"kind": kind, "a": a, "b": b, **body})
+
+
+def _history(request: Request, kind: str, after: str) -> tuple[str, list[Json], str | None]:
+    """The kind that is shown, its entries, and where the next page begins."""
     store = request.app.state.store
     pages = {"trace": store.traces, "region": store.region_list, "validation": store.validations}
     following = None
@@ -61,8 +96,23 @@ def history(request: Request, kind: str = "", after: str = "") -> Response:
         items, following = [_entry(kind, item) for item in page["items"]], page["next"]
     else:
         kind, items = "", store.recent(limit=HISTORY_ROWS)
-    context = {"recent": views.recent_rows(items), "kind": kind, "next": following, "charts": False}
+    return kind, items, following
+
+
+@router.get("/history")
+def history(request: Request, kind: str = "", after: str = "") -> Response:
+    """Everything that is kept, newest first; of one kind it can be paged."""
+    kind, items, following = _history(request, kind, after)
+    context: Json = {"recent": views.recent_rows(items), "kind": kind, "next": following, "charts": False}
+    context["twin"] = "/history.json" + (f"?kind={kind}" if kind else "")
     return render("history.html", context, request=request)
+
+
+@router.get("/history.json")
+def history_json(request: Request, kind: str = "", after: str = "") -> Response:
+    """The page's entries."""
+    _, items, following = _history(request, kind, after)
+    return JSONResponse({"items": items, "next": following})
 
 
 def _entry(kind: str, item: Json) -> Json:
@@ -86,18 +136,6 @@ def _entry(kind: str, item: Json) -> Json:
     }
 
 
-@router.get("/device")
-def device(request: Request) -> Response:
-    """What this host can measure on, and the table behind the estimates."""
-    context = {
-        "host": submit.device(request.app.state),
-        "devices": DEVICES,
-        "default_device": DEFAULT_DEVICE,
-        "charts": False,
-    }
-    return render("device.html", context, request=request)
-
-
 @router.get("/accuracy")
 def accuracy_page(request: Request) -> Response:
     """The benchmark of the advice as committed; then what was predicted when each record was made."""
@@ -111,22 +149,6 @@ def accuracy_page(request: Request) -> Response:
 def accuracy_json() -> Response:
     """The page's twin: the benchmark's figures, as `tritonworthy accuracy --json` prints them."""
     return JSONResponse(committed())
-
-
-@router.get("/learn")
-def learn(request: Request) -> Response:
-    """The rule as a list of decisions, and the ladder of tools on the example's own numbers."""
-    example = examples()[DEFAULT_REGION]
-    region = submit.preview_region(request.app.state, example.text)
-    context = {
-        **views.analysis(region),
-        "rule": RULE,
-        "ladder": LADDER,
-        "language": LANGUAGE,
-        "example": example,
-        "recorded": submit.archived(request.app.state, example.text),
-    }
-    return render("learn.html", context, request=request)
 
 
 @router.get("/api")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app import submit
-from app.web import landscapes, oracle_views, views
+from app.web import landscapes, oracle_views, views, whatif
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
@@ -67,10 +68,12 @@ def preview_region(
     stored = _unedited(request, region_id, text)
     newest = _newest(request, stored) if stored else None
     same = stored is not None and stored["advice"].get("device") == region["advice"]["device"]
+    evidence = _evidence(request, region, newest)
     context = {
-        **views.analysis(region, newest),
-        **_evidence(request, region, newest),
+        **views.analysis(region, evidence.get("nearest") or newest),
+        **evidence,
         "edited": stored is None,
+        "permalink": f"/regions/{stored['id']}" if stored else None,
         "oracle_on": submit.oracle_is_on(state),
         "machine_id": region_id if same and stored and stored.get("oracle") else None,
     }
@@ -90,7 +93,8 @@ def _newest(request: Request, region: Json) -> Json | None:
     return found
 
 
-def _region(request: Request, region_id: str) -> Json:
+def stored_region(request: Request, region_id: str) -> Json:
+    """The region of that id; 404 where there is none."""
     region: Json | None = request.app.state.store.region(region_id)
     if region is None:
         raise missing("region")
@@ -100,34 +104,110 @@ def _region(request: Request, region_id: str) -> Json:
 @router.get("/regions/{region_id}.json")
 def region_json(request: Request, region_id: str) -> Response:
     """The API's region."""
-    return JSONResponse(_region(request, region_id))
+    return JSONResponse(stored_region(request, region_id))
 
 
 @router.get("/regions/{region_id}")
 def region(request: Request, region_id: str) -> Response:
     """One region: advice, why, cost, what was measured here or elsewhere."""
-    found = _region(request, region_id)
-    newest = _newest(request, found)
-    share = found.get("share_of_step")
-    form = {
-        "share_percent": round(share * 100, 3) if share is not None else None,
-        "calls_per_step": found.get("calls_per_step"),
-        "device": (found.get("advice") or {}).get("device"),
-    }
+    found = stored_region(request, region_id)
+    evidence = _evidence(request, found, newest := _newest(request, found))
     context = {
-        **_analysed(request, found, newest),
-        **_evidence(request, found, newest),
-        "host": host_facts(request),
-        "form": form,
-        "device_names": device_names(),
+        **_analysed(request, found, evidence.get("nearest") or newest),
+        **evidence,
+        **_around(request, found),
+        "permalink": f"/regions/{region_id}",
     }
     return render("region.html", context, request=request)
+
+
+def _around(request: Request, region: Json) -> Json:
+    """Context of the form beside a region's analysis."""
+    share = region.get("share_of_step")
+    form = {
+        "share_percent": round(share * 100, 3) if share is not None else None,
+        "calls_per_step": region.get("calls_per_step"),
+        "device": (region.get("advice") or {}).get("device"),
+    }
+    return {"host": host_facts(request), "form": form, "device_names": device_names()}
+
+
+# ------------------------------------------------------------------------------------ a region that its address carries
+
+
+def _carried(request: Request, text: str, share_percent: str, calls_per_step: str, device: str) -> tuple[Json, Json]:
+    """What the address says, and the region of it. Nothing is kept."""
+    state = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+    state = {name: value for name, value in state.items() if value.strip()}
+    region = submit.preview_region(
+        request.app.state, text, oracle_timeout_s=PREVIEW_ORACLE_S, **_workload({"share_percent": "", **state})
+    )
+    return state, region
+
+
+@router.get("/region.json")
+def carried_json(
+    request: Request, text: str = "", share_percent: str = "", calls_per_step: str = "", device: str = ""
+) -> Response:
+    """The region that the address carries, as the API's object without an id."""
+    return JSONResponse(_carried(request, text, share_percent, calls_per_step, device)[1])
+
+
+@router.get("/region")
+def carried(
+    request: Request, text: str = "", share_percent: str = "", calls_per_step: str = "", device: str = ""
+) -> Response:
+    """A region whose text and fields stand in the address: a link that works on any host. A bad text is an error."""
+    if not text.strip():
+        return RedirectResponse("/", 303)
+    state, region = _carried(request, text, share_percent, calls_per_step, device)
+    evidence = _evidence(request, region, None)
+    context = {
+        **views.analysis(region, evidence.get("nearest")),
+        **evidence,
+        **_around(request, region),
+        "edited": True,
+        "oracle_on": submit.oracle_is_on(request.app.state),
+        "machine_id": None,
+        "carried": state,
+        "permalink": "/region?" + urlencode(state, quote_via=quote),
+        "twin": "/region.json?" + urlencode(state, quote_via=quote),
+    }
+    return render("region.html", context, request=request)
+
+
+@router.get("/what-if")
+def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "", page: str = "") -> Response:
+    """What a step gains, for the sliders; the page's address follows them."""
+    share, times = _asked(request)
+    answer = whatif.answer(
+        share if share is not None else whatif.UNKNOWN_SHARE, times if times is not None else 2.0, number(step_us)
+    )
+    headers = {}
+    if page.startswith(("/regions/", "/region?")):
+        joint = "&" if "?" in page else "?"
+        headers["HX-Replace-Url"] = f"{quote(page, safe='/?&=%')}{joint}{urlencode({'of': of, 'faster': faster})}"
+    return render("partials/whatif_answer.html", {"whatif": answer}, request=request, headers=headers)
+
+
+def _asked(request: Request) -> tuple[float | None, float | None]:
+    """Where the what-if's sliders stand by the address: share of the step, times as fast; None where it is silent."""
+    share, faster = number(request.query_params.get("of")), number(request.query_params.get("faster"))
+    return (
+        None if share is None else min(max(share, 0.0), 1.0),
+        None if faster is None else min(max(faster, 1.0), whatif.MOST_FASTER),
+    )
 
 
 def _analysed(request: Request, region: Json, newest: Json | None) -> Json:
     """Context of a stored region's analysis."""
     on = submit.oracle_is_on(request.app.state)
     return {**views.analysis(region, newest), "oracle_on": on, "machine_id": region["id"] if on else None}
+
+
+def evidence_of(request: Request, region: Json) -> Json:
+    """What a stored region's page shows as evidence."""
+    return _evidence(request, region, _newest(request, region))
 
 
 def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
@@ -144,7 +224,9 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
                 "nearest_chart": found["candidates_chart"],
                 "nearest_rows": found["candidate_rows"],
             }
-    return context | {"compiled": oracle_views.compiled(context.get("nearest") or newest)}
+    evidence = context.get("nearest") or newest
+    shown = views.evidence_charts(region, evidence, *_asked(request)) if region.get("advice") else {}
+    return context | shown | {"compiled": oracle_views.compiled(evidence)}
 
 
 # ----------------------------------------------------------------------------------------------------------- the oracle
@@ -153,14 +235,15 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
 @router.post("/regions/{region_id}/oracle")
 def foresee(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region: what the page of a region from a trace does by itself."""
-    before = _region(request, region_id)
+    before = stored_region(request, region_id)
     found = submit.foresee_region(request.app.state, region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
     changed = before["advice"].get("alternatives") != found["advice"].get("alternatives")
-    newest = _newest(request, found)
-    context = {**_analysed(request, found, newest), **_evidence(request, found, newest), "advice_changed": changed}
-    return render("partials/oracle_answer.html", context, request=request)
+    evidence = _evidence(request, found, newest := _newest(request, found))
+    analysed = _analysed(request, found, evidence.get("nearest") or newest)
+    context = {**analysed, **evidence, "advice_changed": changed}
+    return render("partials/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"})
 
 
 @router.get("/regions/{region_id}/kernels/{mode}/{kernel}.json")
@@ -182,7 +265,7 @@ def listing(request: Request, region_id: str, mode: str, kernel: str, listing: s
 def machine(request: Request, region_id: str, mode: str, kernel: str) -> Response:
     """What Triton's compiler decides about one of Inductor's kernels: a page, or for htmx the part under the kernel."""
     found = submit.kernel_machine(request.app.state, region_id, mode, kernel)
-    context = {**oracle_views.machine(found), "region_name": _region(request, region_id)["name"], "charts": False}
+    context = {**oracle_views.machine(found), "region_name": stored_region(request, region_id)["name"], "charts": False}
     template = "partials/machine.html" if is_fragment(request) else "machine.html"
     return render(template, context, request=request)
 

@@ -10,10 +10,13 @@ from app.web.figure import COLOURS, Chart, Json, chart, escape
 from app.web.units import amount, digits
 
 
-def roofline_points(cost: Json, device: Json, validation: Json | None = None) -> list[dict[str, Any]]:
-    """name, tool, intensity in FLOP/byte, rate in FLOP/s of the region unfused, fused, ideal, and of each measurement.
+def roofline_points(
+    cost: Json, device: Json, validation: Json | None = None, advice: Json | None = None
+) -> list[dict[str, Any]]:
+    """name, tool, kind, measured, intensity in FLOP/byte and rate in FLOP/s of what is drawn.
 
-    A predicted point lies on the roof; a measured one is its FLOPs over its time, at the ideal intensity.
+    kind "limit": the region unfused, fused, ideal, on the roof at best. "measured": each tool's fastest candidate, its
+    FLOPs over its time at the ideal intensity. "predicted": the same of a tool that was not measured.
     """
     flops = cost["ideal"]["flops"] or cost["unfused"]["flops"]
     if not flops:
@@ -28,15 +31,27 @@ def roofline_points(cost: Json, device: Json, validation: Json | None = None) ->
         if not moved(count):
             continue
         intensity = flops / moved(count)
-        rate = min(peak, intensity * device["copy_rate"])
-        points.append({"name": name, "tool": tool, "intensity": intensity, "rate": rate, "measured": False})
-    for row in candidate_rows(validation or {}):
-        rate = flops / (row["time_us"]["median"] * 1e-6)
-        intensity = flops / max(moved(cost["ideal"]), 1)
-        points.append(
-            {"name": row["name"], "tool": row["tool"], "intensity": intensity, "rate": rate, "measured": True}
-        )
+        points.append(_point(name, tool, "limit", intensity, min(peak, intensity * device["copy_rate"])))
+    intensity = flops / max(moved(cost["ideal"]), 1)
+    seen = set()
+    for row in candidate_rows(validation or {}):  # the fastest first
+        if row["tool"] not in seen:
+            seen.add(row["tool"])
+            rate = flops / (row["time_us"]["median"] * 1e-6)
+            points.append(_point(row["name"], row["tool"], "measured", intensity, rate))
+    options = [o for o in (advice or {}).get("alternatives") or () if o.get("time_us") and o.get("admitted", True)]
+    for option in sorted(options, key=lambda o: o["time_us"]["mid"]):
+        tool = "eager" if option.get("candidate") == "eager" else option["tool"]
+        if tool not in seen:
+            seen.add(tool)
+            rate = flops / (option["time_us"]["mid"] * 1e-6)
+            points.append(_point(option.get("candidate") or tool, tool, "predicted", intensity, rate))
     return points
+
+
+def _point(name: str, tool: str, kind: str, intensity: float, rate: float) -> dict[str, Any]:
+    measured = kind == "measured"
+    return {"name": name, "tool": tool, "kind": kind, "intensity": intensity, "rate": rate, "measured": measured}
 
 
 def compute_rate(cost: Json, device: Json) -> float:
@@ -57,9 +72,12 @@ def ceilings(cost: Json, device: Json) -> tuple[str, str]:
     return slope, "measured" if dtype == "bf16" else "datasheet, scaled by bf16 as measured"
 
 
-def roofline(cost: Json, device: Json, validation: Json | None = None) -> Chart | None:
+SYMBOLS = {"limit": "diamond-open", "measured": "circle", "predicted": "circle-open"}
+
+
+def roofline(cost: Json, device: Json, validation: Json | None = None, advice: Json | None = None) -> Chart | None:
     """Log-log roofline: the region's points under its device's ceilings, each named with where its figure is from."""
-    points = roofline_points(cost, device, validation)
+    points = roofline_points(cost, device, validation, advice)
     if not points:
         return None
     peak = compute_rate(cost, device)
@@ -88,10 +106,11 @@ def roofline(cost: Json, device: Json, validation: Json | None = None) -> Chart 
             "x": [point["intensity"]],
             "y": [point["rate"] / 1e12],
             "name": escape(point["name"]),
+            "showlegend": False,
             "marker": {
                 "color": COLOURS.get(point["tool"], grey),
                 "size": 12,
-                "symbol": "circle" if point["measured"] else "diamond-open",
+                "symbol": SYMBOLS[point["kind"]],
                 "line": {"width": 2, "color": COLOURS.get(point["tool"], grey)},
             },
             "hovertemplate": f"{escape(point['name'])}<br>{digits(point['intensity'])} FLOP/byte<br>"
@@ -101,32 +120,58 @@ def roofline(cost: Json, device: Json, validation: Json | None = None) -> Chart 
     ]
     units = f"{cost['matmul_dtype']} matrix units" if cost.get("matmul_dtype") else "f32 vector units"
     lowest = min([p["rate"] for p in points] + [left * bandwidth]) / 1e12
+    across = (math.log10(left), math.log10(right))
+    up = (math.log10(lowest) - 0.2, math.log10(peak / 1e12) + 0.6)
     layout = {
         "xaxis": {
-            "type": "log",
-            "title": {"text": "intensity, FLOP/byte"},
-            "range": [math.log10(left), math.log10(right)],
-            "dtick": 1,
+            "type": "log", "title": {"text": "intensity, FLOP/byte"}, "range": [*across], "dtick": 1,
         },
         "yaxis": {
-            "type": "log",
-            "title": {"text": "rate, TFLOP/s"},
-            "range": [math.log10(lowest) - 0.2, math.log10(peak / 1e12) + 0.6],
-            "dtick": 1,
-            "automargin": True,
+            "type": "log", "title": {"text": "rate, TFLOP/s"}, "range": [*up], "dtick": 1, "automargin": True,
         },
         "annotations": [
             _note(right, peak, f"{units}: {amount(peak, 'FLOP/s')} ({roof})", "right", "bottom"),
             _note(left, left * bandwidth, f"memory: {amount(bandwidth, 'B/s')} ({slope})", "left", "top"),
+            *_labels(points, across, up),
         ],
         "margin": {"l": 56, "r": 16, "t": 8, "b": 48},
-        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0, "xanchor": "left"},
-    }
-    return chart(traces, layout, 400)
+    }  # fmt: skip
+    return chart(traces, layout, 380)
+
+
+LINE = 0.05
+"""Height of a line of text, of the height of the chart."""
+
+
+def _labels(points: list[dict[str, Any]], across: tuple[float, float], up: tuple[float, float]) -> list[dict[str, Any]]:
+    """A label at each point: under the roof's diamonds, beside the others, moved apart where they would touch."""
+    found, previous = [], math.inf
+    height, width = up[1] - up[0], across[1] - across[0]
+    limits: list[tuple[float, float, list[str]]] = []
+    for point in (p for p in points if p["kind"] == "limit"):
+        x, y = math.log10(point["intensity"]), math.log10(point["rate"] / 1e12)
+        name = point["name"].removesuffix(", at best")
+        if limits and x - limits[-1][0] < 0.14 * width:  # one label for those that would touch
+            limits[-1] = (x, y, [*limits[-1][2], name])
+        else:
+            limits.append((x, y, [name]))
+    for x, y, names in limits:
+        found.append({"x": x, "y": y, "text": ", ".join(names), "showarrow": False, "xanchor": "right",
+                      "yanchor": "bottom", "xshift": -4, "yshift": 2})  # fmt: skip
+    for point in sorted((p for p in points if p["kind"] != "limit"), key=lambda p: -p["rate"]):
+        x, y = math.log10(point["intensity"]), math.log10(point["rate"] / 1e12)
+        y = min(y, previous - LINE * height)
+        previous = y
+        text = {"eager": "eager", "library": "library", "compile": "torch.compile"}.get(point["tool"], "Triton")
+        text += "" if point["measured"] else ", predicted"
+        right = x < across[0] + 0.6 * width
+        found.append({"x": x, "y": y, "text": text, "showarrow": False, "xanchor": "left" if right else "right",
+                      "xshift": 12 if right else -12})  # fmt: skip
+    return found
 
 
 def _note(x: float, rate: float, text: str, xanchor: str, yanchor: str) -> dict[str, Any]:
     """A text on log axes, whose annotations are placed by exponents."""
     place = {"x": math.log10(x), "y": math.log10(rate / 1e12)}
-    shift = {"yshift": 10} if yanchor == "bottom" else {"xshift": 60}  # clear of the points on the roof, of the slope
+    shift = {"yshift": 22} if yanchor == "bottom" else {"xshift": 60}  # clear of the points on the roof, of the slope
     return {**place, **shift, "text": text, "showarrow": False, "xanchor": xanchor, "yanchor": yanchor}

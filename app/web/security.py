@@ -34,7 +34,7 @@ COOKIE = "tritonworthy_token"
 BODY_BYTES = 1024 * 1024
 """Largest body but for uploads: a region of the longest text with the most shapes fits ten times."""
 
-UPLOAD_PATHS = frozenset({"/api/v1/traces", "/traces"})
+UPLOAD_PATHS = frozenset({"/api/v1/traces", "/api/v1/checks", "/traces"})
 """Where app.uploads does its own counting."""
 
 

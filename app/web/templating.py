@@ -15,6 +15,8 @@ from starlette.responses import HTMLResponse
 
 from app.web import labels, units
 from app.web.assets import asset
+from app.web.figure import HIDDEN
+from app.web.svg import drawing
 
 TEMPLATES = Path(__file__).resolve().parent.parent.parent / "templates"
 
@@ -29,10 +31,21 @@ def breakable(path: str) -> Markup:
     return Markup("/<wbr>").join(path.split("/"))
 
 
+def shown(value: object) -> object:
+    """What an expression prints, with every hidden character as its number: names of a trace may turn the direction
+    of the text around them, or be no text at all. Markup stays markup."""
+    if isinstance(value, str) and HIDDEN.search(value):
+        text = HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", value)
+        return Markup(text) if isinstance(value, Markup) else text
+    return value
+
+
 @cache
 def environment() -> Environment:
     """One environment per process. Every template is HTML, so everything is escaped unless said otherwise."""
-    env = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    env = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=shown
+    )
     env.filters |= {
         "duration": units.duration,
         "amount": units.amount,
@@ -48,6 +61,7 @@ def environment() -> Environment:
         "criterion": units.criterion,
         "change": units.change,
         "sentence": units.sentence,
+        "drawing": drawing,
     }
     env.globals |= {
         "asset": asset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.trace_gain import listed
 from app.trace_ranks import spread_json
 from app.web.units import duration
 from profiler.trace.idle import PAUSE_US
@@ -71,6 +72,22 @@ def step_section(trace: Json) -> dict[str, Any]:
         "graphs": trace.get("graphs") or [],
         "pause": f"{PAUSE_US:.0f} µs",
     }
+
+
+def gain_section(trace: Json) -> dict[str, Any]:
+    """Context of partials/trace_gain.html: a row for all advice and one for the best three; {} where nothing is known.
+
+    One row where they are the same advice.
+    """
+    gain = trace.get("gain")
+    if not gain or not trace.get("step_parts"):
+        return {}
+    best, whole = gain["top"], gain["all"]
+    rows = [{"name": "All advice", **whole, "listed": listed(whole["advice"])}] if whole else []
+    if whole and len(best["advice"]) < len(whole["advice"]):
+        name = f"Only the {len(best['advice'])} regions that save most"
+        rows.append({"name": name, **best, "listed": listed(best["advice"])})
+    return {"rows": rows, "unknown": gain["unknown"], "pace": trace["pace"], "wall_us": trace["step_parts"]["wall_us"]}
 
 
 def _times(trace: Json) -> str:

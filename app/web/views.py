@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from app.web import charts, oracle_views, roofline, trace_views
+from app.web import charts, effort, foretold, oracle_views, roofline, trace_views, traffic, whatif
 from app.web.units import duration
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
@@ -39,18 +39,44 @@ def analysis(region: Json, validation: Json | None = None) -> dict[str, Any]:
     if device is None:
         raise LookupError(f"the device table lacks its own default, {DEFAULT_DEVICE}")
     shown = device_json(device, cost.get("matmul_dtype") if cost else None)
-    same = validation if validation and find_device(validation.get("device")) == device else None
+    fits = validation and _same_sizes(validation) and find_device(validation.get("device")) == device
+    same = validation if fits else None
+    panels = traffic.picture(cost)
     return {
         "region": region,
         "oracle": oracle_views.section(region),
         "device": shown,
         "alternatives_chart": charts.alternatives(advice) if advice else None,
+        "traffic": panels,
+        "traffic_words": traffic.summary(panels),
         "bytes_chart": charts.bytes_moved(cost) if cost else None,
-        "roofline_chart": roofline.roofline(cost, shown, same) if cost else None,
+        "roofline_chart": roofline.roofline(cost, shown, same, advice) if cost else None,
         "peak": roofline.compute_rate(cost, shown) if cost else None,
         "ceilings": roofline.ceilings(cost, shown) if cost else None,
-        "roofline_points": roofline.roofline_points(cost, shown, same) if cost else [],
+        "roofline_points": roofline.roofline_points(cost, shown, same, advice) if cost else [],
     }
+
+
+def evidence_charts(region: Json, evidence: Json | None, share: float | None, faster: float | None) -> dict[str, Any]:
+    """Context of the parts that hold predictions to what was measured, here or elsewhere at the same sizes.
+
+    share, faster: where the what-if's sliders stand, None for the region's own.
+    """
+    same = evidence if (evidence or {}).get("candidates") and _same_sizes(evidence) else None
+    advice = region.get("advice") or None
+    rows, told = effort.rows(advice, same), foretold.rows(same, advice)
+    return {
+        "effort_rows": rows,
+        "effort_chart": effort.effort(rows),
+        "effort_device": same.get("device") if same else None,
+        "foretold_rows": told,
+        "foretold_chart": foretold.foretold(told) if told else None,
+        "whatif": whatif.section(region, same, share, faster),
+    }
+
+
+def _same_sizes(evidence: Json | None) -> bool:
+    return ((evidence or {}).get("archived") or {}).get("match") != "other-sizes"
 
 
 def measured(validation: Json) -> dict[str, Any]:
@@ -166,7 +192,6 @@ def trace_page(trace: Json, group: Iterable[Json] = ()) -> dict[str, Any]:
         by_tool[row["tool"]] = by_tool.get(row["tool"], 0.0) + row["time_us"]
     step_us = trace.get("step_time_us")
     regions = ranked(_paired(trace.get("regions") or ()), step_us)
-    saved = sum(r["saves_us"] for r in regions)
     small = [r for r in regions if not r["saves_us"] and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
     helping = [r["advice"] for r in regions if (r.get("advice") or {}).get("tool") not in (None, "skip")]
     timeless = bool(helping) and not any(a.get("region_speedup") for a in helping)
@@ -187,7 +212,7 @@ def trace_page(trace: Json, group: Iterable[Json] = ()) -> dict[str, Any]:
         "step_chart": charts.step_by_region(trace),
         "regions": regions if len(small) < FEW else [r for r in regions if r not in small],
         "small": [] if len(small) < FEW else small,
-        "followed_us": step_us - saved if step_us and 0 < saved < step_us else None,
+        "gain": trace_views.gain_section(trace),
         "companions": [
             {"what": words, "name": (trace.get("companions") or {})[field]}
             for field, words in COMPANION_WORDS.items()

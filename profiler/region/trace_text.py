@@ -125,7 +125,7 @@ class _Writer:
         for at, statement in enumerate(self.flow.statements):
             source = self._expression(statement)
             if statement.unit.guessed:
-                self.assumed.append(statement.unit.guessed + " (the trace does not record it)")
+                self.assumed.append(statement.unit.guessed)
             self._name_outputs(statement, at, last)
             targets = ", ".join(self.names[id(o)] for o in statement.outputs)
             if source != targets:
@@ -264,7 +264,7 @@ class _Writer:
         """A Python number that the trace lost: what it is in this place of what people write."""
         value, what = self._number(statement, argument)
         text = repr(value)
-        self.assumed.append(f"{what} {text} (the trace does not record it)")
+        self.assumed.append(f"{what} {text}")
         return text
 
     def _capped(self) -> bool:

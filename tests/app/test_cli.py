@@ -246,6 +246,7 @@ def test_only_measurements_are_recorded(tmp_path: Path, change: dict[str, Any]) 
 def test_the_rules_numbers_come_from_the_environment(
     region_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    region_file.write_text(REGION.replace("64, 128", "8192, 4096"))  # large enough for something to change the advice
     asked = ["advise", str(region_file), "--share", "0.3", "--json"]
     assert cli.main(asked) == 0
     before = json.loads(capsys.readouterr().out)

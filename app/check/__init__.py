@@ -1,0 +1,1 @@
+"""Check: assertions on traces and regions for CI, their verdict, and its reports."""

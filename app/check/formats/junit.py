@@ -1,0 +1,92 @@
+"""The report as JUnit XML: a suite for each trace or region, a case for each assertion.
+
+A failed error-level assertion is a failure; a warning is the case's output; what could not be measured is skipped, for
+a missing GPU must not turn a build red.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from typing import Any
+
+from app.check.safe import visible
+
+Json = dict[str, Any]
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+MAX_TOLD = 20
+"""Findings that one case repeats."""
+
+
+def to_junit(report: Json) -> str:
+    """JUnit XML, as Jenkins' schema has it."""
+    suites = [_suite(report, subject) for subject in report["subjects"]]
+    totals = {key: str(sum(int(s.get(key, "0")) for s in suites)) for key in ("tests", "failures", "errors")}
+    root = ET.Element("testsuites", {"name": _text(report["name"]), **totals})
+    root.extend(suites)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(report: Json, subject: Json) -> ET.Element:
+    name = subject["name"]
+    cases = [_case(report, a, name) for a in report["assertions"] if a["level"] != "off"]
+    if subject["error"] or not cases:
+        reason = subject["error"] or "no assertion"
+        cases.append(_element("testcase", {"name": "read", "classname": _class(report)}, _skipped(reason)))
+    counts = {
+        "tests": len(cases),
+        "failures": sum(c.find("failure") is not None for c in cases),
+        "errors": 0,
+        "skipped": sum(c.find("skipped") is not None for c in cases),
+    }
+    suite = ET.Element("testsuite", {"name": _text(name), **{k: str(v) for k, v in counts.items()}})
+    suite.extend(cases)
+    return suite
+
+
+def _case(report: Json, assertion: Json, subject: str) -> ET.Element:
+    def of(key: str) -> list[Json]:
+        return [f for f in report[key] if f["assertion"] == assertion["name"] and f["subject"] == subject]
+
+    errors, warnings, unknown = of("errors"), of("warnings"), of("unmeasured")
+    parts = []
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        head = {"type": _text(assertion["check"]), "message": _text(errors[0]["message"]) + more}
+        parts.append(_element("failure", head, text=_told(errors)))
+    elif unknown:
+        parts.append(_skipped("; ".join(u["reason"] for u in unknown[:MAX_TOLD])))
+    if warnings:
+        parts.append(_element("system-out", {}, text=_told(warnings)))
+    return _element("testcase", {"name": _text(assertion["name"]), "classname": _class(report)}, *parts)
+
+
+def _class(report: Json) -> str:
+    return f"tritonworthy.{_text(report['name'])}"
+
+
+def _skipped(reason: str) -> ET.Element:
+    return ET.Element("skipped", {"message": _text(reason)})
+
+
+def _told(findings: Sequence[Json]) -> str:
+    lines = []
+    for finding in findings[:MAX_TOLD]:
+        place = ", ".join(_text(finding[k]) for k in ("source", "module") if finding[k])
+        lines.append(_text(finding["message"]) + (f" ({place})" if place else ""))
+        lines += [f"  {_text(finding['action'])}"] if finding["action"] else []
+    return "\n".join(lines)
+
+
+def _element(name: str, attributes: dict[str, str], *children: ET.Element, text: str = "") -> ET.Element:
+    element = ET.Element(name, attributes)
+    element.extend(children)
+    element.text = text or None
+    return element
+
+
+def _text(value: object) -> str:
+    return _NOT_XML.sub("\ufffd", visible(value))

@@ -1,0 +1,137 @@
+"""The report as a comment on a pull request: GitHub's Markdown, which plain CommonMark reads too.
+
+The first line is a hidden marker: who posts the comment looks for it and replaces the comment that has it. Nothing from
+outside stands free in the text: names are in code spans and fences, in which neither markup, mentions (@), references
+(#1) nor links are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, milliseconds, options, share, speedup
+from app.check.safe import visible, visible_block
+
+Json = dict[str, Any]
+
+SIGNS = {"passed": "✅", "failed": "❌", "unmeasured": "❔"}
+MAX_ROWS = 50
+"""GitHub takes 65,536 characters of a comment."""
+MAX_CHARS = 60_000
+
+
+def marker(name: str) -> str:
+    """The hidden first line of the comment of the check of that name (lower-case letters, digits, hyphens)."""
+    return f"<!-- tritonworthy-check:{re.sub('[^a-z0-9]+', '-', name).strip('-')} -->"
+
+
+def to_markdown(report: Json) -> str:
+    """The comment; details are left out where it would be longer than a comment may be."""
+    found = _render(report, calls=True)
+    return found if len(found) <= MAX_CHARS else _render(report, calls=False)
+
+
+def _render(report: Json, calls: bool) -> str:
+    found = [
+        marker(report["name"]),
+        f"### {SIGNS[report['outcome']]} Tritonworthy: {HEADINGS[report['outcome']]}",
+        f"{report['because']}.",
+        *_against(report),
+        *_findings("Errors", report["errors"], calls),
+        *_findings("Warnings", report["warnings"], calls),
+        *_unmeasured(report["unmeasured"]),
+        *_assertions(report["assertions"]),
+    ]
+    return "\n\n".join(found) + "\n"
+
+
+def _against(report: Json) -> list[str]:
+    subjects = [
+        f"- {code(s['name'], 80)}: " + ("could not be read" if s["error"] else _subject(s))
+        for s in report["subjects"][:MAX_ROWS]
+    ]
+    baseline = report["baseline"]
+    if baseline:
+        verdict = code(baseline["verdict"]) if baseline["verdict"] else "not compared"
+        subjects.append(f"- against {code(baseline['name'], 80)}: {verdict}")
+    return ["\n".join(subjects)]
+
+
+def _subject(subject: Json) -> str:
+    count = subject["regions"]
+    parts = [f"{count} region{'s' * (count != 1)}"]
+    parts += [f"step {milliseconds(subject['step_time_us'])}"] if subject["step_time_us"] else []
+    parts += [code(subject["device"], 60)] if subject["device"] else []
+    return ", ".join(parts)
+
+
+def _findings(title: str, findings: Sequence[Json], calls: bool) -> list[str]:
+    if not findings:
+        return []
+    rows = [
+        "| assertion | where | what | share of the step | region | evidence |",
+        "|:-|:-|:-|-:|-:|:-|",
+        *(_row(f) for f in findings[:MAX_ROWS]),
+    ]
+    found = [f"#### {title}", "\n".join(rows)]
+    if len(findings) > MAX_ROWS:
+        found.append(f"and {len(findings) - MAX_ROWS} more; the JSON report has all.")
+    shown = [f for f in findings[:MAX_ROWS] if f["call"]] if calls else []
+    if shown:
+        blocks = [part for f in shown for part in (code(f["region"], 80), fence(f["call"]))]
+        found += ["<details><summary>What to write</summary>", *blocks, "</details>"]
+    return found
+
+
+def _row(finding: Json) -> str:
+    where = [code(finding["region"] or finding["subject"], 80)]
+    where += [code(finding["source"], 120)] if finding["source"] else []
+    where += ["**new**"] if finding["new"] else []
+    what = code(finding["message"], 240)
+    if finding["tool"]:
+        mode = "" if finding["mode"] in ("", "default") else f" {code(finding['mode'], 80)}"
+        what = f"{TOOLS.get(finding['tool'], '')}{mode}: {what}"
+    cells = (
+        code(finding["assertion"], 80), " ".join(where), what, share(finding["share_of_step"]),
+        speedup(finding["region_speedup"]), finding["evidence"] or "",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _unmeasured(unknown: Sequence[Json]) -> list[str]:
+    if not unknown:
+        return []
+    lines = []
+    for item in unknown[:MAX_ROWS]:
+        at = " ".join(code(item[k], 80) for k in ("assertion", "subject", "region") if item[k])
+        lines.append(f"- {at}: {code(item['reason'])}")
+    return ["#### Not measured", "\n".join(lines)]
+
+
+def _assertions(assertions: Sequence[Json]) -> list[str]:
+    if not assertions:
+        return []
+    lines = [
+        f"- {code(a['name'], 80)} ({a['level']}): {OUTCOMES[a['outcome']]}"
+        + (f", {code(options(a), 200)}" if a["options"] else "")
+        for a in assertions[:MAX_ROWS]
+    ]
+    return ["<details><summary>Assertions</summary>", "\n".join(lines), "</details>"]
+
+
+def code(text: object, most: int = 300) -> str:
+    """A code span, also within a table's cell."""
+    shown = visible(text, most) or " "
+    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
+    # A table's row is cut at pipes before code spans are read; a broken bar reads alike and cuts nothing.
+    return f"{ticks}{pad}{shown.replace('|', '¦')}{pad}{ticks}"
+
+
+def fence(text: str) -> str:
+    """A fenced block of Python."""
+    shown = visible_block(text)
+    ticks = "`" * max(3, max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    return f"{ticks}python\n{shown}\n{ticks}"

@@ -1,0 +1,48 @@
+"""What the formats say alike, in the report's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+
+TOOLS: Mapping[str, str] = {
+    "skip": "leave it",
+    "library": "call a library",
+    "compile": "torch.compile",
+    "triton": "write Triton",
+    "cuda": "write CUDA",
+}
+OUTCOMES: Mapping[str, str] = {
+    "passed": "passed",
+    "failed": "failed",
+    "warned": "warnings",
+    "unmeasured": "could not be measured",
+    "off": "off",
+}
+HEADINGS: Mapping[str, str] = {
+    "passed": "Every error-level assertion holds",
+    "failed": "An assertion does not hold",
+    "unmeasured": "Could not be measured",
+}
+
+
+def share(value: float | None) -> str:
+    """6.1 %"""
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def speedup(value: Json | None) -> str:
+    """1.79 × (1.35 to 2.18)"""
+    return "" if not value else f"{value['mid']:.3g} × ({value['low']:.3g} to {value['high']:.3g})"
+
+
+def milliseconds(time_us: float | None) -> str:
+    """1.56 ms"""
+    return "" if time_us is None else f"{time_us / 1e3:.4g} ms"
+
+
+def options(assertion: Json) -> str:
+    """min_share = 0.05, new_only = True"""
+    return ", ".join(f"{key} = {value}" for key, value in assertion["options"].items())

@@ -1,0 +1,123 @@
+"""Subjects and assertions -> the report: what failed, what is worth a warning, what could not be measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app import __version__
+from app.check import regions, steps
+from app.check.config import Assertion, Config
+from app.check.finding import Finding, Unmeasured
+from app.check.subject import Subject
+from app.web.compare_traces import compare_traces
+
+Json = dict[str, Any]
+
+SCHEMA = 1
+PASSED, FAILED, UNMEASURED = 0, 1, 2
+"""Exit status by the report's outcome."""
+EXITS = {"passed": PASSED, "failed": FAILED, "unmeasured": UNMEASURED}
+
+MAX_LISTED = 1000
+"""Findings that a report lists of each kind; GitHub shows 5,000 of a SARIF file's."""
+
+
+def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None = None) -> Json:
+    """The API's check without id and state.
+
+    outcome: "failed" where an assertion of level error does not hold; else "unmeasured" where one could not be judged,
+    or a subject could not be read; else "passed". A lack of measurements is never a failure.
+    """
+    found: list[tuple[Assertion, list[Finding], list[Unmeasured]]] = []
+    for assertion in config.assertions:
+        judged = list(_judged(assertion, subjects, baseline)) if assertion.level != "off" else []
+        findings = [j for j in judged if isinstance(j, Finding)]
+        found.append((assertion, findings, [j for j in judged if isinstance(j, Unmeasured)]))
+    unread = [
+        Unmeasured("", "error", s.name, "", f"cannot be read: {s.error}")
+        for s in (*subjects, *((baseline,) if baseline else ()))
+        if s.error
+    ]
+    every = [f for _, findings, _ in found for f in findings]
+    errors, warnings = ([f for f in every if f.level == level] for level in ("error", "warn"))
+    unknown = [*unread, *(u for _, _, unmeasured in found for u in unmeasured)]
+    outcome = "failed" if errors else "unmeasured" if any(u.level == "error" for u in unknown) else "passed"
+    return {
+        "schema": SCHEMA,
+        "name": config.name,
+        "outcome": outcome,
+        "passed": outcome == "passed",
+        "exit_code": EXITS[outcome],
+        "because": _because(errors, warnings, unknown),
+        "counts": {"errors": len(errors), "warnings": len(warnings), "unmeasured": len(unknown)},
+        "errors": [asdict(f) for f in errors[:MAX_LISTED]],
+        "warnings": [asdict(f) for f in warnings[:MAX_LISTED]],
+        "unmeasured": [asdict(u) for u in unknown[:MAX_LISTED]],
+        "assertions": [_row(*row) for row in found],
+        "subjects": [_subject(s) for s in subjects],
+        "baseline": _baseline(subjects, baseline),
+        "source_root": config.source_root,
+        "software": {"tritonworthy": __version__},
+    }
+
+
+def _judged(
+    assertion: Assertion, subjects: Sequence[Subject], baseline: Subject | None
+) -> list[Finding | Unmeasured]:  # fmt: skip
+    readable = [s for s in subjects if not s.error]
+    if assertion.check in regions.KINDS:
+        usable = baseline if baseline is not None and not baseline.error else None
+        return [j for s in readable for j in regions.on_regions(assertion, s, usable)]
+    traces = [s for s in readable if s.kind == "trace"]
+    return [j for s in traces for j in steps.KINDS[assertion.check](assertion, s, baseline)]
+
+
+def _row(assertion: Assertion, findings: list[Finding], unmeasured: list[Unmeasured]) -> Json:
+    if assertion.level == "off":
+        outcome = "off"
+    elif findings:
+        outcome = "failed" if assertion.level == "error" else "warned"
+    else:
+        outcome = "unmeasured" if unmeasured else "passed"
+    return {
+        "name": assertion.name,
+        "check": assertion.check,
+        "level": assertion.level,
+        "options": assertion.options,
+        "outcome": outcome,
+        "findings": len(findings),
+        "unmeasured": len(unmeasured),
+    }
+
+
+def _subject(subject: Subject) -> Json:
+    body = subject.body
+    return {
+        "name": subject.name,
+        "kind": subject.kind,
+        "id": body.get("id") if subject.kind == "trace" else next((r.get("id") for r in subject.regions), None),
+        "device": body.get("device"),
+        "step_time_us": body.get("step_time_us"),
+        "regions": len(subject.regions),
+        "error": subject.error,
+    }
+
+
+def _baseline(subjects: Sequence[Subject], baseline: Subject | None) -> Json | None:
+    if baseline is None:
+        return None
+    trace = next((s for s in subjects if s.kind == "trace" and not s.error), None)
+    compared = None if trace is None or baseline.error else compare_traces(baseline.body, trace.body)
+    return {**_subject(baseline), "step": compared and compared["step"], "verdict": compared and compared["verdict"]}
+
+
+def _because(errors: Sequence[Finding], warnings: Sequence[Finding], unknown: Sequence[Unmeasured]) -> str:
+    counted = (
+        (len(errors), "finding is an error", "findings are errors"),
+        (len(warnings), "is a warning", "are warnings"),
+        (len(unknown), "could not be measured", "could not be measured"),
+    )
+    parts = [f"{n} {one if n == 1 else many}" for n, one, many in counted if n]
+    return ", ".join(parts) if parts else "Every assertion holds"

@@ -1,0 +1,243 @@
+"""A check from a plain request to its report: reads traces, advises on texts, measures where asked, then judges.
+
+For the job's child and for the command line: imports neither web nor database.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from app.advice.evidence import reissue_json
+from app.advice.thresholds import Thresholds
+from app.archive import shelf
+from app.check.config import Config, from_mapping
+from app.check.judge import judge
+from app.check.regions import may_fire
+from app.check.subject import Subject, evidence_of, slim, slim_region
+from kernels.measure.model import Validation
+from profiler.hardware import find_device
+from profiler.trace.errors import TraceError
+
+Json = dict[str, Any]
+Say = Callable[[Json], None]
+Validate = Callable[[Json], Json]
+
+MAX_VALIDATIONS = 16
+"""Regions that one check measures, those of the largest share first."""
+TOO_MANY = f"a check measures at most {MAX_VALIDATIONS} regions: name the region, or raise min_share"
+NO_TEXT = "the trace does not say enough to write this region down, so it cannot be measured"
+
+TRACE_SUFFIXES = (".json", ".gz")
+_VALIDATION = frozenset(f.name for f in dataclasses.fields(Validation))
+
+
+def is_trace(path: Path) -> bool:
+    """By name, or by its first byte: a region's text begins with a letter or a comment. OSError."""
+    if path.suffix.lower() in TRACE_SUFFIXES:
+        return True
+    with path.open("rb") as file:
+        return file.read(64).lstrip()[:1] in (b"{", b"[", b"\x1f")
+
+
+def check(
+    request: Json, *, on_progress: Say = lambda _: None, cancelled: Callable[[], bool] = lambda: False
+) -> Json:  # fmt: skip
+    """`check_config` of a request that has its configuration in it, see `config.from_mapping`."""
+    return check_config(from_mapping(request["config"]), request, on_progress=on_progress, cancelled=cancelled)
+
+
+def check_config(
+    config: Config,
+    request: Json,
+    *,
+    on_progress: Say = lambda _: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Json:
+    """The report, as `judge` makes it.
+
+    request: sources and baseline, each {name, path} of a trace, {name, text} of a region, {name, trace} or
+    {name, region} of what the API has already; where known thresholds, archives (folders), max_uncompressed_bytes,
+    read_memory_bytes. Raises RegionError for a text that cannot be read, DeviceUnknownError. A trace that cannot be
+    read makes its subject unmeasured.
+    """
+    thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
+    sources = [*request["sources"], *([request["baseline"]] if request.get("baseline") else [])]
+    found = []
+    for number, source in enumerate(sources):
+        on_progress({"phase": "reading", "message": source["name"], "fraction": number / (2 * len(sources))})
+        with _address_space(request.get("read_memory_bytes")):
+            found.append(read(source, config, thresholds, request.get("max_uncompressed_bytes")))
+    baseline = found.pop() if request.get("baseline") else None
+    folders = tuple(Path(folder) for folder in request.get("archives") or ())
+    found = [_recorded(subject, config, folders, thresholds) for subject in found]
+    if config.validate:
+        found = measured(found, config, _validator(config, thresholds, on_progress, cancelled))
+    on_progress({"phase": "judging", "fraction": 1.0})
+    return judge(config, found, baseline)
+
+
+def read(source: Json, config: Config, thresholds: Thresholds, max_bytes: int | None = None) -> Subject:
+    """A source as a subject. Raises RegionError, DeviceUnknownError."""
+    name = source["name"]
+    if "trace" in source:
+        return Subject(name, "trace", slim(source["trace"]))
+    if "region" in source:
+        return _alone(name, source["region"])
+    if "text" in source:
+        return _region(name, source["text"], config, thresholds)
+    from app.trace_report import report
+
+    try:
+        return Subject(
+            name, "trace", slim(report(source["path"], name, max_bytes, thresholds=thresholds, what_if=config.device))
+        )
+    except TraceError as error:
+        return Subject(name, "trace", error=f"{error.message} {error.remedy}".strip())
+
+
+def _region(name: str, text: str, config: Config, thresholds: Thresholds) -> Subject:
+    from app import service
+
+    region = service.advise_region(
+        text,
+        name=Path(name).stem,
+        share_of_step=config.share_of_step,
+        step_time_us=config.step_time_us,
+        target_step_time_us=config.target_step_time_us,
+        device=config.device,
+        thresholds=thresholds,
+    )
+    return _alone(name, region)
+
+
+def _alone(name: str, region: Json) -> Subject:
+    device = (region.get("advice") or {}).get("device")
+    return Subject(name, "region", {"device": device, "regions": [slim_region(region)]})
+
+
+# ------------------------------------------------------------------------------------------------------------ evidence
+
+
+def _recorded(subject: Subject, config: Config, folders: Sequence[Path], thresholds: Thresholds) -> Subject:
+    """Advice issued again with what the Archive has of the same region on the same device, where that matters."""
+    if not folders or subject.error:
+        return subject
+    matters = [a for a in config.active if a.evidence == "recorded" or a.check == "beats"]
+    regions = [
+        _with_record(r, folders, thresholds) if any(_wants(a, r) for a in matters) else r for r in subject.regions
+    ]
+    return replace(subject, body={**subject.body, "regions": regions})
+
+
+def _wants(assertion: Any, region: Mapping[str, Any]) -> bool:
+    return bool(region.get("text")) and may_fire(replace(assertion, evidence="measured"), region)
+
+
+def _with_record(region: Json, folders: Sequence[Path], thresholds: Thresholds) -> Json:
+    advice = region.get("advice") or {}
+    if evidence_of(region) != "predicted":
+        return region
+    record = shelf.nearest(region["text"], *folders, device=advice.get("device") or None)
+    if record is None or record["archived"]["match"] != "same" or not record["elsewhere"]["same_device"]:
+        return region
+    held = recorded_validation(record)
+    issued = reissue_json(advice, held, region.get("share_of_step"), thresholds)
+    validation = {**(issued.get("validation") or held), "archived": {**record["archived"], "id": record["id"]}}
+    return {**region, "advice": {**issued, "validation": validation}}
+
+
+def recorded_validation(record: Json) -> Json:
+    """The measurement in a record, as `reissue_json` takes it."""
+    return {k: v for k, v in record.items() if k in _VALIDATION}
+
+
+def measured(subjects: Sequence[Subject], config: Config, validate: Validate) -> list[Subject]:
+    """The subjects with what `validate` measures of the regions that an assertion wants measured.
+
+    validate: a region of the API -> its validation; it never raises for a lack of a GPU.
+    """
+    wanted = [
+        (-(region.get("share_of_step") or 1.0), number, place, region)
+        for number, subject in enumerate(subjects)
+        for place, region in enumerate(subject.regions)
+        if evidence_of(region) != "measured" and any(may_fire(a, region) for a in config.active)
+    ]
+    found = [(list(s.regions), dict(s.unmeasured)) for s in subjects]
+    done = 0
+    for _, number, place, region in sorted(wanted, key=lambda w: w[:3]):
+        regions, unmeasured = found[number]
+        if not region.get("text"):
+            unmeasured[place] = NO_TEXT
+        elif done == MAX_VALIDATIONS:
+            unmeasured[place] = TOO_MANY
+        else:
+            done += 1
+            body = validate(region)
+            if body["outcome"] == "unmeasured":
+                unmeasured[place] = str(body["reason"])
+            else:
+                regions[place] = {**region, "advice": _issued(region, body)}
+    return [
+        replace(s, body={**s.body, "regions": regions} if regions else s.body, unmeasured=unmeasured)
+        for s, (regions, unmeasured) in zip(subjects, found, strict=True)
+    ]
+
+
+def _issued(region: Json, validation: Json) -> Json:
+    """The advice after a measurement, carrying it."""
+    advice = validation.get("advice_after") or region["advice"]
+    held = {k: v for k, v in validation.items() if k not in ("advice_before", "advice_after")}
+    return {**advice, "validation": {**held, **(advice.get("validation") or {})}}
+
+
+def _validator(config: Config, thresholds: Thresholds, say: Say, cancelled: Callable[[], bool]) -> Validate:
+    from app.validate import validate_region
+
+    def validate(region: Json) -> Json:
+        request = {
+            "region": region["text"],
+            "shapes": region.get("shapes"),
+            "budget_s": config.budget_s,
+            "share_of_step": region.get("share_of_step"),
+            "advice_before": region["advice"],
+            "thresholds": dataclasses.asdict(thresholds),
+        }
+        asked = find_device(config.device or (region["advice"].get("device") or None))
+        here = _gpu()
+        if here is None:
+            return {"outcome": "unmeasured", "reason": "this host has no GPU that torch can use"}
+        if asked is not None and find_device(here) != asked:
+            return {"outcome": "unmeasured", "reason": f"the advice is for {asked.name}, and this host has {here}"}
+
+        def tell(progress: Json) -> None:
+            say({**progress, "phase": "measuring", "message": f"{region['name']}: {progress.get('message') or ''}"})
+
+        return validate_region(request, on_progress=tell, cancelled=cancelled)
+
+    return validate
+
+
+def _gpu() -> str | None:
+    from kernels.host import probe_host
+
+    return probe_host().gpu
+
+
+@contextmanager
+def _address_space(most: int | None) -> Iterator[None]:
+    """Reading is held to so many bytes; measuring is not, for CUDA reserves far more than it uses."""
+    if most is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -1,0 +1,126 @@
+"""Watch: what an upgrade of torch, triton or the driver does to advice that was measured before it. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.archive.nearness import same_device
+
+Json = dict[str, Any]
+
+SOFTWARE = ("torch", "triton", "cuda", "hip", "driver")
+"""Upgrades of these change times, and what torch.compile makes."""
+
+COMPILE_MODES = frozenset({"default", "max-autotune"})
+"""One piece of advice: which of both is the measurement's to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done about one region. record: the measurement of before; changed: names of SOFTWARE.
+
+    action: "validate"; "unchanged" where nothing was upgraded; "no-record" where there is nothing to compare with.
+    """
+
+    name: str
+    text: str
+    record: Json | None
+    action: str
+    changed: tuple[str, ...]
+    because: str
+
+
+def plan(
+    name: str, text: str, record: Json | None, now: Mapping[str, str], device: str | None, force: bool = False
+) -> Plan:
+    """record: the archive's nearest, of `shelf.nearest`; now: this host's versions, driver where it is known.
+
+    device: this host's GPU; None without one: then a record of any device will do, for nothing can be measured anyway.
+    """
+    if record is None or record["archived"].get("match", "same") != "same":
+        because = "the archive has no measurement of this region"
+        return Plan(name, text, None, "no-record", (), f"{because}: `tritonworthy archive record` keeps one")
+    if device is not None and not same_device(device, str(record["device"])):
+        because = f"the archive has this region on {record['device']} only, and this host has {device}"
+        return Plan(name, text, None, "no-record", (), because)
+    changed = tuple(part for part in SOFTWARE if _differs(record, now, part))
+    words = ", ".join(f"{part} {_was(record, part)} is now {now[part]}" for part in changed)
+    where = f"recorded on {record['device']}, {record['date']}"
+    if changed:
+        return Plan(name, text, record, "validate", changed, f"{words}; {where}")
+    if force:
+        return Plan(name, text, record, "validate", (), f"nothing was upgraded, --force; {where}")
+    return Plan(name, text, record, "unchanged", (), f"nothing was upgraded since; {where}")
+
+
+def _was(record: Json, part: str) -> str:
+    return str((record.get("software") or {}).get(part) or "")
+
+
+def _differs(record: Json, now: Mapping[str, str], part: str) -> bool:
+    """Whether both versions are known and differ."""
+    was, found = _was(record, part), now.get(part)
+    return bool(was and found) and was != found
+
+
+def planned(found: Plan, now: Mapping[str, str]) -> Json:
+    """A plan as the API would say it; outcome is None until it was measured."""
+    record = found.record
+    known = [part for part in SOFTWARE if now.get(part)]
+    return {
+        "name": found.name,
+        "record": record and record["id"],
+        "device": record and record["device"],
+        "action": found.action,
+        "because": found.because,
+        "changed": list(found.changed),
+        "was": {part: _was(record, part) for part in known if _was(record, part)} if record else {},
+        "now": {part: now[part] for part in known},
+        "outcome": None,
+        "before": None,
+        "after": None,
+    }
+
+
+def judged(found: Json, record: Json, before: Json, validation: Json) -> Json:
+    """The same after a measurement. before: today's advice issued with the old measurement, so that only times differ.
+
+    outcome: "flipped" where another tool or mode is advised now, "kept", or "unmeasured".
+    """
+    if validation["outcome"] == "unmeasured":
+        return {**found, "outcome": "unmeasured", "because": f"{found['because']}; {validation['reason']}"}
+    after = validation["advice_after"]
+    was, now = _side(before, record), _side(after, validation)
+    flipped = was["tool"] != now["tool"] or (
+        was["mode"] != now["mode"] and not {was["mode"], now["mode"]} <= COMPILE_MODES
+    )
+    return {**found, "outcome": "flipped" if flipped else "kept", "before": was, "after": now}
+
+
+def _side(advice: Json, validation: Json) -> Json:
+    best = next((c for c in validation["candidates"] if c["name"] == validation["best"]), None)
+    return {
+        "tool": advice["tool"],
+        "mode": advice["mode"],
+        "headline": advice["headline"],
+        "best": validation["best"],
+        "time_us": best and best.get("time_us"),
+    }
+
+
+def line(found: Json) -> str:
+    """One region in words."""
+    if found["outcome"] in ("flipped", "kept"):
+        was, now = found["before"], found["after"]
+        change = f"{_advised(was)} -> {_advised(now)}" if found["outcome"] == "flipped" else f"still {_advised(now)}"
+        return f"{found['outcome']}: {found['name']}: {change} ({found['because']})"
+    word = {"validate": "to validate", "unchanged": "unchanged", "no-record": "no record"}[found["action"]]
+    return f"{found['outcome'] or word}: {found['name']}: {found['because']}"
+
+
+def _advised(side: Json) -> str:
+    mode = f" {side['mode']}" if side["mode"] not in ("", "default") else ""
+    took = f", {side['best']} {side['time_us']['median']:.4g} µs" if side["time_us"] else ""
+    return f"{side['tool']}{mode}{took}"

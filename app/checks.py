@@ -1,0 +1,90 @@
+"""The checks in the database: queued, stored, found again. Every function takes the Store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from app.check.judge import UNMEASURED
+from app.database import is_id, now
+from app.jobs import ledger
+from app.schema import checks, jobs
+
+if TYPE_CHECKING:
+    from app.store import Store
+
+Json = dict[str, Any]
+
+CHECK: Json = {
+    "outcome": None,
+    "passed": None,
+    "exit_code": None,
+    "because": "",
+    "counts": {"errors": 0, "warnings": 0, "unmeasured": 0},
+    "errors": [],
+    "warnings": [],
+    "unmeasured": [],
+    "assertions": [],
+    "subjects": [],
+    "baseline": None,
+}
+"""A check that is not done yet."""
+
+_OWN = ("id", "name", "state", "progress", "error", "created_at")
+
+
+def add(store: Store, *, check_id: str, name: str, request: Json, cap: int) -> None:
+    """A check and the job that does it, of the same id; QueueFullError leaves nothing behind."""
+    with store.database.write() as connection:
+        connection.execute(checks.insert().values(id=check_id, created_at=now(), name=name))
+        ledger.add(connection, job_id=check_id, kind="check", request=request, cap=cap)
+
+
+def by_id(store: Store, check_id: str) -> Json | None:
+    """One check; None for an unknown id."""
+    if not is_id(check_id):
+        return None
+    with store.database.read() as connection:
+        row = connection.execute(_all().where(checks.c.id == check_id)).mappings().first()
+    return None if row is None else _check(row)
+
+
+def page(store: Store, limit: int, after: str | None) -> Json:
+    """Newest first, without their findings."""
+    shown = ("outcome", "passed", "exit_code", "because", "counts", *_OWN)
+    return store._page(_all(), checks, limit, after, lambda row: {k: v for k, v in _check(row).items() if k in shown})
+
+
+def finish(store: Store, *, job_id: str, owner: str, attempt: int, report: Json) -> bool:
+    """Store a report and end its job, both or neither; False when it is no longer ours."""
+    with store.database.write() as connection:
+        if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
+            return False
+        values = {"body": report, "outcome": report["outcome"]}
+        connection.execute(checks.update().where(checks.c.id == job_id).values(values))
+    return True
+
+
+def forget_files(store: Store, job_id: str) -> None:
+    """Remove what was uploaded for a check that has ended; nothing for a job that may still run, or is no check."""
+    with store.database.read() as connection:
+        ended = jobs.c.state.in_(sorted(ledger.FINAL))
+        query = sa.select(jobs.c.request).where(jobs.c.id == job_id, jobs.c.kind == "check", ended)
+        request: Json | None = connection.scalar(query)
+    for source in (*request["sources"], request.get("baseline") or {}) if request else ():
+        if "path" in source:
+            Path(source["path"]).unlink(missing_ok=True)
+
+
+def _all() -> sa.Select[Any]:
+    return sa.select(checks, jobs.c.state, jobs.c.progress, jobs.c.error).join(jobs, jobs.c.id == checks.c.id)
+
+
+def _check(row: Any) -> Json:
+    found = CHECK | (row["body"] or {}) | {key: row[key] for key in _OWN}
+    if row["state"] in ("failed", "cancelled"):
+        because = (row["error"] or {}).get("message") or "The check was cancelled"
+        found |= {"outcome": "unmeasured", "passed": False, "exit_code": UNMEASURED, "because": because.rstrip(".")}
+    return found

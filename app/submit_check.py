@@ -1,0 +1,152 @@
+"""Asking for a check, from a form with files or from JSON with ids and texts. Raises Problem."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from app import checks, submit, uploads
+from app.archive import shelf
+from app.check.config import Config, ConfigError, from_mapping, read_toml
+from app.check.run import TRACE_SUFFIXES, is_trace
+from app.check.subject import slim, slim_region
+from app.database import new_id
+from app.jobs import ledger
+from app.settings import Settings
+from app.uploads import Form, Received, Upload
+from app.web.problems import Problem, not_found, queue_full
+from profiler.hardware import find_device
+
+Json = dict[str, Any]
+
+CONFIG_BYTES = 64 * 1024
+FORM = Form(companions=("baseline", "config"), texts=("config",), text_bytes=CONFIG_BYTES)
+
+
+def read_config(data: Mapping[str, Any] | str) -> Config:
+    """A configuration as TOML or JSON; 422 with the key, and the line of TOML, for one that cannot be taken."""
+    try:
+        config = read_toml(data, "config") if isinstance(data, str) else from_mapping(data)
+    except ConfigError as error:
+        more: Json = {"key": error.key} | ({"line": error.line} if error.line else {})
+        raise Problem(422, "config-invalid", "The assertions cannot be taken", error.message, **more) from None
+    if config.device is not None and find_device(config.device) is None:
+        detail = f"check.device: there is no device called {config.device[:80]!r} in the table."
+        raise Problem(422, "config-invalid", "The assertions cannot be taken", detail, key="check.device")
+    return config
+
+
+async def submit_form(request: Request, state: Any) -> Json:
+    """Take files (traces and regions' texts), a baseline and a configuration from a form; the job."""
+    settings: Settings = state.settings
+    path = settings.uploads_dir / new_id()
+    received = await uploads.receive(request, path, settings, form=FORM)
+    try:
+        return await run_in_threadpool(_submit_files, state, received)
+    except BaseException:
+        await run_in_threadpool(received.drop)
+        raise
+
+
+def _submit_files(state: Any, received: Received) -> Json:
+    given = _given(received)
+    config = read_config(given)
+    sources = [_source(state, config, upload) for upload in received.traces]
+    baseline = received.companions.get("baseline")
+    before = {"name": baseline.name, "path": str(baseline.path.resolve())} if baseline and baseline.size else None
+    return _queue(state, config, tomllib.loads(given), sources, before)
+
+
+def _given(received: Received) -> str:
+    """The configuration's text, sent as a field or as a file; "" without one."""
+    upload = received.companions.get("config")
+    if upload is None:
+        return received.fields.get("config", "")
+    if upload.size > CONFIG_BYTES:
+        raise Problem(422, "invalid-request", "", f"A configuration has at most {CONFIG_BYTES} bytes.")
+    text = upload.path.read_text(encoding="utf-8", errors="replace")
+    upload.path.unlink()
+    return text
+
+
+def _source(state: Any, config: Config, upload: Upload) -> Json:
+    """A file that was sent: a trace stays where it is until it is read, a region's text is advised on at once."""
+    if Path(upload.name).suffix.lower() in TRACE_SUFFIXES or is_trace(upload.path):
+        return {"name": upload.name, "path": str(upload.path.resolve())}
+    most = state.settings.max_region_chars
+    if upload.size > 4 * most:  # bytes of a character in UTF-8
+        raise Problem(413, "region-too-large", "", f"A region may have at most {most} characters.")
+    text = upload.path.read_text(encoding="utf-8", errors="replace")
+    upload.path.unlink()
+    return _advised(state, config, upload.name, text)
+
+
+def submit_json(
+    state: Any,
+    *,
+    traces: list[str],
+    region_ids: list[str],
+    regions: list[str],
+    baseline: str | None,
+    config: Json,
+) -> Json:
+    """The same for traces and regions that are here already, by id, and for regions by their text; the job."""
+    taken = read_config(config)
+    if not (traces or region_ids or regions):
+        raise Problem(422, "invalid-request", "", "Give `traces`, `region_ids` or `regions`: something to check.")
+    sources = [_trace(state, trace_id) for trace_id in traces]
+    for region_id in region_ids:
+        region: Json | None = state.store.region(region_id)
+        if region is None:
+            raise not_found("region")
+        sources.append({"name": region["name"], "region": slim_region(region)})
+    sources += [_advised(state, taken, f"region {n}", text) for n, text in enumerate(regions, 1)]
+    before = None if baseline is None else _trace(state, baseline)
+    return _queue(state, taken, config, sources, before)
+
+
+def _trace(state: Any, trace_id: str) -> Json:
+    trace = submit.find_trace(state, trace_id)
+    if trace["status"] == "failed":
+        detail = f"The trace {trace['name'][:80]!r} could not be read: {trace['error']['message']}"
+        raise Problem(409, "trace-not-ready", "", detail)
+    if trace["status"] != "ready":
+        detail = "The trace is still being read. Wait for its job, or upload it with ?wait=."
+        raise Problem(409, "trace-not-ready", "", detail, headers={"Retry-After": "1"})
+    return {"name": trace["name"], "trace": slim(trace)}
+
+
+def _advised(state: Any, config: Config, name: str, text: str) -> Json:
+    """A region's text with its advice: what is wrong with it is told at once."""
+    region = submit.preview_region(
+        state, text, share_of_step=config.share_of_step, step_time_us=config.step_time_us,
+        target_step_time_us=config.target_step_time_us, device=config.device, oracle=False,
+    )  # fmt: skip
+    return {"name": name, "region": {**slim_region(region), "name": Path(name).stem}}
+
+
+def _queue(state: Any, config: Config, given: Json, sources: list[Json], baseline: Json | None) -> Json:
+    if baseline is not None and sum("region" not in s for s in sources) != 1:
+        raise Problem(422, "invalid-request", "", "A baseline goes with one trace.")
+    settings: Settings = state.settings
+    check_id = new_id()
+    request = {
+        "config": given,
+        "sources": sources,
+        "baseline": baseline,
+        "archives": [str(folder.resolve()) for folder in (settings.records_dir, shelf.FOLDER)],
+        "max_uncompressed_bytes": settings.max_uncompressed_bytes,
+        "read_memory_bytes": settings.read_memory_bytes,
+    }
+    try:
+        checks.add(state.store, check_id=check_id, name=config.name, request=request, cap=settings.queue_cap)
+    except ledger.QueueFullError:
+        raise queue_full() from None
+    state.queue.wake("check")
+    job: Json = state.store.job(check_id)
+    return job

@@ -1,0 +1,106 @@
+"""What /api/v1/checks takes and answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from app.web.models import Answer, Error, Name, Request
+
+Text = Annotated[str, Field(min_length=1)]
+Outcome = Literal["passed", "failed", "unmeasured"]
+
+
+class CheckRequest(Request):
+    """Traces and regions that are here, regions by text, and what is asserted of them, as in tritonworthy.toml."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "regions": ["x: bf16[8192, 4096]\ny = gelu(x) * 2\nreturn y\n"],
+                "assertions": {"compile": {"level": "warn", "min_share": 0.05}, "triton": "error"},
+            }
+        }
+    )
+
+    traces: Annotated[list[Name], Field(default_factory=list, max_length=16)]
+    region_ids: Annotated[list[Name], Field(default_factory=list, max_length=64)]
+    regions: Annotated[list[Text], Field(default_factory=list, max_length=64)]
+    baseline: Annotated[Name | None, Field(description="Id of a trace of the same step before the change.")] = None
+    check: Annotated[dict[str, Any] | None, Field(description="name, validate, device, share_of_step, ...")] = None
+    assertions: Annotated[
+        dict[str, Any] | None,
+        Field(description='Level by assertion: off, warn or error; or {"level": "error", "min_share": 0.05, ...}.'),
+    ] = None
+
+
+class Finding(Answer):
+    """An assertion that does not hold, at one place."""
+
+    assertion: str
+    check: str
+    level: Literal["warn", "error"]
+    subject: str
+    message: str
+    region: str
+    module: str
+    source: str
+    share_of_step: float | None
+    evidence: Literal["predicted", "recorded", "measured"] | None
+    new: bool | None
+
+
+class Unmeasured(Answer):
+    """An assertion that could not be judged, and why."""
+
+    assertion: str
+    level: Literal["warn", "error"]
+    subject: str
+    region: str
+    reason: str
+
+
+class AssertionRow(Answer):
+    """What became of one assertion."""
+
+    name: str
+    check: str
+    level: Literal["off", "warn", "error"]
+    options: dict[str, Any]
+    outcome: Literal["passed", "failed", "warned", "unmeasured", "off"]
+    findings: int
+    unmeasured: int
+
+
+class CheckSummary(Answer):
+    """A check without its findings; outcome, passed and exit_code are null until it is done."""
+
+    id: str
+    name: str
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    outcome: Outcome | None
+    passed: bool | None
+    exit_code: Literal[0, 1, 2] | None
+    because: str
+    counts: dict[str, int]
+    error: Error | None
+    created_at: str
+
+
+class Check(CheckSummary):
+    """A check. exit_code: 0, 1 for an assertion of level error that does not hold, 2 for could not measure."""
+
+    errors: list[Finding]
+    warnings: list[Finding]
+    unmeasured: list[Unmeasured]
+    assertions: list[AssertionRow]
+    subjects: list[dict[str, Any]]
+    baseline: dict[str, Any] | None
+
+
+class CheckList(Answer):
+    """One page of checks, newest first."""
+
+    items: list[CheckSummary]
+    next: str | None

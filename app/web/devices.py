@@ -1,0 +1,82 @@
+"""A region on other devices: every device of the table side by side, and the advice for one of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from app import submit
+from app.web.answers import answer, errors
+from app.web.models import Answer, Range
+from app.web.page_parts import device_names
+from app.web.templating import is_fragment, render
+from profiler.hardware import find_device
+
+api = APIRouter(prefix="/api/v1", tags=["advice"])
+pages = APIRouter(include_in_schema=False)
+
+Json = dict[str, Any]
+
+
+class RegionDevice(Answer):
+    """A region's advice on one device. now_us, time_us: of one call, as it runs now and as advised.
+
+    here: the device that the region's own advice is for. fitted: the estimate's rates were fitted on records of it;
+    else they are scaled by its ceilings and the ranges are wider, as `because` says.
+    """
+
+    device: str
+    arch: str
+    here: bool
+    tool: str
+    mode: str
+    headline: str
+    now_us: Range | None
+    time_us: Range | None
+    region_speedup: Range | None
+    step_speedup: Range | None
+    floor_us: float | None
+    measured: bool
+    fitted: bool
+    because: str
+
+
+class RegionDevices(Answer):
+    """A region on every device of the table."""
+
+    items: list[RegionDevice]
+
+
+Device = Annotated[str, Query(max_length=200, description="A device of the table, such as A100.")]
+
+
+@api.get("/regions/{region_id}/devices", responses={200: {"model": RegionDevices}, **errors(404, 422, 503)})
+def devices(request: Request, region_id: str) -> Response:
+    """The region's advice on every device of the table, predicted; its own device's is the one that stands."""
+    return answer({"items": submit.region_on_devices(request.app.state, region_id)})
+
+
+@pages.get("/regions/{region_id}/devices.json")
+def devices_json(request: Request, region_id: str) -> Response:
+    """The API's object."""
+    return JSONResponse({"items": submit.region_on_devices(request.app.state, region_id)})
+
+
+@pages.get("/regions/{region_id}/devices")
+def devices_page(request: Request, region_id: str, device: Device = "") -> Response:
+    """The devices side by side, with the advice for one where it is named: a page, or for htmx the part of a page."""
+    state = request.app.state
+    rows = submit.region_on_devices(state, region_id)
+    region = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
+    chosen = find_device(device)
+    context = {
+        "region": region,
+        "rows": rows,
+        "chosen": chosen.name if chosen else "",
+        "device_names": device_names(),
+        "widened": [r["device"] for r in rows if not r["fitted"]],
+        "charts": False,
+    }
+    return render("partials/devices.html" if is_fragment(request) else "devices.html", context, request=request)

@@ -1,0 +1,83 @@
+"""The ladder: one piece of work by eager, torch.compile, Triton and CUDA, with the code and what each does for you."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from app.web.learning import tuned
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "ladder"
+WORK_CASE = "tail"
+"""The recorded case that is this work: app.web.learning.tuned."""
+
+DONE, CHOSEN, YOURS = "it does", "it tries several", "you do"
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One tool. gets, gives_up: as the sources state them; peak: of hand-tuned code, by them too."""
+
+    tool: str
+    name: str
+    file: str
+    gets: str
+    gives_up: str
+    peak: str
+
+
+RUNGS: tuple[Rung, ...] = (
+    Rung("eager", "Eager PyTorch", "eager.txt", "one kernel for each operation",
+         "every intermediate goes through memory", ""),
+    Rung("compile", "torch.compile", "compile.txt", "fusion, and Triton written for you",
+         "opaque where it does not fuse; the first call takes seconds", "about 70 %"),
+    Rung("triton", "Triton", "triton.txt", "the fusion you want, tuned over shapes, NVIDIA and AMD from one source",
+         "warp specialisation, NVLink", "about 85 %"),
+    Rung("cuda", "CUDA", "cuda.cu", "everything the hardware has", "weeks, tuning for each shape, one vendor",
+         "about 100 %"),
+)  # fmt: skip
+
+WORK = ("Fusing operations", "Index arithmetic and bounds", "Wide, coalesced loads", "Shared memory and barriers",
+        "Registers and instruction order", "Tile size, warps, stages", "Which block does what",
+        "The same source on another vendor")  # fmt: skip
+
+AUTOMATES: dict[str, tuple[str, ...]] = {
+    "eager": ("–", DONE, DONE, DONE, DONE, DONE, DONE, DONE),
+    "compile": (DONE, DONE, DONE, DONE, DONE, CHOSEN, DONE, DONE),
+    "triton": (YOURS, YOURS, DONE, DONE, DONE, CHOSEN, YOURS, DONE),
+    "cuda": (YOURS, YOURS, YOURS, YOURS, DONE, YOURS, YOURS, YOURS),
+}
+"""By tool, in the order of WORK. In CUDA the compiler still gives registers and orders instructions."""
+
+
+@cache
+def rungs() -> tuple[dict[str, Any], ...]:
+    """Each rung with its code, its lines of code, and the recorded time of this work by that tool."""
+    times = measured()["times_us"]
+    found = []
+    for rung in RUNGS:
+        text = (FOLDER / rung.file).read_text(encoding="utf-8").strip()
+        found.append(
+            {
+                "tool": rung.tool, "name": rung.name, "code": text, "lines": _lines(text), "gets": rung.gets,
+                "gives_up": rung.gives_up, "peak": rung.peak, "time_us": times.get(rung.tool),
+                "automates": AUTOMATES[rung.tool],
+            }
+        )  # fmt: skip
+    return tuple(found)
+
+
+@cache
+def measured() -> dict[str, Any]:
+    """device, torch, triton, case, times_us: by tool, the recorded medians; Triton's is this app's own kernel's."""
+    record = tuned.recorded()
+    case = next(c for c in record["cases"] if c["name"] == WORK_CASE)
+    kept = {k: record[k] for k in ("device", "torch", "triton")}
+    return {**kept, "case": case["case"], "times_us": case["times_us"]}
+
+
+def _lines(text: str) -> int:
+    """Lines with code: neither empty nor a comment."""
+    return sum(bool(line.strip()) and not line.strip().startswith(("#p", "# ", "//")) for line in text.splitlines())

@@ -1,0 +1,93 @@
+"""The rule as a tree: the advice's criteria become nodes, and the path that the advice took is lit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of the rule. criteria: which of the advice's answer it, the first one decides.
+
+    leaf: the tool that it leads to; on: the answer that leads there. ends: that answer ends the matter, else it lets
+    the tool compete. why: whose experience it rests on, in a sentence.
+    """
+
+    question: str
+    criteria: tuple[str, ...]
+    leaf: str
+    on: bool
+    ends: bool
+    why: str
+
+
+QUESTIONS: tuple[Question, ...] = (
+    Question(
+        "Is the step fast enough already?", ("fast-enough",), "skip", True, True,
+        "A target was given and is met. The cheapest kernel is the one that nobody has to maintain.",
+    ),
+    Question(
+        "Could it matter at all?", ("worth-it",), "skip", False, True,
+        "Under 1 % of the step, or nothing that could win 1 % of it back: Amdahl bounds what a part can give.",
+    ),
+    Question(
+        "Is it a kernel problem?", ("kernel-problem",), "skip", False, True,
+        "Communication, copies and waiting for the host are none. Tiny kernels with the GPU idle between them are "
+        "torch.compile's, in mode reduce-overhead: it replays them as one CUDA graph.",
+    ),
+    Question(
+        "Does a library cover it?", ("library-covers",), "library", True, False,
+        "Attention, plain GEMM, norms, quantised GEMM, optimizers: somebody tuned it for this GPU, and keeps doing so.",
+    ),
+    Question(
+        "Does torch.compile fuse it?", ("compile-fuses",), "compile", True, False,
+        "It costs one line and writes Triton itself. Graph breaks, changing shapes and the first call count against.",
+    ),
+    Question(
+        "Bound by memory, or so custom that nothing fused exists?", ("bandwidth-bound-or-custom", "several-shapes"),
+        "triton", True, False,
+        "Fusing saves bytes, and autotuning over shapes is had for nothing. Compute-bound, Triton reaches 80 to 95 % "
+        "of hand-tuned code.",
+    ),
+    Question(
+        "Does it need what Triton does not give?", ("needs-cuda",), "cuda", True, False,
+        "Cooperation of the whole grid, the last per cent of warp specialisation, NVLink. About ten times the code.",
+    ),
+)  # fmt: skip
+
+
+def tree(advice: Json) -> dict[str, Any]:
+    """Context of partials/learn/tree.html: nodes with `state` (lit, taken, dim), and the tool at the end.
+
+    "taken": its answer leads to its leaf; "lit": it was passed on the way; "dim": it was never asked.
+    """
+    judged = {c["name"]: c for c in advice.get("criteria") or ()}
+    competing = {o["tool"] for o in advice.get("alternatives") or () if o.get("admitted", True)}
+    nodes: list[dict[str, Any]] = []
+    ended = False
+    for question in QUESTIONS:
+        found = [judged[name] for name in question.criteria if name in judged]
+        holds = found[0]["holds"] if found else None
+        leads = holds is question.on if question.ends else question.leaf in competing
+        state = "dim" if ended else "taken" if leads else "lit"
+        ends_here = question.ends and leads and not ended
+        nodes.append(
+            {
+                "question": question.question,
+                "why": question.why,
+                "leaf": advice["tool"] if ends_here else question.leaf,
+                "branch": "yes" if question.on else "no",
+                "ends": question.ends,
+                "answer": "unknown" if holds is None else "yes" if holds else "no",
+                "criteria": found,
+                "state": state,
+                "chosen": state == "taken" and (ends_here or (not question.ends and question.leaf == advice["tool"])),
+            }
+        )
+        ended = ended or ends_here
+    return {"nodes": nodes, "tool": advice["tool"], "mode": advice.get("mode") or "", "ended": ended,
+            "headline": advice["headline"]}  # fmt: skip

@@ -1,0 +1,105 @@
+"""What this host is: its GPU, clocks, ceilings measured here, versions, packages, and the table behind estimates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+
+from app import ceilings, submit
+from app.web.templating import is_fragment, render
+from kernels.libraries.packages import DISTRIBUTIONS
+from kernels.measure import conditions
+from profiler.hardware import DEFAULT_DEVICE, DEVICES, find_device
+
+router = APIRouter(include_in_schema=False)
+
+Json = dict[str, Any]
+
+WITHOUT_GPU = (
+    ("Advice, costs, predictions", True, "as everywhere, for the GPU that the trace or the form names"),
+    ("What torch.compile would make of a region", True, "Inductor answers without a GPU, for the GPU that is named"),
+    ("What the compiler makes of a kernel, down to SASS", True, "Triton brings its own assembler and disassembler"),
+    ("Whether a candidate computes the right thing", True, "PyTorch on the CPU, Triton in its interpreter"),
+    ("Times of candidates, the autotune landscape, ceilings", False,
+     "they need the GPU; a validation says unmeasured, and the archive's nearest record is shown with its device"),
+)  # fmt: skip
+"""What works on a host without a GPU, and how."""
+
+
+def _page(request: Request) -> Json:
+    host = submit.device(request.app.state)
+    found = ceilings.status(request.app.state)
+    measured = found["measured"]
+    entry = find_device(measured["device"]) if measured else None
+    used = (
+        {"copy": entry.copy_rate, "bf16 matrix": entry.matmul_rate("bf16"), "f32 vector": entry.f32_rate}
+        if entry
+        else {}
+    )
+    sheet = (
+        {
+            "copy": entry.memory_rate,
+            "read": entry.memory_rate,
+            "bf16 matrix": entry.bf16_rate,
+            "f32 vector": entry.f32_rate,
+        }
+        if entry
+        else {}
+    )
+    return {
+        "host": host,
+        "devices": DEVICES,
+        "default_device": DEFAULT_DEVICE,
+        "ceilings": found,
+        "used": used,
+        "sheet": sheet,
+        "without_gpu": WITHOUT_GPU,
+        "missing_packages": sorted(set(DISTRIBUTIONS) - set(host["packages"] or ())),
+        "charts": False,
+    }
+
+
+@router.get("/device")
+def device(request: Request) -> Response:
+    """What this host can measure on, and the table behind the estimates."""
+    return render("device.html", _page(request), request=request)
+
+
+@router.get("/device.json")
+def device_json(request: Request) -> Response:
+    """The API's device, with the ceilings that were measured here."""
+    state = request.app.state
+    return JSONResponse({**submit.device(state), "ceilings_here": ceilings.status(state)})
+
+
+@router.get("/device/state")
+def state_now(request: Request) -> Response:
+    """Clocks, temperature and power of the GPU at this moment; asks the driver, so it is no part of the page itself."""
+    context = {"reading": conditions.read(), "charts": False}
+    template = "partials/device_state.html" if is_fragment(request) else "device_state.html"
+    return render(template, context, request=request)
+
+
+@router.get("/device/state.json")
+def state_json() -> Response:
+    """The same reading as data; {} without a GPU."""
+    return JSONResponse(conditions.read())
+
+
+@router.post("/device/ceilings")
+def measure(request: Request) -> Response:
+    """Begin to measure the ceilings of the GPU that is here."""
+    ceilings.begin(request.app.state)
+    if not is_fragment(request):
+        return RedirectResponse("/device#ceilings", 303)
+    return render("partials/ceilings.html", _page(request), request=request, status=202)
+
+
+@router.get("/device/ceilings")
+def measured(request: Request) -> Response:
+    """The part of the page that has them."""
+    if not is_fragment(request):
+        return RedirectResponse("/device#ceilings", 303)
+    return render("partials/ceilings.html", _page(request), request=request)

@@ -1,0 +1,93 @@
+"""Our Triton for a region: beside the region and Inductor's, as the compiler makes it; the replay script."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from app import own_code, submit
+from app.web import own_views
+from app.web.page_parts import missing
+from app.web.templating import is_fragment, render
+
+router = APIRouter(include_in_schema=False)
+
+Json = dict[str, Any]
+
+Candidate = Annotated[str | None, Query(max_length=64)]
+Device = Annotated[str | None, Query(max_length=200)]
+
+
+def _found(request: Request, region_id: str, candidate: str | None) -> tuple[Json, Any]:
+    store = request.app.state.store
+    region: Json | None = store.region(region_id)
+    if region is None:
+        raise missing("region")
+    ids = region.get("validations") or ()
+    evidence: Json | None = store.validation(ids[0]) if ids else None
+    if region.get("text") and (evidence is None or evidence.get("outcome") in (None, "unmeasured")):
+        recorded = submit.archived(request.app.state, region["text"])
+        same = recorded is not None and recorded["archived"]["match"] != "other-sizes"
+        evidence = recorded if same else evidence
+    return region, own_code.own_of(request.app.state, region, candidate, evidence)
+
+
+def _twin(path: str, candidate: str | None) -> str:
+    return path + (f"?candidate={quote(candidate, safe='')}" if candidate else "")
+
+
+@router.get("/regions/{region_id}/triton.json")
+def own_json(request: Request, region_id: str, candidate: Candidate = None) -> Response:
+    """Our Triton as JSON."""
+    return JSONResponse(own_code.to_json(_found(request, region_id, candidate)[1]))
+
+
+@router.get("/regions/{region_id}/triton")
+def own(request: Request, region_id: str, candidate: Candidate = None) -> Response:
+    """Three columns of code: a page, or for htmx the part of the region's page."""
+    region, found = _found(request, region_id, candidate)
+    context = {**own_views.columns(region, found), "charts": False}
+    context["twin"] = _twin(f"/regions/{region_id}/triton.json", candidate)
+    return render("partials/columns.html" if is_fragment(request) else "own.html", context, request=request)
+
+
+@router.get("/regions/{region_id}/triton/machine.json")
+def machine_json(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
+    """What the compiler makes of our kernels, with every listing."""
+    region, found = _found(request, region_id, candidate)
+    return JSONResponse(own_code.machines_of(request.app.state, region, found, device))
+
+
+@router.get("/regions/{region_id}/triton/machine")
+def machine(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
+    """The same for people. Takes seconds the first time: a child compiles."""
+    region, found = _found(request, region_id, candidate)
+    answer = own_code.machines_of(request.app.state, region, found, device)
+    context = {**own_views.compiled(region, found, answer, f"/regions/{region_id}/triton"), "charts": False}
+    context["twin"] = _twin(f"/regions/{region_id}/triton/machine.json", found.candidate)
+    return render("partials/own_machine.html" if is_fragment(request) else "own.html", context, request=request)
+
+
+@router.get("/regions/{region_id}/triton/{kernel}/{listing}.txt")
+def listing(request: Request, region_id: str, kernel: str, listing: str, candidate: Candidate = None) -> Response:
+    """One listing, whole: ttir, ttgir, llir, ptx, sass."""
+    region, found = _found(request, region_id, candidate)
+    made = own_code.kernel_named(own_code.machines_of(request.app.state, region, found), kernel)
+    if listing not in made["texts"]:
+        raise missing("listing")
+    return PlainTextResponse(made["texts"][listing])
+
+
+@router.get("/regions/{region_id}/replay.py")
+def replay(request: Request, region_id: str) -> Response:
+    """The region as a file that runs alone, with torch only: for a bug report."""
+    region: Json | None = request.app.state.store.region(region_id)
+    if region is None or not region.get("text"):
+        raise missing("region with a text")
+    shapes = [{**s["binding"], "calls": s["calls"]} for s in region.get("shapes") or () if s.get("binding")]
+    script = request.app.state.service.replay_script(region["text"], shapes or None)
+    headers = {"Content-Disposition": 'attachment; filename="replay.py"'}
+    return PlainTextResponse(script, headers=headers)

@@ -1,0 +1,43 @@
+"""Traces and regions as assertions see them, with round numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.check.subject import Subject
+from tests.app import samples
+
+Json = dict[str, Any]
+
+
+def criterion(name: str, holds: bool | None, **more: Any) -> Json:
+    return {"name": name, "holds": holds, "value": 0.5, "threshold": 0.1, "because": f"{name} because", "source": "",
+            **more}  # fmt: skip
+
+
+def region(name: str = "chain", tool: str = "compile", share: float | None = 0.1, **more: Any) -> Json:
+    """Advised `tool`, predicted 1.25 times as fast, 1.05 times for the step."""
+    found = samples.region(name, tool, 1000.0, share)
+    found |= {"key": f"{name}-key", "source": {"module": "Net/Block_0", "line": "models/net.py:42 forward", "ops": []}}
+    return {**found, **more}
+
+
+def trace(*regions: Json, step_us: float = 10_000.0, spread: float = 0.01, **more: Any) -> Subject:
+    """A trace of ten steps on an H200, their times within ± spread."""
+    times = {"count": 10, "left_out": 0, "median_us": step_us, "low_us": step_us * (1 - spread),
+             "high_us": step_us * (1 + spread)}  # fmt: skip
+    parts = {"wall_us": step_us, "idle_share": 0.2}
+    body = samples.trace(list(regions), step_time_us=step_us, step_times=times, step_parts=parts)
+    return Subject(str(more.pop("name", "step.json")), "trace", {**body, **more})
+
+
+def timed(**times_us: float) -> Json:
+    """A validation that measured these candidates; `_` in a name stands for a colon."""
+    candidates = [samples.candidate("eager", "eager", 100.0, 100.0)]
+    for name, time_us in times_us.items():
+        candidates.append(samples.candidate(name.replace("_", ":", 1), name.split("_")[0], time_us, 100.0))
+    return samples.validation(candidates=candidates, outcome="confirmed")
+
+
+def with_validation(found: Json, validation: Json) -> Json:
+    return {**found, "advice": {**found["advice"], "validation": validation}}

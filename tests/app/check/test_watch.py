@@ -1,0 +1,174 @@
+"""Watch: what is measured again after an upgrade, and which advice flipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import cli
+from app.archive import shelf
+from app.check import watch_cli
+from app.check.watch import judged, line, plan, planned
+from tests.app.test_cli import isolated
+from tests.conftest import ROOT
+
+Json = dict[str, Any]
+
+NORM = ROOT / "app" / "examples" / "rms_norm_by_hand.txt"
+TEXT = NORM.read_text()
+H200 = "NVIDIA H200"
+
+
+def record() -> Json:
+    found = shelf.nearest(TEXT, shelf.FOLDER, device=H200)
+    assert found is not None
+    return found
+
+
+def now(**changed: str) -> dict[str, str]:
+    return {**record()["software"], **changed}
+
+
+def test_nothing_is_measured_again_without_an_upgrade() -> None:
+    found = plan("norm", TEXT, record(), now(), H200)
+    assert (found.action, found.changed) == ("unchanged", ())
+    assert plan("norm", TEXT, record(), now(), H200, force=True).action == "validate"
+
+
+@pytest.mark.parametrize("part", ["torch", "triton", "driver"])
+def test_an_upgrade_is_a_reason_and_is_told(part: str) -> None:
+    found = plan("norm", TEXT, record(), now(**{part: "99.1"}), H200)
+    assert (found.action, found.changed) == ("validate", (part,))
+    assert f"{part} {record()['software'][part]} is now 99.1" in found.because
+    row = planned(found, now(**{part: "99.1"}))
+    assert (row["was"][part], row["now"][part]) == (record()["software"][part], "99.1")
+
+
+def test_a_version_that_is_not_known_is_no_upgrade() -> None:
+    known = {k: v for k, v in now().items() if k != "driver"}
+    assert plan("norm", TEXT, record(), known, H200).action == "unchanged"
+
+
+def test_a_record_of_another_gpu_or_other_sizes_is_none() -> None:
+    assert plan("norm", TEXT, record(), now(), "NVIDIA A100-SXM4-80GB").action == "no-record"
+    assert plan("norm", TEXT, None, now(), H200).action == "no-record"
+    other = record() | {"archived": {"match": "other-sizes"}}
+    assert plan("norm", TEXT, other, now(torch="99"), H200).action == "no-record"
+
+
+def advice(tool: str, mode: str = "default") -> Json:
+    return {"tool": tool, "mode": mode, "headline": f"use {tool}"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        (("compile", "default"), ("triton", "rms_norm"), "flipped"),
+        (("compile", "default"), ("compile", "max-autotune"), "kept"),
+        (("compile", "default"), ("compile", "reduce-overhead"), "flipped"),
+        (("library", "a"), ("library", "b"), "flipped"),
+        (("triton", "rms_norm"), ("triton", "rms_norm"), "kept"),
+    ],
+)
+def test_advice_flips_with_its_tool_or_call(before: tuple[str, str], after: tuple[str, str], outcome: str) -> None:
+    changed = now(torch="99.1")
+    row = planned(plan("norm", TEXT, record(), changed, H200), changed)
+    found = judged(row, record(), advice(*before), {**record(), "advice_after": advice(*after)})
+    assert found["outcome"] == outcome
+    assert line(found).startswith(f"{outcome}: norm: ")
+    assert before[0] in line(found) or outcome == "kept"
+
+
+def test_a_measurement_that_failed_flips_nothing() -> None:
+    changed = now(torch="99.1")
+    row = planned(plan("norm", TEXT, record(), changed, H200), changed)
+    found = judged(row, record(), advice("compile"), {"outcome": "unmeasured", "reason": "the GPU is in use"})
+    assert found["outcome"] == "unmeasured"
+    assert "the GPU is in use" in line(found)
+
+
+# ---------------------------------------------------------------------------------------------------- the command line
+
+
+def host(monkeypatch: pytest.MonkeyPatch, gpu: str | None, **changed: str) -> None:
+    monkeypatch.setattr(watch_cli, "_host", lambda: (gpu, now(**changed)))
+
+
+def test_without_a_gpu_it_says_so_with_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host(monkeypatch, None, torch="99.1")
+    assert cli.main(["watch", str(NORM)]) == 2
+    captured = capsys.readouterr()
+    assert "no GPU" in captured.err
+    assert "to validate: rms_norm_by_hand" in captured.out
+    assert cli.main(["watch", str(NORM), "--dry-run"]) == 0
+    assert "torch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("measured", "status"),
+    [("same", 0), ("triton", 1), ("unmeasured", 2)],
+)
+def test_status_tells_whether_advice_flipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The old measurement stands in for the new one, with one candidate made faster: the rule then decides."""
+    from app import validate
+    from app.advice.evidence import reissue_json
+    from app.check.run import recorded_validation
+
+    def again(request: Json, **_: Any) -> Json:
+        if measured == "unmeasured":
+            return {"outcome": "unmeasured", "reason": "this machine is not fit to measure"}
+        body = json.loads(json.dumps(recorded_validation(record())))
+        body["software"]["torch"] = "99.1"
+        if measured == "triton":
+            (ours,) = [c for c in body["candidates"] if c["name"] == "triton:rms_norm"]
+            for figures in (ours, *ours["shapes"]):
+                for name in ("time_us", "ratio_to_eager", "ratio_to_best_other"):
+                    figures[name] = {k: v / 10 for k, v in figures[name].items()}
+                figures["wall_us"] /= 10
+            body["best"] = "triton:rms_norm"
+        return {**body, "advice_after": reissue_json(request["advice_before"], body)}
+
+    host(monkeypatch, H200, torch="99.1")
+    monkeypatch.setattr(validate, "validate_region", again)
+    arguments = ["watch", str(NORM), "--json", "--record", "--folder", str(tmp_path)]
+    assert cli.main(arguments) == status
+    (row,) = json.loads(capsys.readouterr().out)["items"]
+    assert row["outcome"] == {0: "kept", 1: "flipped", 2: "unmeasured"}[status]
+    if status < 2:
+        assert len(list(tmp_path.iterdir())) == 1
+        # What was kept is the measurement of before from now on.
+        assert cli.main(["watch", "--folder", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.startswith("unchanged: rms_norm_by_hand")
+
+
+def test_what_cannot_be_watched_is_status_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = tmp_path / "wrong.txt"
+    wrong.write_text("x: f32[4]\ny = gleu(x)\nreturn y\n")
+    for arguments in ([str(wrong)], [str(tmp_path / "none.txt")], ["--folder", str(tmp_path / "none")]):
+        assert cli.main(["watch", *arguments]) == 3
+        assert capsys.readouterr().err.startswith("nothing was done: ")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["watch", "--nope"])
+    assert ended.value.code == 3
+
+
+def test_a_region_without_a_record_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host(monkeypatch, H200)
+    odd = tmp_path / "odd.txt"
+    odd.write_text("x: f32[7, 13]\ny = sin(cos(tan(x)))\nreturn y\n")
+    assert cli.main(["watch", str(odd)]) == 2
+    assert "no record: odd" in capsys.readouterr().out
+
+
+def test_watch_imports_no_web() -> None:
+    done = isolated("watch", str(NORM), "--dry-run")
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,81 @@
+"""What a page weighs and how long the server takes over it: the trace's page with 50 regions, and each page warm."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.archive import shelf
+from app.trace_report import report
+from tests.app.web.conftest import Serving, serving
+from tests.conftest import ROOT, SHARED
+
+TRACE = SHARED / "traces" / "t5_train_autocast_eager.json.gz"
+REGIONS, PAGE_BYTES, ANSWER_S = 50, 300_000, 0.1
+
+BUNDLE = "plotly-cartesian.min.js"
+"""Under an address with its hash, so that a browser loads it once: 1.5 MB, not counted."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server that holds one trace with 50 regions: a real one's, repeated until there are as many."""
+    with serving(tmp_path_factory.mktemp("weight")) as found:
+        whole = {"id": "t" * 26, "status": "ready", "group": None, **report(TRACE, TRACE.name)}
+        real = whole["regions"]
+        again = [{**real[n % len(real)], "id": f"{n:026d}", "key": f"{n}"} for n in range(REGIONS)]
+        trace = {**whole, "regions": again}
+        found.state.store.trace = lambda trace_id: trace if trace_id == trace["id"] else None
+        found.client.headers["Accept"] = "text/html"
+        yield found
+
+
+def files(page: str) -> set[str]:
+    """What a page loads beside itself."""
+    return set(re.findall(r'(?:src|href)="(/static/[^"]+)"', page))
+
+
+def test_the_trace_page_of_50_regions_weighs_under_300_kb(server: Serving) -> None:
+    page = server.client.get(f"/traces/{'t' * 26}")
+    assert page.status_code == 200
+    assert len(set(re.findall(r'href="/regions/(\d{26})"', page.text))) == REGIONS
+    loaded = {path: len(server.client.get(path).content) for path in files(page.text)}
+    bundle = [path for path in loaded if BUNDLE in path]
+    assert len(bundle) == 1
+    assert "immutable" in server.client.get(bundle[0]).headers["cache-control"]
+    weight = len(page.content) + sum(size for path, size in loaded.items() if path not in bundle)
+    assert weight < PAGE_BYTES, {"page": len(page.content), **loaded}
+
+
+def paths(server: Serving) -> dict[str, str]:
+    text = (ROOT / "app" / "examples" / "rms_norm_by_hand.txt").read_text(encoding="utf-8")
+    region = server.client.post("/regions", data={"text": text, "share_percent": "12"})
+    record: Any = shelf.records()[0]["id"]
+    return {
+        "trace": f"/traces/{'t' * 26}",
+        "region": region.headers["location"],
+        "carried": "/region?" + urllib.parse.urlencode({"text": text}),
+        "validation": f"/validations/{record}",
+        **{p.strip("/") or "home": p for p in ("/", "/compare", "/history", "/device", "/accuracy", "/learn", "/api")},
+    }
+
+
+def test_every_page_is_answered_within_100_ms(server: Serving) -> None:
+    """Warm, the best of nine: what a page takes by itself, not what the machine is busy with."""
+    slow = {}
+    for name, path in paths(server).items():
+        best = 9.0
+        for _ in range(9):
+            started = time.perf_counter()
+            assert server.client.get(path).status_code == 200, path
+            best = min(best, time.perf_counter() - started)
+            if best < ANSWER_S / 2:
+                break
+        if best > ANSWER_S:
+            slow[name] = round(best, 3)
+    assert slow == {}

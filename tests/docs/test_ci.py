@@ -1,0 +1,248 @@
+"""docs/ci.md: every command is run, the CI files are valid for their systems, tables name what there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from app.check.config import CRITERIA, OPTIONS, Assertion, read_toml
+from app.check.formats import FORMATS
+from tests.app.check.validators import VALIDATORS
+from tests.app.web.conftest import Serving, serving
+from tests.conftest import ROOT
+
+Json = dict[str, Any]
+
+PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+EXAMPLES = ROOT / "app" / "examples"
+RECORD = "import shutil, sys\nshutil.copy('recorded.json.gz', sys.argv[1])\n"
+"""What stands for recording the step of a model: docs/ci.md calls it by this name."""
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+def yaml(text: str) -> Any:
+    return YAML(typ="safe").load(text)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving(tmp_path_factory.mktemp("data")) as found:
+        yield found
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A repository as the page supposes one."""
+    for name in ("step.json.gz", "recorded.json.gz", "main.json.gz"):
+        shutil.copy(EXAMPLES / "handrolled_blocks.json.gz", tmp_path / name)
+    (tmp_path / "chain.txt").write_text("x: bf16[8192, 4096]\ny = gelu(x) * 2\nreturn y\n")
+    (tmp_path / "record_step.py").write_text(RECORD)
+    (config,) = blocks("toml")
+    (tmp_path / "tritonworthy.toml").write_text(config)
+    return tmp_path
+
+
+def shell(script: str, here: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The script as CI systems run it: bash that stops at the first error."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "http", "HTTP"))}
+    command = ["bash", "-e", "-o", "pipefail", "-c", script]
+    environment = clean | {"PATH": path, "NO_PROXY": "*"} | variables
+    return subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize("number", range(len(blocks("bash"))))
+def test_the_commands_of_the_page_run(number: int, here: Path, server: Serving) -> None:
+    done = shell(blocks("bash")[number], here, TRITONWORTHY_URL=server.url)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout
+
+
+def test_the_configuration_of_the_page_is_read(here: Path) -> None:
+    assert len(read_toml((here / "tritonworthy.toml").read_text()).active) == 5
+
+
+@pytest.mark.parametrize(("number", "schema"), [(0, "vendor.github-workflows"), (1, "vendor.gitlab-ci")])
+def test_a_ci_file_is_valid_for_its_system(number: int, schema: str, tmp_path: Path) -> None:
+    file = tmp_path / "ci.yml"
+    tool = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", schema, str(file)]
+    file.write_text(blocks("yaml")[number])
+    done = subprocess.run(tool, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    file.write_text(blocks("yaml")[number].replace("    steps:", "    stepps:").replace("  script:", "  scripts:"))
+    assert subprocess.run(tool, capture_output=True, text=True, timeout=120).returncode == 1
+
+
+# --------------------------------------------------------------------------------------------------------------- GitHub
+
+
+class Comments(BaseHTTPRequestHandler):
+    """GitHub's calls for comments on one pull request, as its REST API has them."""
+
+    bodies: dict[int, str]
+    authorized: list[str | None]
+
+    def do_GET(self) -> None:
+        host = self.headers["Host"]
+        listed = [
+            {"id": i, "url": f"http://{host}/repos/o/r/issues/comments/{i}", "body": body}
+            for i, body in self.bodies.items()
+        ]
+        self._answer(200, listed if self.path == "/repos/o/r/issues/7/comments?per_page=100" else None)
+
+    def do_POST(self) -> None:
+        number = len(self.bodies) + 1
+        if self.path == "/repos/o/r/issues/7/comments":
+            self.bodies[number] = self._body()
+        self._answer(201, {"id": number})
+
+    def do_PATCH(self) -> None:
+        number = int(self.path.removeprefix("/repos/o/r/issues/comments/"))
+        assert number in self.bodies
+        self.bodies[number] = self._body()
+        self._answer(200, {"id": number})
+
+    def _body(self) -> str:
+        sent: Json = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert list(sent) == ["body"]
+        return str(sent["body"])
+
+    def _answer(self, status: int, body: Any) -> None:
+        self.authorized.append(self.headers["Authorization"])
+        data = json.dumps(body).encode()
+        self.send_response(status if body is not None else 404)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def github() -> Iterator[tuple[str, type[Comments]]]:
+    handler = type("Handler", (Comments,), {"bodies": {1: "Nice work"}, "authorized": []})
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=listener.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.server_port}", handler
+    listener.shutdown()
+    listener.server_close()
+    thread.join(10)
+
+
+def test_the_github_workflow_checks_and_renews_its_comment(here: Path, github: tuple[str, type[Comments]]) -> None:
+    url, comments = github
+    record, check, comment = [s for s in yaml(blocks("yaml")[0])["jobs"]["check"]["steps"] if "run" in s]
+    assert set(comment["env"]) == {"GITHUB_TOKEN", "PULL_REQUEST"}
+    variables = {"GITHUB_API_URL": url, "GITHUB_REPOSITORY": "o/r", "GITHUB_TOKEN": "secret", "PULL_REQUEST": "7"}
+    assert shell(record["run"], here).returncode == 0
+    assert shell(check["run"], here).returncode == 0, "the same trace twice has nothing new"
+    for name, known in FORMATS.items():
+        if name in ("markdown", "sarif", "junit"):
+            VALIDATORS[name]((here / "reports" / f"check.{known.suffix}").read_bytes().decode())
+    for _ in range(2):
+        done = shell(comment["run"], here, **variables)
+        assert done.returncode == 0, done.stderr
+    assert set(comments.authorized) == {"Bearer secret"}
+    # One comment of ours, and the other left alone.
+    assert list(comments.bodies) == [1, 2]
+    assert comments.bodies[1] == "Nice work"
+    assert comments.bodies[2] == (here / "reports" / "check.md").read_text()
+    # What is new fails, and the same comment says so.
+    shutil.copy(EXAMPLES / "llama_prefill.json.gz", here / "main.json.gz")
+    assert shell(check["run"], here).returncode == 1
+    assert shell(comment["run"], here, **variables).returncode == 0
+    assert list(comments.bodies) == [1, 2]
+    assert "❌" in comments.bodies[2]
+    # Could not measure: a warning, and no failure.
+    (here / "tritonworthy.toml").write_text("[assertions]\nregression = 'error'\n")
+    unmeasured = shell(check["run"], here)
+    assert unmeasured.returncode == 0
+    assert "::warning::" in unmeasured.stdout
+
+
+@pytest.mark.parametrize(
+    ("config", "status"),
+    [(None, 0), ("[assertions]\ncompile = 'error'\n", 1), ("[assertions]\nregression = 'error'\n", 2)],
+)
+def test_the_gitlab_job_ends_with_the_checks_exit_code(
+    config: str | None, status: int, here: Path, server: Serving
+) -> None:
+    job = yaml(blocks("yaml")[1])["tritonworthy"]
+    assert job["allow_failure"] == {"exit_codes": [2]}
+    if config is not None:
+        (here / "tritonworthy.toml").write_text(config)
+    done = shell("\n".join(job["script"]), here, TRITONWORTHY_URL=server.url, TRITONWORTHY_TOKEN="none")
+    assert done.returncode == status, done.stderr
+    assert job["artifacts"]["reports"]["junit"] == "reports/check.xml"
+    for name, suffix in (("markdown", "md"), ("sarif", "sarif"), ("junit", "xml"), ("html", "html")):
+        VALIDATORS[name]((here / "reports" / f"check.{suffix}").read_bytes().decode())
+
+
+# ----------------------------------------------------------------------------------------------------------- the script
+
+
+def test_the_example_script_gets_0_1_and_2_and_valid_reports(tmp_path: Path) -> None:
+    variables = {"TRITONWORTHY": f"{Path(sys.executable).parent}/tritonworthy", "TRITONWORTHY_ORACLE": "off"}
+    done = shell(f"{ROOT}/tools/ci_example.sh {tmp_path}", tmp_path, **variables)
+    assert done.returncode == 0, done.stderr + done.stdout
+    codes = re.findall(r"^(\w+): exit code (\d)", done.stdout, re.M)
+    assert codes == [("passed", "0"), ("failed", "1"), ("unmeasured", "2")]
+    assert len(list(tmp_path.iterdir())) == 3 * len(FORMATS)
+    for outcome, _ in codes:
+        for name, known in FORMATS.items():
+            VALIDATORS[name]((tmp_path / f"{outcome}.{known.suffix}").read_bytes().decode())
+        assert json.loads((tmp_path / f"{outcome}.json").read_text())["outcome"] == outcome
+
+
+# ----------------------------------------------------------------------------------------------------------- the tables
+
+
+def rows(head: str) -> dict[str, str]:
+    """First cell -> second cell of the table whose header begins with that word."""
+    table = PAGE.split(f"| {head} |", 1)[1].split("\n\n", 1)[0]
+    cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    return {row[0]: row[1] for row in cells}
+
+
+def named(cells: Any) -> list[str]:
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_every_assertion_option_and_report_is_documented() -> None:
+    assert sorted(named(rows("assertion"))) == sorted(OPTIONS)
+    of_regions = set(named(rows("option")))
+    assert of_regions == OPTIONS["compile"] | {"holds"}
+    others = set().union(*OPTIONS.values()) - of_regions
+    assert all(f"`{name}`" in PAGE for name in others)
+    assert named(rows("report")) == list(FORMATS)
+    assert list(rows("exit status")) == ["0", "1", "2", "3"]
+
+
+def test_the_page_says_for_which_value_a_criterion_fires() -> None:
+    cells = rows("assertion")
+    (false,) = [c for c, about in cells.items() if "does not hold" in about and "criterion" in about]
+    assert set(named([false])) == {name for name, (fires, _) in CRITERIA.items() if fires is False}
+
+
+def test_defaults_on_the_page_are_the_codes() -> None:
+    default = Assertion("x", "x", "warn")
+    assert f"`max_increase` ({default.max_increase:g})" in PAGE
+    assert rows("option")["`region`"].startswith(f"`{default.region}`")
+    assert rows("option")["`evidence`"].startswith(f"`{default.evidence}`")
