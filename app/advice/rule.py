@@ -18,7 +18,7 @@ from app.advice.options import Option, no_triton, nothing_to_compute, options
 from app.advice.rates import FITTED, TRACED, Rates
 from app.advice.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device
-from profiler.region.cost_model import floor_us
+from profiler.region.cost_model import bound, floor_us
 from profiler.region.model import Workload
 
 MODE_ORDER = ("default", "reduce-overhead", "max-autotune", "generated", "custom")
@@ -238,7 +238,7 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     pool = [o for o in rest if o is keep or objective == "memory" or _saves(o, keep, case)]
     for option in (o for o in known if o.costly):
         margin = settings.win_margin if option.installed else max(settings.win_margin, settings.install_margin)
-        slow = _slow_end(option) if objective == "time" else value(metric, option)
+        slow = _slow_end(option, case) if objective == "time" else value(metric, option)
         wins = slow <= (1 - margin) * fallback
         if wins and (objective == "memory" or _step_gain(option, fallback, keep, case) >= settings.win_step_share):
             pool.append(option)
@@ -254,11 +254,23 @@ def value(metric: Metric, option: Option) -> float:
     return found
 
 
-def _slow_end(option: Option) -> float:
-    """By what a costly option has to win: of a kernel that nobody has written, the slow end of its prediction."""
+def _slow_end(option: Option, case: Case) -> float:
+    """By what a costly option has to win: the slow end of its prediction, of a kernel that nobody has written and of
+    one that makes a large matrix product in the library's place, where Triton reaches 80 to 95 % of it."""
     predicted = option.alternative.time_us
     assert predicted is not None
-    return predicted.mid if option.alternative.mode != "custom" else predicted.high
+    replaces = option.tool == "triton" and option.alternative.mode != "generated" and _multiplies(case)
+    return predicted.high if option.alternative.mode == "custom" or replaces else predicted.mid
+
+
+TAILS = frozenset({"gemm", "gemm_tail"})
+"""Kinds whose product is written whatever makes it: one kernel for all of it saves the tail's pass alone."""
+
+
+def _multiplies(case: Case) -> bool:
+    """Its limit is a matrix product's, not the memory's, and the product stays."""
+    shape = case.facts.heaviest
+    return shape is not None and case.facts.kind in TAILS and bound(shape.cost, case.device) == "compute"
 
 
 def effort(option: Option) -> tuple[int, float, float]:

@@ -151,11 +151,6 @@ OTHERWISE = (
 NOT_MEASURED = "torch.compile is predicted to be as fast as Triton, and no record of the Archive has this program"
 
 OPEN = (
-    Open(
-        "handrolled_blocks_bf16_eager*",
-        "GEMM with GELU and mask tail",
-        "matmul_epilogue is predicted 1.78 times as fast; measured, Triton won by 7 % over torch.compile, under 10 %",
-    ),
     Open("mixtral_*", "routing", NOT_MEASURED),
     Open("mixtral_*", "masked fill", NOT_MEASURED),
     Open("pyg_*", "segment softmax by hand", NOT_MEASURED),
