@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if WORKERS > 1:
         items.sort(key=lambda i: next((n for n, long in enumerate(LONG) if i.nodeid.startswith(long)), len(LONG)))
+
+
+@pytest.fixture(autouse=True)
+def gradients():
+    """On, as torch begins: a worker switches them by its region, for its own process, and some tests are one."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_grad_enabled(True)
 
 
 @pytest.fixture(scope="session")
