@@ -118,7 +118,7 @@ def test_points_behind_the_budget_are_not_run_and_say_so(zygote):
 
 
 def test_a_point_cut_off_by_the_budget_is_not_said_to_hang(zygote):
-    found = surveyed(zygote, budget_s=2.0, point_s=40.0, points=30)
+    found = surveyed(zygote, budget_s=8.0, point_s=40.0, points=30)
     assert by(found, status="timeout") == []
     assert any("under way" in p.reason for p in by(found, status="not_run", warps=16))
 
