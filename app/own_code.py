@@ -9,7 +9,6 @@ import hashlib
 import secrets
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import app as package
 from app.jobs.runner import Limits, LocalRunner
+from app.recent import Recent
 from app.web.problems import Problem, not_found
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.cache import Cache
@@ -37,8 +37,7 @@ KEPT = 64
 ROOT = Path(package.__file__).resolve().parent.parent
 
 _one = threading.Lock()
-_known: OrderedDict[str, Own] = OrderedDict()
-_lock = threading.Lock()
+_known: Recent[Own] = Recent(KEPT)
 
 
 def own_of(state: Any, region: Json, candidate: str | None = None, validation: Mapping[str, Any] | None = None) -> Own:
@@ -47,20 +46,11 @@ def own_of(state: Any, region: Json, candidate: str | None = None, validation: M
     sizes = first_binding(region.get("shapes") or ())
     times = [(c["name"], c.get("status"), c.get("time_us")) for c in (validation or {}).get("candidates") or ()]
     key = hashlib.sha256(repr((text, sorted(sizes.items()), candidate, times)).encode()).hexdigest()
-    with _lock:
-        if key in _known:
-            _known.move_to_end(key)
-            return _known[key]
     try:
-        found: Own = state.service.own_code(text, sizes, candidate, validation)
+        return _known.of(key, lambda: state.service.own_code(text, sizes, candidate, validation))
     except KeyError:
         detail = f"{str(candidate)[:80]!r} is no Triton candidate of this region."
         raise Problem(422, "candidate-unknown", "", detail) from None
-    with _lock:
-        _known[key] = found
-        while len(_known) > KEPT:
-            _known.popitem(last=False)
-    return found
 
 
 def machines_of(state: Any, region: Json, own: Own, device: str | None = None) -> Json:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from profiler.region.model import ITEMSIZE, Binding, Region, Workload
+from profiler.region.model import ITEMSIZE, Region, Workload
 
 DATA_DEPENDENT = ("repeat_interleave", "nonzero", "masked_select", "segment_reduce", "index_add", "scatter", "unique",
                   "bincount", "histc", "searchsorted")  # fmt: skip
@@ -46,13 +46,6 @@ def irregularity(region: Region, workload: Workload) -> Irregularity:
     score = sum(p.score * p.weight for p in parts)
     # Ragged data alone is as irregular as many shapes: the largest part counts for half of what it says.
     return Irregularity(min(1.0, max(score, 0.5 * max(p.score for p in parts))), parts)
-
-
-def irregularity_of_bindings(bindings: Sequence[Binding]) -> float:
-    """The score where only sizes are known: distinct shapes and their spread."""
-    sizes = [dict(b.sizes) for b in bindings]
-    parts = (_shapes(sizes), _spread(sizes, [b.calls_per_step for b in bindings]))
-    return sum(p.score * p.weight for p in parts) / sum(p.weight for p in parts)
 
 
 def _part(name: str, title: str, score: float, because: str) -> Part:

@@ -252,7 +252,6 @@ The shortest kernels of the traces recorded on the H200 take 1.1 to 1.8 µs.
 """
 
 SIXTEEN_BIT = frozenset({"bf16", "f16"})
-ONE_BYTE = frozenset({"i8", "u8", "f8e4m3", "f8e5m2", "bool"})
 MATRIX_KINDS = frozenset({kinds.GEMM, kinds.ATTENTION, kinds.CONVOLUTION})
 
 

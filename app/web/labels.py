@@ -35,8 +35,6 @@ STATUS_LABELS = {
     "not_run": "not run",
 }
 
-CRITERION_STATES = {True: "holds", False: "does not hold", None: "unknown"}
-
 WIDGET_SLIDERS = (
     ("share_of_step", "How much of the step does it take?", "a sliver", "all of it"),
     ("uniqueness", "How unusual is the operation?", "textbook", "nobody has it"),

@@ -74,9 +74,7 @@ class Worker(Checker):
         os.environ.update(spec.get("env") or {})
         self.candidate, self.roomy = spec["candidate"], bool(spec.get("roomy"))
         spans = Spans()
-        if self.on_gpu:
-            self._begin()
-        self.untouched = self.untouched or integrity.snapshot()
+        self._begin(tunes=self.on_gpu)
         self.turn.open(spec["turn"])
         if self.on_gpu:
             self._open_gpu(self.device, spec["compile_workers"] if self.candidate.startswith("compile") else 0)
@@ -112,17 +110,19 @@ class Worker(Checker):
 
     def stand_by(self, spec: Mapping[str, Any]) -> None:
         """Before it is known which candidate this will be: imports (a module's name), the context on `device`."""
-        self._begin()
+        self._begin(tunes=True)
         if spec.get("imports"):
             importlib.import_module(spec["imports"])
         if spec.get("device"):
             self._open_gpu(spec["device"], int(spec.get("workers") or 0))
 
-    def _begin(self) -> None:
+    def _begin(self, tunes: bool) -> None:
         """Once, before any code of the candidate's: what it may not replace, and whose benchmarks take turns."""
-        if not self.untouched:
+        if self.untouched:
+            return
+        if tunes:
             exclusive_autotuning(self.turn)
-            self.untouched = integrity.snapshot()
+        self.untouched = integrity.snapshot()
 
     def _open_gpu(self, device: str, workers: int) -> None:
         """Its context, once. workers: of torch.compile's pool, which has to be there before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from profiler.region.characters import check_characters, read_lines
 from profiler.region.model import RegionError
@@ -221,10 +221,3 @@ def _statement_name(node: ast.stmt) -> str:
     names = {"Import": "import", "ImportFrom": "import", "FunctionDef": "def", "ClassDef": "class", "While": "while",
              "If": "if", "With": "with", "Try": "try", "Delete": "del", "Expr": "an expression on its own"}  # fmt: skip
     return names.get(type(node).__name__, type(node).__name__.lower())
-
-
-def names_read(node: ast.AST) -> Iterator[ast.Name]:
-    """Names that an expression or statement loads."""
-    for child in ast.walk(node):
-        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
-            yield child

@@ -77,7 +77,6 @@ WITH_NUMBER: Mapping[str, str] = {"x": "X", "d": "V", "a": "P", "s": "T"}
 
 ALONE = frozenset("LMGCAJYQEKO.")
 """Never joins a chain of others: a library's kernel, or one that synchronises."""
-FRONTIERS = frozenset("LMGCAJYQ")
 TAIL = frozenset("aPxXdVsTgiuhoqDwtek")
 """What may follow a GEMM in its epilogue."""
 TAIL_STARTS = frozenset("gihuow")
