@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import app as package
 from app.jobs.runner import Limits, LocalRunner
 from app.recent import Recent
-from app.web.problems import Problem, not_found
+from app.web.problems import Problem, not_found, without_text
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.cache import Cache
 from profiler.oracle.targets import TARGETS
@@ -109,7 +109,7 @@ def first_binding(shapes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def _text(region: Json) -> str:
     if not region.get("text"):
-        raise Problem(422, "region-without-text", "", "The trace does not say enough to write this region down.")
+        raise without_text()
     return str(region["text"])
 
 

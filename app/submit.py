@@ -16,7 +16,7 @@ from app.candidates import known_names
 from app.jobs import ledger
 from app.settings import Settings
 from app.store import finite
-from app.web.problems import Problem, not_found, queue_full
+from app.web.problems import Problem, not_found, queue_full, without_text
 from profiler.hardware import find_device
 from profiler.oracle.process import UnansweredError
 from profiler.oracle.targets import TARGETS
@@ -74,7 +74,7 @@ def foresee_region(state: Any, region_id: str) -> Json:
     if region is None:
         raise not_found("region")
     if not region["text"]:
-        raise Problem(422, "region-without-text", "", "The trace does not say enough to write this region down.")
+        raise without_text()
     if not oracle_is_on(state):
         raise Problem(503, "oracle-unavailable", "", "The oracle is off on this server (TRITONWORTHY_ORACLE).")
     answered = region.get("oracle") or ()
@@ -118,7 +118,7 @@ def _prepared(state: Any, region_id: str) -> tuple[Json, Prepared]:
     if region is None:
         raise not_found("region")
     if not region["text"]:
-        raise Problem(422, "region-without-text", "", "The trace does not say enough to write this region down.")
+        raise without_text()
     return region, _as_advised(state, region)
 
 
@@ -189,7 +189,7 @@ def submit_validation(
             raise not_found("region")
         region = known["text"]
     if not region:
-        raise Problem(422, "region-without-text", "", "The trace does not say enough to write this region down.")
+        raise without_text()
     if known is None or shapes is not None:
         # The advice that the measurement is to confirm or overturn; it also finds every mistake before a job is queued.
         step = {k: known[k] for k in ("name", "share_of_step") if known.get(k) is not None} if known else {}

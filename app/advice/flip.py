@@ -91,7 +91,8 @@ def nearest(numbers: Iterator[Driver], tool_of: Callable[[Grounds], Tool], on: G
             found.append(min(both, key=distance))
     kept: list[Change] = []
     for change in sorted(found, key=distance):
-        twice = any(c.of == change.of for c in kept)  # two options may have one name: several CUDA ones have
+        # Two options can be one call: for a part of the region by its graph, and for its kind by the table.
+        twice = any(c.of == change.of for c in kept)
         if not twice and sum(c.criterion == change.criterion for c in kept) < PER_CRITERION:
             kept.append(change)
     return tuple(kept[:SHOWN])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from app.advice import estimate, wording
 from app.advice.admission import admit, at_hand
+from app.advice.amdahl import amdahl
 from app.advice.case import Case
 from app.advice.criteria import fast_enough, judge, launch_bound, launch_bound_alone, runs_on_library, worth_it
 from app.advice.estimate import Prediction
@@ -316,10 +317,10 @@ def speedup(before: Range | None, after: Range | None) -> Range | None:
 
 
 def step_speedup(region: Range | None, share: float | None) -> Range | None:
-    """Amdahl: 1 / (1 - share + share / speed-up)."""
+    """What the step gains by the region's speed-up; None where that or its share is not known."""
     if region is None or share is None:
         return None
-    low, mid, high = (1 / max(1e-9, 1 - share + share / factor) for factor in (region.low, region.mid, region.high))
+    low, mid, high = (amdahl(share, factor) for factor in (region.low, region.mid, region.high))
     return Range(low, mid, high)
 
 

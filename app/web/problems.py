@@ -72,6 +72,11 @@ def not_found(what: str) -> Problem:
     return Problem(404, "not-found", f"There is no such {what}")
 
 
+def without_text() -> Problem:
+    """422 for a region of a trace that has no text to work on."""
+    return Problem(422, "region-without-text", "", "The trace does not say enough to write this region down.")
+
+
 def queue_full(detail: str = "", **extra: Any) -> Problem:
     """429 when no more jobs of a kind may wait."""
     words = f"{detail} Too many jobs are waiting. Try again in a minute.".strip()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from app.advice.amdahl import amdahl
 from app.web.charts import candidate_rows
 
 Json = Mapping[str, Any]
@@ -17,25 +18,19 @@ LEAST_TOP, MOST_TOP = 5.0, 100.0
 MOST_FASTER = 1000.0
 
 
-def step_speedup(share: float, faster: float) -> float:
-    """Amdahl: a step of which `share` runs `faster` times as fast is so many times as fast. faster may be inf."""
-    left = (1.0 - share) + share / faster
-    return math.inf if left == 0.0 else 1.0 / left
-
-
 def answer(share: float, faster: float, step_us: float | None) -> dict[str, Any]:
     """Context of partials/whatif_answer.html. share: 0 to 1; step_us: of one step, None where it is not known.
 
     now, then: lengths of the region's part of the step in shares of today's step; saved: what is gone.
     """
-    gained = step_speedup(share, faster)
+    gained = amdahl(share, faster)
     then = share / faster
     return {
         "share": share,
         "faster": faster,
         "step_us": step_us,
         "step_speedup": gained,
-        "limit": step_speedup(share, math.inf),
+        "limit": amdahl(share, math.inf),
         "then": then,
         "rest": 1.0 - share,
         "saved": share - then,
@@ -100,4 +95,4 @@ def _mid(option: Json) -> float:
 
 
 def _row(name: str, tool: str, source: str, faster: float, share: float) -> dict[str, Any]:
-    return {"name": name, "tool": tool, "source": source, "faster": faster, "step": step_speedup(share, faster)}
+    return {"name": name, "tool": tool, "source": source, "faster": faster, "step": amdahl(share, faster)}

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from app.advice.amdahl import amdahl
 from app.web import whatif
 from tests.app import samples
 
@@ -17,7 +18,7 @@ def of_parts(region_us: float, rest_us: float, faster: float) -> float:
 @pytest.mark.parametrize(("region", "rest", "faster"), [(100.0, 900.0, 2.0), (500.0, 500.0, 1.0), (1.0, 9999.0, 50.0)])
 def test_the_steps_speedup_is_what_its_parts_add_up_to(region: float, rest: float, faster: float) -> None:
     share = region / (region + rest)
-    assert whatif.step_speedup(share, faster) == pytest.approx(of_parts(region, rest, faster))
+    assert amdahl(share, faster) == pytest.approx(of_parts(region, rest, faster))
     found = whatif.answer(share, faster, region + rest)
     assert found["then_us"] == pytest.approx(region / faster + rest)
     assert found["saved_us"] == pytest.approx(region - region / faster)
