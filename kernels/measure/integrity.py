@@ -11,6 +11,7 @@ import threading
 import time
 import types
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,45 +31,62 @@ class TamperedError(Exception):
     """The candidate replaced something that measures it."""
 
 
-def snapshot() -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """What a name stood for: `owner`'s attribute `key`, and a function's code at that time."""
+
+    owner: Any
+    key: str
+    value: Any
+    code: types.CodeType | None
+
+    def same(self) -> bool:
+        """Whether it stands for the same now. Some 300 of them a turn: plain lookups take 0.07 ms, another snapshot 1.5 (H200)."""
+        now = _attribute(self.owner, self.key)
+        return now is self.value and (self.code is None or now.__code__ is self.code)
+
+
+def snapshot() -> dict[str, Stood]:
     """Name -> what it stands for now; functions and methods of this package with their code."""
-    found = {f"{name}.{key}": getattr(owner, key, None) for name, owner, keys in OUTSIDE for key in keys}
+    found = {f"{name}.{key}": _stood(owner, key) for name, owner, keys in OUTSIDE for key in keys}
     for name, module in list(sys.modules.items()):
         if name.startswith(OWN) and module is not None:
-            found |= {f"{name}.{key}": value for key, value in _functions(module, name).items()}
+            found[name] = Stood(sys.modules, name, module, None)
+            found |= {f"{name}.{key}": item for key, item in _functions(module, name).items()}
     return found
 
 
-def _functions(module: types.ModuleType, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _attribute(owner: Any, key: str) -> Any:
+    """As it stands in the owner's own dictionary: a descriptor is not bound, so that it can be compared by identity."""
+    if owner is sys.modules:
+        return sys.modules.get(key)
+    here = vars(owner)
+    return here[key] if key in here else getattr(owner, key, None)
+
+
+def _stood(owner: Any, key: str) -> Stood:
+    value = _attribute(owner, key)
+    return Stood(owner, key, value, value.__code__ if isinstance(value, types.FunctionType) else None)
+
+
+def _functions(module: types.ModuleType, name: str) -> dict[str, Stood]:
+    found: dict[str, Stood] = {}
     for key, value in vars(module).items():
-        if isinstance(value, types.FunctionType):
-            found[key] = (value, value.__code__)
-        elif isinstance(value, types.BuiltinFunctionType):
-            found[key] = value
+        if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
+            found[key] = _stood(module, key)
         elif isinstance(value, type) and value.__module__ == name:
-            found[key] = value
-            found |= {
-                f"{key}.{part}": (method, method.__code__)
-                for part, method in vars(value).items()
-                if isinstance(method, types.FunctionType)
-            }
+            found[key] = _stood(module, key)
+            methods = [part for part, method in vars(value).items() if isinstance(method, types.FunctionType)]
+            found |= {f"{key}.{part}": _stood(value, part) for part in methods}
     return found
 
 
-def replaced(before: Mapping[str, Any]) -> list[str]:
+def replaced(before: Mapping[str, Stood]) -> list[str]:
     """Names of `before` that stand for something else now. What was added since is no matter."""
-    now = snapshot()
-    return [name for name, value in before.items() if not _same(value, now.get(name))]
+    return [name for name, item in before.items() if not item.same()]
 
 
-def _same(before: Any, now: Any) -> bool:
-    if isinstance(before, tuple):
-        return isinstance(now, tuple) and all(a is b for a, b in zip(before, now, strict=True))
-    return before is now
-
-
-def check(before: Mapping[str, Any]) -> None:
+def check(before: Mapping[str, Stood]) -> None:
     """Raises TamperedError where something was replaced."""
     if names := replaced(before):
         raise TamperedError(f"it replaced {', '.join(names[:4])} in the process that measures it")

@@ -62,7 +62,7 @@ class Worker(Checker):
         self.l2_bytes = 0.0
         self.candidate = ""
         self.evict: timing.Flush | None = None
-        self.untouched: dict[str, Any] = {}
+        self.untouched: dict[str, integrity.Stood] = {}
         self.recompiled = 0
         self.opened = False
         self.roomy = False
