@@ -266,7 +266,8 @@ OPERATIONS = (
         forms=("plain", "strided", "misaligned", "special"),
         cases=(
             case("bf16", region="rmsnorm_channel_dim", shape=(32, 64, 512, 512), dim=1),
-            case("bf16", shape=(16, 512, 64, 64), dim=1),
+            case("bf16", shape=(16, 512, 64, 64), dim=1), case("bf16", shape=(16, 32, 512, 512), dim=1),
+            case("f32", shape=(8, 48, 384, 384), dim=1), case("bf16", shape=(8, 128, 256, 256), dim=1),
         ),
         builds=(
             Build(space(64, 512 * 512, torch.bfloat16, 2, False)[0], HELD_SIGNATURE, divisible=("words",)),

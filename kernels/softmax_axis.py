@@ -197,6 +197,8 @@ OPERATIONS = (
         cases=(
             case("f32", shape=(32, 1 << 21), dim=0, region="outer_dim_softmax_short"),
             case("bf16", shape=(64, 512, 4096), dim=1), case("bf16", shape=(65536, 1024), dim=0),
+            case("f32", shape=(16, 1 << 22), dim=0), case("bf16", shape=(24, 1 << 21), dim=0),
+            case("f32", shape=(8, 48, 1 << 17), dim=1), case("bf16", shape=(4, 128, 1 << 18), dim=1),
         ),
         forms=("plain", "strided", "misaligned", "special"),
         builds=(
