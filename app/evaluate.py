@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from app.advice import flip
-from app.advice.facts import Kernel, RegionFacts, ShapeFacts
+from app.advice.facts import Apart, Kernel, RegionFacts, ShapeFacts
 from app.advice.foreseen_bytes import replaces_attention
 from app.advice.irregularity import Irregularity, irregularity
 from app.advice.lowered import region_facts, rewritten_to_sdpa, seen, shape_facts
@@ -16,6 +16,7 @@ from app.advice.rates import Rates
 from app.advice.rule import advise
 from app.advice.thresholds import DEFAULTS, Thresholds
 from app.cost_json import cost_json
+from app.own_lines import own_lines
 from profiler.hardware import Device
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.region.cost_model import Cost
@@ -101,6 +102,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     from kernels.host import probe_host
     from kernels.libraries import coverage
     from kernels.registry import hand_written
+    from kernels.takehome.lines import code_lines
     from profiler.region.graph import written_alone
     from profiler.region.patterns import match, region_kind
     from profiler.region.text import to_text
@@ -115,10 +117,12 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     kind, title = region_kind(written, matches)
     by_hand = any(m.by_hand for m in matches)
     covers = coverage(written, matches, situation.host or probe_host())
-    refused = generated.covers(graph)[1]
+    tried = generated.attempt(graph)
     own = () if region.requires_grad else hand_written(graph, matches)  # none of them has a backward in a region
-    more = {"not_generated": refused, "sdpa": rewritten_to_sdpa(graph, matches), "seen": seen(matches)}
-    more["kernels"] = tuple(Kernel(c.name, c.call) for c in own if c.available)
+    more = {"not_generated": tried.refused, "sdpa": rewritten_to_sdpa(graph, matches), "seen": seen(matches)}
+    more["generated_lines"] = code_lines(tried.text) if tried.text else 0
+    more["apart"] = Apart.between(tried.launches, tried.bytes_written, shape.cost)
+    more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0)) for c in own if c.available)
     more |= {k: v for k, v in situation.facts.items() if v is not None}
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)

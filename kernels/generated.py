@@ -10,6 +10,7 @@ back silently.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from kernels.codegen.source import Source
 from kernels.codegen.split import split
 from profiler.region import fusion
 from profiler.region.graph import Graph
+from profiler.region.model import ITEMSIZE
 
 INTERPRETER_DTYPES = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 """The interpreter cuts f32 to bf16 instead of rounding: there a kernel stores f32 and torch rounds."""
@@ -300,10 +302,30 @@ class _Assembly:
                 self.kept.append(base(node))
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What generating gave. text: all kernels, "" where refused says why there are none.
+
+    launches, bytes_written: of the generated kernels alone, without the calls that stayed.
+    """
+
+    text: str
+    refused: str = ""
+    launches: int = 0
+    bytes_written: int = 0
+
+
+def attempt(graph: Graph) -> Attempt:
+    """The generated kernels as one text with what they launch and write, or why `triton:generated` cannot run it."""
+    try:
+        found = made(graph)
+    except Unsupported as why:
+        return Attempt("", str(why))
+    written = sum(ITEMSIZE[o.dtype] * math.prod(o.shape) for s in found.sources for o in s.outputs)
+    return Attempt(found.text, "", len(found.sources), written)
+
+
 def covers(graph: Graph) -> tuple[bool, str]:
     """Whether `triton:generated` can run the region, else why not."""
-    try:
-        made(graph)
-    except Unsupported as why:
-        return False, str(why)
-    return True, ""
+    refused = attempt(graph).refused
+    return not refused, refused

@@ -45,14 +45,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def verdicts(record: Json) -> Iterator[str]:
     """From the request to the answer."""
-    first = next(iter(record.values()))[0]
+    cases = {name: runs for name, runs in record.items() if name != "other_hosts"}
+    first = next(iter(cases.values()))[0]
     yield "## From the click to the verdict\n"
     yield (
         f"By the server's own runner, its spare process ready ({first['date']}, torch {first['software']['torch']}). "
         "Cold: caches of Inductor, Triton and the tuner empty. Seconds.\n"
     )
     rows = []
-    for name, runs in record.items():
+    for name, runs in cases.items():
         for number, run in enumerate(runs):
             phases = ", ".join(f"{key} {value:.1f}" for key, value in run["phases_s"].items())
             timed = sum(status == "ok" for status, _ in run["candidates"].values())
@@ -62,6 +63,13 @@ def verdicts(record: Json) -> Iterator[str]:
                 phases,
             ])  # fmt: skip
     yield from table(["", "first progress", "verdict", "asked for", "candidates timed", "of which"], rows)
+    yield "The same on other hosts with an H200, whose processors differ in speed (most of it is compiling), seconds:\n"
+    for name in cases:
+        for kind in ("cold", "warm"):
+            seen = [f"{r['verdict_s']:.1f}" for r in record["other_hosts"] if (r["case"], r["kind"]) == (name, kind)]
+            if seen:
+                yield f"- {name}, {kind}: {', '.join(seen)}"
+    yield ""
 
 
 def _met(holds: bool, asked: str) -> str:

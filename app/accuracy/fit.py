@@ -20,7 +20,7 @@ from app.advice.rates import BACKWARD, SPREAD, Curve, Rates, interpolated, names
 CAP = math.log(2.5)
 SMALL = 0.3
 """|log error| up to which least squares hold; beyond, a sample pulls no harder."""
-STEPS = (0.6, 0.8, 0.9, 0.96, 1.04, 1.1, 1.25, 1.6)
+STEPS = (0.6, 0.8, 0.9, 0.96, 0.985, 1.015, 1.04, 1.1, 1.25, 1.6)
 ROUNDS = 6
 HELD = 0.12
 """What |log| of a rate's distance from where it began costs, in units of one sample's |log error|."""
@@ -134,7 +134,7 @@ def _best(timed: Sequence[Timed], rates: Rates, begin: Rates, number: Number) ->
         trial = moved(rates, number, tried)
         return sum(error(t, trial) for t in timed) + HELD * abs(math.log(tried / first))
 
-    tries = [now, *(now * s for s in STEPS if LEAST <= now * s <= most)]
+    tries = [now, *(min(most, max(LEAST, now * s)) for s in STEPS)]
     return moved(rates, number, float(f"{min(tries, key=cost):.4g}"))
 
 

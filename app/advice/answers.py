@@ -50,10 +50,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """verdicts: by the states of all rows in order; each with the answers that it was given for."""
+    """verdicts: by the states of all rows in order; each with the answers that it was given for.
+
+    bands: of each slider the first position of each run in which no criterion changes its state.
+    """
 
     rows: tuple[Row, ...]
     verdicts: Mapping[str, tuple[WidgetAnswers, Advice]]
+    bands: Mapping[str, list[int]]
 
     def key(self, positions: Mapping[str, int]) -> str:
         """The states of all criteria at these positions of the sliders."""
@@ -76,7 +80,7 @@ def table(bound: str | None = None, kind: str | None = None, settings: Threshold
     rows = tuple(_row(place, judged) for place in range(len(judged["uniqueness"][0])))
     bands = {slider: _bands(slider, rows) for slider in STEPS}
     verdicts: dict[str, tuple[WidgetAnswers, Advice]] = {}
-    found = Table(rows, verdicts)
+    found = Table(rows, verdicts, bands)
     for corner in itertools.product(*bands.values()):
         positions = dict(zip(STEPS, corner, strict=True))
         answers = _moved(middle, positions)
@@ -119,14 +123,23 @@ def _bands(slider: str, rows: tuple[Row, ...]) -> list[int]:
 
 
 def changes(answers: WidgetAnswers, advice: Advice, settings: Thresholds = DEFAULTS) -> tuple[Change, ...]:
-    """What would change the widget's advice: of each slider, down and up, the first position with another tool."""
+    """What would change the widget's advice: of each slider, down and up, the first position with another tool.
+
+    A share of the step that is not known counts as worth it, as all of the step is; nothing is said of moving it.
+    """
     found = table(answers.bound, answers.kind, settings)
-    here = {s: min(positions_of(s) - 1, max(0, round(getattr(answers, s) / step))) for s, step in STEPS.items()}
+    at = {s: getattr(answers, s) for s in STEPS}
+    at = {s: 1.0 if value is None else float(value) for s, value in at.items()}
+    here = {s: min(positions_of(s) - 1, max(0, round(at[s] / step))) for s, step in STEPS.items()}
     told = []
     for slider, step in STEPS.items():
-        now = float(getattr(answers, slider))
-        down = range(math.ceil(now / step - 1e-9) - 1, -1, -1)
-        up = range(math.floor(now / step + 1e-9) + 1, positions_of(slider))
+        now = at[slider]
+        if getattr(answers, slider) is None:
+            continue
+        below, above = math.ceil(now / step - 1e-9) - 1, math.floor(now / step + 1e-9) + 1
+        # Within a band the verdict is one: only the ends that face us can be the first with another tool.
+        down = [below, *(b - 1 for b in reversed(found.bands[slider]) if 0 < b <= below)] if below >= 0 else []
+        up = [above, *(b for b in found.bands[slider] if b > above)] if above < positions_of(slider) else []
         for way, word in ((down, "at most"), (up, "at least")):
             for i in way:
                 tool = found.verdicts[found.key({**here, slider: i})][1].tool

@@ -12,6 +12,7 @@ from app.advice.foreseen_bytes import foreseen_bytes
 from app.advice.model import Criterion
 from app.advice.options import no_triton
 from app.advice.thresholds import Thresholds
+from kernels.measure.records import LAUNCH_BOUND
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.oracle.targets import TARGETS
 from profiler.region.cost_model import Cost, bound
@@ -70,8 +71,9 @@ def kernel_problem(case: Case) -> Criterion:
 
     Nor where the GPU is idle for at least `idle_share` of the step between kernels that take at most `short_kernel_us`
     on average: that is launch-bound, and CUDA graphs help. A region without a trace is launch-bound by itself when
-    three launches or more are at least `launch_share` of its predicted time. Its times are then those of back-to-back
-    calls, in which the host sets the pace, and the estimate decides by them.
+    three launches or more are at least `launch_share` of its predicted time; so is a forward and backward that takes
+    the host clearly longer than the GPU. Its times are then those of back-to-back calls, in which the host sets the
+    pace, and the estimate decides by them.
     """
     facts, settings = case.facts, case.settings
     source = "this project's rule: findings about the step come before findings about a kernel"
@@ -110,6 +112,11 @@ def _launches(case: Case, source: str) -> Criterion:
         return Criterion("kernel-problem", True, None, None, "nothing says that the GPU waits", source)
     launches, share = _launch_share(case.facts, eager)
     because = f"{launches:.0f} launches are {percent(share)} of its predicted time run one by one"
+    if _paced(case.facts, eager):
+        because = (
+            f"the host takes {eager.host_us:.0f} µs for its forward and backward, the GPU {eager.time_us.mid:.0f}: "
+            "back to back, the host sets the pace"
+        )
     holds = not launch_bound_alone(case.facts, case.workload, eager, case.settings)
     return Criterion("kernel-problem", holds, share, limit, because, source)
 
@@ -135,7 +142,12 @@ def launch_bound_alone(
     if eager is None or not _told_by_launches(facts, workload):
         return False
     launches, share = _launch_share(facts, eager)
-    return launches >= LAUNCHES and share >= settings.launch_share
+    return _paced(facts, eager) or (launches >= LAUNCHES and share >= settings.launch_share)
+
+
+def _paced(facts: RegionFacts, eager: estimate.Prediction) -> bool:
+    """A forward and backward that a validation would judge by wall time."""
+    return facts.requires_grad and eager.host_us > LAUNCH_BOUND * eager.time_us.mid
 
 
 def launch_bound(criterion: Criterion) -> bool:

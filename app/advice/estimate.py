@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from app.advice.call_time import SDPA, STRIDED, library_us, own_us, part_us
 from app.advice.eager_time import eager_us, operation_us
-from app.advice.facts import Kernel, RegionFacts, ShapeFacts
+from app.advice.facts import Apart, Kernel, RegionFacts, ShapeFacts
 from app.advice.fused_time import UNROLLED, bytes_us, fused_share, kernels_us
 from app.advice.model import Range
 from app.advice.rates import FITTED, MATRIX_KINDS, Fused, Rates, share_of, spread
@@ -25,6 +25,9 @@ __all__ = [
     "SDPA", "STRIDED", "UNROLLED", "Prediction", "compiled", "compiled_us", "eager", "eager_us", "generated_us",
     "library", "library_us", "matrix_share", "own", "own_us", "paced", "triton", "written_us",
 ]  # fmt: skip
+
+
+TOGETHER = Apart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Predicti
         time=lambda s: eager_us(s, device, rates),
         written=lambda c: c.unfused.bytes_written,
         launches=lambda s: s.cost.unfused.launches * rates.times.eager_kernel,
-        host=lambda s: _eager_host_us(s, rates),
+        host=lambda s: _eager_host_us(s, rates) + (rates.host.engine if facts.requires_grad else 0.0),
     )  # fmt: skip
 
 
@@ -108,7 +111,9 @@ def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTE
     """Triton that is written for the region. whole: one kernel for all, by hand; else generated, a kernel a group."""
     return _predict(
         "triton:custom" if whole else "triton:generated", facts, device, rates,
-        time=lambda s: written_us(s, device, rates, facts.seen) if whole else generated_us(s, device, rates),
+        time=lambda s: (
+            written_us(s, device, rates, facts.seen) if whole else generated_us(s, device, rates, facts.apart)
+        ),
         written=lambda c: c.ideal.bytes_written if whole else c.fused.bytes_written,
         launches=lambda s: (1 if whole else s.cost.fused.launches) * rates.times.fused_kernel,
         host=lambda s: (rates.host.written if whole else rates.host.generated) + _autograd_us(facts, rates),
@@ -199,10 +204,15 @@ def _gemv(shape: ShapeFacts) -> bool:
     return bool(gemms) and all(min(g.m, g.n) == 1 for g in gemms)
 
 
-def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED) -> float:
-    """µs of the generated kernels, one for each fused group; matrix products stay with the library."""
+def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, apart: Apart = TOGETHER) -> float:
+    """µs of the generated kernels, one for each fused group; matrix products stay with the library.
+
+    apart: what the generator writes between kernels where torch.compile does not, each byte of it read once more.
+    """
     start = rates.times.fused_kernel
-    return rates.times.event + kernels_us(shape, shape.cost.kernels, device, rates.generated, rates, start)
+    together = rates.times.event + kernels_us(shape, shape.cost.kernels, device, rates.generated, rates, start)
+    between = 2 * apart.written * sum(k.bytes_written for k in shape.cost.kernels if k.kind == "fused")
+    return together + apart.launches * start + bytes_us(between, rates.generated.pointwise, device)
 
 
 def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, seen: float = 1.0) -> float:

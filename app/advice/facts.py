@@ -124,10 +124,33 @@ class ShapeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel of this project that computes all of the region. candidate: "triton:KERNEL"; call: code to paste."""
+    """A kernel of this project that computes all of the region. candidate: "triton:KERNEL"; call: code to paste.
+
+    lines: of code that come along when it is taken home, 0 where nobody counted.
+    """
 
     candidate: str
     call: str = ""
+    lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """By how much the generator of Triton falls short of the fused groups that are costed.
+
+    written: bytes that its kernels write beyond these groups, over what the groups write; launches beyond theirs.
+    """
+
+    written: float = 0.0
+    launches: int = 0
+
+    @staticmethod
+    def between(launches: int, bytes_written: int, cost: Cost) -> Apart:
+        """What the generator makes, beside the region's fused cost at the same sizes. Never negative."""
+        groups = [k for k in cost.kernels if k.kind == "fused"]
+        written = sum(k.bytes_written for k in groups)
+        more = max(0, bytes_written - written) / written if written and launches else 0.0
+        return Apart(more, max(0, launches - len(groups)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +164,12 @@ class RegionFacts:
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
     already_tuned: it runs on a hand-written Triton or CUDA kernel. needs: what Triton does not give ("grid-wide",
     "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the region, "" where it takes it or
-    was not asked. kernels: this project's own that compute all of it. seen: share of the scores of its attention that
-    have to be looked at, half in causal order. sdpa: operations that torch.compile turns into
-    scaled_dot_product_attention; sdpa_bytes: what that moves. obstacles: what would stop torch.compile between its
-    operations (`inside`) or elsewhere in its module, as its trace shows. prediction, recompiles: the oracle's answers,
-    None where it was not asked or had none.
+    was not asked; generated_lines: of code that it writes; apart: what it does not fuse. kernels: this project's own
+    that compute all of it. seen:
+    share of the scores of its attention that have to be looked at, half in causal order. sdpa: operations that
+    torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that moves. obstacles: what would stop
+    torch.compile between its operations (`inside`) or elsewhere in its module, as its trace shows. prediction,
+    recompiles: the oracle's answers, None where it was not asked or had none.
     """
 
     name: str = "region"
@@ -177,6 +201,8 @@ class RegionFacts:
     mean_kernel_us: float | None = None
     launches: float | None = None
     not_generated: str = ""
+    generated_lines: int = 0
+    apart: Apart = Apart()
     kernels: tuple[Kernel, ...] = ()
     seen: float = 1.0
     sdpa: frozenset[str] = frozenset()

@@ -13,6 +13,8 @@ from profiler.region.cost_model import KernelCost
 
 PERSISTENT_COLUMNS = 1024
 """Inductor keeps rows of up to so many elements in registers (torch._inductor.choices, persistent reductions)."""
+PERSISTENT_OUTER = 64
+"""The same for a reduction over another axis than the last (its `should_use_persistent_reduction`)."""
 LOOPED_COLUMNS = 8192
 """Rows of up to so many elements stay in the caches between a loop that reduces them and one that applies it."""
 UNROLLED = 64
@@ -98,7 +100,8 @@ def fused_share(
             long = fused.long_softmax if again else fused.softmax
             reached = long if space.columns > PERSISTENT_COLUMNS else fused.short_softmax
         if space.strided and not small:
-            reached = min(reached, fused.strided)
+            held = space.columns <= PERSISTENT_OUTER
+            reached = min(reached, fused.short_strided if held else fused.strided)
     applied = space is not None and space.stage == "apply"
     limits = (
         (applied and any(o.kind == kinds.SOFTMAX for o in inside), fused.softmax),
@@ -106,7 +109,7 @@ def fused_share(
         (targets & UNPACKING, fused.unpack),
         (any(o.written.startswith("f8") for o in inside), fused.f8),
         (any(o.kind == kinds.CONVOLUTION for o in inside), fused.convolution),
-        (any(o.kind == kinds.SCAN for o in inside), fused.scan * min(1.0, _itemsize(inside) / 4)),
+        (any(o.kind == kinds.SCAN for o in inside), fused.scan * min(1.0, _itemsize(inside, kinds.SCAN) / 4)),
     )
     return min([reached, *(limit for holds, limit in limits if holds)])
 
@@ -115,5 +118,6 @@ def _beyond_l2(inside: Sequence[OperationFacts], space: KernelFacts, device: Dev
     return space.columns * _itemsize(inside) * RESIDENT_ROWS > 0.5 * device.l2_bytes
 
 
-def _itemsize(inside: Sequence[OperationFacts]) -> int:
-    return min((o.itemsize for o in inside if o.columns > 1), default=2)
+def _itemsize(inside: Sequence[OperationFacts], kind: str = "") -> int:
+    """Bytes of an element in the narrowest operation on rows, of a kind where one is asked for."""
+    return min((o.itemsize for o in inside if o.columns > 1 and kind in ("", o.kind)), default=2)

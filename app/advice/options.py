@@ -245,7 +245,8 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         predicted = estimate.triton(facts, device, False, rates)
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
-        found.append(_written(predicted, "triton:generated", "generated", _lines(facts), note))
+        lines = facts.generated_lines or _lines(facts)
+        found.append(_written(predicted, "triton:generated", "generated", lines, note))
     if facts.kernels:
         return found
     several = any(len(s.cost.kernels) > 1 for s in facts.shapes)
@@ -275,7 +276,8 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
 def _own(facts: RegionFacts, kernel: Kernel, device: Device, rates: Rates) -> Option:
     mode = kernel.candidate.removeprefix("triton:")
     predicted = estimate.own(facts, device, kernel, rates)
-    return _written(predicted, kernel.candidate, mode, _lines(facts), "a kernel of this project", kernel.call)
+    lines = kernel.lines or _lines(facts)
+    return _written(predicted, kernel.candidate, mode, lines, "a kernel of this project", kernel.call)
 
 
 def _written(predicted: Prediction | None, candidate: str, mode: str, lines: int, note: str, call: str = "") -> Option:

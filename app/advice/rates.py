@@ -50,7 +50,8 @@ class Host:
     generated: float = 32.0
     written: float = 90.0  # a launcher in Python of this project: checks, tuned configuration, launch
     library: float = 100.0  # another package's launcher
-    autograd: float = 350.0  # forward and backward through autograd
+    autograd: float = 350.0  # forward and backward of a function that brings its own
+    engine: float = 100.0  # forward and backward of torch's own operations: autograd's engine, once a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Fused:
     long_softmax: float = 0.75  # rows beyond L2, their second pass counted as bytes
     short_softmax: float = 0.90  # rows of up to 1,024 elements stay in registers
     strided: float = 0.50  # a reduction over another axis than the last whose input is used again
+    short_strided: float = 0.50  # the same where the axis is short enough to be held
     unpack: float = 0.26  # shifts and masks of packed weights
     f8: float = 0.50  # conversion to fp8
     scan: float = 0.90  # of f32
@@ -127,7 +129,7 @@ class Matrix:
 
 
 HAND = Fused(
-    softmax=0.92, long_softmax=0.80, strided=0.90, looped=0.93, special=0.93, unpack=0.60,
+    softmax=0.92, long_softmax=0.80, strided=0.90, short_strided=0.90, looped=0.93, special=0.93, unpack=0.60,
     convolution=0.50, random=6.0, redraws=False,
 )  # fmt: skip
 """A kernel that is still to be written: what the best kernels of the tables reach. Not fitted: nobody measured it."""

@@ -29,10 +29,10 @@ BOUNDS = ("memory", "compute")
 class WidgetAnswers:
     """share_of_step, uniqueness and irregularity are 0 to 1; bound is "memory" or "compute"; kind is one of KINDS.
 
-    ValueError for anything else.
+    share_of_step may be None: not known. ValueError for anything else.
     """
 
-    share_of_step: float
+    share_of_step: float | None
     uniqueness: float
     irregularity: float
     bound: str | None = None
@@ -41,6 +41,8 @@ class WidgetAnswers:
     def __post_init__(self) -> None:
         for name in ("share_of_step", "uniqueness", "irregularity"):
             answer = getattr(self, name)
+            if answer is None and name == "share_of_step":
+                continue
             if isinstance(answer, bool) or not isinstance(answer, int | float) or not 0 <= answer <= 1:
                 raise ValueError(f"{name} is a number from 0 to 1, not {answer!r}")
         if self.bound not in (None, *BOUNDS):

@@ -144,21 +144,37 @@ OTHERWISE = (
     Otherwise("bert_train_varlen_*", "dropout, residual add, LayerNorm", criterion="worth-it"),
     Otherwise("bert_train_varlen_*", "GEMM with GELU tail", criterion="worth-it"),
     Otherwise("timm_convnext_*", r"optimizer step \(foreach\)", criterion="worth-it"),
+    Otherwise(
+        "mixtral_*",
+        "routing",
+        record="cumulative-sum-with-softmax-topk-sort-and-sum-and-more-nvidia-h200-2026-11-22-16197ff3",
+    ),
+    Otherwise("mixtral_*", "masked fill", record="masked-fill-nvidia-h200-2026-11-22-354dac42"),
+    Otherwise(
+        "mixtral_*",
+        "expert combine",
+        record="scatter-with-masked-fill-mul-index-select-and-sum-nvidia-h200-2026-11-22-fd99e134",
+    ),
+    Otherwise(
+        "pyg_*",
+        "segment softmax by hand",
+        record="scatter-with-index-select-add-leaky-relu-and-sub-and-more-nvidia-h200-2026-11-22-f213bfe5",
+    ),
+    Otherwise(
+        "pyg_*",
+        "gather, multiply and scatter-add",
+        record="scatter-with-index-select-and-mul-nvidia-h200-2026-11-22-d3be0b09",
+    ),
+    Otherwise("gpt2_train_autocast_eager_stack", "autocast cast", record="to-nvidia-h200-2026-11-22-ca9c0df0"),
     # A launch-bound step: CUDA graphs for all of it come before attention's own kernels.
     Otherwise("*t5_*", "attention by hand", criterion="kernel-problem"),
 )
 
-NOT_MEASURED = "torch.compile is predicted to be as fast as Triton, and no record of the Archive has this program"
-
 OPEN = (
-    Open("mixtral_*", "routing", NOT_MEASURED),
-    Open("mixtral_*", "masked fill", NOT_MEASURED),
-    Open("pyg_*", "segment softmax by hand", NOT_MEASURED),
-    Open("pyg_*", "gather, multiply and scatter-add", NOT_MEASURED),
+    Open(
+        "pyg_*", "gather, multiply and scatter-add", "of its two regions one is recorded, with torch.compile the faster"
+    ),
     Open("timm_convnext_*", ".*GELU.*", "quack.gemm_act is predicted faster than torch.compile, forward and backward"),
     Open("timm_convnext_*", "layer scale, residual add.*", "a generated kernel is predicted faster than torch.compile"),
-    Open(
-        "gpt2_train_autocast_eager_stack", "autocast cast", "0.99 % of this step is predicted to be saved, 1 % is asked"
-    ),
 )
 """Each is to leave this list: by advice that is mended, or by a record that contradicts the cell."""
