@@ -5,7 +5,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 BIN := $(VENV)/bin
 
-.PHONY: run test lint unit check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
+.PHONY: run test lint unit audit check-api fuzz soak bench-uploads bench-fleet check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
 
 run: $(VENV)/.run
 	$(BIN)/tritonworthy serve --host $(HOST) --port $(PORT)
@@ -20,7 +20,34 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	./tools/install_chromium.sh
+	./tools/install_postgres.sh
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+
+# Known holes in what is installed; says so where the service that knows them cannot be asked.
+audit: $(VENV)/.dev
+	$(BIN)/python -m tools.audit
+
+# The API of a running server against its own description, CASES an operation.
+CASES ?= 100
+check-api: $(VENV)/.dev
+	$(BIN)/python -m tools.check_api --cases $(CASES)
+
+# Coverage-guided, twelve minutes of each of five targets; what it found before is replayed by `make test`.
+fuzz: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+	$(BIN)/python -m tools.fuzz --minutes 12 --record
+
+# Load on loopback, 30 minutes of it mixed; large uploads side by side; the fleet's overhead, store and simulation.
+soak: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.soak
+
+bench-uploads: $(VENV)/.dev
+	$(BIN)/python benchmarks/uploads.py --parallel 8
+
+bench-fleet: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.fleet_store --out tests/records/fleet-store.json
+	$(BIN)/python -m benchmarks.fleet_overhead --out tests/records/fleet-overhead.json
+	$(BIN)/python -m tools.fleet_simulation --run
 
 # On a host with a GPU: predictions made without it, against what torch.compile makes with it; counted bytes against
 # those that ncu reads. The records are held to their claims by the tests.

@@ -6,15 +6,18 @@ first import of torch takes seconds, so it is started with the server and not wi
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
 from app.advice.thresholds import DEFAULTS, Thresholds
 from app.evaluate import NOTHING_FORESEEN, Foreseen, Prepared
+from app.recent import Recent
 from app.web.problems import Problem, from_region_error
 from kernels.takehome.model import Kit
 from profiler.oracle.process import Oracle, UnansweredError
@@ -31,6 +34,9 @@ WARM_UP = "x: f32[64, 64]\ny = relu(x + 1.0)\nreturn y\n"
 
 WAITING_CAP = 16
 """More requests than this waiting for the one thread are turned away: each would wait too long anyway."""
+
+RECENT = 128
+"""Regions whose advice is kept: CI and a page that is loaded again ask for the same."""
 
 
 class Advisor:
@@ -55,6 +61,9 @@ class Advisor:
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="advice")
         self.waiting = threading.BoundedSemaphore(WAITING_CAP)
         self.warm = threading.Event()
+        self.when_warm: Callable[[], object] = lambda: None
+        self.widget_tables: set[tuple[str | None, str | None]] = set()
+        self.recent: Recent[Json] = Recent(RECENT)
 
     def start(self) -> None:
         """Begin to import torch, here and in the oracle's process; returns at once."""
@@ -78,19 +87,27 @@ class Advisor:
             log.exception("advice could not be warmed up")
             return
         self.warm.set()
+        self.when_warm()
         log.info("advice is warm after %.1f s", time.monotonic() - started)
 
     def advise_region(
         self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
     ) -> Json:
-        """The API's region with its advice. oracle: whether to ask it; a bad text is refused before it is asked.
+        """The API's region with its advice; not to be changed, for it may be kept. A bad text is refused first.
 
-        The oracle answers from its own process: while it thinks, the one thread with torch serves others.
+        oracle: whether to ask it. It answers from its own process: while it thinks, the one thread with torch serves
+        others. The same question gets the same answer, unless the oracle did not say all that it was asked.
         """
+        key = json.dumps([text, name, oracle, workload], sort_keys=True)
+        known = self.recent.get(key)
+        if known is not None:
+            return known
         prepared = self.prepare(text, **workload)
-        return self.decide(
-            prepared, self.foresee(prepared, oracle_timeout_s) if oracle else NOTHING_FORESEEN, name=name
-        )
+        foreseen = self.foresee(prepared, oracle_timeout_s) if oracle else NOTHING_FORESEEN
+        region = self.decide(prepared, foreseen, name=name)
+        if _is_whole(prepared, foreseen):
+            self.recent.put(key, region)
+        return region
 
     def prepare(self, text: str, **workload: Any) -> Prepared:
         """A region lowered and counted: what `foresee` and `decide` take."""
@@ -142,10 +159,19 @@ class Advisor:
         return script
 
     def advise_widget(self, **answers: Any) -> Json:
-        """The API's advice for the widget's answers. No torch: never waits behind a region."""
+        """The API's advice for the widget's answers. No torch: never waits behind a region.
+
+        The first of a bound and kind makes its table, which takes 0.1 s; those after it a quarter of a millisecond.
+        """
         from app import service
 
-        return service.advise_widget(self.thresholds, **answers)
+        advice = service.advise_widget(self.thresholds, **answers)
+        self.widget_tables.add((answers.get("bound"), answers.get("kind")))
+        return advice
+
+    def answers_at_once(self, *, bound: str | None = None, kind: str | None = None, **_: Any) -> bool:
+        """Whether advise_widget has the table of these answers."""
+        return (bound, kind) in self.widget_tables
 
     def _run(self, function: str, *args: Any, **more: Any) -> Any:
         if not self.waiting.acquire(blocking=False):
@@ -173,6 +199,13 @@ class Advisor:
         from app import service
 
         return getattr(service, function)(*args, **more)
+
+
+def _is_whole(prepared: Prepared, foreseen: Foreseen) -> bool:
+    """Whether asking again would get no more: every mode answered, and how sizes that vary are met."""
+    varies = len([b for b in prepared.workload.bindings if b.sizes]) > 1
+    silent = foreseen.recompiles is None and varies and bool(foreseen.predictions)
+    return not silent and not any(p.unavailable for p in foreseen.predictions)
 
 
 def _busy() -> Problem:

@@ -49,6 +49,8 @@ def begin(state: Any) -> None:
     """Begin to measure, in a thread that waits for the child. Problem 409 without a GPU; a second asking joins in."""
     if not state.host().get("gpu"):
         raise Problem(409, "needs-gpu", "", "This host has no GPU whose ceilings could be measured.")
+    if state.queue.gpu.suspicion is not None:
+        raise Problem(409, "needs-gpu", "", f"The GPU is suspect: {state.queue.gpu.suspicion.reason}")
     if not _one.acquire(blocking=False):
         return
     threading.Thread(target=_run, args=(state,), name="ceilings", daemon=True).start()

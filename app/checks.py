@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -10,6 +9,7 @@ import sqlalchemy as sa
 from app.check.judge import UNMEASURED
 from app.database import is_id, now
 from app.jobs import ledger
+from app.places import files
 from app.schema import checks, jobs
 
 if TYPE_CHECKING:
@@ -35,11 +35,21 @@ CHECK: Json = {
 _OWN = ("id", "name", "state", "progress", "error", "created_at")
 
 
-def add(store: Store, *, check_id: str, name: str, request: Json, cap: int) -> None:
-    """A check and the job that does it, of the same id; QueueFullError leaves nothing behind."""
+def add(
+    store: Store, *, check_id: str, name: str, request: Json, cap: int, digest: str | None = None, keep: bool = True
+) -> str:
+    """A check and the job that does it, of the same id, which is answered; QueueFullError leaves nothing behind.
+
+    Where a check of that digest is here already, its id is answered and nothing is added. keep: also one that has
+    ended; else, for what is measured anew each time, only one that waits or runs.
+    """
     with store.database.write() as connection:
-        connection.execute(checks.insert().values(id=check_id, created_at=now(), name=name))
+        states = ledger.GOING_WELL if keep else ledger.GOING_ON
+        if known := ledger.same(connection, checks, digest, states):
+            return known
+        connection.execute(checks.insert().values(id=check_id, created_at=now(), name=name, digest=digest))
         ledger.add(connection, job_id=check_id, kind="check", request=request, cap=cap)
+    return check_id
 
 
 def by_id(store: Store, check_id: str) -> Json | None:
@@ -73,9 +83,8 @@ def forget_files(store: Store, job_id: str) -> None:
         ended = jobs.c.state.in_(sorted(ledger.FINAL))
         query = sa.select(jobs.c.request).where(jobs.c.id == job_id, jobs.c.kind == "check", ended)
         request: Json | None = connection.scalar(query)
-    for source in (*request["sources"], request.get("baseline") or {}) if request else ():
-        if "path" in source:
-            Path(source["path"]).unlink(missing_ok=True)
+    for path in files(request, store.uploads) if request else ():
+        path.unlink(missing_ok=True)
 
 
 def _all() -> sa.Select[Any]:

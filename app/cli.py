@@ -25,6 +25,7 @@ from app.check.watch_cli import add_watch
 from app.cli_options import shapes, workload_options
 from app.cli_text import ranks_text, region_text, show_progress, trace_text, validation_text
 from app.devices_cli import ALL, devices_text, on_devices
+from app.fleet.cli import add_fleet
 from app.kit_cli import add_kit
 from app.landscape_cli import add_landscape
 from app.report_cli import add_report
@@ -125,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("--budget", type=float, metavar="SECONDS", help="time that measuring may take")
     workload_options(validate)
     validate.set_defaults(run=_validate)
-    for add in (add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy):
+    for add in (add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy, add_fleet):
         add(commands)
     add_report(commands, _advised)
     return parser

@@ -114,6 +114,7 @@ def _by_rules(cost: Cost, device: Device) -> Json:
         ],
         "intensity": cost.intensity,
         "matmul_dtype": cost.matmul_dtype,
+        "limit_dtype": cost.limit_dtype,
         "gemm_flops": cost.gemm_flops,
         "bound": bound(cost, device),
         "floor_us": floor_us(cost, device),

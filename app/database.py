@@ -1,30 +1,39 @@
-"""The database connection: engine, SQLite's pragmas, schema version, ids and times. All other SQL is portable."""
+"""The database connection: engine, what SQLite and PostgreSQL need told, ids and times. All other SQL is portable."""
 
 from __future__ import annotations
 
+import json
+import math
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from app import schema
+from app import migrations
+from app.migrations import SchemaError
+
+__all__ = ["Database", "SchemaError", "finite", "is_id", "iso", "make_engine", "new_id", "now", "one_at_a_time"]
 
 BUSY_TIMEOUT_MS = 10_000
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 ID_LENGTH = 26  # 36**26 > 2**134: cannot be guessed
 
-Migration = Callable[[sa.Connection], None]
+POSTGRESQL = {
+    "lock_timeout": f"{BUSY_TIMEOUT_MS}ms",
+    # A server that is stopped in the middle of a transaction (SIGSTOP, a laptop's lid) must not stop the others.
+    "idle_in_transaction_session_timeout": "60s",
+}
+"""Settings of each of our sessions."""
 
-MIGRATIONS: dict[int, Migration] = {}
-"""version -> the step that makes it from the version before; empty while there is only version 1."""
+ADVISORY = 7402
+"""The first half of our advisory locks' numbers: PostgreSQL has one space of them for each database."""
 
-
-class SchemaError(Exception):
-    """The database belongs to a newer version of this program."""
+KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+"""libpq's: a database host that vanished is noticed in half a minute, not in two hours."""
 
 
 def new_id() -> str:
@@ -38,50 +47,98 @@ def is_id(value: object) -> bool:
 
 
 def now() -> str:
-    """The time as ISO 8601 in UTC with microseconds: text that sorts by time in every database."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    """The time as `iso` writes it."""
+    return iso(datetime.now(UTC))
+
+
+def iso(time: datetime) -> str:
+    """A time in UTC as ISO 8601 with microseconds: text that sorts by time in every database."""
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def finite(value: Any) -> Any:
+    """The same JSON with null in place of NaN and infinities, which JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def make_engine(url: str) -> sa.Engine:
+    """An engine for SQLite or PostgreSQL; nothing is opened yet. ValueError for another database."""
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise ValueError("the database's URL is none that SQLAlchemy can read") from None
+    kind = parsed.get_backend_name()
+    if kind == "sqlite":
+        engine = sa.create_engine(parsed, json_serializer=_json)
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    if kind not in ("postgresql", "postgres"):
+        raise ValueError(f"the database is SQLite or PostgreSQL, not {kind}")
+    options = " ".join(f"-c {name}={value}" for name, value in POSTGRESQL.items())
+    given = parsed.query.get("options", "")
+    try:
+        return sa.create_engine(
+            parsed.set(drivername="postgresql+psycopg").difference_update_query(["options"]),
+            json_serializer=_json,
+            pool_pre_ping=True,  # the database may be restarted under us
+            connect_args={"options": f"{options} {given}".strip(), "connect_timeout": 10, **KEEPALIVE},
+        )
+    except ModuleNotFoundError:
+        raise ValueError("PostgreSQL needs its driver: pip install 'tritonworthy[postgres]'") from None
 
 
 class Database:
     """An engine with its schema in place. Thread-safe; `read` and `write` are the only ways in."""
 
     def __init__(self, url: str) -> None:
-        self.engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-        if self.engine.dialect.name == "sqlite":
-            sa.event.listen(self.engine, "connect", _prepare_sqlite)
-            sa.event.listen(self.engine, "begin", _begin_sqlite)
-        self._migrate()
+        self.engine = make_engine(url)
+        # A view of one moment for several selects is what SQLite gives by itself.
+        moment = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        self._read = moment if self.engine.dialect.name == "postgresql" else {}
+        try:
+            migrations.upgrade(self.engine)
+        except BaseException:
+            self.engine.dispose()
+            raise
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A consistent view for several selects."""
-        with self.engine.connect() as connection, connection.begin():
+        with self.engine.connect().execution_options(**self._read) as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
-        """One transaction: all of it or nothing."""
+        """One transaction: all of it or nothing.
+
+        On PostgreSQL several write at once, each statement seeing what others committed before it (READ COMMITTED):
+        who reads a row to change it selects it `with_for_update()`, which SQLite ignores, where one writes at a time.
+        """
         with self.engine.connect().execution_options(tritonworthy_write=True) as connection, connection.begin():
             yield connection
 
     def close(self) -> None:
         self.engine.dispose()
 
-    def _migrate(self) -> None:
-        with self.write() as connection:
-            schema.metadata.create_all(connection)
-            found = connection.scalar(sa.select(schema.schema_version.c.version))
-            if found is None:
-                connection.execute(schema.schema_version.insert().values(version=schema.VERSION))
-                return
-            if found > schema.VERSION:
-                raise SchemaError(
-                    f"the database has schema version {found}, this program knows {schema.VERSION}: "
-                    "run the newer program, or use another data folder"
-                )
-            for version in range(found + 1, schema.VERSION + 1):
-                MIGRATIONS[version](connection)
-            connection.execute(schema.schema_version.update().values(version=schema.VERSION))
+
+def one_at_a_time(connection: sa.Connection, name: str) -> None:
+    """Until this transaction ends, nobody else goes on from here with the same name. SQLite's writes wait anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY, sa.func.hashtext(name))))
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value))
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

@@ -10,29 +10,37 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import app as package
 from app.advisor import Advisor
+from app.fleet.join import join
+from app.health import Health, said
 from app.host import HostFacts
 from app.jobs.checks import check_landscape, check_report, check_trace, check_validation
-from app.jobs.ledger import Kind
 from app.jobs.queue import Queue
+from app.jobs.ray_runner import RayRunner
 from app.jobs.runner import Limits
+from app.retention import Retention
 from app.settings import Settings
 from app.store import Store
-from app.uploads import check_disk
 from app.web import api_checks, api_host, api_jobs, api_regions, api_traces, devices, kits, landscapes, pages, sign_in
+from app.web.access import audit
 from app.web.assets import Assets
+from app.web.conditional import Conditional
+from app.web.limits import LimitHeaders
 from app.web.metrics import Requests
+from app.web.openapi import describe
 from app.web.problems import Problem, from_http, from_validation
+from app.web.quick import Quick
 from app.web.security import BODY_BYTES, Guard
 from profiler.oracle.cache import Cache
 from profiler.oracle.process import Oracle
@@ -48,8 +56,11 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         settings: Settings = self.state.settings
         token = settings.token.get_secret_value() if settings.token else None
-        inner = super().build_middleware_stack()
-        guarded = Guard(inner, hosts=settings.hosts, token=token)
+        inner = Quick(Conditional(LimitHeaders(super().build_middleware_stack(), self.state)), self.state)
+        guarded = Guard(
+            inner, hosts=settings.hosts, token=token, requests_per_minute=settings.requests_per_minute,
+            most_waiting=settings.client_queue_cap, body_s=settings.request_timeout_s,
+        )  # fmt: skip
         return self.state.requests.around(guarded)  # type: ignore[no-any-return]
 
 
@@ -69,17 +80,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     state = app.state
     state.settings = settings
-    state.store = Store(settings.url)
+    state.store = Store(settings.url, settings.uploads_dir)
     state.host = HostFacts()
-    state.queue = make_queue(state.store, settings, state.host)
+    state.fleet = make_runner(settings)
+    state.queue = make_queue(state.store, settings, state.host, state.fleet)
     oracle = Oracle(Cache(settings.oracle_dir)) if settings.oracle == "auto" else None
     state.service = Advisor(
         timeout_s=settings.advice_timeout_s, oracle=oracle, oracle_timeout_s=settings.oracle_timeout_s,
         thresholds=settings.rule,
     )  # fmt: skip
     state.requests = Requests()
+    state.retention = Retention(state)
     state.closing = threading.Event()
-    state.readiness = lambda: _readiness(state)
+    state.health = Health(state)
     for router in (
         api_traces.router,
         api_regions.router,
@@ -94,22 +107,34 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     ):
         app.include_router(router)
     app.mount("/static", Assets(), name="static")
+    app.openapi = describe(app)  # type: ignore[method-assign]
+    audit(app.routes)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(OperationalError, _on_database)
     app.add_exception_handler(Exception, _on_fault)
     return app
 
 
-def make_queue(store: Store, settings: Settings, host: HostFacts) -> Queue:
+def make_runner(settings: Settings) -> RayRunner | None:
+    """The fleet, where jobs run on one; FleetError where it cannot be reached."""
+    if settings.runner == "local":
+        return None
+    assert settings.ray_token_file is not None
+    return join(settings.ray_address, settings.ray_token_file, settings.fleet_lanes, settings.queue_timeout_s)
+
+
+def make_queue(store: Store, settings: Settings, host: HostFacts, fleet: RayRunner | None) -> Queue:
     """The queue whose children are app.jobs.tasks."""
 
-    def command(kind: Kind) -> list[str]:
+    def command(kind: str) -> list[str]:
         return [sys.executable, "-m", "app.jobs.tasks", kind, "{fd}"]
 
     thresholds = dataclasses.asdict(settings.rule)
     read = Limits(settings.read_timeout_s, settings.kill_grace_s, settings.read_memory_bytes)
     measure = Limits(settings.job_timeout_s, settings.kill_grace_s)
+    spare = settings.spare and fleet is None
     both = Limits(settings.read_timeout_s + settings.job_timeout_s, settings.kill_grace_s)
     return Queue(
         store,
@@ -125,7 +150,10 @@ def make_queue(store: Store, settings: Settings, host: HostFacts) -> Queue:
         lease_s=settings.lease_s,
         cwd=ROOT,
         context=lambda: {**host.for_children(), "thresholds": thresholds},
-        spare=lambda kind, told: kind == "validate" and settings.spare and told.get("host", {}).get("gpu") is not None,
+        spare=lambda kind, told: kind == "validate" and spare and told.get("host", {}).get("gpu") is not None,
+        expected_gpu=lambda: found.gpu if fleet is None and (found := host.known()) else None,
+        runner=fleet,
+        queue_timeout_s=settings.queue_timeout_s,
     )
 
 
@@ -135,29 +163,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.host.start()
     state.service.start()
     state.queue.start()
+    state.retention.start()
     log.info("serving, data in %s, process %d", state.settings.data_dir, os.getpid())
     yield
     state.closing.set()
+    state.retention.stop()
     state.queue.stop()
     state.service.stop()
     state.store.close()
-
-
-def _readiness(state: Any) -> list[str]:
-    """What keeps the server from working, in words; nothing when it is ready."""
-    wrong = []
-    try:
-        state.store.job_state("")
-    except Exception:
-        log.exception("the database does not answer")
-        wrong.append("the database does not answer")
-    if not state.queue.alive:
-        wrong.append("the queue does not run")
-    try:
-        check_disk(state.settings)
-    except Problem as problem:
-        wrong.append(problem.detail)
-    return wrong
 
 
 def _respond(request: Request, problem: Problem) -> Response:
@@ -178,12 +191,31 @@ async def _on_problem(request: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _respond(request, from_http(error))
+    problem = from_http(error)
+    if problem.status == 405:
+        problem.headers["Allow"] = ", ".join(_allowed(request))
+    return _respond(request, problem)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of a path; Starlette names those of one of its routes."""
+    routes = request.app.router.routes
+    asked = [{**request.scope, "method": method} for method in ("DELETE", "GET", "POST", "PUT")]
+    return [s["method"] for s in asked if any(route.matches(s)[0] is Match.FULL for route in routes)]
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     return _respond(request, from_validation(error))
+
+
+async def _on_database(request: Request, error: Exception) -> Response:
+    """The database is locked, read-only, full or gone: nothing was done, and the client may try again."""
+    log.error("%s %s: %s", request.method, request.url.path, getattr(error, "orig", None) or error)
+    means = said(error)
+    status, code = (507, "disk-full") if "disk is full" in means else (503, "storage-failed")
+    detail = f"The database {means}. Nothing was changed; try again in a moment."
+    return _respond(request, Problem(status, code, "", detail, headers={"Retry-After": "5"}))
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:

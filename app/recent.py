@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+"""Never None: that is how `get` says that there is nothing."""
 
 
 class Recent(Generic[T]):
@@ -20,13 +21,24 @@ class Recent(Generic[T]):
 
     def of(self, key: str, make: Callable[[], T]) -> T:
         """The key's value, made where it is not there; what `make` raises passes through and nothing is kept."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+        known = self.get(key)
+        if known is not None:
+            return known
         made = make()
+        self.put(key, made)
+        return made
+
+    def get(self, key: str) -> T | None:
+        """The key's value, where it is there."""
         with self._lock:
-            self._kept[key] = made
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def put(self, key: str, value: T) -> None:
+        """Keep a value, and forget the one that nobody has asked for the longest where there are too many."""
+        with self._lock:
+            self._kept[key] = value
             while len(self._kept) > self.most:
                 self._kept.popitem(last=False)
-        return made

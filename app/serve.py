@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import gc
 import socket
 import sys
 from typing import Any
@@ -12,7 +12,10 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
 
+from app import logs
+from app.connection import connection_class
 from app.database import SchemaError
+from app.fleet.model import FleetError
 from app.main import create_app
 from app.settings import Settings, explain
 
@@ -39,27 +42,39 @@ def make_server(application: FastAPI, settings: Settings, log_level: str = "info
             application,
             host=settings.host,
             port=settings.port,
+            http=connection_class(head_s=settings.request_timeout_s, most=settings.max_connections),
             timeout_graceful_shutdown=settings.shutdown_s,
             server_header=False,
             proxy_headers=False,
             log_level=log_level,
+            log_config=None,  # app.logs
         )
     )
 
 
 def serve(given: dict[str, Any]) -> int:
     """Serve until stopped; 2 for settings that do not work. `given` overrides the environment."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = Settings(**given)
     except ValidationError as error:
         print(explain(error), file=sys.stderr)
         return BAD_SETTINGS
+    logs.configure(settings.log_format)
     try:
         application = create_app(settings)
-    except (OSError, SchemaError, sa.exc.SQLAlchemyError) as error:
+    except FleetError as error:
+        print(f"the fleet cannot be used: {error}", file=sys.stderr)
+        return BAD_SETTINGS
+    except OSError as error:
         print(f"the data folder {settings.data_dir} cannot be used: {error}", file=sys.stderr)
         return BAD_SETTINGS
+    except (SchemaError, sa.exc.SQLAlchemyError) as error:
+        reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        place = sa.make_url(settings.url).set(query={}).render_as_string(hide_password=True)
+        print(f"the database {place} cannot be used: {reason}", file=sys.stderr)
+        return BAD_SETTINGS
+    # What was imported stays: a full collection that walks through its 300,000 objects stops every request meanwhile.
+    application.state.service.when_warm = gc.freeze
     try:
         make_server(application, settings).run()
     except SystemExit:

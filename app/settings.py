@@ -24,6 +24,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     data_dir: Path = Field(default=Path(".data"), description="Folder of the database, uploaded traces and job logs.")
+    shared_dir: Path | None = Field(
+        default=None,
+        description="Folder of uploaded traces, the same for all servers of one database; unset = the data folder.",
+    )
     archive_dir: Path | None = Field(
         default=None,
         description="Folder of your own records of measurements, beside the shipped ones; unset = `archive` in the data"
@@ -39,15 +43,39 @@ class Settings(BaseSettings):
         default="", description="Host names to answer to beside loopback and `host`, separated by commas."
     )
     database_url: str = Field(
-        default="", description="SQLAlchemy URL of the database; unset = SQLite in the data folder."
+        default="",
+        description="URL of the database: `postgresql://USER:PASSWORD@HOST/NAME`, or `sqlite:///FILE`; unset = SQLite"
+        " in the data folder.",
     )
     max_upload_bytes: int = Field(default=2 * GIB, ge=1, description="Largest upload, as sent.")
     max_uncompressed_bytes: int = Field(default=8 * GIB, ge=1, description="Largest trace after gzip is undone.")
     min_free_disk_bytes: int = Field(
         default=512 * MIB, ge=0, description="Uploads are refused when less than this would stay free on disk."
     )
+    max_stored_bytes: int = Field(
+        default=0, ge=0, description="Uploads are refused when all kept files would be larger than this; 0 = no limit."
+    )
+    keep_days: float = Field(
+        default=0.0,
+        ge=0,
+        description="Traces, regions that were written down and checks are removed after so many days; 0 = kept."
+        " Validations are kept.",
+    )
+    keep_logs_days: float = Field(
+        default=30.0, ge=0, description="Logs of jobs are removed after so many days; 0 = kept."
+    )
     upload_idle_timeout_s: float = Field(
-        default=60.0, gt=0, description="An upload that sends nothing for so long is dropped."
+        default=60.0, gt=0, description="An upload that sends nothing, or next to nothing, for so long is dropped."
+    )
+    request_timeout_s: float = Field(
+        default=20.0, gt=0, description="Time for the head of a request, and for a body that is no upload, to arrive."
+    )
+    max_connections: int = Field(default=512, ge=1, description="Most connections at once; more are answered with 503.")
+    requests_per_minute: int = Field(
+        default=6000,
+        ge=0,
+        description="Most requests of one address in a minute, loopback apart; more are answered with 429. 0 = no"
+        " limit.",
     )
     max_region_chars: int = Field(default=65536, ge=1, description="Longest region text.")
     max_shapes: int = Field(default=64, ge=1, description="Most shape bindings in one request.")
@@ -77,13 +105,42 @@ class Settings(BaseSettings):
     kill_grace_s: float = Field(default=5.0, ge=0, description="Time between SIGTERM and SIGKILL of a child process.")
     budget_s: float = Field(default=120.0, gt=0, description="Time that a validation may spend measuring.")
     queue_cap: int = Field(default=32, ge=1, description="Most jobs waiting per kind; more are answered with 429.")
+    client_queue_cap: int = Field(
+        default=16, ge=1, description="Most jobs of one address waiting per kind, loopback apart."
+    )
+    queue_timeout_s: float = Field(
+        default=86400.0, gt=0, description="A job that has waited for so long is given up, with a message that says so."
+    )
+    runner: Literal["local", "ray"] = Field(
+        default="local",
+        description="Where jobs run: this host (`local`), or a fleet of hosts (`ray`, docs/fleet.md).",
+    )
+    ray_address: str = Field(default="auto", description="Address of the Ray cluster; `auto` = that of this host.")
+    ray_token_file: Path | None = Field(
+        default=None, description="File of the cluster's token, as Ray takes it; `ray` needs one."
+    )
+    fleet_lanes: int = Field(
+        default=16, ge=1, le=256, description="Most jobs of a kind that this server has under way on the fleet."
+    )
     lease_s: float = Field(default=15.0, gt=0, description="A running job without a heartbeat for so long is lost.")
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Log lines for people (`text`), or one JSON object a line (`json`)."
+    )
     shutdown_s: int = Field(default=3, ge=0, description="Time that open connections get when the server stops.")
 
-    @field_validator("archive_dir", mode="before")
+    @field_validator("archive_dir", "shared_dir", "ray_token_file", mode="before")
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return value or None
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_is_known(cls, value: str) -> str:
+        if value:
+            from app.database import make_engine  # the command line needs no database
+
+            make_engine(value).dispose()
+        return value
 
     @field_validator("thresholds")
     @classmethod
@@ -111,6 +168,12 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _fleet_needs_a_token(self) -> Self:
+        if self.runner == "ray" and self.ray_token_file is None:
+            raise ValueError(f"a Ray cluster without a token runs anybody's code: set {PREFIX}RAY_TOKEN_FILE")
+        return self
+
     @property
     def hosts(self) -> frozenset[str]:
         """Host names that requests may carry, lower case, without ports; IPv6 in brackets."""
@@ -136,7 +199,7 @@ class Settings(BaseSettings):
 
     @property
     def uploads_dir(self) -> Path:
-        return self.data_dir / "uploads"
+        return (self.shared_dir or self.data_dir) / "uploads"
 
     @property
     def logs_dir(self) -> Path:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from app import checks, landscapes
-from app.database import Database, is_id, new_id, now
+from app.database import Database, finite, is_id, new_id, now
 from app.jobs import ledger
 from app.schema import jobs, regions, traces, validations
 from app.trace_gain import gain
+
+__all__ = ["Store", "finite"]
 
 Json = dict[str, Any]
 Page = dict[str, Any]
@@ -56,10 +58,14 @@ VALIDATION: Json = {
 
 
 class Store:
-    """All queries of pages, API and jobs. Thread-safe. Unknown ids answer None."""
+    """All queries of pages, API and jobs. Thread-safe. Unknown ids answer None.
 
-    def __init__(self, url: str) -> None:
+    uploads: the folder of the files whose names it keeps.
+    """
+
+    def __init__(self, url: str, uploads: Path = Path()) -> None:
         self.database = Database(url)
+        self.uploads = uploads
 
     def close(self) -> None:
         self.database.close()
@@ -67,14 +73,20 @@ class Store:
     # --- traces
 
     def add_trace(
-        self, *, trace_id: str, name: str, sha256: str, size: int, file: str, request: Json, cap: int
-    ) -> None:
-        """A trace and the job that reads it, of the same id; QueueFullError leaves nothing behind."""
+        self, *, trace_id: str, name: str, sha256: str, size: int, file: str, request: Json, cap: int,
+        digest: str | None = None, share: bool = False,
+    ) -> str:  # fmt: skip
+        """A trace and the job that reads it, of the same id, which is answered; QueueFullError leaves nothing behind.
+
+        share: answer the id of the trace of that digest which is here already, unless it failed, and add nothing.
+        """
         with self.database.write() as connection:
-            connection.execute(
-                traces.insert().values(id=trace_id, created_at=now(), name=name, sha256=sha256, bytes=size, file=file)
-            )
+            if share and (known := ledger.same(connection, traces, digest, ledger.GOING_WELL)):
+                return known
+            values = {"name": name, "sha256": sha256, "bytes": size, "file": file, "digest": digest}
+            connection.execute(traces.insert().values(id=trace_id, created_at=now(), **values))
             ledger.add(connection, job_id=trace_id, kind="read", request=request, cap=cap)
+        return trace_id
 
     def traces(self, limit: int = 50, after: str | None = None) -> Page:
         """Newest first, without their regions."""
@@ -106,7 +118,7 @@ class Store:
         if not group:
             return []
         query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
-        of_group = query.where(traces.c.body["group"].as_string() == group)
+        of_group = query.where(traces.c.group_name == group)
         with self.database.read() as connection:
             found = connection.execute(of_group.order_by(traces.c.created_at, traces.c.id).limit(MAX_RANKS)).mappings()
             return [_trace(row) for row in found]
@@ -118,8 +130,9 @@ class Store:
         with self.database.write() as connection:
             file = connection.scalar(sa.select(traces.c.file).where(traces.c.id == trace_id))
             if file is not None:
-                connection.execute(traces.delete().where(traces.c.id == trace_id))
+                # The job first, as whoever ends it locks them: two in different orders would wait for each other.
                 connection.execute(jobs.delete().where(jobs.c.id == trace_id))
+                connection.execute(traces.delete().where(traces.c.id == trace_id))
             return file
 
     # --- regions
@@ -150,7 +163,7 @@ class Store:
         A validation made before keeps its own advice. A region that is gone stays gone.
         """
         with self.database.write() as connection:
-            body = connection.scalar(sa.select(regions.c.body).where(regions.c.id == region_id))
+            body = connection.scalar(sa.select(regions.c.body).where(regions.c.id == region_id).with_for_update())
             if body is not None:
                 kept = {**body, **finite(foreseen)}
                 connection.execute(regions.update().where(regions.c.id == region_id).values(body=kept))
@@ -254,7 +267,9 @@ class Store:
         with self.database.write() as connection:
             if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
                 return False
-            connection.execute(traces.update().where(traces.c.id == job_id).values(body=body))
+            connection.execute(
+                traces.update().where(traces.c.id == job_id).values(body=body, group_name=body.get("group"))
+            )
             connection.execute(regions.delete().where(regions.c.trace_id == job_id))
             for position, region in enumerate(trace.get("regions", [])):
                 _insert_region(connection, region, trace_id=job_id, position=position)
@@ -308,17 +323,6 @@ class Store:
 
 _TRACE_OWN = frozenset({"id", "name", "status", "regions", "gain", "created_at", "bytes", "sha256", "error", "job"})
 _REGION_OWN = frozenset({"id", "created_at", "validations"})
-
-
-def finite(value: Any) -> Any:
-    """The same JSON with null in place of NaN and infinities, which JSON cannot say."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value
 
 
 def _trace(row: Any) -> Json:

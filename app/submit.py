@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from app import foreseen
 from app.archive import shelf
 from app.candidates import known_names
+from app.fits import check_fits
+from app.fleet.model import kind_json
+from app.fleet.targets import Target, of_names, table_entry
 from app.jobs import ledger
 from app.settings import Settings
 from app.store import finite
 from app.web.problems import Problem, not_found, queue_full, without_text
-from profiler.hardware import find_device
+from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.process import UnansweredError
 from profiler.oracle.targets import TARGETS
 
@@ -166,7 +169,7 @@ def kernel_machine(state: Any, region_id: str, mode: str, key: str) -> Json:
 
 def advise_widget(state: Any, **answers: Any) -> Json:
     """Advice from share_of_step, uniqueness, irregularity (each 0 to 1), bound and kind where known."""
-    advice: Json = finite(state.service.advise_widget(**answers))
+    advice: Json = state.service.advise_widget(**answers)
     return advice
 
 
@@ -179,7 +182,10 @@ def submit_validation(
     candidates: list[str] | None = None,
     device: list[str] | None = None,
 ) -> Json:
-    """Queue the measurement of a region, by its text or its id: the job. 429 when too many wait."""
+    """Queue the measurement of a region, by its text or its id: the job. 429 when too many wait.
+
+    device: kinds of the fleet, one validation each; the job is then the first one's, and names all.
+    """
     if (region is None) == (region_id is None):
         raise Problem(422, "invalid-request", "", "Give either `region`, a text, or `region_id`.")
     known: Json | None = None
@@ -190,39 +196,76 @@ def submit_validation(
         region = known["text"]
     if not region:
         raise without_text()
-    if known is None or shapes is not None:
-        # The advice that the measurement is to confirm or overturn; it also finds every mistake before a job is queued.
-        step = {k: known[k] for k in ("name", "share_of_step") if known.get(k) is not None} if known else {}
-        known = preview_region(state, region, shapes=shapes, **step)
+    preferred = known["advice"].get("device") if known and known.get("advice") else DEFAULT_DEVICE
+    targets = of_names(state, device, preferred)
     if candidates is not None and (
         not candidates or len(candidates) > MAX_CANDIDATES or any(len(c) > CANDIDATE_CHARS for c in candidates)
     ):
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
     _check_candidates(candidates or ())
-    request = {
+    asked = [_asked(state, target, region, region_id, known, shapes, candidates) for target in targets]
+    queued = _queue(state, asked, region_id)
+    job: Json = state.store.job(queued[0])
+    if state.fleet is not None:
+        job["validations"] = [
+            {"id": i, "device": t.on or t.device} for i, t in zip(queued, targets, strict=True)
+        ]  # fmt: skip
+    return job
+
+
+def _asked(
+    state: Any, target: Target, region: str, region_id: str | None, known: Json | None,
+    shapes: list[dict[str, float]] | None, candidates: list[str] | None,
+) -> Json:  # fmt: skip
+    """The request of one validation, with the advice that it is to confirm or overturn: for the device it runs on.
+
+    It also finds every mistake before a job is queued.
+    """
+    elsewhere = target.on is not None and find_device(target.on) is not None
+    if known is None or shapes is not None:
+        step = {k: known[k] for k in ("name", "share_of_step") if known.get(k) is not None} if known else {}
+        if elsewhere:
+            step["device"] = target.on
+        known = preview_region(state, region, shapes=shapes, **step)
+    elif elsewhere and region_id is not None and (known["advice"] or {}).get("device") != target.on:
+        known = {**known, "advice": region_on(state, region_id, str(target.on))["advice"]}
+    check_fits(known["text"], table_entry(state, target))
+    return {
+        "name": known["name"],
         "region": known["text"],
         "shapes": known.get("shapes"),
         "candidates": candidates,
-        "device": _target(state, device),
+        **target.asked,
         "budget_s": state.settings.budget_s,
         "share_of_step": known.get("share_of_step"),
         "advice_before": known.get("advice"),
     }
+
+
+def _queue(state: Any, asked: list[Json], region_id: str | None) -> list[str]:
+    """Queue validations, all or none; their ids."""
+    queued: list[str] = []
     try:
-        validation_id = state.store.add_validation(
-            name=known["name"], region=known["text"], region_id=region_id, request=request, cap=state.settings.queue_cap
-        )
+        for request in asked:
+            name = request.pop("name")
+            queued.append(
+                state.store.add_validation(
+                    name=name, region=request["region"], region_id=region_id, request=request,
+                    cap=state.settings.queue_cap,
+                )
+            )  # fmt: skip
     except ledger.QueueFullError:
+        for job_id in queued:
+            state.queue.cancel(job_id)
         raise queue_full() from None
     state.queue.wake("validate")
-    job: Json = state.store.job(validation_id)
-    return job
+    return queued
 
 
 def device(state: Any) -> Json:
-    """What this host can measure on: gpu (None without one), capability, versions, packages."""
+    """What this host can measure on: gpu (None without one), capability, versions, packages; and the fleet's kinds."""
     facts: Json = state.host()
-    return facts
+    return facts | {"fleet": None if state.fleet is None else [kind_json(kind) for kind in state.fleet.kinds()]}
 
 
 def archive_records(state: Any) -> list[Json]:
@@ -260,18 +303,3 @@ def _check_candidates(names: Sequence[str]) -> None:
         known = known_names()
         detail = f"There is no candidate {unknown[0][:80]!r}. Known: {', '.join(known)}."
         raise Problem(422, "candidate-unknown", "", detail, known=list(known))
-
-
-def _target(state: Any, names: list[str] | None) -> str | None:
-    """Which device a validation runs on: None is the host's GPU, "cpu" none. 422 for a GPU that is not here."""
-    if not names:
-        return None
-    if len(names) > 1:
-        raise Problem(422, "one-device", "", "This server measures on one device at a time.")
-    if names[0] == "cpu":
-        return "cpu"
-    wanted, gpu = find_device(names[0]), device(state).get("gpu")
-    if wanted is None or wanted != find_device(gpu):
-        there = gpu or "no GPU"
-        raise Problem(422, "device-not-here", "", f"{names[0][:80]!r} is not in this server, which has {there}.")
-    return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app import checks, submit, uploads
+from app import checks, digests, submit, uploads
 from app.archive import shelf
 from app.check.config import Config, ConfigError, from_mapping, read_toml
 from app.check.run import TRACE_SUFFIXES, is_trace
@@ -25,13 +26,19 @@ from profiler.hardware import find_device
 Json = dict[str, Any]
 
 CONFIG_BYTES = 64 * 1024
+FILE = "tritonworthy.toml"
 FORM = Form(companions=("baseline", "config"), texts=("config",), text_bytes=CONFIG_BYTES)
 
 
-def read_config(data: Mapping[str, Any] | str) -> Config:
-    """A configuration as TOML or JSON; 422 with the key, and the line of TOML, for one that cannot be taken."""
+def read_config(data: Mapping[str, Any] | str, file: str = "config") -> Config:
+    """A configuration as TOML or JSON; 422 with the key, and the line of TOML, for one that cannot be taken.
+
+    file: what the message calls a TOML text.
+    """
+    if isinstance(data, str) and len(data) > CONFIG_BYTES:
+        raise Problem(422, "invalid-request", "", f"A configuration has at most {CONFIG_BYTES} bytes.")
     try:
-        config = read_toml(data, "config") if isinstance(data, str) else from_mapping(data)
+        config = read_toml(data, file) if isinstance(data, str) else from_mapping(data)
     except ConfigError as error:
         more: Json = {"key": error.key} | ({"line": error.line} if error.line else {})
         raise Problem(422, "config-invalid", "The assertions cannot be taken", error.message, **more) from None
@@ -41,8 +48,9 @@ def read_config(data: Mapping[str, Any] | str) -> Config:
     return config
 
 
-async def submit_form(request: Request, state: Any) -> Json:
-    """Take files (traces and regions' texts), a baseline and a configuration from a form; the job."""
+async def submit_form(request: Request, state: Any) -> tuple[Json, bool]:
+    """Take files (traces and regions' texts), a baseline and a configuration from a form; the job, and whether it is
+    new: the same content once more is the check that is here already, see `checks.add`."""
     settings: Settings = state.settings
     path = settings.uploads_dir / new_id()
     received = await uploads.receive(request, path, settings, form=FORM)
@@ -53,13 +61,17 @@ async def submit_form(request: Request, state: Any) -> Json:
         raise
 
 
-def _submit_files(state: Any, received: Received) -> Json:
+def _submit_files(state: Any, received: Received) -> tuple[Json, bool]:
     given = _given(received)
     config = read_config(given)
     sources = [_source(state, config, upload) for upload in received.traces]
     baseline = received.companions.get("baseline")
-    before = {"name": baseline.name, "path": str(baseline.path.resolve())} if baseline and baseline.size else None
-    return _queue(state, config, tomllib.loads(given), sources, before)
+    before = {"name": baseline.name, "path": baseline.path.name} if baseline and baseline.size else None
+    sent = (*received.traces, *received.companions.values())
+    job, new = _queue(state, config, tomllib.loads(given), sources, before, {u.path.name: u.sha256 for u in sent})
+    if not new:
+        received.drop()
+    return job, new
 
 
 def _given(received: Received) -> str:
@@ -77,7 +89,7 @@ def _given(received: Received) -> str:
 def _source(state: Any, config: Config, upload: Upload) -> Json:
     """A file that was sent: a trace stays where it is until it is read, a region's text is advised on at once."""
     if Path(upload.name).suffix.lower() in TRACE_SUFFIXES or is_trace(upload.path):
-        return {"name": upload.name, "path": str(upload.path.resolve())}
+        return {"name": upload.name, "path": upload.path.name}
     most = state.settings.max_region_chars
     if upload.size > 4 * most:  # bytes of a character in UTF-8
         raise Problem(413, "region-too-large", "", f"A region may have at most {most} characters.")
@@ -94,8 +106,8 @@ def submit_json(
     regions: list[str],
     baseline: str | None,
     config: Json,
-) -> Json:
-    """The same for traces and regions that are here already, by id, and for regions by their text; the job."""
+) -> tuple[Json, bool]:
+    """The same for traces and regions that are here already, by id, and for regions by their text."""
     taken = read_config(config)
     if not (traces or region_ids or regions):
         raise Problem(422, "invalid-request", "", "Give `traces`, `region_ids` or `regions`: something to check.")
@@ -108,6 +120,16 @@ def submit_json(
     sources += [_advised(state, taken, f"region {n}", text) for n, text in enumerate(regions, 1)]
     before = None if baseline is None else _trace(state, baseline)
     return _queue(state, taken, config, sources, before)
+
+
+def submit_stored(state: Any, *, trace: str, baseline: str | None, config: str) -> tuple[Json, bool]:
+    """The same for one trace that is here, under a configuration as TOML: what the page's form has."""
+    taken = read_config(config, FILE)
+    if not trace:
+        raise Problem(422, "invalid-request", "No trace", "Choose the trace that is to be checked.")
+    source = _trace(state, trace)
+    before = _trace(state, baseline) if baseline else None
+    return _queue(state, taken, tomllib.loads(config), [source], before)
 
 
 def _trace(state: Any, trace_id: str) -> Json:
@@ -130,11 +152,18 @@ def _advised(state: Any, config: Config, name: str, text: str) -> Json:
     return {"name": name, "region": {**slim_region(region), "name": Path(name).stem}}
 
 
-def _queue(state: Any, config: Config, given: Json, sources: list[Json], baseline: Json | None) -> Json:
+def _queue(
+    state: Any,
+    config: Config,
+    given: Json,
+    sources: list[Json],
+    baseline: Json | None,
+    sent: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Json, bool]:
+    """Queue it, unless it is here already. sent: SHA-256 of each file that came, by its name on disk."""
     if baseline is not None and sum("region" not in s for s in sources) != 1:
         raise Problem(422, "invalid-request", "", "A baseline goes with one trace.")
     settings: Settings = state.settings
-    check_id = new_id()
     request = {
         "config": given,
         "sources": sources,
@@ -143,10 +172,14 @@ def _queue(state: Any, config: Config, given: Json, sources: list[Json], baselin
         "max_uncompressed_bytes": settings.max_uncompressed_bytes,
         "read_memory_bytes": settings.read_memory_bytes,
     }
+    asked = new_id()
     try:
-        checks.add(state.store, check_id=check_id, name=config.name, request=request, cap=settings.queue_cap)
+        check_id = checks.add(
+            state.store, check_id=asked, name=config.name, request=request, cap=settings.queue_cap,
+            digest=digests.of_check(request, sent, settings.rule), keep=not config.validate,
+        )  # fmt: skip
     except ledger.QueueFullError:
         raise queue_full() from None
     state.queue.wake("check")
     job: Json = state.store.job(check_id)
-    return job
+    return job, check_id == asked

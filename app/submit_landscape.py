@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app import landscapes, submit
+from app import landscapes
+from app.fleet import targets
 from app.jobs import ledger
 from app.landscape import BUDGET_S
 from app.web.problems import Problem, not_found, queue_full
@@ -30,11 +31,13 @@ def submit_landscape(
     shapes = shapes_of(state, validation)
     if not 0 <= shape < len(shapes):
         raise Problem(422, "invalid-request", "", f"`shape` is a number from 0 to {len(shapes) - 1}.")
-    if submit.device(state).get("gpu") is None:
+    if not targets.measures(state):
         raise Problem(
             409, "needs-gpu", "", "An autotune landscape is measured, and that needs a GPU. This server has none."
         )
+    target = targets.of_names(state, None, validation.get("device"))[0]
     request = {
+        **({"on": target.on} if target.on else {}),
         "region": validation["region"],
         "candidate": candidate,
         "binding": shapes[shape],

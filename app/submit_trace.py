@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app import uploads
+from app import digests, uploads
 from app.database import is_id, new_id
 from app.jobs import ledger
 from app.settings import Settings
@@ -26,9 +27,17 @@ GROUP_CHARS = 100
 
 
 async def submit_upload(
-    request: Request, state: Any, *, name: str | None = None, group: str | None = None, beside: str | None = None
-) -> Json:
-    """Take a trace from a request's body and queue its reading: the trace with status "reading".
+    request: Request,
+    state: Any,
+    *,
+    name: str | None = None,
+    group: str | None = None,
+    beside: str | None = None,
+    fresh: bool = False,
+) -> tuple[Json, bool]:
+    """Take a trace from a request's body and queue its reading: the trace with status "reading", True.
+
+    Where the same bytes, with the same beside them, are here already: the trace that they are, False. fresh: never.
 
     A form may have several files called `file`, the ranks of one job: the first is answered, the others are of its
     group. group: a name that the ranks of one job share. beside: id of a trace of the same model, whose operations and
@@ -44,7 +53,7 @@ async def submit_upload(
         )  # fmt: skip
     path = settings.uploads_dir / new_id()
     received = await uploads.receive(request, path, settings, name)
-    return await run_in_threadpool(_submit, state, received, group, beside)
+    return await run_in_threadpool(_submit, state, received, group, beside, not fresh)
 
 
 async def submit_again(request: Request, state: Any, trace_id: str) -> Json:
@@ -76,14 +85,16 @@ async def submit_again(request: Request, state: Any, trace_id: str) -> Json:
         asked = field in received.companions or field in received.fields
         if not asked and await run_in_threadpool(_share, companion_path(old, field), kept):
             received.companions[field] = Upload(kept, companion["name"], "", kept.stat().st_size)
-    return await run_in_threadpool(_submit, state, received, before.get("group"), None)
+    trace, _ = await run_in_threadpool(_submit, state, received, before.get("group"), None, False)
+    return trace
 
 
 def submit_file(state: Any, path: Path, name: str) -> Json:
     """The same for a file that lies on the server, such as an example."""
     settings: Settings = state.settings
     upload = uploads.copy_in(path, settings.uploads_dir / new_id(), settings)
-    return _submit(state, Received((Upload(upload.path, name, upload.sha256, upload.size),), {}, {}), None, None)
+    received = Received((Upload(upload.path, name, upload.sha256, upload.size),), {}, {})
+    return _submit(state, received, None, None, True)[0]
 
 
 def delete_trace(state: Any, trace_id: str) -> None:
@@ -96,64 +107,76 @@ def delete_trace(state: Any, trace_id: str) -> None:
     _remove(state.settings.uploads_dir / file)
 
 
-def _submit(state: Any, received: Received, group: str | None, beside: str | None) -> Json:
-    """Queue every trace that came; the first of them. What finds no place is removed again."""
+def _submit(state: Any, received: Received, group: str | None, beside: str | None, share: bool) -> tuple[Json, bool]:
+    """Queue every trace that came; the first of them, and whether it is new. What finds no place is removed again.
+
+    share: a trace whose very content is here already is that one.
+    """
     first, *others = received.traces
     wanted = received.fields.get("beside") or beside
-    group = received.fields.get("group") or group or (first.path.name if others else None)
-    names = {field: upload.name for field, upload in received.companions.items()}
+    group = received.fields.get("group") or group or (digests.of_group(received.traces) if others else None)
+    companions = dict(received.companions)
     unknown = None
-    if wanted and "beside" not in names:
+    if wanted and "beside" not in companions:
         lender, file = state.store.trace(wanted), state.store.trace_file(wanted)
-        if lender and file and _share(state.settings.uploads_dir / file, companion_path(first.path, "beside")):
-            names["beside"] = lender["name"]
+        path = companion_path(first.path, "beside")
+        if lender and file and _share(state.settings.uploads_dir / file, path):
+            companions["beside"] = Upload(path, lender["name"], lender["sha256"], lender["bytes"])
         else:
             unknown = wanted[:40]
-    waiting = list(received.traces)
+    waiting, taken, known = list(received.traces), [], []
     try:
         while waiting:
             upload = waiting[0]
-            own = dict(names)
+            own = dict(companions)
             if upload is not first:
                 own.pop("execution_trace", None)
                 if "beside" in own:
                     _share(companion_path(first.path, "beside"), companion_path(upload.path, "beside"))
-            _queue_reading(state, upload, group[:GROUP_CHARS] if group else None, own, unknown)
+            taken.append(_queue_reading(state, upload, group[:GROUP_CHARS] if group else None, own, unknown, share))
+            if taken[-1] != upload.path.name:
+                known.append(upload)
             waiting.pop(0)
     except ledger.QueueFullError:
         # Those that found room stay: the first of them is told, so that nothing has to be sent twice.
-        taken = len(received.traces) - len(waiting)
-        extra = {"trace": first.path.name, "detail": f"{taken} of {len(received.traces)} traces were taken."}
-        raise queue_full(**(extra if taken else {})) from None
+        extra = {"detail": f"{len(taken)} of {len(received.traces)} traces were taken."}
+        raise queue_full(**(extra | {"trace": taken[0]} if taken else {})) from None
     finally:
-        for upload in waiting:
+        for upload in (*waiting, *known):
             _remove(upload.path)
         state.queue.wake("read")
-    trace: Json = state.store.trace(first.path.name)
-    return trace
+    trace: Json = state.store.trace(taken[0])
+    return trace, first not in known
 
 
-def _queue_reading(state: Any, upload: Upload, group: str | None, companions: Json, unknown: str | None) -> None:
-    """A trace and the job that reads it. companions: name to show by field; their files lie beside the trace's."""
-    state.store.add_trace(
+def _queue_reading(
+    state: Any, upload: Upload, group: str | None, companions: Mapping[str, Upload], unknown: str | None, share: bool
+) -> str:
+    """A trace and the job that reads it; its id, or that of the same which is here. companions: by field; their files
+    lie beside the trace's."""
+    content = {field: companion.sha256 for field, companion in companions.items()}
+    found: str = state.store.add_trace(
         trace_id=upload.path.name,
         name=upload.name,
         sha256=upload.sha256,
         size=upload.size,
         file=upload.path.name,
         request={
-            "path": str(upload.path.resolve()),
+            "path": upload.path.name,
             "name": upload.name,
             "max_uncompressed_bytes": state.settings.max_uncompressed_bytes,
             "group": group,
             "companions": {
-                field: {"path": str(companion_path(upload.path, field).resolve()), "name": name}
-                for field, name in companions.items()
+                field: {"path": companion_path(upload.path, field).name, "name": companion.name}
+                for field, companion in companions.items()
             },
             "beside_unknown": unknown,
         },
         cap=state.settings.queue_cap,
+        digest=digests.of_trace(upload, group, content, unknown, state.settings.rule),
+        share=share,
     )
+    return found
 
 
 def _share(source: Path, target: Path) -> bool:

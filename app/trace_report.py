@@ -16,6 +16,8 @@ from app.service import Companion, choose_device, region_json
 from app.trace_companions import judge_join, lend, observe
 from app.trace_gain import gain, launches_left
 from app.trace_step import IDLE_WORDS, graphs_json, rests, step_json
+from app.trace_timeline import timeline_json
+from app.trace_where import owners, streams, where_json
 from kernels.measure.model import to_json
 from profiler.hardware import Device
 from profiler.region.model import RegionError
@@ -78,12 +80,18 @@ def report(
     paced = pace(trace, mining.mined, [r.kernels for r in mining.regions])
     for region, gpu_us in zip(regions, paced.groups_us, strict=True):
         region["gpu_paced_us_per_step"] = gpu_us
-    regions.sort(key=lambda r: -(r["time_us_per_step"] or 0.0))
+    order = sorted(range(len(regions)), key=lambda i: -(regions[i]["time_us_per_step"] or 0.0))
+    for index, lanes in zip(order, streams(trace, mining, order), strict=True):
+        regions[index]["streams"] = lanes
+    regions = [regions[i] for i in order]
     remarks = [note] if note else []
     if target is not device:
         remarks.append(f"what if: advice is for {target.name}; times and shares of the step are as recorded")
     found = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
     found["pace"] = _pace_json(mining, paced)
+    owner = owners(trace, mining, order)
+    found["where"] = where_json(trace, mining, owner)
+    found["timeline"] = timeline_json(trace, mining, owner)
     return {**found, "gain": gain(found) if target is device else None}
 
 

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ from app.database import new_id
 from app.multipart import Multipart, Part
 from app.settings import Settings
 from app.web.problems import Problem
+from profiler.trace.errors import TraceError
+from profiler.trace.gunzip import GZIP
+from profiler.trace.source import RATIO_FLOOR_BYTES, Limits, Source
 
 TRACE_FIELD = "file"
 COMPANIONS = ("beside", "execution_trace")
@@ -41,6 +45,7 @@ class Form:
 
 TRACE_FORM = Form()
 MAX_FILES = 64
+MAX_PARTS = 256
 NAME_CHARS = 200
 MULTIPART_OVERHEAD = 64 * 1024
 """What boundaries and part headers may add to a file."""
@@ -49,6 +54,13 @@ UNCOUNTED = 2**62
 """`max_body_size=` of routes that call receive(): it counts itself, by a setting, and answers with a code."""
 
 DISK_CHECK_BYTES = 16 * 1024 * 1024
+
+SLOWEST_BYTES_PER_S = 1024
+"""Of an upload, on average over the idle timeout: less is a client that only holds a place."""
+
+LOOK_BYTES = 8 * 1024 * 1024
+"""Gzip files up to this size are looked into before they are kept: a bomb is small. The reader's child has the same
+limits for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +89,13 @@ class _File:
         self.digest = hashlib.sha256()
         self.size = 0
         self.next_check = 0
+        self.head = b""
         self.file: BinaryIO = path.open("xb")
 
     def write(self, data: bytes) -> None:
         self.size += len(data)
+        if len(self.head) < len(GZIP):
+            self.head += data[: len(GZIP)]
         if self.size > self.settings.max_upload_bytes:
             raise _too_large(self.settings)
         if self.size >= self.next_check:
@@ -104,6 +119,20 @@ class _File:
         self.path.unlink(missing_ok=True)
 
 
+def _refuse_bomb(file: _File) -> None:
+    """Problem 413 for a small gzip file that unpacks to what no trace does; nothing else is judged here."""
+    if file.size > LOOK_BYTES or not file.head.startswith(GZIP):
+        return
+    given = 0
+    try:
+        with Source(file.path, Limits(max_bytes=file.settings.max_uncompressed_bytes)) as source:
+            while given <= RATIO_FLOOR_BYTES and (data := source.read()):
+                given += len(data)
+    except TraceError as error:
+        if error.code == "trace-too-large":
+            raise Problem(413, error.code, "", error.message, remedy=error.remedy) from None
+
+
 def _too_large(settings: Settings) -> Problem:
     return Problem(413, "upload-too-large", "", f"An upload may have at most {settings.max_upload_bytes} bytes.")
 
@@ -115,13 +144,30 @@ def _disk_full(error: OSError) -> Problem:
 
 
 def check_disk(settings: Settings, more: int = 0) -> None:
-    """Problem 507 when writing `more` bytes would leave less than the least that must stay free."""
+    """Problem 507 when `more` bytes would leave less than must stay free on disk, or be more than may be kept."""
     try:
         free = shutil.disk_usage(settings.uploads_dir).free
+        kept = _stored_bytes(settings.uploads_dir) if settings.max_stored_bytes else 0
     except OSError as error:
         raise _disk_full(error) from error
     if free - more < settings.min_free_disk_bytes:
         raise Problem(507, "disk-full", "", "There is no room left for uploads on this server.")
+    if settings.max_stored_bytes and kept + more > settings.max_stored_bytes:
+        detail = (
+            f"This server keeps at most {settings.max_stored_bytes} bytes of uploads. Delete traces, or ask for more."
+        )
+        raise Problem(507, "quota-full", "", detail)
+
+
+def _stored_bytes(folder: Path) -> int:
+    """Bytes of all files there; one with several names counts once."""
+    sizes: dict[int, int] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                found = entry.stat(follow_symlinks=False)
+                sizes[found.st_ino] = found.st_size
+    return sum(sizes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +207,7 @@ async def receive(
     try:
         if kind == b"multipart/form-data":
             parts, size = Multipart(options.get(b"boundary", b"")), 0
-            async for data in _chunks(request, settings):
+            async for data in chunks(request, settings):
                 size += len(data)
                 if size > settings.max_upload_bytes + MULTIPART_OVERHEAD:
                     raise _too_large(settings)
@@ -170,7 +216,7 @@ async def receive(
             parts.finish()
         else:
             await run_in_threadpool(taken.take, [Part(TRACE_FIELD, "trace")])
-            async for data in _chunks(request, settings):
+            async for data in chunks(request, settings):
                 await run_in_threadpool(taken.take, [data])
         return await run_in_threadpool(taken.finish, name)
     except BaseException:
@@ -189,10 +235,14 @@ class _Taken:
         self.files: list[tuple[Part, _File]] = []
         self.fields: dict[str, bytearray] = {}
         self.into: _File | bytearray | None = None
+        self.parts = 0
 
     def take(self, found: Sequence[Part | bytes]) -> None:
         for item in found:
             if isinstance(item, Part):
+                self.parts += 1
+                if self.parts > MAX_PARTS:
+                    raise Problem(400, "too-many-parts", "", f"A form may have at most {MAX_PARTS} parts.")
                 self.into = self._begin(item)
             elif isinstance(self.into, _File):
                 self.into.write(item)
@@ -225,6 +275,7 @@ class _Taken:
         companions: dict[str, Upload] = {}
         for part, file in self.files:
             file.close()
+            _refuse_bomb(file)
             if file.size == 0 and not part.filename:
                 file.drop()
                 continue
@@ -262,20 +313,32 @@ def _check_announced(request: Request, settings: Settings) -> None:
         check_disk(settings, int(announced))
 
 
-async def _chunks(request: Request, settings: Settings) -> AsyncIterator[bytes]:
-    stream = request.stream()
+async def chunks(request: Request, settings: Settings) -> AsyncIterator[bytes]:
+    """The body as it comes. Problem 408 when it stops coming, or trickles."""
+    stream, idle_s = request.stream(), settings.upload_idle_timeout_s
+    began, came = time.monotonic(), 0
     while True:
         try:
-            data = await asyncio.wait_for(anext(stream), settings.upload_idle_timeout_s)
+            data = await asyncio.wait_for(anext(stream), idle_s)
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise Problem(408, "upload-stalled", "The upload stalled", "Nothing was received for too long.") from None
+            raise _stalled() from None
         except ClientDisconnect:
             # Nobody reads this answer; it only must not count as a fault of ours.
             raise Problem(400, "upload-aborted", "", "The upload was aborted.") from None
-        if data:
-            yield data
+        if not data:
+            continue
+        yield data
+        came += len(data)
+        if time.monotonic() - began > idle_s:
+            if came < SLOWEST_BYTES_PER_S * idle_s:
+                raise _stalled()
+            began, came = time.monotonic(), 0
+
+
+def _stalled() -> Problem:
+    return Problem(408, "upload-stalled", "The upload stalled", "Too little was received for too long.")
 
 
 def copy_in(source: Path, path: Path, settings: Settings) -> Upload:

@@ -1,4 +1,4 @@
-// What changes in the page is htmx's; this file draws charts, shows upload progress, copies code and switches themes.
+// What changes in the page is htmx's; this file draws charts, copies code, switches themes and answers the widget.
 (function () {
   "use strict";
   const root = document.documentElement;
@@ -24,7 +24,7 @@
 
   // A phone: cut the names, and leave the labels beside the marks the room that they need.
   function narrow(layout) {
-    const names = layout.yaxis.tickvals;
+    const names = layout.yaxis.type === "category" ? layout.yaxis.tickvals : null;
     if (!names) return layout;
     const cut = names.map((name) => (name.length > 25 ? name.slice(0, 24) + "…" : name));
     const [low, high] = layout.xaxis.range;
@@ -95,51 +95,6 @@
       area.dispatchEvent(new Event("input", { bubbles: true }));
       area.focus();
     }
-  });
-
-  // ----------------------------------------------------------------------------------------------------------- upload
-  // A trace alone goes off at once; where the fields for what goes with it are open, the button sends all of it.
-  const withMore = (form) => form.querySelector("details[data-more][open]");
-  function name(form) {
-    const files = form.querySelector(".drop input[type=file]").files;
-    const names = Array.from(files, (file) => file.name).join(", ");
-    form.querySelector("[data-upload-state]").textContent = names ? "Chosen: " + names : "";
-  }
-  function chosen(input) {
-    name(input.form);
-    if (input.files.length && !withMore(input.form)) input.form.requestSubmit();
-  }
-  document.addEventListener("change", (event) => {
-    if (event.target.matches(".drop input[type=file]")) chosen(event.target);
-  });
-  for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
-    document.addEventListener(kind, (event) => {
-      const zone = event.target.closest ? event.target.closest(".drop") : null;
-      if (!zone) return;
-      event.preventDefault();
-      zone.classList.toggle("over", kind === "dragenter" || kind === "dragover");
-      if (kind === "drop" && event.dataTransfer.files.length) {
-        const input = zone.querySelector("input[type=file]");
-        input.files = event.dataTransfer.files;
-        chosen(input);
-      }
-    });
-  }
-  document.addEventListener("htmx:xhr:progress", (event) => {
-    if (!event.target.matches("form[data-upload]") || !event.detail.lengthComputable) return;
-    const bar = event.target.querySelector("progress");
-    bar.hidden = false;
-    bar.max = event.detail.total;
-    bar.value = event.detail.loaded;
-    const done = event.detail.loaded >= event.detail.total;
-    event.target.querySelector("[data-upload-state]").textContent = done ? "Reading the trace…" : "Uploading…";
-  });
-  document.addEventListener("htmx:afterRequest", (event) => {
-    if (!event.target.matches("form[data-upload]")) return;
-    event.target.querySelector("progress").hidden = true;
-    // What was chosen stays for the next try; alone it is forgotten, so that choosing it again sends it again.
-    if (!withMore(event.target)) event.target.querySelector(".drop input[type=file]").value = "";
-    name(event.target);
   });
 
   // ---------------------------------------------------------------------------------------------------------- sliders

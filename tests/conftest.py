@@ -21,6 +21,8 @@ if WORKERS > 1:
 LONG = (
     "tests/kernels/test_interpreted.py",
     "tests/browser/",
+    "tests/app/fleet/",
+    "tests/app/faults/",
     "tests/kernels/test_builds.py",
     "tests/profiler/region/test_mining.py",
     "tests/app/test_cli.py",
@@ -42,13 +44,14 @@ APART = ("tests/kernels/test_interpreted.py", "tests/kernels/test_builds.py")
 """Files whose tests share nothing and are long enough to go to different workers."""
 
 TOGETHER = {
+    "tests/app/fleet/": "fleet",
     "tests/browser/": "browser",
     "tests/profiler/region/test_mining.py": "mined",
     "tests/profiler/trace/test_busy.py": "mined",
     "tests/profiler/region/test_backward_pairs.py": "mined",
     "tests/profiler/region/test_findings.py": "mined",
 }
-"""Files that share what takes seconds to make: a server and a browser; the real traces with their regions."""
+"""Files that share what takes seconds to make: a server and a browser, a Ray cluster, traces with their regions."""
 
 
 class Scheduling(LoadFileScheduling):
@@ -73,8 +76,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def gradients():
     """On, as torch begins: a worker switches them by its region, for its own process, and some tests are one."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_grad_enabled(True)
+    switch = getattr(sys.modules.get("torch"), "set_grad_enabled", None)  # absent while a server's thread imports it
+    if switch is not None:
+        switch(True)
 
 
 @pytest.fixture(scope="session")

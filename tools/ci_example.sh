@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Starts a server, checks two traces against assertions, and gets 0, 1 and 2. Reports go to the folder in $1.
-# docs/ci.md has the same for GitHub Actions and GitLab; tests/docs/test_ci.py runs this and reads the reports.
+# Starts a server, checks two traces against assertions, and gets 0, 1 and 2. Reports go to the folder in $1, and each
+# is held to its format's own validator (SARIF's and JUnit's schemas, the API's for JSON, parsers for the others).
+# docs/ci.md has the same for GitHub Actions and GitLab; tests/docs/test_ci.py runs this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 reports=${1:?usage: tools/ci_example.sh FOLDER}
@@ -52,3 +53,5 @@ check unmeasured 2 '[check]
 name = "unmeasured"
 [assertions]
 regression = "error"'
+
+"$(dirname "$tritonworthy")/python" -m tests.app.check.validators "$reports"/{passed,failed,unmeasured}.*

@@ -135,6 +135,6 @@ def _names(files: Sequence[Path]) -> list[str]:
 
 
 def _progress(said: Json) -> None:
-    if said.get("phase") == "measuring":
+    if said.get("phase") in ("reading", "measuring"):
         parts = (said.get("phase"), said.get("candidate"), said.get("message"))
         print(" ".join(str(part) for part in parts if part), file=sys.stderr)

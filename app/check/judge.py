@@ -109,7 +109,7 @@ def _baseline(subjects: Sequence[Subject], baseline: Subject | None) -> Json | N
     if baseline is None:
         return None
     trace = next((s for s in subjects if s.kind == "trace" and not s.error), None)
-    compared = None if trace is None or baseline.error else compare_traces(baseline.body, trace.body)
+    compared = None if trace is None or baseline.error else compare_traces(baseline.body, trace.body, steps.SIDES)
     return {**_subject(baseline), "step": compared and compared["step"], "verdict": compared and compared["verdict"]}
 
 

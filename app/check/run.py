@@ -70,7 +70,8 @@ def check_config(
     sources = [*request["sources"], *([request["baseline"]] if request.get("baseline") else [])]
     found = []
     for number, source in enumerate(sources):
-        on_progress({"phase": "reading", "message": source["name"], "fraction": number / (2 * len(sources))})
+        phase = "reading" if "path" in source else "advising"
+        on_progress({"phase": phase, "message": source["name"], "fraction": number / (2 * len(sources))})
         with _address_space(request.get("read_memory_bytes")):
             found.append(read(source, config, thresholds, request.get("max_uncompressed_bytes")))
     baseline = found.pop() if request.get("baseline") else None

@@ -10,11 +10,14 @@ from app.check.config import Assertion
 from app.check.finding import Finding, Unmeasured, at_step
 from app.check.subject import Subject
 from app.web.compare_traces import SLOWER, compare_traces
+from app.web.units import duration
 
 Json = Mapping[str, Any]
 Judged = Finding | Unmeasured
 
 NO_BASELINE = "there is no baseline to compare with"
+SIDES = ("the baseline", "this trace")
+"""What words of a comparison call the two; `judge` takes the same."""
 
 
 def _unknown(assertion: Assertion, subject: Subject, reason: str) -> Unmeasured:
@@ -32,7 +35,7 @@ def _regression(assertion: Assertion, subject: Subject, baseline: Subject | None
         yield _unknown(assertion, subject, "a trace does not tell the time of its steps")
     elif step["verdict"] == SLOWER and step["ratio"] > 1 + assertion.max_increase:
         now, then = step["b"]["median_us"], step["a"]["median_us"]
-        message = f"The step takes {_ms(now)}, {step['ratio'] - 1:.1%} longer than the baseline's {_ms(then)}"
+        message = f"The step takes {duration(now)}, {step['ratio'] - 1:.1%} longer than the baseline's {duration(then)}"
         yield at_step(assertion, subject, message, time_us_per_step=now, new=True)
 
 
@@ -53,8 +56,8 @@ def _region_regression(assertion: Assertion, subject: Subject, baseline: Subject
             (r for r in subject.regions if r.get("name") == row["name"]), {}
         )
         message = (
-            f"{row['name']} takes {_ms(row['b'])} of a step, {row['ratio'] - 1:.1%} longer than the baseline's "
-            f"{_ms(row['a'])}"
+            f"{row['name']} takes {duration(row['b'])} of a step, {row['ratio'] - 1:.1%} longer than the baseline's "
+            f"{duration(row['a'])}"
         )
         yield at_step(
             assertion, subject, message, region=row["name"], module=row["module"] or "", new=True,
@@ -68,8 +71,8 @@ def _compared(assertion: Assertion, subject: Subject, baseline: Subject | None) 
         return _unknown(assertion, subject, NO_BASELINE)
     if baseline.error:
         return _unknown(assertion, subject, f"the baseline cannot be read: {baseline.error}")
-    found = compare_traces(baseline.body, subject.body)
-    return _unknown(assertion, subject, found["verdict"]) if found["refused"] else found
+    found = compare_traces(baseline.body, subject.body, SIDES)
+    return _unknown(assertion, subject, found["because"]) if found["refused"] else found
 
 
 def _step_time(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
@@ -78,7 +81,7 @@ def _step_time(assertion: Assertion, subject: Subject, baseline: Subject | None)
     if not found:
         yield _unknown(assertion, subject, "the trace does not tell the time of its steps")
     elif assertion.max_us is not None and found > assertion.max_us:
-        message = f"The step takes {_ms(found)}, more than {_ms(assertion.max_us)}"
+        message = f"The step takes {duration(found)}, more than {duration(assertion.max_us)}"
         yield at_step(assertion, subject, message, time_us_per_step=found)
 
 
@@ -119,10 +122,6 @@ def _obstacle(assertion: Assertion, subject: Subject, baseline: Subject | None) 
 
 def _obstacle_name(found: Json) -> tuple[str, str, str]:
     return str(found.get("kind")), str(found.get("op")), str((found.get("modules") or [""])[0])
-
-
-def _ms(time_us: float) -> str:
-    return f"{time_us / 1e3:.4g} ms"
 
 
 KINDS: Mapping[str, Callable[[Assertion, Subject, Subject | None], Iterator[Judged]]] = {

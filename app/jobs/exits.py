@@ -17,6 +17,8 @@ class ExitReason(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     BAD_OUTPUT = "bad-output"
     CANCELLED = "cancelled"
+    LOST = "worker-lost"  # the machine that it ran on is gone, and with it how it ended
+    NO_DEVICE = "no-device"  # none of the wanted kind, or none free in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ TEXTS: dict[ExitReason, Advice] = {
         "Start it again; if it happens again, please report it with the job's log.",
     ),
     ExitReason.CANCELLED: Advice("The job was cancelled.", "Start it again when you want to."),
+    ExitReason.LOST: Advice("The machine that did the job is gone.", "The job is done again on another one."),
+    ExitReason.NO_DEVICE: Advice("There was no GPU for the job.", "Ask for a kind that the fleet has, or try later."),
 }
 
 
@@ -54,17 +58,19 @@ TEXTS: dict[ExitReason, Advice] = {
 class Ended:
     """How a child ended: `value` where it is ok, else `error` as the API shows it.
 
-    stuck_pid is the process that not even SIGKILL has ended yet (a hung driver); None in all other cases.
+    stuck_pid is the process that not even SIGKILL has ended yet (a hung driver); None in all other cases. again: nobody
+    here ended it, and it said nothing of its own: the job is worth another attempt.
     """
 
     reason: ExitReason
     value: Any = None
     error: dict[str, Any] | None = None
     stuck_pid: int | None = None
+    again: bool = False
 
 
-def failed(reason: ExitReason, detail: str = "", *, stuck_pid: int | None = None) -> Ended:
+def failed(reason: ExitReason, detail: str = "", *, stuck_pid: int | None = None, again: bool = False) -> Ended:
     """An end with the user text of its reason."""
     text = TEXTS[reason]
     message = f"{text.message} {detail}".strip()
-    return Ended(reason, None, {"code": reason.value, "message": message, "remedy": text.remedy}, stuck_pid)
+    return Ended(reason, None, {"code": reason.value, "message": message, "remedy": text.remedy}, stuck_pid, again)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 
-from app.database import now
+from app.clients import CLIENT
+from app.database import iso, now, one_at_a_time
 from app.schema import events, jobs
 
 Kind = Literal["read", "validate", "landscape", "check"]
@@ -15,6 +18,8 @@ Json = dict[str, Any]
 
 KINDS: tuple[Kind, ...] = ("read", "validate", "landscape", "check")
 FINAL = frozenset({"done", "failed", "cancelled"})
+GOING_ON = frozenset({"queued", "running"})
+GOING_WELL = GOING_ON | {"done"}
 MAX_ATTEMPTS = 2
 """A job whose server died is run once more, then given up: a job that kills its server must not do so for ever."""
 
@@ -25,57 +30,124 @@ LOST = {
 }
 
 
+WAITED = {
+    "code": "queue-timeout",
+    "message": "The job waited for longer than jobs may (TRITONWORTHY_QUEUE_TIMEOUT_S).",
+    "remedy": "Start it again when less waits, or ask for a kind of GPU that is free.",
+}
+
+
+class Lease(NamedTuple):
+    """A running job as seen at one moment. until: what the last heartbeat wrote; only that it changes matters."""
+
+    job_id: str
+    owner: str
+    attempt: int
+    until: float
+
+
 class QueueFullError(Exception):
     """No room for another job of this kind."""
 
 
 def add(connection: sa.Connection, *, job_id: str, kind: Kind, request: Json, cap: int) -> None:
-    """Queue a job; QueueFullError when `cap` jobs of its kind wait already."""
-    waiting = connection.scalar(
-        sa.select(sa.func.count()).select_from(jobs).where(jobs.c.kind == kind, jobs.c.state == "queued")
-    )
-    if (waiting or 0) >= cap:
+    """Queue a job; QueueFullError when `cap` jobs of its kind wait already, or one client's share of them."""
+    one_at_a_time(connection, f"add {kind}")  # or several servers count the same waiting jobs
+    if room(connection, kind, cap)[1] <= 0:
         raise QueueFullError(kind)
+    client = CLIENT.get()
+    if client is not None:
+        request = {**request, "client": client.name}
     connection.execute(
-        jobs.insert().values(id=job_id, kind=kind, state="queued", request=request, created_at=now(), attempt=0)
+        jobs.insert().values(
+            id=job_id,
+            kind=kind,
+            state="queued",
+            request=request,
+            accelerator=request.get("on"),
+            client=client and client.name,
+            created_at=now(),
+            attempt=0,
+        )
     )
     add_event(connection, job_id, "progress", progress("queued"))
 
 
-def claim(connection: sa.Connection, *, kind: Kind, owner: str, lease_s: float) -> Json | None:
-    """Take the oldest waiting job of this kind, or None. Two claimers never get the same one."""
-    found = (
-        connection.execute(
-            sa.select(jobs)
-            .where(jobs.c.kind == kind, jobs.c.state == "queued")
-            .order_by(jobs.c.created_at, jobs.c.id)
-            .limit(1)
-        )
-        .mappings()
-        .first()
-    )
-    if found is None:
+def same(connection: sa.Connection, table: sa.Table, digest: str | None, states: Collection[str]) -> str | None:
+    """The id of the row of that digest whose job is in one of the states, the oldest; None for no digest.
+
+    Nobody else looks for this digest until the transaction ends, so that of two who ask at once one finds the other's.
+    """
+    if digest is None:
         return None
+    one_at_a_time(connection, f"{table.name} {digest}")
+    found = sa.select(table.c.id).join(jobs, jobs.c.id == table.c.id)
+    found = found.where(table.c.digest == digest, jobs.c.state.in_(sorted(states)))
+    known: str | None = connection.scalar(found.order_by(table.c.created_at, table.c.id).limit(1))
+    return known
+
+
+def room(connection: sa.Connection, kind: Kind, cap: int) -> tuple[int, int]:
+    """Places in the queue of a kind for whoever asks now: how many, and how many of them are free."""
+    waiting = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.kind == kind, jobs.c.state == "queued")
+    free = cap - (connection.scalar(waiting) or 0)
+    client = CLIENT.get()
+    if client is None or client.most_waiting >= cap:
+        return cap, free
+    own = connection.scalar(waiting.where(jobs.c.client == client.name)) or 0
+    return client.most_waiting, min(free, client.most_waiting - own)
+
+
+def claim(
+    connection: sa.Connection, *, kind: Kind, owner: str, lease_s: float, full: Collection[str] = ()
+) -> Json | None:
+    """Take the oldest waiting job of this kind, or None. Two claimers never get the same one.
+
+    full: kinds of GPU that take no more now; jobs whose request is `on` one of them stay waiting.
+    """
+    waiting = jobs.alias()
+    oldest = (
+        sa.select(waiting.c.id)
+        .where(waiting.c.kind == kind, waiting.c.state == "queued", can_start(full, waiting))
+        .order_by(waiting.c.created_at, waiting.c.id)
+        .limit(1)
+        # PostgreSQL: what another server is about to take is no reason to wait. SQLite: one writes at a time.
+        .with_for_update(skip_locked=True)
+    )
     taken = connection.execute(
         jobs.update()
-        .where(jobs.c.id == found["id"], jobs.c.state == "queued")
+        .where(jobs.c.id == oldest.scalar_subquery())
         .values(
             state="running",
             owner=owner,
-            attempt=found["attempt"] + 1,
+            attempt=jobs.c.attempt + 1,
             lease_until=time.time() + lease_s,
             started_at=now(),
         )
+        .returning(jobs)
     )
-    if taken.rowcount != 1:
-        return None
-    return {**found, "state": "running", "owner": owner, "attempt": found["attempt"] + 1}
+    found = taken.mappings().first()
+    return None if found is None else dict(found)
+
+
+def can_start(full: Collection[str], table: sa.FromClause = jobs) -> sa.ColumnElement[bool]:
+    """Jobs that need none of these kinds of GPU."""
+    wanted = table.c.accelerator
+    return sa.or_(wanted.is_(None), wanted.not_in(full)) if full else sa.true()
+
+
+def expire(connection: sa.Connection, waiting_s: float) -> list[str]:
+    """End the jobs that have waited for longer than that; their ids."""
+    since = datetime.now(UTC) - timedelta(seconds=waiting_s)
+    late = sa.and_(jobs.c.state == "queued", jobs.c.created_at < iso(since))
+    found = connection.scalars(sa.select(jobs.c.id).where(late)).all()
+    return [i for i in found if _end(connection, sa.and_(jobs.c.id == i, late), i, "failed", WAITED)]
 
 
 def heartbeat(connection: sa.Connection, *, job_id: str, owner: str, attempt: int, lease_s: float) -> str:
     """Renew the lease. Answers "ok", "cancel" (somebody asked for it) or "lost" (the job is no longer ours)."""
-    held = sa.and_(jobs.c.id == job_id, jobs.c.owner == owner, jobs.c.attempt == attempt, jobs.c.state == "running")
-    if connection.execute(jobs.update().where(held).values(lease_until=time.time() + lease_s)).rowcount != 1:
+    mine = held(job_id=job_id, owner=owner, attempt=attempt)
+    if connection.execute(jobs.update().where(mine).values(lease_until=time.time() + lease_s)).rowcount != 1:
         return "lost"
     return "cancel" if connection.scalar(sa.select(jobs.c.cancel_requested).where(jobs.c.id == job_id)) else "ok"
 
@@ -84,12 +156,13 @@ def finish(
     connection: sa.Connection, *, job_id: str, owner: str, attempt: int, state: str, error: Json | None = None
 ) -> bool:
     """Record how the job ended; False when it is no longer ours, and then nothing may be stored for it."""
-    held = sa.and_(jobs.c.id == job_id, jobs.c.owner == owner, jobs.c.attempt == attempt, jobs.c.state == "running")
-    return _end(connection, held, job_id, state, error)
+    return _end(connection, held(job_id=job_id, owner=owner, attempt=attempt), job_id, state, error)
 
 
 def cancel(connection: sa.Connection, job_id: str) -> str | None:
     """A waiting job ends now, a running one is asked to. The state afterwards; None for an unknown id."""
+    # Locked, or it could begin, or be given back, between the two questions, and nobody would be asked.
+    connection.execute(sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update())
     waiting = sa.and_(jobs.c.id == job_id, jobs.c.state == "queued")
     if _end(connection, waiting, job_id, "cancelled", None):
         return "cancelled"
@@ -99,28 +172,75 @@ def cancel(connection: sa.Connection, job_id: str) -> str | None:
     return connection.scalar(sa.select(jobs.c.state).where(jobs.c.id == job_id))
 
 
-def take_back(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> tuple[list[str], list[str]]:
-    """Running jobs whose server is gone: ids queued once more, and ids given up after the second attempt."""
+def cancel_is_asked(connection: sa.Connection, job_id: str) -> bool:
+    """Whether somebody wants this running job to stop."""
+    return bool(connection.scalar(sa.select(jobs.c.cancel_requested).where(jobs.c.id == job_id)))
+
+
+def running(connection: sa.Connection) -> list[Lease]:
+    """The leases of all running jobs, ours too."""
+    found = sa.select(jobs.c.id, jobs.c.owner, jobs.c.attempt, jobs.c.lease_until).where(jobs.c.state == "running")
+    return [Lease(*row) for row in connection.execute(found)]
+
+
+def unchanged(leases: Iterable[Lease]) -> sa.ColumnElement[bool]:
+    """Jobs whose leases are still the same: nobody renewed them since they were looked at."""
+    same = (
+        sa.and_(held(job_id=i.job_id, owner=i.owner, attempt=i.attempt), jobs.c.lease_until == i.until) for i in leases
+    )
+    return sa.or_(sa.false(), *same)
+
+
+def held(*, job_id: str, owner: str, attempt: int) -> sa.ColumnElement[bool]:
+    """That job, while that attempt of that owner runs it."""
+    return sa.and_(jobs.c.id == job_id, jobs.c.owner == owner, jobs.c.attempt == attempt, jobs.c.state == "running")
+
+
+def take_back(
+    connection: sa.Connection,
+    condition: sa.ColumnElement[bool],
+    *,
+    why: str = "the server was restarted",
+    error: Json = LOST,
+) -> tuple[list[str], list[str]]:
+    """Running jobs that did not end: ids queued once more, and ids given up with that error after the second attempt.
+
+    One that somebody wants to stop is cancelled instead. why: what a reader of the job's progress is told.
+    """
     lost = connection.execute(
-        sa.select(jobs.c.id, jobs.c.attempt, jobs.c.cancel_requested).where(jobs.c.state == "running", condition)
+        sa.select(jobs.c.id, jobs.c.attempt, jobs.c.cancel_requested)
+        .where(jobs.c.state == "running", condition)
+        .order_by(jobs.c.id)  # all servers lock them in one order
+        .with_for_update()
     ).all()
     again, given_up = [], []
     for job_id, attempt, cancelled in lost:
-        mine = sa.and_(jobs.c.id == job_id, jobs.c.state == "running", jobs.c.attempt == attempt)
+        mine = sa.and_(jobs.c.id == job_id, jobs.c.attempt == attempt, condition)
         if cancelled:
             _end(connection, mine, job_id, "cancelled", None)
         elif attempt >= MAX_ATTEMPTS:
-            if _end(connection, mine, job_id, "failed", LOST):
+            if _end(connection, mine, job_id, "failed", error):
                 given_up.append(job_id)
         elif connection.execute(jobs.update().where(mine).values(state="queued", owner=None)).rowcount == 1:
-            add_event(connection, job_id, "progress", progress("queued", "the server was restarted"))
+            add_event(connection, job_id, "progress", progress("queued", why))
             again.append(job_id)
     return again, given_up
 
 
-def lease_over() -> sa.ColumnElement[bool]:
-    """Running jobs whose server has not been heard of for a whole lease."""
-    return jobs.c.lease_until < time.time()
+def release(connection: sa.Connection, owner: str) -> None:
+    """What a server that stops was running waits again. Not the jobs' fault: the attempt does not count."""
+    mine = sa.and_(jobs.c.owner == owner, jobs.c.state == "running")
+    held_now = sa.select(jobs.c.id, jobs.c.cancel_requested).where(mine).order_by(jobs.c.id).with_for_update()
+    for job_id, cancelled in connection.execute(held_now).all():
+        if cancelled:
+            _end(connection, sa.and_(mine, jobs.c.id == job_id), job_id, "cancelled", None)
+    connection.execute(jobs.update().where(mine).values(state="queued", owner=None, attempt=jobs.c.attempt - 1))
+
+
+def oldest_waiting(connection: sa.Connection) -> dict[str, str]:
+    """kind -> when its oldest waiting job was queued (ISO 8601, UTC)."""
+    found = sa.select(jobs.c.kind, sa.func.min(jobs.c.created_at)).where(jobs.c.state == "queued").group_by(jobs.c.kind)
+    return {row.kind: row[1] for row in connection.execute(found)}
 
 
 def progress(phase: str, message: str = "", *, candidate: str = "", fraction: float | None = None) -> Json:
@@ -129,7 +249,11 @@ def progress(phase: str, message: str = "", *, candidate: str = "", fraction: fl
 
 
 def add_event(connection: sa.Connection, job_id: str, event: str, data: Json) -> int:
-    """Append to the job's stream; progress is kept on the job's row too."""
+    """Append to the job's stream; progress is kept on the job's row too.
+
+    The row is locked first: two writers would take the same number, and a reader miss the one that commits late.
+    """
+    connection.execute(sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update())
     last = connection.scalar(sa.select(sa.func.max(events.c.seq)).where(events.c.job_id == job_id)) or 0
     connection.execute(events.insert().values(job_id=job_id, seq=last + 1, event=event, data=data))
     if event == "progress":

@@ -1,7 +1,8 @@
 """The queue: one thread per kind of job leases the oldest waiting one and sees it through, one at a time.
 
 Reading traces (CPU) and measuring (GPU) are lanes of their own: a validation of a minute keeps no upload waiting.
-Validations and landscapes take turns by the GPU's own lock (kernels.measure.session).
+Validations and landscapes take turns by the GPU's own lock (kernels.measure.session). One more thread keeps watch: it
+takes back what dead servers were doing, and asks a suspect GPU again.
 The database is the source of truth; what is here may die at any moment, and the jobs are taken up again.
 """
 
@@ -9,9 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -21,22 +19,40 @@ from typing import Any
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
-from app import checks, landscapes
-from app.jobs import ledger
+from app import checks
+from app.jobs import gpu, ledger, owners
+from app.jobs.attempt import Attempt
 from app.jobs.exits import Ended, ExitReason, failed
+from app.jobs.leases import Leases
 from app.jobs.ledger import Json, Kind
+from app.jobs.protocol import Runner
 from app.jobs.runner import Limits, LocalRunner, Verdict
-from app.schema import jobs
-from app.store import Store, finite
+from app.jobs.tally import GPU_KINDS, Tally
+from app.logs import JOB
+from app.places import placed
+from app.schema import jobs, traces
+from app.store import Store
 
 log = logging.getLogger("tritonworthy.queue")
 
 IDLE_S = 1.0
 """How often a lane looks for jobs that another server process queued; its own wake it at once."""
 
-EVENTS_PER_S = 10.0
+WATCH_S = 1.0
+"""How often dead servers' jobs are looked for."""
+
+BLOCKED_S = 1.0
+"""A transaction that had to wait for so long says that others could not write either."""
+
+STOP_S = 15.0
+"""For all lanes together to end when the server stops: longer than a process that cannot be killed is waited for."""
+
+EXPIRE_EVERY_S = 5.0
 SPARE_PAUSE_S = 60.0
 """Until another spare is started where one died."""
+
+START_PAUSE_S = 5.0
+"""Until another process is started where the system had none to give."""
 
 Check = Callable[[Any], str]
 """What is wrong with a child's answer, or "" """
@@ -46,14 +62,15 @@ class Queue:
     """start() and stop() once. `command` is the child's command line by kind; tests put their own there.
 
     `context` is asked when a job starts: what its child is told beside the request. `spare` says whether a child of
-    that kind is kept waiting for a request; it is asked with the context.
+    that kind is kept waiting for a request; it is asked with the context. queue_timeout_s: how long a job may wait.
+    expected_gpu: the name of this host's GPU, None without one: `command("health")` asks it where it is doubted.
     """
 
     def __init__(
         self,
         store: Store,
         *,
-        command: Callable[[Kind], list[str]],
+        command: Callable[[str], list[str]],
         limits: dict[Kind, Limits],
         checks: dict[Kind, Check],
         logs: Path,
@@ -61,11 +78,17 @@ class Queue:
         cwd: Path | None = None,
         context: Callable[[], Json] = dict,
         spare: Callable[[Kind, Json], bool] = lambda kind, context: False,
+        runner: Runner | None = None,
+        queue_timeout_s: float | None = None,
+        expected_gpu: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.store = store
-        self.runner = LocalRunner()
+        self.owner = owners.owner()
+        self.runner: Runner = runner or LocalRunner(self.owner)
+        self.queue_timeout_s = queue_timeout_s
         self.spare = spare
         self.spare_again: dict[Kind, float] = {}
+        self.expire_again = 0.0
         self.command = command
         self.limits = limits
         self.checks = checks
@@ -73,35 +96,44 @@ class Queue:
         self.lease_s = lease_s
         self.cwd = cwd
         self.context = context
-        self.owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"
+        self.leases = Leases(lease_s)
+        self.gpu = gpu.Gpu(self._ask_gpu, expected_gpu)
+        self.tally = Tally()
+        self.trouble = ""
         self.stopping = threading.Event()
         self.wakeups: dict[Kind, threading.Event] = {kind: threading.Event() for kind in ledger.KINDS}
+        self.active: set[str] = set()
         self.cancels: set[str] = set()
         self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Take back what a dead server of this host was doing, then begin."""
-        self._take_back(jobs.c.owner.in_(self._dead_owners()))
+        self._watch_once()
+        self._begin("jobs-watch", self._watch)
         for kind in ledger.KINDS:
-            thread = threading.Thread(target=self._serve, args=(kind,), name=f"jobs-{kind}", daemon=True)
-            thread.start()
-            self.threads.append(thread)
+            for _ in range(self.runner.lanes(kind)):
+                self._begin(f"jobs-{kind}", self._serve, kind)
+
+    def _begin(self, name: str, target: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+        thread.start()
+        self.threads.append(thread)
 
     def stop(self) -> None:
         """Kill what runs and give it back to the queue: the next server does it again."""
         self.stopping.set()
         for event in self.wakeups.values():
             event.set()
+        deadline = time.monotonic() + STOP_S
         for thread in self.threads:
-            thread.join(timeout=15)
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self.runner.close()
-        with self.store.database.write() as connection:
-            connection.execute(
-                jobs.update()
-                .where(jobs.c.state == "running", jobs.c.owner == self.owner)
-                # Not the job's fault: the attempt does not count.
-                .values(state="queued", owner=None, attempt=jobs.c.attempt - 1)
-            )
+        try:
+            with self.store.database.write() as connection:
+                ledger.release(connection, self.owner)
+        except sa.exc.DBAPIError as error:
+            # The next server sees that we are dead.
+            log.error("the jobs that ran could not be given back: %s", error.orig)
 
     @property
     def alive(self) -> bool:
@@ -115,7 +147,7 @@ class Queue:
         """Cancel a waiting or running job; the job as it then is, None for an unknown id."""
         with self.store.database.write() as connection:
             state = ledger.cancel(connection, job_id)
-        if state == "running":
+        if state == "running" and job_id in self.active:
             self.cancels.add(job_id)
         checks.forget_files(self.store, job_id)
         return self.store.job(job_id)
@@ -131,6 +163,56 @@ class Queue:
             await asyncio.sleep(pause)
             pause = min(0.25, pause * 1.5)
 
+    # --- the watch
+
+    def _watch(self) -> None:
+        while not self.stopping.wait(WATCH_S):
+            self._watch_once()
+
+    def _watch_once(self) -> None:
+        try:
+            self._take_back_lost()
+            self._expire()
+            self.gpu.look_again(self._go_or_drop)
+        except sa.exc.OperationalError as error:
+            log.warning("the database does not answer: %s", error.orig)
+        except Exception:
+            log.exception("the watch failed")
+
+    def _take_back_lost(self) -> None:
+        with self.store.database.read() as connection:
+            running = ledger.running(connection)
+        dead = {lease.owner for lease in running if lease.owner != self.owner and owners.is_dead(lease.owner)}
+        lost = {*self.leases.over(running), *(lease for lease in running if lease.owner in dead)}
+        if not lost:
+            return
+        for owner in {lease.owner for lease in lost} - {self.owner}:
+            # Or a job would run twice at once: what is left of the first attempt has the GPU.
+            owners.end_children(owner)
+        began = time.monotonic()
+        with self.store.database.write() as connection:
+            if time.monotonic() - began > BLOCKED_S:
+                self.leases.forget()
+                lost = {lease for lease in lost if lease.owner in dead}
+            again, given_up = ledger.take_back(connection, ledger.unchanged(lost))
+        for job_id in given_up:
+            checks.forget_files(self.store, job_id)
+        if again or given_up:
+            log.warning("jobs of a dead server: %s queued again, %s given up", again, given_up)
+        for kind in ledger.KINDS:
+            self.wake(kind)
+
+    def _expire(self) -> None:
+        if self.queue_timeout_s is None or time.monotonic() < self.expire_again:
+            return
+        self.expire_again = time.monotonic() + EXPIRE_EVERY_S
+        with self.store.database.write() as connection:
+            late = ledger.expire(connection, self.queue_timeout_s)
+        for job_id in late:
+            checks.forget_files(self.store, job_id)
+
+    # --- a lane
+
     def _serve(self, kind: Kind) -> None:
         stuck: int | None = None
         while not self.stopping.is_set():
@@ -138,21 +220,33 @@ class Queue:
             try:
                 if stuck is not None and Path(f"/proc/{stuck}").exists():
                     log.critical("process %d does not end: no more %s jobs until it does", stuck, kind)
+                elif kind in GPU_KINDS and self.gpu.suspicion is not None:
+                    stuck = None
                 else:
                     stuck = None
                     # Before the job is claimed: this may wait, and a claimed job has a lease to keep.
-                    context = self.context()
-                    self._take_back(ledger.lease_over())
+                    context = self._context(kind)
                     job = self._claim(kind)
                     if job is not None:
                         stuck = self._do(kind, job, context)
                         continue
                     if self.spare(kind, context):
                         self._keep_spare(kind)
+            except sa.exc.OperationalError as error:
+                log.warning("the %s lane waits: the database does not answer: %s", kind, error.orig)
             except Exception:
                 # A lane that dies silently stops the product; the error is logged and the job's lease runs out.
                 log.exception("the %s lane failed", kind)
             self.wakeups[kind].wait(IDLE_S)
+
+    def _context(self, kind: Kind) -> Json:
+        context = self.context()
+        suspicion = self.gpu.suspicion
+        if kind == "check" and suspicion is not None and context.get("host"):
+            # A check says `unmeasured` of what needs a GPU, which never fails a build; it must not hang on a sick one.
+            note = f"the GPU is suspect: {suspicion.reason}"
+            context = {**context, "host": {**context["host"], "gpu": None, "capability": None, "note": note}}
+        return context
 
     def _command(self, kind: Kind, spare: bool) -> list[str]:
         return [*self.command(kind), "spare"] if spare else self.command(kind)
@@ -170,145 +264,104 @@ class Queue:
             self.spare_again[kind] = time.monotonic() + SPARE_PAUSE_S
 
     def _claim(self, kind: Kind) -> Json | None:
+        full = self.runner.full()
+        wanted = sa.and_(jobs.c.kind == kind, jobs.c.state == "queued", ledger.can_start(full))
         with self.store.database.read() as connection:
-            waiting = connection.scalar(
-                sa.select(jobs.c.id).where(jobs.c.kind == kind, jobs.c.state == "queued").limit(1)
-            )
+            waiting = connection.scalar(sa.select(jobs.c.id).where(wanted).limit(1))
         if waiting is None:
             return None
         with self.store.database.write() as connection:
-            return ledger.claim(connection, kind=kind, owner=self.owner, lease_s=self.lease_s)
-
-    def _take_back(self, condition: sa.ColumnElement[bool]) -> None:
-        with self.store.database.read() as connection:
-            lost = connection.scalar(sa.select(jobs.c.id).where(jobs.c.state == "running", condition).limit(1))
-        if lost is None:
-            return
-        with self.store.database.write() as connection:
-            again, given_up = ledger.take_back(connection, condition)
-        for job_id in given_up:
-            checks.forget_files(self.store, job_id)
-        if again or given_up:
-            log.warning("jobs of a dead server: %s queued again, %s given up", again, given_up)
-
-    def _dead_owners(self) -> list[str]:
-        with self.store.database.read() as connection:
-            owners = connection.scalars(sa.select(jobs.c.owner).where(jobs.c.state == "running").distinct()).all()
-        return [owner for owner in owners if owner and _is_dead(owner, socket.gethostname(), os.getpid())]
+            return ledger.claim(connection, kind=kind, owner=self.owner, lease_s=self.lease_s, full=full)
 
     def _do(self, kind: Kind, job: Json, context: Json) -> int | None:
         """See one job through; the pid of its process if that cannot be killed."""
-        run = _Run(self, job)
-        kept = self.spare(kind, context)
-        ended = self.runner.run(
-            self._command(kind, kept),
-            {**job["request"], **context},
-            limits=self.limits[kind],
-            log=self.logs / f"{job['id']}.log",
-            on_progress=run.progress,
-            tick=run.tick,
-            cwd=self.cwd,
+        JOB.set(job["id"])
+        self.active.add(job["id"])
+        try:
+            with self.tally.running(kind):
+                return self._attempt(kind, job, context)
+        finally:
+            self.active.discard(job["id"])
+            self.cancels.discard(job["id"])
+            checks.forget_files(self.store, job["id"])
+            JOB.set("")
+
+    def _attempt(self, kind: Kind, job: Json, context: Json) -> int | None:
+        log.info("%s job begins, attempt %d", kind, job["attempt"])
+        began = time.monotonic()
+        attempt = Attempt(
+            self.store,
+            job,
+            owner=self.owner,
+            lease_s=self.lease_s,
+            stopping=self.stopping,
+            cancels=self.cancels,
+            trouble=self._tell_trouble,
         )
-        self.cancels.discard(job["id"])
+        try:
+            ended = self.runner.run(
+                self._command(kind, self.spare(kind, context)),
+                {**placed(job["request"], self.store.uploads), **context},
+                limits=self.limits[kind],
+                log=self.logs / f"{job['id']}.log",
+                on_progress=attempt.progress,
+                tick=attempt.tick,
+                cwd=self.cwd,
+            )
+        except OSError as error:
+            # No process to be had: not the job's fault, and soon over or for ever.
+            ended = failed(ExitReason.LOST, f"(no process could be started: {error})", again=True)
+            self.stopping.wait(START_PAUSE_S)
         if self.stopping.is_set() and ended.reason is not ExitReason.OK:
             return ended.stuck_pid
-        run.finish(kind, ended)
-        checks.forget_files(self.store, job["id"])
+        why = "its process was killed" if ended.again else ""
+        if self.gpu.points_at(kind, job["request"], ended) and (wrong := self.gpu.examine(ended, attempt.tick)):
+            self.runner.forget()
+            if attempt.verdict == "go":
+                why = f"the GPU is suspect: {wrong}"
+                ended = failed(ExitReason.NO_DEVICE, f"({why})", stuck_pid=ended.stuck_pid, again=True)
+        if ended.again and attempt.verdict == "go":
+            self._again(kind, attempt, ended, why)
+        else:
+            self._finish(kind, attempt, ended, time.monotonic() - began)
         return ended.stuck_pid
 
+    def _again(self, kind: Kind, attempt: Attempt, ended: Ended, why: str) -> None:
+        if attempt.again(ended, why):
+            self.tally.queued_again(kind)
+            log.warning("%s job is done again: %s", kind, why)
+        else:
+            self.tally.ended(kind, ended.reason)
+            log.error("%s job is given up: %s", kind, why)
 
-class _Run:
-    """One attempt at one job: its lease, its progress, its end."""
-
-    def __init__(self, queue: Queue, job: Json) -> None:
-        self.queue = queue
-        self.job = job
-        self.key = {"job_id": job["id"], "owner": queue.owner, "attempt": job["attempt"]}
-        self.next_beat = 0.0
-        self.next_event = 0.0
-        self.pending: Json | None = None
-        self.verdict: Verdict = "go"
-
-    def progress(self, said: Json) -> None:
-        if self.verdict != "go":
-            return  # what a child says of its end after it was told to stop is no progress
-        fraction = said.get("fraction")
-        number = isinstance(fraction, int | float) and not isinstance(fraction, bool) and 0 <= fraction <= 1
-        self.pending = ledger.progress(
-            str(said.get("phase") or "")[:64],
-            str(said.get("message") or "")[:2000],
-            candidate=str(said.get("candidate") or "")[:200],
-            fraction=float(fraction) if number and fraction is not None else None,
-        )
-
-    def tick(self) -> Verdict:
-        if self.queue.stopping.is_set():
-            return "drop"
-        if self.job["id"] in self.queue.cancels:
-            self._cancel()
-        clock = time.monotonic()
-        if self.pending is not None and clock >= self.next_event:
-            self.next_event = clock + 1 / EVENTS_PER_S
-            self._write_progress()
-        if clock >= self.next_beat:
-            self.next_beat = clock + self.queue.lease_s / 3
-            with self.queue.store.database.write() as connection:
-                answer = ledger.heartbeat(connection, **self.key, lease_s=self.queue.lease_s)
-            if answer == "lost":
-                self.verdict = "drop"
-            elif answer == "cancel":
-                self._cancel()
-        return self.verdict
-
-    def _cancel(self) -> None:
-        if self.verdict == "go":
-            self.verdict = "cancel"
-            self.pending = ledger.progress("cancelling")
-
-    def _write_progress(self) -> None:
-        with self.queue.store.database.write() as connection:
-            if self.pending is not None and _held(connection, **self.key):
-                ledger.add_event(connection, self.job["id"], "progress", self.pending)
-        self.pending = None
-
-    def finish(self, kind: Kind, ended: Ended) -> None:
-        self._write_progress()
-        store = self.queue.store
-        if ended.reason is ExitReason.OK:
-            wrong = self.queue.checks[kind](ended.value)
-            if wrong:
-                log.error("job %s answered nonsense: %s", self.job["id"], wrong)
-                ended = failed(ExitReason.BAD_OUTPUT, f"({wrong})")
-        if ended.reason is ExitReason.OK and kind == "read":
-            store.finish_read(**self.key, trace=ended.value)
+    def _finish(self, kind: Kind, attempt: Attempt, ended: Ended, seconds: float) -> None:
+        reason = attempt.finish(kind, ended, self.checks[kind])
+        if reason is None:
             return
-        if ended.reason is ExitReason.OK and kind == "landscape":
-            landscapes.finish(store, **self.key, landscape=finite(ended.value))
-            return
-        if ended.reason is ExitReason.OK and kind == "check":
-            checks.finish(store, **self.key, report=finite(ended.value))
-            return
-        if ended.reason is ExitReason.OK:
-            store.finish_validation(**self.key, validation=ended.value)
-            return
-        state = "cancelled" if ended.reason is ExitReason.CANCELLED else "failed"
-        if state == "cancelled":
-            self.pending = ledger.progress("cancelled")
-            self._write_progress()
-        with store.database.write() as connection:
-            ledger.finish(connection, **self.key, state=state, error=None if state == "cancelled" else ended.error)
+        self.tally.ended(kind, reason)
+        log.info("%s job ended: %s, %.1f s", kind, reason, seconds)
+        if kind == "read" and reason is ExitReason.OK:
+            with self.store.database.read() as connection:
+                size = connection.scalar(sa.select(traces.c.bytes).where(traces.c.id == attempt.job["id"]))
+            self.tally.read(size or 0, seconds)
 
+    # --- its surroundings
 
-def _held(connection: sa.Connection, *, job_id: str, owner: str, attempt: int) -> bool:
-    row = connection.execute(sa.select(jobs.c.owner, jobs.c.attempt).where(jobs.c.id == job_id)).first()
-    return row is not None and tuple(row) == (owner, attempt)
+    def _tell_trouble(self, what: str) -> None:
+        self.trouble = what
 
+    def _go_or_drop(self) -> Verdict:
+        return "drop" if self.stopping.is_set() else "go"
 
-def _is_dead(owner: str, host: str, pid: int) -> bool:
-    """Whether a server of this host is known to be gone: no need to wait for its lease then."""
-    their_host, _, rest = owner.partition("/")
-    their_pid = rest.partition("/")[0]
-    if their_host != host or not their_pid.isdigit():
-        return False
-    # The same pid as ours is an earlier life of it: containers begin at 1 each time.
-    return int(their_pid) == pid or not Path(f"/proc/{their_pid}").exists()
+    def _ask_gpu(self, request: Json, tick: Callable[[], Verdict]) -> Ended:
+        try:
+            return self.runner.run(
+                self.command("health"),
+                request,
+                limits=gpu.LIMITS,
+                log=self.logs / "health.log",
+                tick=tick,
+                cwd=self.cwd,
+            )
+        except OSError as error:
+            return failed(ExitReason.LOST, f"(no process could be started: {error})")

@@ -23,8 +23,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
+from app.jobs import owners
 from app.jobs.exits import Ended, ExitReason, failed
 
 TICK_S = 0.05
@@ -38,8 +39,8 @@ UNKILLABLE_S = 10.0
 CANCEL_GRACE_S = 1.5
 """Who cancels waits for it: a child that does not react to SIGTERM by then is killed with all that it started."""
 
-MARK = "TRITONWORTHY_CHILD"
-"""In the environment of a child and of all that it starts: how strays are found, whatever session they moved to."""
+OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals that no fault of a process raises: somebody ends it, such as a host that shuts down."""
 
 Verdict = Literal["go", "cancel", "drop"]
 
@@ -61,10 +62,12 @@ class LocalRunner:
     """Runs commands on this machine. Thread-safe.
 
     A spare is a child that was started before there is a request for it, and does what it can without: `keep` starts
-    one, `run` of the same command takes it. It serves one request, as any child does.
+    one, `run` of the same command takes it. It serves one request, as any child does. label: what the marks of all
+    children begin with, so that whoever comes after a killed server finds them (`owners.end_children`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, label: str = "") -> None:
+        self.label = label
         self.spares: dict[Started, _Child] = {}
         self.lock = threading.Lock()
         self.closed = False
@@ -82,7 +85,7 @@ class LocalRunner:
                 del self.spares[found]
                 spare.drop()
                 return False
-            self.spares[found] = _Child(command, logs / f"spare-{secrets.token_hex(8)}.log", cwd)
+            self.spares[found] = _Child(command, logs / f"spare-{secrets.token_hex(8)}.log", cwd, self.label)
             return True
 
     def _spare(self, command: Sequence[str], cwd: Path | None) -> _Child | None:
@@ -93,10 +96,23 @@ class LocalRunner:
         spare.drop()
         return None
 
+    def lanes(self, kind: str) -> int:
+        """One job of a kind at a time: more would measure each other."""
+        return 1
+
+    def full(self) -> frozenset[str]:
+        """Nothing is known of kinds of GPU here: every job may be tried."""
+        return frozenset()
+
     def close(self) -> None:
         """End the spares; no more are kept."""
         with self.lock:
             self.closed = True
+        self.forget()
+
+    def forget(self) -> None:
+        """End the spares: what they made ready is not to be used any more."""
+        with self.lock:
             spares = list(self.spares.values())
             self.spares.clear()
         for spare in spares:
@@ -118,22 +134,22 @@ class LocalRunner:
         tick is called about every 50 ms and decides whether to go on; "cancel" asks the child to end (SIGTERM, and
         SIGKILL after CANCEL_GRACE_S or the shorter grace), "drop" kills it at once.
         """
-        child = self._spare(command, cwd) or _Child(command, log, cwd)
+        child = self._spare(command, cwd) or _Child(command, log, cwd, self.label)
         return child.watch(request, limits, log, on_progress, tick)
 
 
 class _Child:
     """A process that waits for its request on stdin."""
 
-    def __init__(self, command: Sequence[str], log: Path, cwd: Path | None) -> None:
-        self.mark = secrets.token_hex(16)
+    def __init__(self, command: Sequence[str], log: Path, cwd: Path | None, label: str) -> None:
+        self.mark = f"{label}/{secrets.token_hex(16)}"
         self.unsent = b""
         self.received = bytearray()
         self.taken = 0
         self.last: dict[str, Any] | None = None
         self.broken = ""
         self.path = log
-        self.log = log.open("wb")
+        self.log = _open_log(log)
         self.output, theirs = os.pipe()
         try:
             self.process = subprocess.Popen(
@@ -169,7 +185,8 @@ class _Child:
         self.unsent = json.dumps(request).encode() + b"\n"
         try:
             if self.path != log:
-                self.path.replace(log)
+                with suppress(OSError):  # a log that could not be opened
+                    self.path.replace(log)
             # Before the request is sent, so before the child can use any of it.
             if limits.memory_bytes is not None and hasattr(resource, "prlimit"):
                 with suppress(ProcessLookupError):
@@ -236,7 +253,7 @@ class _Child:
                         selector.unregister(key.fd)
             else:
                 self._send(selector, key.fd)
-        if os.fstat(self.log.fileno()).st_size > LOG_BYTES:
+        if os.fstat(self.log.fileno()).st_size > LOG_BYTES:  # never of os.devnull
             # Keep the beginning of what a chatty child says: its first error is the one that matters.
             os.ftruncate(self.log.fileno(), LOG_BYTES)
         self._take(received, on_progress)
@@ -260,7 +277,9 @@ class _Child:
         if not received or self.broken:
             return
         self.received += received
-        *lines, rest = self.received.split(b"\n") if b"\n" in received else (self.received,)
+        if b"\n" not in received:  # nor copied: a line of 256 MB comes in 4,000 pieces
+            return
+        *lines, rest = self.received.split(b"\n")
         self.received = bytearray(rest)
         for line in lines:
             try:
@@ -282,9 +301,7 @@ class _Child:
         if self.process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-        for pid in _strays(self.mark):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        owners.kill(owners.marked(self.mark))
         try:
             self.process.wait(UNKILLABLE_S)
         except subprocess.TimeoutExpired:
@@ -303,11 +320,15 @@ class _Child:
         status = self.process.returncode
         if self.last is not None and self.last["type"] == "error":
             return _told(self.last)
+        if status == 0 and self.last is not None and self.last.get("stopped"):
+            return failed(ExitReason.LOST, "(signal SIGTERM)", again=True)
         if status == 0 and self.last is not None:
             return Ended(ExitReason.OK, self.last.get("value"))
         if status == -signal.SIGKILL:
             # We did not send it: the kernel's out-of-memory killer is who does.
-            return failed(ExitReason.OUT_OF_MEMORY)
+            return failed(ExitReason.OUT_OF_MEMORY, "(it was killed by the system)", again=True)
+        if -status in OUTSIDE:
+            return failed(ExitReason.LOST, f"(signal {_signal_name(-status)})", again=True)
         if status < 0:
             return failed(ExitReason.FAULT, f"(signal {_signal_name(-status)})")
         if status == 0:
@@ -327,21 +348,16 @@ def _told(said: dict[str, Any]) -> Ended:
 
 
 def _environment(mark: str) -> dict[str, str]:
-    """Ours without our settings: the token and the database's password are no business of a child."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("TRITONWORTHY_")} | {MARK: mark}
+    """Ours without our settings: the tokens and the database's password are no business of a child."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "RAY_"))} | {owners.MARK: mark}
 
 
-def _strays(mark: str) -> list[int]:
-    """Processes that the child started and that outlived it, found by their environment (Linux)."""
-    wanted = f"{MARK}={mark}".encode()
-    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if wanted in _environ(folder)]
-
-
-def _environ(folder: Path) -> bytes:
+def _open_log(path: Path) -> BinaryIO:
+    """The log; where it cannot be written (a full disk), nowhere: the job is worth more."""
     try:
-        return (folder / "environ").read_bytes()
-    except OSError:  # somebody else's process, or gone by now
-        return b""
+        return path.open("wb")
+    except OSError:
+        return open(os.devnull, "wb")
 
 
 def _signal_name(number: int) -> str:

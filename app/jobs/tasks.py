@@ -5,12 +5,15 @@ See app.jobs.runner for the protocol. spare: there is no request yet, so that is
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 Json = dict[str, Any]
@@ -18,6 +21,9 @@ Say = Callable[[Json], None]
 
 stop = threading.Event()
 """Set by SIGTERM: end soon, and tidily."""
+
+told_to_stop = threading.Event()
+"""Set once a task has asked whether it is to stop, and was told so: its value is no full answer."""
 
 warm: Json = {}
 """What a spare made before it had a request."""
@@ -35,7 +41,7 @@ def main(argv: list[str]) -> int:
     if not line:  # the server needs no more of us
         return 0
     request = json.loads(line)
-    threading.Thread(target=_die_with_the_server, daemon=True).start()
+    _die_with_the_server()
     with os.fdopen(int(fd), "w", encoding="utf-8") as answer:
         lock = threading.Lock()
 
@@ -50,14 +56,21 @@ def main(argv: list[str]) -> int:
         except MemoryError:
             say({"type": "error", "code": "out-of-memory", "message": "out of memory", "remedy": ""})
         except Exception as error:
-            told = _tell(error)
+            told = _disk_full(error) or _tell(error)
             if told is None:
                 # Unforeseen: the traceback goes to the log, the exit status tells the runner.
                 raise
             say({"type": "error", **told})
         else:
-            say({"type": "result", "value": value})
+            say({"type": "result", "value": value, "stopped": told_to_stop.is_set()})
     return 0
+
+
+def stopped() -> bool:
+    """Whether to end soon; what tasks ask."""
+    if stop.is_set():
+        told_to_stop.set()
+    return stop.is_set()
 
 
 def read(request: Json, say: Say) -> Json:
@@ -65,6 +78,7 @@ def read(request: Json, say: Say) -> Json:
     say({"type": "progress", "phase": "reading"})
     from app import service
     from app.advice.thresholds import Thresholds
+    from profiler.trace.errors import TraceError
 
     limit, companions = request.get("max_uncompressed_bytes"), request.get("companions") or {}
     beside, execution = (
@@ -72,7 +86,12 @@ def read(request: Json, say: Say) -> Json:
         for field in ("beside", "execution_trace")
     )
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
-    trace = service.read_trace_file(request["path"], request["name"], limit, beside, execution, thresholds)
+    try:
+        trace = service.read_trace_file(request["path"], request["name"], limit, beside, execution, thresholds)
+    except TraceError as error:
+        if error.code == "trace-too-large":
+            os.unlink(request["path"])  # nobody can read it again here, and it may be a bomb
+        raise
     if request.get("beside_unknown"):
         trace["notes"].append(_unknown_beside(request["beside_unknown"]))
     return {**trace, "group": request.get("group"), "companions": {f: c["name"] for f, c in companions.items()}}
@@ -94,7 +113,7 @@ def validate(request: Json, say: Say) -> Json:
     def on_progress(progress: Json) -> None:
         say({"type": "progress", **progress})
 
-    return validate_region(request, on_progress=on_progress, cancelled=stop.is_set, zygote=warm.get("zygote"))
+    return validate_region(request, on_progress=on_progress, cancelled=stopped, zygote=warm.get("zygote"))
 
 
 def landscape(request: Json, say: Say) -> Json:
@@ -104,7 +123,7 @@ def landscape(request: Json, say: Say) -> Json:
     def on_progress(progress: Json) -> None:
         say({"type": "progress", **progress})
 
-    return survey(request, on_progress=on_progress, cancelled=stop.is_set)
+    return survey(request, on_progress=on_progress, cancelled=stopped)
 
 
 def check(request: Json, say: Say) -> Json:
@@ -114,7 +133,7 @@ def check(request: Json, say: Say) -> Json:
     def on_progress(progress: Json) -> None:
         say({"type": "progress", **progress})
 
-    return run(request, on_progress=on_progress, cancelled=stop.is_set)
+    return run(request, on_progress=on_progress, cancelled=stopped)
 
 
 class KernelRefusedError(Exception):
@@ -155,6 +174,25 @@ def ceilings(request: Json, say: Say) -> Json:
         raise CeilingsError(str(fault).splitlines()[0]) from fault
 
 
+class SickError(Exception):
+    """The GPU does not compute."""
+
+    code = "gpu-suspect"
+
+
+def health(request: Json, say: Say) -> Json:
+    """Whether the GPU that was here still computes; see app.jobs.gpu."""
+    from kernels.health import ask
+
+    try:
+        wrong = ask(request.get("expected"))
+    except (RuntimeError, OSError) as fault:
+        wrong = str(fault).splitlines()[0][:300] if str(fault) else type(fault).__name__
+    if wrong:
+        raise SickError(wrong)
+    return {}
+
+
 def warm_up() -> None:
     """The process that candidates are forked from, its imports under way: 9 s of a verdict on an H200's host."""
     import app.validate  # noqa: F401
@@ -172,6 +210,7 @@ TASKS: dict[str, Callable[[Json, Say], Json]] = {
     "check": check,
     "machines": machines,
     "ceilings": ceilings,
+    "health": health,
 }
 
 
@@ -181,6 +220,13 @@ def _know_the_host(request: Json) -> None:
         from kernels import host
 
         host.assume(host.from_json(request["host"]))
+
+
+def _disk_full(error: Exception) -> Json | None:
+    """A disk without room is nobody's crash."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    return {"code": "disk-full", "message": "The server's disk is full.", "remedy": "Make room, then start it again."}
 
 
 def _tell(error: Exception) -> Json | None:
@@ -198,7 +244,17 @@ def _tell(error: Exception) -> Json | None:
 
 
 def _die_with_the_server() -> None:
-    """The server keeps our stdin open as long as it lives. Its death must not leave us on the GPU."""
+    """The server keeps our stdin open as long as it lives. Its death must leave nothing of us on the GPU."""
+    with suppress(OSError, AttributeError):
+        # Linux itself kills our group when the other end closes: a thread may wait for the interpreter's lock for long.
+        fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(0, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+    # It may have closed before that; and not every system has it.
+    threading.Thread(target=_wait_for_the_end, daemon=True).start()
+
+
+def _wait_for_the_end() -> None:
     while os.read(0, 4096):
         pass
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.web.figure import COLOURS, Chart, Json, chart, escape
 from app.web.labels import TOOL_LABELS
+from app.web.patterns import symbol
 
 BAND = 0.2
 """A prediction counts as right within 20 % of the measured speed-up (the design's target)."""
@@ -122,7 +123,7 @@ def scatter(compared: Sequence[Json]) -> Chart | None:
                     "name": TOOL_LABELS[tool],
                     "text": [escape(f"{row['region']}: {row['name']}", 80) for row in chosen],
                     "hovertemplate": "%{text}<br>predicted %{x:.2f}×, measured %{y:.2f}×<extra></extra>",
-                    "marker": {"color": COLOURS[tool], "size": 10},
+                    "marker": {"color": COLOURS[tool], "size": 10, "symbol": symbol(tool)},
                 }
             )
     axis = {"type": "log", "range": [math.log10(low), math.log10(high)], "tickvals": TICKS}

@@ -12,6 +12,8 @@ from app.accuracy.score import SHARE
 from app.accuracy.totals import BAND, within
 from app.web.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
 from app.web.labels import TOOL_LABELS
+from app.web.names import apart
+from app.web.patterns import bar, symbol
 from app.web.units import ratio
 
 FARTHEST = 4.0
@@ -88,7 +90,7 @@ def calibration(figures: Json) -> Chart | None:
                     "marker": {
                         "color": COLOURS[tool],
                         "size": 11 if advised else 8,
-                        "symbol": "circle" if advised else "circle-open",
+                        "symbol": symbol(tool, hollow=not advised),
                         "line": {"width": 1.5, "color": COLOURS[tool]},
                     },
                 }
@@ -106,11 +108,7 @@ def regrets(figures: Json) -> Chart | None:
     rows = sorted((s for s in figures["scores"] if s["column"] != SHARE), key=lambda s: -s["regret"])
     if not rows:
         return None
-    seen: dict[str, int] = {}
-    labels = []
-    for s in rows:
-        seen[s["name"]] = seen.get(s["name"], 0) + 1
-        labels.append(escape(s["name"], 36) + ("" if seen[s["name"]] == 1 else f" ({seen[s['name']]})"))
+    labels = _told_apart(rows)
     traces = []
     for tool in TOOLS:
         chosen = [(label, s) for label, s in zip(labels, rows, strict=True) if s["counted_tool"] == tool]
@@ -127,14 +125,22 @@ def regrets(figures: Json) -> Chart | None:
                     "textposition": "outside",
                     "cliponaxis": False,
                     "hovertemplate": "%{y}<br>%{text}<extra></extra>",
-                    "marker": {"color": COLOURS[tool]},
+                    "marker": bar(tool),
                 }
             )
     high = max(1.5, rows[0]["regret"])
-    names = {"type": "category", "autorange": "reversed", "automargin": True, "ticksuffix": "  ", "tickvals": labels,
-             "categoryorder": "array", "categoryarray": labels}  # fmt: skip
+    names = {"type": "category", "autorange": "reversed", "automargin": True, "ticklabelstandoff": 8,
+             "tickvals": labels, "categoryorder": "array", "categoryarray": labels}  # fmt: skip
     axis = _axis("what was advised over the best measured (1 is perfect)", REGRETS, 1, high**1.35)
     return chart(traces, {"barmode": "overlay", "yaxis": names, "xaxis": axis}, 96 + 22 * len(rows))
+
+
+def _told_apart(scores: Sequence[Json]) -> list[str]:
+    """Regions by name; where one was recorded more than once, with the beginning of its record's id."""
+    names = [s["name"] for s in scores]
+    ids = [s["record"].rsplit("-", 1)[-1][:4] for s in scores]
+    pairs = zip(names, ids, strict=True)
+    return apart((name if names.count(name) == 1 else f"{name} · {record}" for name, record in pairs), 40)
 
 
 def curves(figures: Json) -> Iterator[tuple[str, list[float]]]:

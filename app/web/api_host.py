@@ -8,7 +8,7 @@ from fastapi.responses import PlainTextResponse
 from app import submit
 from app.web.answers import answer, errors
 from app.web.metrics import exposition
-from app.web.models import Device
+from app.web.models import Device, Health, Ready
 from app.web.problems import Problem
 
 router = APIRouter(tags=["server"])
@@ -20,20 +20,25 @@ def device(request: Request) -> Response:
     return answer(submit.device(request.app.state))
 
 
-@router.get("/healthz", response_class=PlainTextResponse)
+@router.get("/healthz", responses={200: {"model": Health}})
 async def healthz() -> Response:
     """The process answers."""
     return answer({"status": "ok"})
 
 
-@router.get("/readyz", responses=errors(503))
+@router.get("/readyz", responses={200: {"model": Ready}, **errors(503)})
 def readyz(request: Request) -> Response:
-    """The database answers, the queue runs, and there is room for uploads."""
+    """The database and the data folder can be written, the queue runs, there is room for uploads.
+
+    `warnings` says what waits although the server is ready, such as measurements while the GPU is suspect.
+    """
     state = request.app.state
-    wrong = state.readiness()
-    if wrong:
-        raise Problem(503, "not-ready", "", "; ".join(wrong))
-    return answer({"status": "ok", "advice_warm": state.service.warm.is_set()})
+    found = state.health()
+    if found.wrong:
+        raise Problem(503, "not-ready", "", "; ".join(found.wrong), warnings=list(found.warnings))
+    status = "degraded" if found.warnings else "ok"
+    warm = state.service.warm.is_set()
+    return answer({"status": status, "warnings": list(found.warnings), "advice_warm": warm})
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

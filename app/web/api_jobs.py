@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app import submit
-from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors
+from app.web.answers import JSON_ONLY, After, Json, Limit, Wait, answer, errors, listed, waited
 from app.web.events import job_events
 from app.web.models import Job, Validation, ValidationList, ValidationRequest
 from app.web.problems import not_found
@@ -25,9 +26,12 @@ RETRY_MS = 2000
     dependencies=JSON_ONLY,
     responses={202: {"model": Job}, **errors(404, 413, 415, 422, 429, 503)},
 )
-def validate(request: Request, body: ValidationRequest) -> Response:
+async def validate(request: Request, body: ValidationRequest, wait: Wait = 0.0) -> Response:
     """Queue the measurement of a region's candidates. The job's id is the validation's id."""
-    job = submit.submit_validation(request.app.state, **body.model_dump())
+    state = request.app.state
+    job = await run_in_threadpool(submit.submit_validation, state, **body.model_dump())
+    if wait:
+        job = await waited(request, job["id"], wait, lambda: _job(request, job["id"]))
     return answer(job, 202, Location=f"/api/v1/jobs/{job['id']}")
 
 
@@ -39,21 +43,25 @@ def validations(
     region_id: Annotated[str | None, Query(max_length=64, description="Only of this region.")] = None,
 ) -> Response:
     """Validations, newest first."""
-    return answer(request.app.state.store.validations(limit, after, region_id))
+    return listed(request, request.app.state.store.validations(limit, after, region_id))
 
 
-@router.get("/validations/{validation_id}", responses={200: {"model": Validation}, **errors(404)})
-def validation(request: Request, validation_id: str) -> Response:
+@router.get("/validations/{validation_id}", responses={200: {"model": Validation}, **errors(404, 422)})
+async def validation(request: Request, validation_id: str, wait: Wait = 0.0) -> Response:
     """One validation, also of the archive. Where nothing could be measured, `archive` has the nearest record."""
+    return answer(await waited(request, validation_id, wait, lambda: _validation(request, validation_id)))
+
+
+def _validation(request: Request, validation_id: str) -> Json:
     found: Json | None = request.app.state.store.validation(validation_id)
     if found is None:
         recorded = submit.archive_record(request.app.state, validation_id)
         if recorded is None:
             raise not_found("validation")
-        return answer(recorded)
+        return {"region_id": None, "error": None, **recorded}
     unmeasured = found["outcome"] in (None, "unmeasured")
     recorded = submit.archived(request.app.state, found["region"]) if unmeasured else None
-    return answer(found | {"archive": recorded})
+    return found | {"archive": recorded}
 
 
 def _job(request: Request, job_id: str) -> Json:
@@ -63,10 +71,10 @@ def _job(request: Request, job_id: str) -> Json:
     return found
 
 
-@router.get("/jobs/{job_id}", responses={200: {"model": Job}, **errors(404)})
-def job(request: Request, job_id: str) -> Response:
+@router.get("/jobs/{job_id}", responses={200: {"model": Job}, **errors(404, 422)})
+async def job(request: Request, job_id: str, wait: Wait = 0.0) -> Response:
     """One job, with its result once it is done."""
-    return answer(_job(request, job_id))
+    return answer(await waited(request, job_id, wait, lambda: _job(request, job_id)))
 
 
 @router.post("/jobs/{job_id}/cancel", responses={200: {"model": Job}, **errors(404)})

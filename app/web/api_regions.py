@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from app import submit
-from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors
+from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors, listed
 from app.web.models import AdviceAnswer, AdviceRequest, Kernel, Region, RegionList
 from app.web.problems import not_found
 from profiler.oracle.model import MODES
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1", tags=["advice"])
 def regions(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Regions that were written down, newest first; their kernels without source."""
     page = request.app.state.store.region_list(limit, after)
-    return answer({**page, "items": [_without_source(item) for item in page["items"]]})
+    return listed(request, {**page, "items": [_without_source(item) for item in page["items"]]})
 
 
 def _without_source(region: Json) -> Json:

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app import submit, submit_trace
 from app.uploads import UNCOUNTED
-from app.web.answers import After, Limit, answer, errors
+from app.web.answers import After, Limit, Wait, answer, errors, listed, waited
 from app.web.models import Ranks, Trace, TraceList
 from app.web.problems import from_trace_error
 from app.web.trace_views import rank_section
@@ -55,7 +55,8 @@ AGAIN_BODY = {
         },
     }
 }
-Wait = Annotated[float, Query(ge=0, allow_inf_nan=False, description="Seconds to wait for `ready`.")]
+DRAWN = ("where", "timeline")
+"""Of a trace what a list leaves out: tens of kilobytes each."""
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
 
@@ -63,7 +64,11 @@ router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
 @router.post(
     "",
     status_code=201,
-    responses={201: {"model": Trace}, **errors(400, 404, 408, 413, 415, 422, 429, 503, 507)},
+    responses={
+        200: {"model": Trace, "description": "The same bytes are here already: the trace that they are."},
+        201: {"model": Trace},
+        **errors(400, 404, 408, 413, 415, 422, 429, 503, 507),
+    },
     openapi_extra=UPLOAD_BODY,
     max_body_size=UNCOUNTED,
 )
@@ -75,15 +80,19 @@ async def upload(
         str | None,
         Query(description="Id of a trace of the same model without CUDA graphs: it lends its operations and shapes."),
     ] = None,
+    fresh: Annotated[bool, Query(description="Read it as a new trace, also where the same bytes are here.")] = False,
     wait: Wait = 0.0,
 ) -> Response:
     """Upload a trace. Without `wait` it answers at once, with status `reading`.
 
+    The same bytes once more, with the same beside them and in the same group, are the trace that is here already: its
+    id with 200, and nothing is read again. One that failed is read again.
+
     A file beside it that cannot be used costs nothing: the trace is read without it, and `notes[]` says why.
     """
     state = request.app.state
-    trace = await submit_trace.submit_upload(request, state, name=name, group=group, beside=beside)
-    return await _created(request, trace["id"], wait)
+    trace, new = await submit_trace.submit_upload(request, state, name=name, group=group, beside=beside, fresh=fresh)
+    return await _created(request, trace["id"], wait, 201 if new else 200)
 
 
 @router.post(
@@ -99,8 +108,8 @@ async def again(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     return await _created(request, trace["id"], wait)
 
 
-async def _created(request: Request, trace_id: str, wait: float) -> Response:
-    """201 with the trace, once it is read or the wait is over; its error as a problem."""
+async def _created(request: Request, trace_id: str, wait: float, status: int = 201) -> Response:
+    """The trace, once it is read or the wait is over; its error as a problem."""
     state = request.app.state
     if wait:
         await state.queue.wait(trace_id, min(wait, state.settings.max_wait_s))
@@ -109,13 +118,15 @@ async def _created(request: Request, trace_id: str, wait: float) -> Response:
         problem = from_trace_error(trace["error"])
         problem.extra["trace"] = trace_id
         raise problem
-    return answer(trace, 201, Location=f"/api/v1/traces/{trace_id}")
+    return answer(trace, status, Location=f"/api/v1/traces/{trace_id}")
 
 
 @router.get("", responses={200: {"model": TraceList}, **errors(422)})
 def traces(request: Request, limit: Limit = 50, after: After = None) -> Response:
-    """Traces, newest first, without their regions."""
-    return answer(request.app.state.store.traces(limit, after))
+    """Traces, newest first, without their regions and what only their page draws."""
+    page = request.app.state.store.traces(limit, after)
+    items = [{key: value for key, value in item.items() if key not in DRAWN} for item in page["items"]]
+    return listed(request, {**page, "items": items})
 
 
 @router.get("/{trace_id}/ranks", responses={200: {"model": Ranks}, **errors(404)})
@@ -127,10 +138,10 @@ def ranks(request: Request, trace_id: str) -> Response:
     return answer({**spread, "ranks": found.get("ranks", [])})
 
 
-@router.get("/{trace_id}", responses={200: {"model": Trace}, **errors(404)})
-def trace(request: Request, trace_id: str) -> Response:
-    """One trace with its regions and their advice."""
-    return answer(submit.find_trace(request.app.state, trace_id))
+@router.get("/{trace_id}", responses={200: {"model": Trace}, **errors(404, 422)})
+async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
+    """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
+    return answer(await waited(request, trace_id, wait, lambda: submit.find_trace(request.app.state, trace_id)))
 
 
 @router.delete("/{trace_id}", status_code=204, responses=errors(404))

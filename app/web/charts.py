@@ -6,11 +6,13 @@ Each function gives None where there is nothing to draw. The rows behind a chart
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from app.web.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
 from app.web.labels import TOOL_LABELS
+from app.web.names import apart
+from app.web.patterns import BY_COLOUR, bar, hatched, symbol
 from app.web.units import amount, duration, factor, share
 
 TOOLS = ("skip", "library", "compile", "triton", "cuda", "rest")
@@ -27,16 +29,6 @@ def _names(labels: Sequence[str]) -> dict[str, Any]:
     return {"type": "category", "autorange": "reversed", **apart, "tickvals": [*labels]}
 
 
-def distinct(labels: Iterable[str]) -> list[str]:
-    """Equal labels would fall on one row: the later ones get a number."""
-    seen: dict[str, int] = {}
-    rows = []
-    for label in labels:
-        seen[label] = seen.get(label, 0) + 1
-        rows.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
-    return rows
-
-
 # ---------------------------------------------------------------------------------------------------- step by region
 
 
@@ -49,7 +41,7 @@ def step_rows(trace: Json) -> list[dict[str, Any]]:
     step_us = trace.get("step_time_us") or 0.0
     rows = [
         {
-            "name": region["name"],
+            "name": region.get("shown_name") or region["name"],
             "id": region.get("id"),
             "tool": (region.get("advice") or {}).get("tool", "skip"),
             "time_us": region.get("busy_us_per_step") or region.get("time_us_per_step") or 0.0,
@@ -87,7 +79,7 @@ def step_by_region(trace: Json) -> Chart | None:
     rows = step_rows(trace)
     if not rows:
         return None
-    labels = distinct(escape(row["name"], 42) for row in rows)
+    labels = apart((row["name"] for row in rows), 42)
     traces: list[dict[str, Any]] = []
     for tool in TOOLS:
         chosen = [(label, row) for label, row in zip(labels, rows, strict=True) if row["tool"] == tool]
@@ -104,7 +96,7 @@ def step_by_region(trace: Json) -> Chart | None:
                 "textposition": "outside",
                 "cliponaxis": False,
                 "hovertemplate": "%{y}<br>%{text}<extra></extra>",
-                "marker": {"color": COLOURS[tool]},
+                "marker": bar(tool),
             }
         )
     widest = max(row["time_us"] for row in rows) / 1e3
@@ -178,7 +170,11 @@ def bytes_moved(cost: Json) -> Chart | None:
                     "insidetextanchor": "middle",
                     "textangle": 0,
                     "hovertemplate": f"{shown}: {amount(size)}<extra></extra>",
-                    "marker": {"color": colour[shown], "line": {"width": 1, "color": "#ffffff"}},
+                    "marker": {
+                        "color": colour[shown],
+                        "line": {"width": 1, "color": "#ffffff"},
+                        **hatched(BY_COLOUR[colour[shown]]),
+                    },
                 }
             )
     traces.append(
@@ -218,8 +214,8 @@ def bytes_moved(cost: Json) -> Chart | None:
 
 
 def _dots(rows: Sequence[Json], low: str, mid: str, high: str, span: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """One dot with its interval per row, coloured by tool, labelled at the right."""
-    labels = distinct(escape(row["name"].replace("torch.nn.functional.", "F."), 44) for row in rows)
+    """One dot with its interval per row, coloured and shaped by tool, labelled at the right."""
+    labels = apart(row["name"] for row in rows)
     traces = []
     for label, row in zip(labels, rows, strict=True):
         time = row[span]
@@ -231,7 +227,7 @@ def _dots(rows: Sequence[Json], low: str, mid: str, high: str, span: str) -> tup
                 "x": [time[mid]],
                 "y": [label],
                 "cliponaxis": False,
-                "marker": {"color": colour, "size": 11, "symbol": row.get("symbol", "circle")},
+                "marker": {"color": colour, "size": 12, "symbol": symbol(row["tool"], hollow=row.get("hollow", False))},
                 "error_x": {
                     "type": "data",
                     "symmetric": False,
@@ -336,7 +332,7 @@ def alternatives(advice: Json) -> Chart | None:
                 "name": option.get("candidate") or option["tool"],
                 "tool": option["tool"],
                 "time_us": option["time_us"],
-                "symbol": "circle" if option.get("admitted", True) else "circle-open",
+                "hollow": not option.get("admitted", True),
                 "label": f"{duration(option['time_us']['mid'])} · {effort}",
             }
         )
@@ -348,10 +344,10 @@ def alternatives(advice: Json) -> Chart | None:
 
 def comparison(left: Json, right: Json) -> Chart | None:
     """Two validations' candidates on one axis: filled is the first, hollow the second."""
-    sides = (("A", "circle", left), ("B", "circle-open", right))
+    sides = (("A", False, left), ("B", True, right))
     rows = [
-        {**row, "name": f"{row['name']} · {side}", "symbol": symbol}
-        for side, symbol, validation in sides
+        {**row, "name": f"{row['name']} · {side}", "hollow": hollow}
+        for side, hollow, validation in sides
         for row in candidate_rows(validation)
     ]
     rows.sort(key=lambda row: (row["name"].rsplit(" · ", 1)[0], row["name"]))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from app.web.models import Answer, Error, Name, Request
+from app.web.models import Answer, Error, Name, Range, Request
 
 Text = Annotated[str, Field(min_length=1)]
 Outcome = Literal["passed", "failed", "unmeasured"]
@@ -36,7 +36,11 @@ class CheckRequest(Request):
 
 
 class Finding(Answer):
-    """An assertion that does not hold, at one place."""
+    """An assertion that does not hold, at one place. Empty texts and nulls: not known, or none.
+
+    source: as the trace's stacks tell it, "models/net.py:42 forward". new: whether the baseline has it not.
+    fingerprints: `place` is the same whatever the times, the line and the shapes are; `region` knows the shapes.
+    """
 
     assertion: str
     check: str
@@ -44,11 +48,20 @@ class Finding(Answer):
     subject: str
     message: str
     region: str
+    region_id: str | None
     module: str
     source: str
+    action: str
+    call: str
+    tool: str
+    mode: str
     share_of_step: float | None
+    time_us_per_step: float | None
+    region_speedup: Range | None
+    step_speedup: Range | None
     evidence: Literal["predicted", "recorded", "measured"] | None
     new: bool | None
+    fingerprints: dict[str, str]
 
 
 class Unmeasured(Answer):
@@ -73,6 +86,33 @@ class AssertionRow(Answer):
     unmeasured: int
 
 
+class Subject(Answer):
+    """What was checked. id: of a trace or region that is kept here; error: why it could not be read."""
+
+    name: str
+    kind: Literal["trace", "region"]
+    id: str | None
+    device: str | None
+    step_time_us: float | None
+    regions: int
+    error: str
+
+
+class Baseline(Subject):
+    """What it was checked against. step: of both, as `/compare.json` has it; verdict: of the comparison, in words."""
+
+    step: dict[str, Any] | None
+    verdict: str | None
+
+
+class Counts(Answer):
+    """Findings of each kind, also those beyond what a report lists."""
+
+    errors: int
+    warnings: int
+    unmeasured: int
+
+
 class CheckSummary(Answer):
     """A check without its findings; outcome, passed and exit_code are null until it is done."""
 
@@ -83,7 +123,7 @@ class CheckSummary(Answer):
     passed: bool | None
     exit_code: Literal[0, 1, 2] | None
     because: str
-    counts: dict[str, int]
+    counts: Counts
     error: Error | None
     created_at: str
 
@@ -95,8 +135,28 @@ class Check(CheckSummary):
     warnings: list[Finding]
     unmeasured: list[Unmeasured]
     assertions: list[AssertionRow]
-    subjects: list[dict[str, Any]]
-    baseline: dict[str, Any] | None
+    subjects: list[Subject]
+    baseline: Baseline | None
+
+
+class Report(Answer):
+    """`check.json`, as `tritonworthy check --format json` writes it: a check that is done, without its job."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    name: str
+    outcome: Outcome
+    passed: bool
+    exit_code: Literal[0, 1, 2]
+    because: str
+    counts: Counts
+    errors: list[Finding]
+    warnings: list[Finding]
+    unmeasured: list[Unmeasured]
+    assertions: list[AssertionRow]
+    subjects: list[Subject]
+    baseline: Baseline | None
+    source_root: str
+    software: dict[str, str]
 
 
 class CheckList(Answer):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from app.web.charts import distinct
-from app.web.figure import COLOURS, Chart, chart, escape
+from app.web import patterns
+from app.web.figure import Chart, chart
+from app.web.names import apart
 from app.web.units import duration
 from profiler.hardware import find_device
 
@@ -23,33 +24,39 @@ LEAST_CHANGE = 0.05
 """Below this a change of one region is none, however steady the steps are: clocks and caches move that much."""
 MOST_BARS = 16
 FASTER, SLOWER, SAME, NEW, GONE, UNSURE = "faster", "slower", "no difference", "new", "gone", "no verdict"
+LOOKS = {FASTER: "compile", SLOWER: "cuda", NEW: "triton", GONE: "library"}
+"""Verdict -> whose colour and hatching its bars have."""
 
 
-def compare_traces(left: Json, right: Json) -> dict[str, Any]:
-    """rows, the verdict in words, whether it was refused, the margin of a change, step {a, b, ratio, verdict}.
+def compare_traces(left: Json, right: Json, names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
+    """rows, the verdict in words, whether it was refused and why, the margin of a change, step {a, b, ratio, verdict}.
 
     A row: name, kind ("region", "rest"), tool, a and b in µs of one step or None, change_us, ratio, verdict, ids, and
     how many parts of the name stand together on each side.
     Refused where the devices differ or are not known, or one trace has a single step: then nothing is called faster.
+    names: what the words call the two.
     """
-    reasons = _reasons(left, right)
+    reasons = _reasons(left, right, names)
     margin = max(LEAST_CHANGE, *(_spread(t) for t in (left, right)))
     rows = [_row(a, b, margin, not reasons) for a, b in _pairs(left, right)]
     rows.sort(key=lambda row: -abs(row["change_us"]))
     step = _step(left, right, not reasons)
-    return {"rows": rows, "step": step, "refused": bool(reasons), "margin": margin,
+    return {"rows": rows, "step": step, "refused": bool(reasons), "because": ", and ".join(reasons), "margin": margin,
             "verdict": _words(rows, step, reasons)}  # fmt: skip
 
 
-def _reasons(left: Json, right: Json) -> list[str]:
+def _reasons(left: Json, right: Json, names: tuple[str, str]) -> list[str]:
     reasons = []
     if not left.get("device") or not right.get("device"):
         reasons.append("a trace does not name its GPU")
     elif left["device"] != right["device"] and not _same_kind(left["device"], right["device"]):
         reasons.append(f"the devices differ ({left['device']}, {right['device']})")
-    for side, trace in (("A", left), ("B", right)):
+    for side, trace in zip(names, (left, right), strict=True):
         if ((trace.get("step_times") or {}).get("count") or 0) < 2:
-            reasons.append(f"{side} has one step: how much its steps differ by themselves is not known")
+            reasons.append(
+                f"{side} has one step, so how much its steps differ by themselves is not known: record several, "
+                "`schedule(active=5, ...)`"
+            )
     return reasons
 
 
@@ -194,13 +201,12 @@ def changes(found: Json) -> Chart | None:
     rows = [r for r in found["rows"] if abs(r["change_us"]) > 0.5][:MOST_BARS]
     if not rows:
         return None
-    labels = distinct(escape(row["name"], 42) for row in rows)
-    colour = {FASTER: COLOURS["compile"], SLOWER: COLOURS["cuda"], NEW: COLOURS["triton"], GONE: COLOURS["library"]}
+    labels = apart((row["name"] for row in rows), 42)
     bars: dict[str, Any] = {
         "type": "bar", "orientation": "h", "y": labels, "x": [r["change_us"] / 1e3 for r in rows], "showlegend": False,
         "text": [f" {_signed(r['change_us'])}, {r['verdict']} " for r in rows],
         "textposition": "outside", "cliponaxis": False,
-        "marker": {"color": [colour.get(r["verdict"], COLOURS["skip"]) for r in rows]},
+        "marker": patterns.bars(LOOKS.get(r["verdict"], "skip") for r in rows),
         "hovertemplate": "%{y}<br>%{text}<extra></extra>",
     }  # fmt: skip
     reach = max(abs(r["change_us"]) for r in rows) / 1e3

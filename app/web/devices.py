@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from app import submit
 from app.web.answers import answer, errors
+from app.web.json_answer import JSONAnswer
 from app.web.models import Answer, Range
 from app.web.page_parts import device_names
 from app.web.templating import is_fragment, render
@@ -61,7 +62,7 @@ def devices(request: Request, region_id: str) -> Response:
 @pages.get("/regions/{region_id}/devices.json")
 def devices_json(request: Request, region_id: str) -> Response:
     """The API's object."""
-    return JSONResponse({"items": submit.region_on_devices(request.app.state, region_id)})
+    return JSONAnswer({"items": submit.region_on_devices(request.app.state, region_id)})
 
 
 @pages.get("/regions/{region_id}/devices")

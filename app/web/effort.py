@@ -1,4 +1,8 @@
-"""Effort against speed-up of one region: what each tool costs to write, what it is predicted and measured to gain."""
+"""Effort against speed-up of one region: lines that each tool leaves to keep, what it gains as predicted and measured.
+
+Lines are those that somebody maintains afterwards: the call or the decorator; of a kernel that is there already, the
+file that is taken home; of one that is not, about what it takes to write.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 from app.web.charts import candidate_rows
 from app.web.figure import COLOURS, Chart, Json, chart, escape
 from app.web.labels import TOOL_LABELS
+from app.web.patterns import symbol
 from app.web.units import count, factor
 
 NO_CODE = 0.3
@@ -19,21 +24,38 @@ ASIDE = {"library": 0.8, "compile": 1.25}
 """Both are one line: they stand side by side."""
 FINE = (0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 7, 10)
 COARSE = (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+FAR = 150
+"""From so many lines on a label stands left of its mark: to the right there is no room."""
 WIDE = 6.0
 """From so wide a range on the axis has coarse ticks."""
 TICKS = ((NO_CODE, "none"), (1, "1"), (10, "10"), (100, "100"), (1000, "1,000"), (10000, "10,000"))
 
 
-def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, Any]]:
-    """One row a tool: name, tool, lines, predicted {low, mid, high}, measured {low, median, high} over eager or None.
+def kept(candidate: str, lines: int) -> str:
+    """What a candidate's lines are: a call, a decorator, generated, a file that is taken home, or to be written."""
+    if not lines:
+        return ""
+    if candidate == "triton:generated":
+        return "generated"
+    if candidate.startswith("triton:") and not candidate.endswith(":custom"):
+        return "taken home, none to write"
+    if candidate.startswith("compile"):
+        return "decorator"
+    return "call" if candidate.startswith("library:") else "to write, about"
 
-    Of a tool's candidates the one that is predicted fastest, and the one that was measured fastest.
+
+def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, Any]]:
+    """One row a tool: name, tool, lines, kept (what they are), and speed-ups over eager: predicted {low, mid, high},
+    measured {low, median, high} or None.
+
+    Of a tool's candidates the one that is predicted fastest, and the one that was measured fastest with its own lines.
     """
     options = [o for o in (advice or {}).get("alternatives") or () if o.get("time_us")]
     base = next((o["time_us"]["mid"] for o in options if o.get("candidate") == "eager"), None)
     if base is None:
         return []
     measured = _measured(validation or {})
+    lines = {o.get("candidate"): o.get("effort_lines") or 0 for o in options}
     found: dict[str, dict[str, Any]] = {}
     for option in sorted(options, key=lambda o: (not o.get("admitted", True), o["time_us"]["mid"])):
         tool = "eager" if option.get("candidate") == "eager" else option["tool"]
@@ -45,10 +67,12 @@ def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, 
             "name": option.get("candidate") or tool,
             "tool": tool,
             "lines": option.get("effort_lines") or 0,
+            "kept": kept(option.get("candidate") or "", option.get("effort_lines") or 0),
             "admitted": bool(option.get("admitted", True)),
             "predicted": {"low": 1.0, "mid": 1.0, "high": 1.0} if tool == "eager" else spread,
             "measured": measured.get(tool, (None, None))[1],
-            "measured_name": measured.get(tool, ("", None))[0],
+            "measured_name": (name := measured.get(tool, ("", None))[0]),
+            "measured_lines": lines.get(name, option.get("effort_lines") or 0),
         }
     return sorted(found.values(), key=lambda row: (row["lines"], row["predicted"]["mid"]))
 
@@ -64,39 +88,57 @@ def _measured(validation: Json) -> dict[str, tuple[str, dict[str, float]]]:
     return best
 
 
+def _short(candidate: str) -> str:
+    return escape(candidate.partition(":")[2] or candidate, 24)
+
+
+def _beside(word: str, where: str) -> str:
+    """A label with room between it and its mark."""
+    return word if where == "bottom center" else f"  {word}  "
+
+
+def _across(lines: int, tool: str) -> float:
+    """Where a number of lines stands."""
+    return max(NO_CODE, lines) * ASIDE.get(tool, 1.0)
+
+
 def effort(found: Sequence[Json]) -> Chart | None:
-    """Lines to write across, times as fast as eager up. Hollow with its range: predicted; filled: measured."""
+    """Lines to keep across, times as fast as eager up. Hollow with its range: predicted; filled: measured."""
     if len(found) < 2:
         return None
     traces: list[dict[str, Any]] = []
     for row in found:
         colour = COLOURS.get(row["tool"], COLOURS["eager"])
-        x = max(NO_CODE, row["lines"]) * ASIDE.get(row["tool"], 1.0)
+        x = _across(row["lines"], row["tool"])
         word = WORDS.get(row["tool"], TOOL_LABELS[row["tool"]])
-        where = PLACES.get(row["tool"], "middle right")
-        label = word if where == "bottom center" else f"  {word}  "
+        where = PLACES.get(row["tool"], "middle right" if x < FAR else "middle left")
         predicted, measured = row["predicted"], row["measured"]
-        told = f"{escape(row['name'])}: {count(row['lines'], 'line')}, predicted {factor(predicted['mid'])}"
+        differ = measured and row["measured_name"] != row["name"] and row["measured_lines"] != row["lines"]
+        label, other = (_beside(_short(row[n]) if differ else word, where) for n in ("measured_name", "name"))
+        said = f" {row['kept']}" if row["kept"] else ""
+        told = f"{escape(row['name'])}: {count(row['lines'], 'line')}{said}, predicted {factor(predicted['mid'])}"
         traces.append(
             {
-                "type": "scatter", "mode": "markers" if measured else "markers+text", "x": [x],
-                "y": [predicted["mid"]], "text": [label], "textposition": where, "showlegend": False,
+                "type": "scatter", "mode": "markers+text" if differ or not measured else "markers", "x": [x],
+                "y": [predicted["mid"]], "text": [other], "textposition": where, "showlegend": False,
                 "error_y": {
                     "type": "data", "symmetric": False, "array": [predicted["high"] - predicted["mid"]],
                     "arrayminus": [predicted["mid"] - predicted["low"]], "color": colour, "thickness": 3, "width": 0,
                 },
-                "marker": {"symbol": "circle-open", "size": 13, "color": colour, "line": {"width": 2.5}},
+                "marker": {"symbol": symbol(row["tool"], hollow=True), "size": 14, "color": colour,
+                           "line": {"width": 2.5}},
                 "hovertemplate": f"{told}<extra></extra>",
             }
         )  # fmt: skip
         if measured:
-            said = f"{escape(row['measured_name'])}: measured {factor(measured['median'])}"
+            was = f"{escape(row['measured_name'])}: measured {factor(measured['median'])}"
             traces.append(
                 {
-                    "type": "scatter", "mode": "markers+text", "x": [x], "y": [measured["median"]],
-                    "text": [label], "textposition": where, "showlegend": False,
-                    "marker": {"symbol": "circle", "size": 13, "color": colour},
-                    "hovertemplate": f"{said}<extra></extra>",
+                    "type": "scatter", "mode": "markers+text", "x": [_across(row["measured_lines"], row["tool"])],
+                    "y": [measured["median"]],
+                    "text": [label], "textposition": where if not differ else "middle right", "showlegend": False,
+                    "marker": {"symbol": symbol(row["tool"]), "size": 13, "color": colour},
+                    "hovertemplate": f"{was}<extra></extra>",
                 }
             )  # fmt: skip
     values = [v for r in found for v in (r["predicted"]["low"], r["predicted"]["high"])]
@@ -105,7 +147,7 @@ def effort(found: Sequence[Json]) -> Chart | None:
     right = max([100, *(r["lines"] for r in found)])
     layout = {
         "xaxis": {
-            "type": "log", "title": {"text": "lines to write"}, "tickvals": [t for t, _ in TICKS],
+            "type": "log", "title": {"text": "lines to keep"}, "tickvals": [t for t, _ in TICKS],
             "ticktext": [t for _, t in TICKS], "range": [math.log10(NO_CODE / 2), math.log10(right * 12)],
         },
         "yaxis": {

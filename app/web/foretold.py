@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from app.web.accuracy import BAND
-from app.web.charts import candidate_rows, intervals
-from app.web.figure import Chart, Json
+from app.web.charts import candidate_rows
+from app.web.figure import COLOURS, Chart, Json, chart
+from app.web.names import apart
+from app.web.patterns import symbol
 from app.web.units import duration
 from profiler.hardware import find_device
 
@@ -48,19 +51,52 @@ def rows(validation: Json | None, advice: Json | None = None) -> list[dict[str, 
 
 
 def foretold(found: list[dict[str, Any]]) -> Chart | None:
-    """Both times of each candidate on one axis: hollow with its range predicted, filled measured."""
-    drawn = []
-    for row in found:
-        measured, predicted = row["measured"], row["predicted"]
-        whole = {"low": measured["low"], "mid": measured["median"], "high": measured["high"]}
-        for word, symbol, time in (("measured", "circle", whole), ("predicted", "circle-open", predicted)):
-            drawn.append(
-                {
-                    "name": f"{row['name']} · {word}",
-                    "tool": row["tool"],
-                    "symbol": symbol,
-                    "time_us": time,
-                    "label": duration(time["mid"]),
-                }
-            )
-    return intervals(drawn, "low", "mid", "high", None, "device time of one call, µs")
+    """One row a candidate: the predicted range as a bar with a hollow mark, what was measured as a full one on it."""
+    if not found:
+        return None
+    labels = apart(row["name"] for row in found)
+    traces: list[dict[str, Any]] = []
+    for label, row in zip(labels, found, strict=True):
+        predicted, measured, tool = row["predicted"], row["measured"], row["tool"]
+        colour = COLOURS.get(tool, COLOURS["rest"])
+        traces.append(_mark(label, predicted["mid"], predicted, colour, symbol(tool, hollow=True), 15, 3, "predicted"))
+        traces.append(_mark(label, measured["median"], measured, colour, symbol(tool), 10, 6, "measured"))
+        traces.append(
+            {
+                "type": "scatter", "mode": "text", "x": [max(predicted["high"], measured["high"])], "y": [label],
+                "text": [f"   {duration(measured['median'])}, predicted {duration(predicted['mid'])}"],
+                "textposition": "middle right", "cliponaxis": False, "hoverinfo": "skip", "showlegend": False,
+            }
+        )  # fmt: skip
+    times = [row[kind][end] for row in found for kind in ("predicted", "measured") for end in ("low", "high")]
+    least, most = min(times), max(times)
+    axis: dict[str, Any] = {
+        "title": {"text": "device time of one call, µs"},
+        "type": "linear",
+        "range": [0, most * 1.6],
+    }
+    if most > 20 * least > 0:
+        low, high = math.log10(least / 1.5), math.log10(most)
+        axis |= {"type": "log", "range": [low, high + 0.6 * (high - low)], "dtick": "D2"}
+    layout = {
+        "yaxis": {"type": "category", "automargin": True, "ticklabelstandoff": 8, "showgrid": False, "tickvals": labels,
+                  "categoryorder": "array", "categoryarray": labels, "range": [len(labels) - 0.4, -0.6]},
+        "xaxis": axis,
+    }  # fmt: skip
+    return chart(traces, layout, 92 + 38 * len(found))
+
+
+def _mark(
+    label: str, at: float, span: Json, colour: str, shape: str, size: int, thick: int, word: str
+) -> dict[str, Any]:
+    """One time with its range; the range of what was measured is the thicker bar, inside the predicted one."""
+    return {
+        "type": "scatter", "mode": "markers", "x": [at], "y": [label], "cliponaxis": False, "showlegend": False,
+        "marker": {"color": colour, "size": size, "symbol": shape, "line": {"width": 2, "color": colour}},
+        "error_x": {
+            "type": "data", "symmetric": False, "array": [span["high"] - at], "arrayminus": [at - span["low"]],
+            "color": colour, "thickness": thick, "width": 5 if thick == 3 else 0,
+        },
+        "hovertemplate": f"{label}<br>{word} {duration(at)}, {duration(span['low'])} to {duration(span['high'])}"
+        "<extra></extra>",
+    }  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from app import submit
 from app.kits import kit_of
 from app.web.answers import errors
+from app.web.json_answer import JSONAnswer
 from app.web.page_parts import missing
 from app.web.problems import not_found
 from app.web.templating import render
@@ -61,7 +62,7 @@ RIGHT = ("ok", "correct")
 def kit_json(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """The kit's files as JSON."""
     kit = _page(request, validation_id, candidate)["kit"]
-    return JSONResponse({"name": kit.name, "candidate": kit.candidate, "why": kit.why, "files": dict(kit.files)})
+    return JSONAnswer({"name": kit.name, "candidate": kit.candidate, "why": kit.why, "files": dict(kit.files)})
 
 
 @pages.get("/validations/{validation_id}/kit")

@@ -81,12 +81,26 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 with profile(
     activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
-    schedule=schedule(wait=2, warmup=2, active=1, repeat=1),
+    schedule=schedule(wait=2, warmup=2, active=3, repeat=1),
     on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz"),
     record_shapes=True,
     with_stack=True,
 ) as profiler:
-    for _ in range(5):
+    for _ in range(7):
         train_step()
-        profiler.step()"""
-"""What to run for a trace with shapes, stacks and a ProfilerStep."""
+        profiler.step()
+
+import json, urllib.request
+
+with open("trace.json.gz", "rb") as file:
+    body = file.read()
+request = urllib.request.Request("{base}/api/v1/traces?name=my-step", body, {headers})
+print("{base}/traces/" + json.load(urllib.request.urlopen(request))["id"])"""
+"""What to run for a trace of a few steady steps with shapes and stacks; it sends it to the server at {base}."""
+
+
+def recording(base: str, token_needed: bool) -> str:
+    """RECORD_A_TRACE for the server at base, such as http://127.0.0.1:8000."""
+    kind = '{"Content-Type": "application/octet-stream"}'
+    headers = kind[:-1] + ', "Authorization": "Bearer TOKEN"}' if token_needed else kind
+    return RECORD_A_TRACE.replace("{base}", base).replace("{headers}", headers)

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from app.web import patterns
 from app.web.figure import COLOURS, Chart, chart, escape
+from app.web.names import apart
 from app.web.units import amount, count, digits, duration, share
 
 Json = Mapping[str, Any]
@@ -97,6 +99,51 @@ def heat_map(landscape: Json) -> Chart | None:
     return drawn | {"width": 330 + WIDE_PX * len(columns)}
 
 
+BEST, WORST = 12, 4
+"""Tiles that a short map shows: enough to see what is near the fastest, and how bad the worst are."""
+
+
+def short(landscape: Json) -> dict[str, Any]:
+    """The landscape with its fastest and its slowest tiles alone, the fastest last, and no column without a time."""
+    fastest: dict[str, float] = {}
+    for point in landscape.get("points") or ():
+        if point["time_us"]:
+            time = point["time_us"]["median"]
+            fastest[point["tile"]] = min(time, fastest.get(point["tile"], time))
+    order = sorted(fastest, key=fastest.__getitem__)
+    kept = order if len(order) <= BEST + WORST else [*order[:BEST], *order[-WORST:]]
+    shown = [p for p in landscape["points"] if p["tile"] in kept]
+    timed = {column(p) for p in shown if p["time_us"]}
+    return {
+        **landscape,
+        "points": [p for p in shown if column(p) in timed],
+        "axes": {**landscape["axes"], "tiles": kept[::-1]},
+        "tiles_left_out": len(order) - len(kept),
+    }
+
+
+def few(landscape: Json) -> Chart | None:
+    """The few points of a tuner as bars, the fastest on top; what it chose says so."""
+    points = sorted((p for p in named(landscape) if p["time_us"]), key=lambda p: p["time_us"]["median"])
+    if not points:
+        return None
+    labels = apart((f"{p['row']}, {column(p)}" for p in points), 64)
+    times = [p["time_us"]["median"] for p in points]
+    chosen = [p["key"] == landscape["chosen"] for p in points]
+    said = [f" {duration(t)}{', chosen' if c else ''}" for t, c in zip(times, chosen, strict=True)]
+    bars = {
+        "type": "bar", "orientation": "h", "y": labels, "x": times, "text": said, "textposition": "outside",
+        "cliponaxis": False, "hovertemplate": "%{y}<br>%{text}<extra></extra>",
+        "marker": patterns.bars("triton" if c else "rest" for c in chosen), "showlegend": False,
+    }  # fmt: skip
+    layout = {
+        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True, "ticklabelstandoff": 8,
+                  "tickvals": labels, "categoryorder": "array", "categoryarray": labels},
+        "xaxis": {"title": {"text": "time of one call, µs"}, "range": [0, max(times) * 1.25]},
+    }  # fmt: skip
+    return chart([bars], layout, 84 + CELL_PX * len(points))
+
+
 def _second(pair: tuple[str, Any]) -> Any:
     return pair[1]
 
@@ -128,10 +175,7 @@ def _hover(point: Json | None) -> str:
     if point is None or not point["time_us"]:
         return ""
     time = point["time_us"]
-    parts = [
-        f"{duration(time['median'])} ({duration(time['low'])} to {duration(time['high'])}), "
-        f"{digits(point['ratio_to_best'])} times the fastest"
-    ]
+    parts = [f"{duration(time['median'])}{_range(time)}, {digits(point['ratio_to_best'])} times the fastest"]
     if point["registers"] is not None:
         spilled = f", {count(point['spill_bytes'], 'byte')} spilled" if point["spill_bytes"] else ", none spilled"
         parts.append(f"{count(point['registers'], 'register')} a thread{spilled}")
@@ -140,6 +184,11 @@ def _hover(point: Json | None) -> str:
     if point["occupancy"] is not None:
         parts.append(f"occupancy {share(point['occupancy'])}")
     return "<br>".join(parts)
+
+
+def _range(time: Json) -> str:
+    """Where a time was kept with its interval."""
+    return f" ({duration(time['low'])} to {duration(time['high'])})" if time["low"] < time["high"] else ""
 
 
 def _ticks(least: float, most: float) -> dict[str, Any]:

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from app.web.models import Answer, Error, Name, Request
+from app.web.models import Answer, Error, Name, Number, Request
 
 
 class LandscapeRequest(Request):
     """A Triton candidate of a validation. shape: which of its bindings, from 0; budget_s: for the points."""
 
     candidate: Name
-    shape: Annotated[int, Field(ge=0)] = 0
-    budget_s: Annotated[float, Field(ge=5.0, le=600.0)] | None = None
+    shape: Annotated[int, Field(ge=0), Number] = 0
+    budget_s: Annotated[float, Field(ge=5.0, le=600.0), Number] | None = None
 
 
 class Landscape(Answer):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 
 from app import landscapes, submit_landscape
 from app.web import landscape_chart
 from app.web.answers import JSON_ONLY, answer, errors
+from app.web.json_answer import JSONAnswer
 from app.web.landscape_models import Landscape, LandscapeRequest
 from app.web.models import Job
 from app.web.page_parts import host_facts, missing
@@ -111,7 +112,7 @@ def landscape_json(request: Request, validation_id: str, candidate: Candidate = 
     found = landscapes.newest(request.app.state.store, validation_id, candidate)
     if found is None:
         raise missing("landscape")
-    return JSONResponse(found)
+    return JSONAnswer(found)
 
 
 @pages.get("/validations/{validation_id}/landscape")

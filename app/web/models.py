@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _is_number(value: object) -> object:
+    """A number as JSON has it: pydantic takes true for 1 and "2" for 2 as well."""
+    if isinstance(value, bool | str):
+        raise ValueError("Input should be a number")
+    return value
+
 
 MAX_SIZE = 2**40
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Time = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
-Count = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Number = BeforeValidator(_is_number)
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), Number]
+Time = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False), Number]
+Count = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False), Number]
 Shape = dict[
     Annotated[str, Field(min_length=1, max_length=64)],
-    Annotated[int, Field(gt=0, le=MAX_SIZE)] | Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)],
+    Annotated[int, Field(gt=0, le=MAX_SIZE), Number] | Count,
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -24,7 +33,10 @@ class Request(BaseModel):
 
 
 class WidgetAnswers(Request):
-    """The three questions, each answered from 0 to 1, and what is known beside them."""
+    """The three questions, each answered from 0 to 1, and what is known beside them.
+
+    A share of the step that is not known counts as worth it, and the advice says so.
+    """
 
     share_of_step: Share | None = None
     uniqueness: Share
@@ -255,6 +267,7 @@ class Region(Answer):
     missing: str = ""  # why there is no text
     key: str | None = None  # its name within its trace
     forward_of: str | None = None  # the key of the region whose gradient it computes
+    streams: list[int] = []  # that its kernels run on
     calls_per_step: float | None = None
     time_us_per_step: float | None = None
     forward_time_us_per_step: float | None = None
@@ -310,6 +323,10 @@ class Trace(TraceSummary):
     rank: int | None = None
     group: str | None = None
     companions: dict[str, str] = {}  # what was read beside it: the name of each file, by its field
+    # kernels[]: name, label, kind, time_us, calls_per_step, regions[]; modules[]: path, modules, time_us, regions[]
+    where: dict[str, Any] | None = None
+    # Of the median step, in µs from its start: streams[] and gaps as columns (app.trace_timeline).
+    timeline: dict[str, Any] | None = None
 
 
 class Ranks(Answer):
@@ -370,7 +387,22 @@ class ValidationList(Answer):
 
 
 class Device(Answer):
-    """What this host can measure on."""
+    """What this host can measure on. fleet: the kinds that jobs may run on instead; null without a fleet."""
 
     gpu: str | None
     versions: dict[str, str]
+    fleet: list[dict[str, Any]] | None = None
+
+
+class Health(Answer):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Ready(Answer):
+    """What the server can do. warnings: what waits although it is ready, in words."""
+
+    status: Literal["ok", "degraded"]
+    warnings: list[str]
+    advice_warm: bool

@@ -14,7 +14,7 @@ from app import submit
 from app.advice.answers import STEPS
 from app.web import views
 from app.web.examples import DEFAULT_REGION, examples
-from app.web.labels import RECORD_A_TRACE, WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS
+from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS, recording
 from app.web.problems import Problem
 from app.web.templating import is_fragment
 from app.web.widget import shown
@@ -112,6 +112,7 @@ def home_page(request: Request, form: Json | None = None) -> Json:
         "device_names": device_names(),
         "form": form or {"text": text},
         "recent": views.recent_rows(request.app.state.store.recent(limit=8)),
-        "recipe": RECORD_A_TRACE,
+        "recipe": recording(str(request.base_url).rstrip("/"), bool(request.app.state.settings.token)),
+        "token_needed": bool(request.app.state.settings.token),
         "charts": False,
     }

@@ -6,27 +6,29 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 
 from app import submit, submit_trace
 from app.uploads import UNCOUNTED
-from app.web import views
 from app.web.devices import pages as device_router
 from app.web.examples import examples
 from app.web.kits import pages as kit_router
 from app.web.landscapes import pages as landscape_router
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
+from app.web.pages_checks import router as check_router
 from app.web.pages_device import router as host_router
 from app.web.pages_learn import router as learn_router
 from app.web.pages_own import router as own_router
 from app.web.pages_reference import router as reference_router
 from app.web.pages_region import router as region_router
 from app.web.pages_report import router as report_router
+from app.web.pages_trace import router as trace_router
 from app.web.problems import Problem, from_trace_error
 from app.web.templating import is_fragment, render
 from app.web.widget import answer_table
 
 router = APIRouter(include_in_schema=False)
+router.include_router(check_router)
 router.include_router(device_router)
 router.include_router(kit_router)
 router.include_router(landscape_router)
@@ -35,6 +37,7 @@ router.include_router(learn_router)
 router.include_router(own_router)
 router.include_router(region_router)
 router.include_router(report_router)
+router.include_router(trace_router)
 router.include_router(reference_router)
 
 Json = dict[str, Any]
@@ -112,7 +115,7 @@ async def load_example(request: Request, name: str) -> Response:
 @router.post("/traces", max_body_size=UNCOUNTED)
 async def upload(request: Request, group: str | None = None) -> Response:
     """A trace by the form. An error stands under the drop zone; the page of a plain form says the same."""
-    trace = await submit_trace.submit_upload(request, request.app.state, group=group)
+    trace, _ = await submit_trace.submit_upload(request, request.app.state, group=group)
     return await _show(request, trace["id"])
 
 
@@ -129,27 +132,6 @@ async def _show(request: Request, trace_id: str) -> Response:
     if trace["status"] == "failed":
         raise from_trace_error(trace["error"])
     return go(request, f"/traces/{trace_id}")
-
-
-@router.get("/traces/{trace_id}.json")
-def trace_json(request: Request, trace_id: str) -> Response:
-    """The API's trace."""
-    return JSONResponse(_trace(request, trace_id))
-
-
-def _trace(request: Request, trace_id: str) -> Json:
-    trace: Json | None = request.app.state.store.trace(trace_id)
-    if trace is None:
-        raise missing("trace")
-    return trace
-
-
-@router.get("/traces/{trace_id}")
-def trace(request: Request, trace_id: str, body: int = 0) -> Response:
-    """One trace; with `?body=1` only the part that changes while it is being read."""
-    found = _trace(request, trace_id)
-    context = views.trace_page(found, request.app.state.store.trace_group(found.get("group")))
-    return render("partials/trace_body.html" if body else "trace.html", context, request=request)
 
 
 @router.post("/traces/{trace_id}/delete")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 
 from app import ceilings, submit
+from app.web.json_answer import JSONAnswer
 from app.web.templating import is_fragment, render
 from kernels.libraries.packages import DISTRIBUTIONS
 from kernels.measure import conditions
@@ -58,7 +60,15 @@ def _page(request: Request) -> Json:
         "without_gpu": WITHOUT_GPU,
         "missing_packages": sorted(set(DISTRIBUTIONS) - set(host["packages"] or ())),
         "charts": False,
+        **_suspicion(request.app.state),
+        "asked_every_s": request.app.state.queue.gpu.again_s,
     }
+
+
+def _suspicion(state: Any) -> Json:
+    """What is wrong with the GPU, and since when; None where nothing is known to be."""
+    found = state.queue.gpu.suspicion
+    return {"suspicion": None if found is None else dataclasses.asdict(found)}
 
 
 @router.get("/device")
@@ -71,7 +81,7 @@ def device(request: Request) -> Response:
 def device_json(request: Request) -> Response:
     """The API's device, with the ceilings that were measured here."""
     state = request.app.state
-    return JSONResponse({**submit.device(state), "ceilings_here": ceilings.status(state)})
+    return JSONAnswer({**submit.device(state), "ceilings_here": ceilings.status(state), **_suspicion(state)})
 
 
 @router.get("/device/state")
@@ -85,7 +95,7 @@ def state_now(request: Request) -> Response:
 @router.get("/device/state.json")
 def state_json() -> Response:
     """The same reading as data; {} without a GPU."""
-    return JSONResponse(conditions.read())
+    return JSONAnswer(conditions.read())
 
 
 @router.post("/device/ceilings")

@@ -9,12 +9,13 @@ from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app import own_code, submit
 from app.accuracy.figures import committed
 from app.web import own_views, views
 from app.web.examples import DEFAULT_REGION, examples
+from app.web.json_answer import JSONAnswer
 from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
 from app.web.learn import LANGUAGE
 from app.web.learning import ladder, phases, primitives, program, tiles, tuned
@@ -74,7 +75,7 @@ def learn_json(request: Request) -> Response:
         "primitives": [{**dataclasses.asdict(p), "line": p.line} for p in primitives.PRIMITIVES],
         "claims": committed().get("claims") or [],
     }
-    return JSONResponse(body)
+    return JSONAnswer(body)
 
 
 _kept: WeakKeyDictionary[Any, dict[str, Json]] = WeakKeyDictionary()
@@ -189,7 +190,7 @@ def _decided(request: Request) -> tuple[Json, Any, Json]:
 @router.get("/learn/decided.json")
 def decided_json(request: Request) -> Response:
     """What the compiler makes of the example's kernel."""
-    return JSONResponse(_decided(request)[2])
+    return JSONAnswer(_decided(request)[2])
 
 
 @router.get("/learn/decided")

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 
 from app import own_code, submit
 from app.web import own_views
+from app.web.json_answer import JSONAnswer
 from app.web.page_parts import missing
 from app.web.templating import is_fragment, render
 
@@ -42,7 +43,7 @@ def _twin(path: str, candidate: str | None) -> str:
 @router.get("/regions/{region_id}/triton.json")
 def own_json(request: Request, region_id: str, candidate: Candidate = None) -> Response:
     """Our Triton as JSON."""
-    return JSONResponse(own_code.to_json(_found(request, region_id, candidate)[1]))
+    return JSONAnswer(own_code.to_json(_found(request, region_id, candidate)[1]))
 
 
 @router.get("/regions/{region_id}/triton")
@@ -58,7 +59,7 @@ def own(request: Request, region_id: str, candidate: Candidate = None) -> Respon
 def machine_json(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
     """What the compiler makes of our kernels, with every listing."""
     region, found = _found(request, region_id, candidate)
-    return JSONResponse(own_code.machines_of(request.app.state, region, found, device))
+    return JSONAnswer(own_code.machines_of(request.app.state, region, found, device))
 
 
 @router.get("/regions/{region_id}/triton/machine")

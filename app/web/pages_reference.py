@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from app import submit
 from app.accuracy.figures import committed
@@ -14,6 +14,7 @@ from app.web import accuracy, accuracy_charts, charts, views
 from app.web.calls import calls
 from app.web.compare import compare
 from app.web.compare_traces import changes, compare_traces
+from app.web.json_answer import JSONAnswer
 from app.web.page_parts import missing
 from app.web.templating import render
 from app.web.units import count
@@ -83,7 +84,7 @@ def compare_json(request: Request, a: str = "", b: str = "") -> Response:
         raise missing("pair of traces or of validations")
     kind = "traces" if "traces" in found else "validations"
     body = found["traces"] if kind == "traces" else found["comparison"]
-    return JSONResponse({"kind": kind, "a": a, "b": b, **body})
+    return JSONAnswer({"kind": kind, "a": a, "b": b, **body})
 
 
 def _history(request: Request, kind: str, after: str) -> tuple[str, list[Json], str | None]:
@@ -112,7 +113,7 @@ def history(request: Request, kind: str = "", after: str = "") -> Response:
 def history_json(request: Request, kind: str = "", after: str = "") -> Response:
     """The page's entries."""
     _, items, following = _history(request, kind, after)
-    return JSONResponse({"items": items, "next": following})
+    return JSONAnswer({"items": items, "next": following})
 
 
 def _entry(kind: str, item: Json) -> Json:
@@ -148,7 +149,7 @@ def accuracy_page(request: Request) -> Response:
 @router.get("/accuracy.json")
 def accuracy_json() -> Response:
     """The page's twin: the benchmark's figures, as `tritonworthy accuracy --json` prints them."""
-    return JSONResponse(committed())
+    return JSONAnswer(committed())
 
 
 @router.get("/api")

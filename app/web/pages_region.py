@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Form, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
-from app import submit
-from app.web import landscapes, oracle_views, views, whatif
+from app import submit, submit_again
+from app.web import landscapes, oracle_views, recorded_landscape, views, whatif
+from app.web.json_answer import JSONAnswer
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
@@ -72,6 +73,7 @@ def preview_region(
     context = {
         **views.analysis(region, evidence.get("nearest") or newest),
         **evidence,
+        **_landscape(request, region, newest, evidence.get("nearest")),
         "edited": stored is None,
         "permalink": f"/regions/{stored['id']}" if stored else None,
         "oracle_on": submit.oracle_is_on(state),
@@ -104,7 +106,7 @@ def stored_region(request: Request, region_id: str) -> Json:
 @router.get("/regions/{region_id}.json")
 def region_json(request: Request, region_id: str) -> Response:
     """The API's region."""
-    return JSONResponse(stored_region(request, region_id))
+    return JSONAnswer(stored_region(request, region_id))
 
 
 @router.get("/regions/{region_id}")
@@ -115,6 +117,7 @@ def region(request: Request, region_id: str) -> Response:
     context = {
         **_analysed(request, found, evidence.get("nearest") or newest),
         **evidence,
+        **_landscape(request, found, newest, evidence.get("nearest")),
         **_around(request, found),
         "permalink": f"/regions/{region_id}",
     }
@@ -150,7 +153,7 @@ def carried_json(
     request: Request, text: str = "", share_percent: str = "", calls_per_step: str = "", device: str = ""
 ) -> Response:
     """The region that the address carries, as the API's object without an id."""
-    return JSONResponse(_carried(request, text, share_percent, calls_per_step, device)[1])
+    return JSONAnswer(_carried(request, text, share_percent, calls_per_step, device)[1])
 
 
 @router.get("/region")
@@ -165,6 +168,7 @@ def carried(
     context = {
         **views.analysis(region, evidence.get("nearest")),
         **evidence,
+        **_landscape(request, region, None, evidence.get("nearest")),
         **_around(request, region),
         "edited": True,
         "oracle_on": submit.oracle_is_on(request.app.state),
@@ -229,6 +233,14 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
     return context | shown | {"compiled": oracle_views.compiled(evidence)}
 
 
+def _landscape(request: Request, region: Json, newest: Json | None, nearest: Json | None) -> Json:
+    """The autotune landscape of the newest validation made here, else the nearest on record and how to make one."""
+    own = landscapes.part(request, newest) if newest else {"landscape_gpu": bool(host_facts(request).get("gpu"))}
+    if own.get("landscape") is not None:
+        return own
+    return own | recorded_landscape.section(region, nearest or newest)
+
+
 # ----------------------------------------------------------------------------------------------------------- the oracle
 
 
@@ -249,7 +261,7 @@ def foresee(request: Request, region_id: str) -> Response:
 @router.get("/regions/{region_id}/kernels/{mode}/{kernel}.json")
 def machine_json(request: Request, region_id: str, mode: str, kernel: str) -> Response:
     """The API's kernel."""
-    return JSONResponse(submit.kernel_machine(request.app.state, region_id, mode, kernel))
+    return JSONAnswer(submit.kernel_machine(request.app.state, region_id, mode, kernel))
 
 
 @router.get("/regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt")
@@ -274,11 +286,16 @@ def machine(request: Request, region_id: str, mode: str, kernel: str) -> Respons
 
 
 @router.post("/validations")
-def validate(request: Request, text: Annotated[str, Form()] = "", region_id: Annotated[str, Form()] = "") -> Response:
+def validate(
+    request: Request,
+    text: Annotated[str, Form()] = "",
+    region_id: Annotated[str, Form()] = "",
+    on: Annotated[list[str] | None, Form()] = None,
+) -> Response:
     """Queue a validation: of the stored region where the text is still its own, else of the text as edited."""
     stored = _unedited(request, region_id, text)
     job = submit.submit_validation(
-        request.app.state, region=None if stored else text, region_id=stored["id"] if stored else None
+        request.app.state, region=None if stored else text, region_id=stored["id"] if stored else None, device=on
     )
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{job['id']}", 303)
@@ -300,7 +317,7 @@ def _measured(request: Request, validation_id: str) -> Json:
 @router.get("/validations/{validation_id}.json")
 def validation_json(request: Request, validation_id: str) -> Response:
     """The API's validation."""
-    return JSONResponse(_measured(request, validation_id)["validation"])
+    return JSONAnswer(_measured(request, validation_id)["validation"])
 
 
 @router.get("/validations/{validation_id}")
@@ -324,7 +341,17 @@ def validation_progress(request: Request, validation_id: str) -> Response:
     validation = request.app.state.store.validation(validation_id)
     if validation is None:
         raise missing("validation")
-    return render("partials/progress.html", {"validation": validation}, request=request)
+    template = "partials/progress_answer.html" if is_fragment(request) else "partials/progress.html"
+    return render(template, {"validation": validation}, request=request)
+
+
+@router.post("/validations/{validation_id}/again")
+def validate_again(request: Request, validation_id: str) -> Response:
+    """Queue the same once more, under an address of its own; a region's page follows it in place."""
+    job = submit_again.validate_again(request.app.state, validation_id)
+    if not is_fragment(request) or "/validations/" in request.headers.get("hx-current-url", ""):
+        return go(request, f"/validations/{job['id']}")
+    return render("partials/job.html", {**_measured(request, job["id"]), "swapped": True}, request=request, status=202)
 
 
 @router.post("/validations/{validation_id}/cancel")

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from app.recorded import recorded
 from app.web.page_parts import missing
 from app.web.pages_region import evidence_of, stored_region
 from app.web.problems import Problem
@@ -29,7 +30,8 @@ def trace_file(request: Request, trace_id: str) -> Response:
     if trace["status"] != "ready":
         raise Problem(409, "not-ready", "There is nothing to report yet", "The trace is being read, or it failed.")
     group = store.trace_group(trace.get("group"))
-    return _file(trace["name"], trace_report(trace, group, written=_now()))
+    known = recorded(request.app.state, [r["text"] for r in trace["regions"] if r.get("text")])
+    return _file(trace["name"], trace_report(trace, group, written=_now(), recorded=known))
 
 
 @router.get("/regions/{region_id}/report.html")

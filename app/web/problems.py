@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from app.web.json_answer import JSONAnswer
 from profiler.region.model import RegionError
 
 TITLES = {
@@ -16,6 +16,7 @@ TITLES = {
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
+    408: "The request stalled",
     409: "Not possible now",
     413: "Too large",
     415: "Unsupported media type",
@@ -32,6 +33,7 @@ CODES = {
     403: "forbidden",
     404: "not-found",
     405: "method-not-allowed",
+    408: "request-stalled",
     413: "body-too-large",
     415: "unsupported-media-type",
     500: "internal",
@@ -61,8 +63,8 @@ class Problem(Exception):  # noqa: N818 - the name of the thing in RFC 9457
             **self.extra,
         }
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(
+    def response(self) -> JSONAnswer:
+        return JSONAnswer(
             self.body(), status_code=self.status, headers=self.headers, media_type="application/problem+json"
         )
 
@@ -99,9 +101,9 @@ def from_region_error(error: RegionError) -> Problem:
 
 
 def from_trace_error(error: dict[str, Any]) -> Problem:
-    """422 from the `error` of a trace that could not be read."""
+    """422 from the `error` of a trace that could not be read; 413 for one that is too large to be."""
     return Problem(
-        422,
+        413 if error["code"] == "trace-too-large" else 422,
         error["code"],
         "The trace cannot be read",
         error["message"],

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from app import __version__
-from app.web import oracle_views, views
+from app.web import oracle_views, trace_page, views
 from app.web.templating import environment
 
 Json = Mapping[str, Any]
@@ -24,10 +24,15 @@ def style() -> Markup:
     return Markup(f"<style>{STYLES.read_text(encoding='utf-8')}</style>")
 
 
-def trace_report(trace: Json, group: Iterable[Json] = (), *, written: str) -> str:
-    """The report of a trace that is ready, with a part for each of its regions. written: when, in words."""
+def trace_report(
+    trace: Json, group: Iterable[Json] = (), *, written: str, recorded: Mapping[str, str] | None = None
+) -> str:
+    """The report of a trace that is ready, with a part for each of its regions.
+
+    written: when, in words. recorded: texts of regions that the archive has, with the device.
+    """
     numbered = [{**r, "anchor": f"region-{n}"} for n, r in enumerate(trace["regions"], 1)]
-    found = views.trace_page({**trace, "regions": numbered}, group)
+    found = trace_page.trace_page({**trace, "regions": numbered}, group, recorded=recorded)
     sections = [*found["regions"], *found["small"]]
     return _render("report/trace.html", {**found, "sections": sections}, written)
 

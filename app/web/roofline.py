@@ -7,6 +7,7 @@ from typing import Any
 
 from app.web.charts import candidate_rows, moved
 from app.web.figure import COLOURS, Chart, Json, chart, escape
+from app.web.patterns import symbol
 from app.web.units import amount, digits
 
 
@@ -15,23 +16,23 @@ def roofline_points(
 ) -> list[dict[str, Any]]:
     """name, tool, kind, measured, intensity in FLOP/byte and rate in FLOP/s of what is drawn.
 
-    kind "limit": the region unfused, fused, ideal, on the roof at best. "measured": each tool's fastest candidate, its
-    FLOPs over its time at the ideal intensity. "predicted": the same of a tool that was not measured.
+    kind "limit": the region unfused, fused and at its floor, on the roof at best. "measured": each tool's fastest
+    candidate, its FLOPs over its time at the ideal intensity. "predicted": the same of a tool that was not measured.
     """
     flops = cost["ideal"]["flops"] or cost["unfused"]["flops"]
     if not flops:
         return []
-    peak = compute_rate(cost, device)
+    peak, written = compute_rate(cost, device), written_rate(cost, device)
     points = []
-    for name, count, tool in (
-        ("unfused, at best", cost["unfused"], "eager"),
-        ("fused, at best", cost["fused"], "compile"),
-        ("ideal, at best", cost["ideal"], "floor"),
+    for name, count, tool, rate in (
+        ("unfused, at best", cost["unfused"], "eager", written),
+        ("fused, at best", cost["fused"], "compile", written),
+        ("floor", cost["ideal"], "floor", peak),
     ):
         if not moved(count):
             continue
         intensity = flops / moved(count)
-        points.append(_point(name, tool, "limit", intensity, min(peak, intensity * device["copy_rate"])))
+        points.append(_point(name, tool, "limit", intensity, min(rate, intensity * device["copy_rate"])))
     intensity = flops / max(moved(cost["ideal"]), 1)
     seen = set()
     for row in candidate_rows(validation or {}):  # the fastest first
@@ -54,25 +55,49 @@ def _point(name: str, tool: str, kind: str, intensity: float, rate: float) -> di
     return {"name": name, "tool": tool, "kind": kind, "intensity": intensity, "rate": rate, "measured": measured}
 
 
+def limit_dtype(cost: Json) -> str | None:
+    """The dtype at whose rate the region's matrix products could be made: its 8-bit inputs', where it widens them."""
+    found: str | None = cost.get("limit_dtype") or cost.get("matmul_dtype")
+    return found
+
+
 def compute_rate(cost: Json, device: Json) -> float:
-    """FLOP/s of the units that this region uses: matrix units in its dtype where it multiplies matrices."""
-    dtype = cost.get("matmul_dtype")
+    """FLOP/s of the fastest units that this region could use: matrix units where it multiplies matrices."""
+    return _rate(limit_dtype(cost), device)
+
+
+def written_rate(cost: Json, device: Json) -> float:
+    """FLOP/s of the units that it uses as it is written: less than `compute_rate` where 8-bit inputs are widened."""
+    return _rate(cost.get("matmul_dtype"), device)
+
+
+def _rate(dtype: str | None, device: Json) -> float:
     rates = device.get("matmul_rates") or {}
-    if dtype and rates.get(dtype):
-        return float(rates[dtype])
-    return float(device["f32_rate"])
+    return float(rates.get(dtype) or device["f32_rate"]) if dtype else float(device["f32_rate"])
+
+
+def units_of(dtype: str | None) -> str:
+    """The units that work in a dtype, in words."""
+    return f"{dtype} matrix units" if dtype not in (None, "f32", "f64") else f"{dtype or 'f32'} vector units"
+
+
+SCALED = ("f16", "tf32", "f8e4m3", "f8e5m2")
+"""Dtypes whose rate is the datasheet's times the share that bf16 was measured to reach."""
 
 
 def ceilings(cost: Json, device: Json) -> tuple[str, str]:
     """Where the figures of the memory slope and of the compute roof are from: "measured", "datasheet", or between."""
     slope = "measured" if device.get("measured_copy_rate") else "datasheet"
-    dtype = cost.get("matmul_dtype")
-    if not device.get("measured_matmul_rate") or dtype not in ("bf16", "f16", "f8e4m3", "f8e5m2"):
+    dtype = limit_dtype(cost)
+    if not device.get("measured_matmul_rate") or dtype not in ("bf16", *SCALED):
         return slope, "datasheet"
     return slope, "measured" if dtype == "bf16" else "datasheet, scaled by bf16 as measured"
 
 
-SYMBOLS = {"limit": "diamond-open", "measured": "circle", "predicted": "circle-open"}
+def _symbol(point: dict[str, Any]) -> str:
+    """Limits touch the roof from below; candidates have their tool's shape, hollow where predicted."""
+    limit = point["kind"] == "limit"
+    return "triangle-down-open" if limit else symbol(point["tool"], hollow=point["kind"] == "predicted")
 
 
 def roofline(cost: Json, device: Json, validation: Json | None = None, advice: Json | None = None) -> Chart | None:
@@ -110,7 +135,7 @@ def roofline(cost: Json, device: Json, validation: Json | None = None, advice: J
             "marker": {
                 "color": COLOURS.get(point["tool"], grey),
                 "size": 12,
-                "symbol": SYMBOLS[point["kind"]],
+                "symbol": _symbol(point),
                 "line": {"width": 2, "color": COLOURS.get(point["tool"], grey)},
             },
             "hovertemplate": f"{escape(point['name'])}<br>{digits(point['intensity'])} FLOP/byte<br>"
@@ -118,7 +143,19 @@ def roofline(cost: Json, device: Json, validation: Json | None = None, advice: J
         }
         for point in points
     ]
-    units = f"{cost['matmul_dtype']} matrix units" if cost.get("matmul_dtype") else "f32 vector units"
+    written = written_rate(cost, device)
+    lower: list[dict[str, Any]] = []
+    if written < peak:
+        traces.append(
+            {
+                "type": "scatter", "mode": "lines", "x": [written / bandwidth, right], "y": [written / 1e12] * 2,
+                "line": {"color": grey, "width": 2, "dash": "dash"}, "name": "as written", "hoverinfo": "skip",
+                "showlegend": False,
+            }
+        )  # fmt: skip
+        text = f"as written, {units_of(cost['matmul_dtype'])}: {amount(written, 'FLOP/s')}"
+        lower.append(_note(right, written, text, "right", "bottom"))
+    units = units_of(limit_dtype(cost))
     lowest = min([p["rate"] for p in points] + [left * bandwidth]) / 1e12
     across = (math.log10(left), math.log10(right))
     up = (math.log10(lowest) - 0.2, math.log10(peak / 1e12) + 0.6)
@@ -132,6 +169,7 @@ def roofline(cost: Json, device: Json, validation: Json | None = None, advice: J
         "annotations": [
             _note(right, peak, f"{units}: {amount(peak, 'FLOP/s')} ({roof})", "right", "bottom"),
             _note(left, left * bandwidth, f"memory: {amount(bandwidth, 'B/s')} ({slope})", "left", "top"),
+            *lower,
             *_labels(points, across, up),
         ],
         "margin": {"l": 56, "r": 16, "t": 8, "b": 48},
@@ -144,14 +182,15 @@ LINE = 0.05
 
 
 def _labels(points: list[dict[str, Any]], across: tuple[float, float], up: tuple[float, float]) -> list[dict[str, Any]]:
-    """A label at each point: under the roof's diamonds, beside the others, moved apart where they would touch."""
+    """A label at each point: over the roof's triangles, beside the others, moved apart where they would touch."""
     found, previous = [], math.inf
     height, width = up[1] - up[0], across[1] - across[0]
     limits: list[tuple[float, float, list[str]]] = []
     for point in (p for p in points if p["kind"] == "limit"):
         x, y = math.log10(point["intensity"]), math.log10(point["rate"] / 1e12)
         name = point["name"].removesuffix(", at best")
-        if limits and x - limits[-1][0] < 0.14 * width:  # one label for those that would touch
+        near = limits and x - limits[-1][0] < 0.14 * width and abs(y - limits[-1][1]) < LINE * height
+        if near:  # one label for those that would touch
             limits[-1] = (x, y, [*limits[-1][2], name])
         else:
             limits.append((x, y, [name]))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import time
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
 from starlette._utils import parse_host_header
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.web.problems import Problem
+from app.clients import CLIENT, Allowance, Client, Rates, client_name
+from app.web.access import is_open, takes_files
+from app.web.problems import Problem, from_http
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
@@ -25,26 +30,40 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/sign-in"})
 COOKIE = "tritonworthy_token"
 
 BODY_BYTES = 1024 * 1024
 """Largest body but for uploads: a region of the longest text with the most shapes fits ten times."""
 
-UPLOAD_PATHS = frozenset({"/api/v1/traces", "/api/v1/checks", "/traces"})
-"""Where app.uploads does its own counting."""
-
 
 class Guard:
-    """Pure ASGI, wrapped around everything, so that error responses of inner layers carry the headers too."""
+    """Pure ASGI, wrapped around everything, so that error responses of inner layers carry the headers too.
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], token: str | None) -> None:
+    requests_per_minute, most_waiting: of one client (app.clients), 0 for no limit of requests. body_s: time for a
+    body that is no upload to come.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: frozenset[str],
+        token: str | None,
+        requests_per_minute: int = 0,
+        most_waiting: int = 0,
+        body_s: float = 20.0,
+    ) -> None:
         self.app = app
         self.hosts = hosts
         self.token = token.encode() if token else None
+        self.rates = Rates(requests_per_minute) if requests_per_minute else None
+        self.most_waiting = most_waiting
+        self.body_s = body_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -55,25 +74,48 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
 
+        started = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
+                for name, value in told.items():
+                    headers.append(name, value)  # an inner layer tells of other limits
                 headers.setdefault("Cache-Control", "no-store")
+                if message["status"] == 500:
+                    # uvicorn closes after a fault: a client that is not told sends its next request into nothing.
+                    headers["Connection"] = "close"
             await send(message)
 
-        refused = self._refuse(scope)
-        await (refused or self.app)(scope, receive, send_with_headers)
+        client = client_name(scope)
+        CLIENT.set(Client(client, self.most_waiting) if client else None)
+        allowance = self.rates.take(client) if self.rates and client else None
+        told = allowance.headers() if allowance else {}
+        refused = self._refuse(scope, allowance)
+        if not takes_files(scope["path"]) and _has_body(scope):
+            receive = _impatient(receive, self.body_s)
+        try:
+            await (refused or self.app)(scope, receive, send_with_headers)
+        except StalledError as stalled:
+            # Whoever reads a body outside of FastAPI's handlers need not know that it may stall.
+            if not started:
+                await from_http(stalled).response()(scope, receive, send_with_headers)
 
-    def _refuse(self, scope: Scope) -> Response | None:
+    def _refuse(self, scope: Scope, allowance: Allowance | None) -> Response | None:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         host = parse_host_header(hosts[0]) if len(hosts) == 1 else None
         if host is None or host.host.lower() not in self.hosts:
             return Problem(400, "bad-host", "", "This server does not answer to that host name.").response()
+        if allowance is not None and not allowance.allowed:
+            detail = f"One address may send {allowance.quota} requests in a minute."
+            return Problem(429, "too-many-requests", "Too many requests", detail).response()
         announced = headers.get("content-length", "0")
-        if scope["path"] not in UPLOAD_PATHS and announced.isdigit() and int(announced) > BODY_BYTES:
+        if not takes_files(scope["path"]) and announced.isdigit() and int(announced) > BODY_BYTES:
             # FastAPI would refuse it too, in plain text; without an announced length its refusal reaches our handler.
             return Problem(413, "body-too-large", "", f"This may have at most {BODY_BYTES} bytes.").response()
         scheme, _, secret = headers.get("authorization", "").partition(" ")
@@ -83,7 +125,7 @@ class Guard:
             return Problem(
                 403, "cross-origin", "", "Requests that change something must come from this site."
             ).response()
-        if self.token is None or bearer or _is_open(scope["path"]) or self._is_token(_cookie(headers)):
+        if self.token is None or bearer or is_open(scope["path"]) or self._is_token(_cookie(headers)):
             return None
         if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
             query = scope["query_string"].decode("latin-1")
@@ -101,9 +143,32 @@ class Guard:
         return self.token is not None and hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self.token)
 
 
-def _is_open(path: str) -> bool:
-    """Paths that need no token: health, the sign-in page and what it is made of."""
-    return path in OPEN_PATHS or path.startswith("/static/")
+def _has_body(scope: Scope) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+
+
+class StalledError(HTTPException):
+    """A body that did not come in time. An HTTPException, because FastAPI takes any other for a body of bad JSON."""
+
+
+def _impatient(receive: Receive, seconds: float) -> Receive:
+    """The same, for a body that has to be there after so many seconds however slowly it trickles."""
+    deadline = time.monotonic() + seconds
+    complete = False
+
+    async def receive_in_time() -> Message:
+        nonlocal complete
+        if complete:  # what comes now is that the client is gone
+            return await receive()
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                message = await receive()
+        except TimeoutError:
+            raise StalledError(408, "The request did not come in time.") from None
+        complete = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+    return receive_in_time
 
 
 def _same_origin(headers: Headers, host: str) -> bool:

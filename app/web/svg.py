@@ -1,14 +1,15 @@
 """The figures of app.web.charts as SVG, for a page that opens without a script. Pure functions.
 
-Of Plotly's figures only what these charts use: horizontal bars (beside, over or after each other), markers with
-intervals, lines, texts, annotations, lines across; linear, logarithmic and category axes, side by side by `domain`.
-Colours of text, grid and background are the page's own, by class.
+Of Plotly's figures only what these charts use: horizontal bars (beside, over or after each other) with their hatching,
+markers with intervals, lines, texts, annotations, lines across; linear, logarithmic and category axes, side by side by
+`domain`. Colours of text, grid and background are the page's own, by class.
 """
 
 from __future__ import annotations
 
 import html
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,42 @@ LETTER = 6.4
 """Width of an average letter at 12 px."""
 LONGEST = 330.0
 """Of the width, what names on the left may take."""
+
+
+CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
+    "diamond": ((-1, 0), (0, -1), (1, 0), (0, 1)),
+    "square": ((-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)),
+    "triangle-up": ((0, -1), (1, 0.8), (-1, 0.8)),
+    "triangle-down": ((0, 1), (1, -0.8), (-1, -0.8)),
+    "cross": ((-0.35, -1), (0.35, -1), (0.35, -0.35), (1, -0.35), (1, 0.35), (0.35, 0.35),
+              (0.35, 1), (-0.35, 1), (-0.35, 0.35), (-1, 0.35), (-1, -0.35), (-0.35, -0.35)),
+    "star": ((0, -1), (0.25, -0.3), (1, -0.3), (0.4, 0.15), (0.6, 0.9), (0, 0.45),
+             (-0.6, 0.9), (-0.4, 0.15), (-1, -0.3), (-0.25, -0.3)),
+}  # fmt: skip
+"""Shapes of points that are no circles, in half their size."""
+
+STROKES: dict[str, str] = {
+    "/": "M0 8 8 0", "\\": "M0 0 8 8", "x": "M0 0 8 8M0 8 8 0", "-": "M0 4 8 4", "|": "M4 0 4 8",
+    "+": "M0 4 8 4M4 0 4 8", ".": "M3 4 5 4",
+}  # fmt: skip
+"""Plotly's names of its patterns -> the strokes of one tile of 8 by 8."""
+
+
+def _hatching(marker: Json, at: int, title: str) -> tuple[str, Markup]:
+    """(fill of a trace's bar, definition of its hatching; "" for a plain one). title: of the drawing, for the name."""
+    colour, shape = ((v if isinstance(v, str) else v[at]) for v in (marker["color"], _shapes(marker)))
+    if shape not in STROKES:
+        return colour, Markup("")
+    name = f"h{zlib.crc32(f'{title} {colour} {shape}'.encode()):08x}"
+    tile = (
+        '<pattern id="{}" width="8" height="8" patternUnits="userSpaceOnUse"><path d="M0 0h8v8H0z" fill="{}"/>'
+        '<path d="{}" stroke="#fff" stroke-opacity="0.5" stroke-width="1.2" fill="none"/></pattern>'
+    )
+    return f"url(#{name})", Markup(tile).format(name, colour, STROKES[shape])
+
+
+def _shapes(marker: Json) -> Any:
+    return (marker.get("pattern") or {}).get("shape") or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +86,7 @@ def drawing(chart: Json, title: str) -> Markup:
     """One figure as an <svg> with its title."""
     figure, height = chart["figure"], float(chart["height"])
     data, layout = figure["data"], figure["layout"]
-    legend = _legend(data, layout)
+    legend = _legend(data, layout, title)
     top = 8.0 + (22.0 if legend or any(a.get("yref") == "paper" for a in layout.get("annotations", ())) else 0.0)
     box = (_left(data, layout), WIDTH - 16.0, top, height - 48.0)
     scales = {name: _scale(name, data, layout, box) for name in _axes(data)}
@@ -58,14 +95,16 @@ def drawing(chart: Json, title: str) -> Markup:
     for trace in data:
         across, up = scales[trace.get("xaxis", "x")], scales[trace.get("yaxis", "y")]
         if trace["type"] == "bar":
-            parts += _bars(trace, across, up, reached if layout.get("barmode") == "stack" else {})
+            parts += _bars(trace, across, up, reached if layout.get("barmode") == "stack" else {}, title)
         else:
             parts += _points(trace, across, up)
     parts += [_annotation(a, scales, box) for a in layout.get("annotations", ())]
     start = Markup('<svg class="drawn" viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">').format(
         WIDTH, height, f"{title}. The numbers are in the table below."
     )
-    return Markup("\n").join([start, *legend, *parts, Markup("</svg>")])
+    drawn = [_hatching(t["marker"], at, title)[1] for t in data if t["type"] == "bar" for at in range(len(t["y"]))]
+    hatchings = Markup("<defs>{}</defs>").format(Markup("").join(dict.fromkeys(drawn)))
+    return Markup("\n").join([start, hatchings, *legend, *parts, Markup("</svg>")])
 
 
 def _axes(data: Sequence[Json]) -> list[str]:
@@ -152,19 +191,20 @@ def _grids(scales: dict[str, Scale], layout: Json, box: tuple[float, float, floa
     return parts
 
 
-def _bars(trace: Json, across: Scale, up: Scale, reached: dict[tuple[str, Any], float]) -> list[Markup]:
+def _bars(trace: Json, across: Scale, up: Scale, reached: dict[tuple[str, Any], float], title: str) -> list[Markup]:
     parts = []
     texts = trace.get("text") or [""] * len(trace["y"])
     inside = trace.get("textposition") == "inside"
     thick = 0.65 * abs(up.end - up.start) / max(1, len(up.names))
-    for value, name, text in zip(trace["x"], trace["y"], texts, strict=True):
+    for at, (value, name, text) in enumerate(zip(trace["x"], trace["y"], texts, strict=True)):
         key = (trace.get("xaxis", "x"), name)
         before = reached.get(key, 0.0)
         reached[key] = before + value
         start, end = across(before), across(before + value)
         y = up(name)
         bar = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"/>'
-        parts.append(Markup(bar).format(start, y - thick / 2, max(0.0, end - start), thick, trace["marker"]["color"]))
+        fill = _hatching(trace["marker"], at, title)[0]
+        parts.append(Markup(bar).format(start, y - thick / 2, max(0.0, end - start), thick, fill))
         if text:
             place = (start + end) / 2 if inside else end + 4
             room = int((end - start - 6) / LETTER) if inside else 200
@@ -215,8 +255,9 @@ def _marker(marker: Json, x: float, y: float) -> Markup:
     symbol, size = marker.get("symbol") or "circle", float(marker.get("size") or 10) / 2
     fill = "none" if symbol.endswith("-open") else marker["color"]
     rest = Markup('fill="{}" stroke="{}" stroke-width="2"').format(fill, marker["color"])
-    if symbol.startswith("diamond"):
-        path = f"{x:.1f},{y - size:.1f} {x + size:.1f},{y:.1f} {x:.1f},{y + size:.1f} {x - size:.1f},{y:.1f}"
+    corners = CORNERS.get(symbol.removesuffix("-open"))
+    if corners:
+        path = " ".join(f"{x + dx * size:.1f},{y + dy * size:.1f}" for dx, dy in corners)
         return Markup('<polygon points="{}" {}/>').format(path, rest)
     return Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" {}/>').format(x, y, size, rest)
 
@@ -241,14 +282,15 @@ def _annotation(note: Json, scales: dict[str, Scale], box: tuple[float, float, f
     return _text(x, y + below - note.get("yshift", 0), note["text"], anchor, "name")
 
 
-def _legend(data: Sequence[Json], layout: Json) -> list[Markup]:
+def _legend(data: Sequence[Json], layout: Json, title: str) -> list[Markup]:
     if not layout.get("showlegend"):
         return []
     parts, x = [], 8.0
     for trace in data:
         name = html.unescape(trace["name"])
         swatch = '<rect x="{:.1f}" y="4" width="11" height="11" rx="2" fill="{}"/>'
-        parts += [Markup(swatch).format(x, trace["marker"]["color"]), _text(x + 16, 14, name, "start", "name")]
+        fill = _hatching(trace["marker"], 0, title)[0]
+        parts += [Markup(swatch).format(x, fill), _text(x + 16, 14, name, "start", "name")]
         x += 36.0 + LETTER * len(name)
     return parts
 

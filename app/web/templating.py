@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from app.web import labels, units
+from app.web import effort, labels, units
 from app.web.assets import asset
 from app.web.figure import HIDDEN
 from app.web.svg import drawing
@@ -62,6 +62,7 @@ def environment() -> Environment:
         "change": units.change,
         "sentence": units.sentence,
         "drawing": drawing,
+        "effort_kept": effort.kept,
     }
     env.globals |= {
         "asset": asset,

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from markupsafe import Markup, escape
 
 from app import service
@@ -18,6 +18,7 @@ from app.advice.gradient import Measured, Rung, gradient
 from app.advice.thresholds import Thresholds
 from app.advice.widget import BOUNDS, KINDS
 from app.archive import shelf
+from app.web.json_answer import JSONAnswer
 from app.web.templating import environment, ticks
 
 Json = dict[str, Any]
@@ -69,6 +70,7 @@ def _recorded() -> Iterator[Measured]:
         yield from (Measured(kind, tool, speedup) for tool, speedup in best.items() if tool != "eager")
 
 
+@lru_cache(maxsize=64)
 def picture(kind: str | None, bound: str | None) -> Json:
     """Lines to write across, speed-up over eager up, both by factors; a bar for the range of each tool."""
     rungs = gradient(recorded(), kind, bound)
@@ -139,7 +141,7 @@ def answer_table(request: Request, bound: str = "", kind: str = "") -> Response:
     Made by the rule on this server; the page looks up in it. Unknown words count as not known.
     """
     settings: Thresholds = request.app.state.service.thresholds
-    return JSONResponse(_table(bound if bound in BOUNDS else None, kind if kind in KINDS else None, settings))
+    return JSONAnswer(_table(bound if bound in BOUNDS else None, kind if kind in KINDS else None, settings))
 
 
 @lru_cache(maxsize=64)

@@ -27,7 +27,7 @@ from profiler.trace.modules import module_paths
 from profiler.trace.notes import trace_notes
 from profiler.trace.spill import empty, found, pieces, rest, taken
 from profiler.trace.steps import STEP_PREFIX, find_steps
-from profiler.trace.times import LONGEST_US, drop_far
+from profiler.trace.times import FARTHEST_US, LONGEST_US, drop_far
 
 _EXACT_US = 2.0**43
 """Below this (102 days) a float64 of microseconds tells nanoseconds apart. Older files count from the epoch."""
@@ -90,7 +90,8 @@ class _Clock:
         )  # fmt: skip
         raw = [part.ts.floats() for part in parts]
         times = [time for ts in raw for time in _extremes(ts)]
-        if max(times, default=0.0) - min(times, default=0.0) > LONGEST_US:
+        first, last = min(times, default=0.0), max(times, default=0.0)
+        if last - first > LONGEST_US or last > FARTHEST_US or first < -FARTHEST_US:
             columns.timeless += drop_far(parts, raw)
             times = [time for ts in raw for time in _extremes(ts)]
         self.origin_us = min(times, default=0.0)

@@ -137,6 +137,8 @@ def decode_header(text: bytes) -> Header:
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[-+]?\b(?:NaN|nan|Infinity|infinity|inf|Inf|N/A)\b', re.DOTALL)
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrtu]|$)|\\u(?![0-9a-fA-F]{4})')
+_HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
+"""Group 1: half of a surrogate pair without the other half, which no UTF-8 can say."""
 _REPAIR_BYTES = 1024 * 1024
 """Longer text is left alone: an event has some hundred bytes, and a repair needs many times the text's memory."""
 _CONTROL = re.compile(rb"[\x00-\x1f]")
@@ -149,8 +151,8 @@ def _repair_token(match: re.Match[bytes]) -> bytes:
     inner = token[1:-1]
     if b"\\" in inner:
         # `C:\data` as Windows writes it: a backslash pair is kept, a lone one before no escape is doubled.
-        parts = inner.split(b"\\\\")
-        inner = b"\\\\".join(_BAD_ESCAPE.sub(lambda m: b"\\" + m.group(), part) for part in parts)
+        parts = (_BAD_ESCAPE.sub(lambda m: b"\\" + m.group(), part) for part in inner.split(b"\\\\"))
+        inner = b"\\\\".join(_HALF_PAIR.sub(lambda m: b"\\ufffd" if m[1] else m.group(), part) for part in parts)
     return b'"' + _CONTROL.sub(b" ", inner) + b'"'
 
 
@@ -207,7 +209,10 @@ def _coerce_args(loose: dict[str, object]) -> Args:
         return int(number) if abs(number) < 2**53 and number.is_integer() else NONE
 
     def raw(key: str, kind: type = list) -> Raw:
-        return Raw(msgspec.json.encode(loose[key])) if isinstance(loose.get(key), kind) else _ABSENT
+        try:
+            return Raw(msgspec.json.encode(loose[key])) if isinstance(loose.get(key), kind) else _ABSENT
+        except UnicodeEncodeError:  # half a surrogate pair in a text too long for repair
+            return _ABSENT
 
     return Args(
         external=integer("External id"),
@@ -228,7 +233,8 @@ def _coerce_args(loose: dict[str, object]) -> Args:
 
 
 def _text(value: object) -> str:
-    return "" if value is None else str(value)
+    text = "" if value is None else str(value)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _identity(value: object) -> int | str:

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from profiler.trace.busy import gaps, gpu_window, merged, union_us, work_intervals
 from profiler.trace.communication import communication_kernels, is_communication_op
-from profiler.trace.model import NONE, Floats, Kernels, Step, Trace
+from profiler.trace.model import NONE, Floats, Kernels, Longs, Step, Trace
 
 PAUSE_US = 200.0
 """Host time without an operation's start or end, or a launch, from which it is not launching. Eager PyTorch takes 5 to
@@ -79,24 +79,49 @@ def step_parts(trace: Trace, steps: Sequence[Step]) -> StepParts | None:
 
 
 def _parts(trace: Trace, step: Step, host: _Host) -> tuple[float, ...]:
-    window = gpu_window(trace, step)
-    start, end = work_intervals(trace)
-    inside = np.flatnonzero((end > window[0]) & (start < window[1]) & (end > start))
-    begin, finish = np.maximum(start[inside], window[0]), np.minimum(end[inside], window[1])
+    window, inside, begin, finish = _inside(trace, step)
     of_kernels = inside < len(trace.kernels.start_us)
-    apart = host.communication[inside]
-    compute = of_kernels & ~apart
+    compute = of_kernels & ~host.communication[inside]
     kernels_us = union_us(begin[compute], finish[compute])
     running_us = union_us(begin[of_kernels], finish[of_kernels])
     idle = dict.fromkeys(CAUSES, 0.0)
-    free_from, free_to = gaps(begin, finish, window)
-    launch, called = host.launch_us[inside], host.called_us[inside]
-    for cause, length in _causes(free_from, free_to, start[inside], end[inside], launch, called, apart, host):
-        idle[cause] += length
+    for gap in _gaps(trace, step, host):
+        idle[gap.cause] += gap.length_us
     return (
         window[1] - window[0], kernels_us, running_us - kernels_us, union_us(begin, finish) - running_us,
         *(idle[cause] for cause in CAUSES),
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Time in which nothing ran on the GPU, and why: one of CAUSES. start_us: from the trace's origin."""
+
+    start_us: float
+    length_us: float
+    cause: str
+
+
+def idle_gaps(trace: Trace, step: Step) -> list[Gap]:
+    """Every gap of one step, or each of its parts, in order: what the idle times of `step_parts` add up."""
+    return list(_gaps(trace, step, _Host(trace)))
+
+
+def _inside(trace: Trace, step: Step) -> tuple[tuple[float, float], Longs, Floats, Floats]:
+    """The step's window, the GPU work that reaches into it (kernels first), and its starts and ends cut to it."""
+    window = gpu_window(trace, step)
+    start, end = work_intervals(trace)
+    inside = np.flatnonzero((end > window[0]) & (start < window[1]) & (end > start))
+    return window, inside, np.maximum(start[inside], window[0]), np.minimum(end[inside], window[1])
+
+
+def _gaps(trace: Trace, step: Step, host: _Host) -> Iterator[Gap]:
+    window, inside, begin, finish = _inside(trace, step)
+    start, end = work_intervals(trace)
+    launch, called, apart = host.launch_us[inside], host.called_us[inside], host.communication[inside]
+    free_from, free_to = gaps(begin, finish, window)
+    found = _causes(free_from, free_to, start[inside], end[inside], launch, called, apart, host)
+    return (gap for gap in found if gap.length_us > 0.0)
 
 
 class _Host:
@@ -149,8 +174,8 @@ def _called(kernels: Kernels) -> Floats:
 def _causes(
     free_from: Floats, free_to: Floats, start: Floats, end: Floats, launch: Floats, called: Floats,
     apart: npt.NDArray[np.bool_], host: _Host,
-) -> Iterator[tuple[str, float]]:  # fmt: skip
-    """Cause and length of each gap, or of its two parts.
+) -> Iterator[Gap]:  # fmt: skip
+    """Each gap, or its parts in order; parts may be empty.
 
     start, end, launch, called, apart: of the work in the window. called: when the call that launched it had handed it
     over; apart: whether it is communication.
@@ -161,26 +186,27 @@ def _causes(
     rows = np.column_stack((free_from, free_to, following, before)).tolist()
     for a, b, after, last in ((a, b, int(after), int(last)) for a, b, after, last in rows):
         if after == len(start):
-            yield "host", b - a
+            yield Gap(a, b - a, "host")
             continue
         work = by_start[after]
         asked, handed = float(launch[work]), float(called[work])
         late = asked > a
         around = apart[work] or (last >= 0 and apart[by_end[last]])
         if (around and not late) or _overlap(host.collectives, a, b) > (b - a) / 2:
-            yield "communication", b - a
+            yield Gap(a, b - a, "communication")
             continue
         if not late:
             calling = max(0.0, min(b, handed) - a) if handed > a else 0.0
-            yield "launch", calling
-            yield "device", b - a - calling
+            yield Gap(a, calling, "launch")
+            yield Gap(a + calling, b - a - calling, "device")
             continue
         waited = _overlap(host.syncs, a, asked) > 0.0 or _longest(host.pauses, a, min(asked, b)) > PAUSE_US
         queued = b - handed if b - handed > PAUSE_US else 0.0
         calling = max(0.0, min(b, handed) - asked) if handed - asked > PAUSE_US else 0.0
-        yield "host" if waited else "launch", b - a - calling - queued
-        yield "launch", calling
-        yield "device", queued
+        waiting = b - a - calling - queued
+        yield Gap(a, waiting, "host" if waited else "launch")
+        yield Gap(a + waiting, calling, "launch")
+        yield Gap(b - queued, queued, "device")
 
 
 def _overlap(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> float:

@@ -19,6 +19,9 @@ from profiler.trace.model import Floats
 LONGEST_US = 24 * 3600e6
 """No recording takes a day: it is held in memory, and the longest of the traces here takes 43 s."""
 
+FARTHEST_US = 2.0**63
+"""From any clock's zero: further than an epoch in nanoseconds that is taken for microseconds."""
+
 _ts, _dur = attrgetter("ts"), attrgetter("dur")
 
 
@@ -45,14 +48,19 @@ def drop_far(groups: Sequence[Any], starts: list[Floats]) -> int:
     """Takes out of groups of columns the rows that lie more than LONGEST_US from the middle; how many.
 
     starts: of each group, taken from it already; they are replaced here. The middle is the median of the longest group.
-    A group of which half or more lies far has another clock: it stays.
+    A group of which half or more lies far has another clock: it stays, but for what lies beyond FARTHEST_US.
     """
-    middle = float(np.median(max(starts, key=len)))
+    with np.errstate(over="ignore"):
+        middle = float(np.median(max(starts, key=len)))
     dropped = 0
     for number, (group, start) in enumerate(zip(groups, starts, strict=True)):
-        near = np.abs(start - middle) <= LONGEST_US
+        with np.errstate(over="ignore"):
+            near = np.abs(start - middle) <= LONGEST_US
+        if 2 * int(near.sum()) <= len(start):
+            near = np.ones(len(start), np.bool_)
+        near &= np.abs(start) <= FARTHEST_US
         far = len(start) - int(near.sum())
-        if not 0 < far < len(start) / 2:
+        if not far:
             continue
         starts[number] = start[near]
         for column in (getattr(group, field.name) for field in fields(group) if field.name != "ts"):

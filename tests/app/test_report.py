@@ -64,12 +64,14 @@ def stands_alone(page: str) -> Seen:
 
 
 def test_a_trace_with_every_regions_advice_in_one_file(trace: dict[str, Any]) -> None:
-    seen = stands_alone(trace_report(trace, written="today"))
+    page = trace_report(trace, written="today")
+    seen = stands_alone(page)
     for found in trace["regions"]:
         assert found["advice"]["headline"].replace("`", "") in seen.text
         for line in (found["text"] or "").splitlines():
             assert line in seen.text
-    assert len([t for t in seen.tags if t == "svg"]) == 1
+    assert page.count('<svg class="drawn"') == 1
+    assert page.count('<div class="lane"') == len(trace["timeline"]["streams"]) and 'id="where"' in page
 
 
 def test_a_region_with_its_charts_and_criteria_in_one_file(region: dict[str, Any]) -> None:

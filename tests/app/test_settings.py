@@ -97,12 +97,19 @@ def test_an_explanation_names_the_variable_and_hides_the_value() -> None:
         ({"TRITONWORTHY_PORT": "http"}, "TRITONWORTHY_PORT"),
         ({"TRITONWORTHY_THRESHOLDS": "worth=0.02"}, "TRITONWORTHY_THRESHOLDS: no such threshold: worth; there are "),
         ({"TRITONWORTHY_DATA_DIR": "/dev/null/data"}, "data folder"),
+        (
+            {"TRITONWORTHY_DATABASE_URL": "mysql://u:hidden-word@h/n"},
+            "TRITONWORTHY_DATABASE_URL: the database is SQLite",
+        ),
+        ({"TRITONWORTHY_DATABASE_URL": "postgresql://u:hidden-word@127.0.0.1:1/n"}, "u:***@127.0.0.1:1/n cannot be"),
     ],
 )
-def test_serve_refuses_with_status_2(variables: dict[str, str], said: str) -> None:
+def test_serve_refuses_with_status_2(variables: dict[str, str], said: str, tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "app.cli", "serve"],
-        env={k: v for k, v in os.environ.items() if not k.startswith(PREFIX)} | variables,
+        env={k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}
+        | {"TRITONWORTHY_DATA_DIR": str(tmp_path)}
+        | variables,
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -110,4 +117,5 @@ def test_serve_refuses_with_status_2(variables: dict[str, str], said: str) -> No
     )
     assert ended.returncode == 2
     assert said in ended.stderr
+    assert "hidden-word" not in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -1,20 +1,14 @@
-"""The store: what belongs together is kept or dropped together, and no SQL is SQLite's own."""
+"""The store on each database: what belongs together is kept or dropped together."""
 
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.schema import CreateIndex, CreateTable
 
-from app import schema
-from app.database import ID_ALPHABET, Database, SchemaError, is_id, new_id
+from app.database import ID_ALPHABET, is_id, new_id
 from app.jobs import ledger
 from app.store import Store, finite
 
@@ -23,8 +17,8 @@ ADVICE = {"tool": "compile", "headline": "compile it", "validation": None}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(f"sqlite:///{tmp_path / 'a.db'}")
+def store(database_url: str) -> Iterator[Store]:
+    store = Store(database_url)
     yield store
     store.close()
 
@@ -140,37 +134,6 @@ def test_paging_meets_every_row_once(store: Store) -> None:
         if after is None:
             break
     assert seen == made[::-1]
-
-
-def test_a_database_of_a_newer_program_is_refused_untouched(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'a.db'}"
-    Database(url).close()
-    with sqlite3.connect(tmp_path / "a.db") as connection:
-        connection.execute("UPDATE schema_version SET version = 99")
-    connection.close()
-    with pytest.raises(SchemaError, match="99"):
-        Database(url)
-    # Opened twice by the same version it stays as it is.
-    other = f"sqlite:///{tmp_path / 'b.db'}"
-    Database(other).close()
-    again = Database(other)
-    with again.read() as connection:
-        assert connection.scalar(sa.select(schema.schema_version.c.version)) == schema.VERSION
-    again.close()
-
-
-def test_sqlite_is_in_wal_with_foreign_keys(store: Store) -> None:
-    with store.database.read() as connection:
-        found = {p: connection.exec_driver_sql(f"PRAGMA {p}").scalar() for p in ("journal_mode", "foreign_keys")}
-    assert found == {"journal_mode": "wal", "foreign_keys": 1}
-
-
-def test_every_table_and_index_can_be_made_in_postgresql() -> None:
-    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-    made = [str(CreateTable(t).compile(dialect=dialect)) for t in schema.metadata.sorted_tables]
-    made += [str(CreateIndex(i).compile(dialect=dialect)) for t in schema.metadata.sorted_tables for i in t.indexes]
-    assert len(made) >= 6
-    assert not any("AUTOINCREMENT" in statement or "PRAGMA" in statement for statement in made)
 
 
 def test_ids_are_unguessable_and_recognised() -> None:

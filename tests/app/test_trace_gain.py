@@ -10,7 +10,7 @@ import pytest
 from app.cli_text import trace_text
 from app.trace_gain import gain, items
 from app.trace_report import report
-from app.web import views
+from app.web import trace_page
 from app.web.templating import environment
 from tests.profiler.trace.files import TRACES
 
@@ -154,7 +154,7 @@ def test_a_real_step_keeps_what_no_advice_is_on(name: str) -> None:
 @real
 def test_page_shell_and_json_say_the_same() -> None:
     found = ready("llama_prefill_bf16_eager.json.gz")
-    page = environment().get_template("partials/trace_body.html").render(**views.trace_page(found))
+    page = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
     assert "The step after following the advice" in page
     assert "Only the 3 regions that save most" in page
     assert "What the trace cannot tell" in page
@@ -168,7 +168,7 @@ def test_page_shell_and_json_say_the_same() -> None:
 @real
 def test_without_shapes_no_time_is_predicted_and_the_page_says_why() -> None:
     found = ready("handrolled_blocks_noshapes.json.gz")
-    page = environment().get_template("partials/trace_body.html").render(**views.trace_page(found))
+    page = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
     assert "No time can be predicted for any of the advice" in page
     assert "shapes were not recorded" in page
     assert "shapes were not recorded" in trace_text(found)

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from app.trace_report import report
-from app.web import views
+from app.web import trace_page
 from app.web.templating import environment
 from tests.app.samples import region
 from tests.conftest import SHARED
@@ -29,7 +29,7 @@ def page(trace: dict[str, Any]) -> str:
         "kernels": 1, "steps": 1, "profiler_steps": 1, "linked_share": 1.0, "device": None, "notes": [], "rests": [],
         "estimates_for": "NVIDIA H200", "regions": [region("a")], **trace,
     }  # fmt: skip
-    return environment().get_template("partials/trace_body.html").render(**views.trace_page(shown))
+    return environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(shown))
 
 
 def test_an_obstacle_has_its_module_its_function_and_a_remedy():
@@ -83,7 +83,7 @@ def test_the_page_lists_what_where_and_what_helps():
 def test_operations_of_one_kind_are_one_row():
     one = of("tl_h100_bert_small.json.gz")["compile_obstacles"][0]
     many = [{**one, "kind": "custom-op", "op": f"mylib::op{i}", "calls_per_step": 2.0} for i in range(9)]
-    rows = views.obstacle_rows([*many, one])
+    rows = trace_page.obstacle_rows([*many, one])
     assert [(len(r["ops"]), r["more_ops"], r["calls"]) for r in rows] == [(5, 4, "18"), (1, 0, "1")]
 
 

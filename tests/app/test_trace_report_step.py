@@ -12,7 +12,7 @@ from app.cli import main
 from app.service import Companion
 from app.trace_ranks import report_ranks
 from app.trace_report import report
-from app.web import trace_views, views
+from app.web import trace_page, trace_views
 from app.web.templating import environment
 from profiler.trace import TraceError
 from tests.profiler.trace.files import EXPECTED, TRACES
@@ -28,7 +28,7 @@ QUICK = [
 
 def page(trace: dict[str, Any], group: list[dict[str, Any]] | None = None) -> str:
     shown = {"id": "t", "status": "ready", **trace}
-    return environment().get_template("partials/trace_body.html").render(**views.trace_page(shown, group or []))
+    return environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(shown, group or []))
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -58,7 +58,7 @@ def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script
     sections = trace_views.step_section(found)
     assert sum(row["share"] for row in sections["part_rows"]) == pytest.approx(1.0, abs=1e-9)
     # The chart has the idle rests once, and nothing is left over.
-    names = [row["name"] for row in views.trace_page({"id": "t", "status": "ready", **found})["step_rows"]]
+    names = [row["name"] for row in trace_page.trace_page({"id": "t", "status": "ready", **found})["step_rows"]]
     assert "GPU idle" not in names
 
 

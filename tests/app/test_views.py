@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.web import views
+from app.web import trace_page, views
 from app.web.templating import environment
 from tests.app.samples import region
 
@@ -24,19 +24,19 @@ def trace(*regions: Any, **more: Any) -> dict[str, Any]:
 
 
 def page(found: dict[str, Any]) -> str:
-    return environment().get_template("partials/trace_body.html").render(**views.trace_page(found))
+    return environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
 
 
 def test_what_comes_before_any_kernel_is_said_first_and_a_recipe_once() -> None:
     notes = [note("no-ops", RECIPE), note("no-shapes", "Record shapes:\n" + RECIPE), note("gpu-idle", "wait less")]
-    found = views.shown_notes(trace(notes=notes))
+    found = trace_page.shown_notes(trace(notes=notes))
     assert [n["code"] for n in found] == ["gpu-idle", "no-ops", "no-shapes"]
     assert [n["remedy"] for n in found] == ["wait less", RECIPE.strip(), "Record shapes, recorded as above."]
     assert notes[1]["remedy"].endswith(RECIPE), "the API's notes stay whole"
 
 
 def test_a_trace_that_names_no_gpu_says_which_one_was_taken() -> None:
-    shown = views.shown_notes(trace(notes=[note("no-device")]))[0]["message"]
+    shown = trace_page.shown_notes(trace(notes=[note("no-device")]))[0]["message"]
     assert "NVIDIA H200" in shown
 
 

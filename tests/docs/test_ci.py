@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from ruamel.yaml import YAML
@@ -29,6 +30,9 @@ PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 EXAMPLES = ROOT / "app" / "examples"
 RECORD = "import shutil, sys\nshutil.copy('recorded.json.gz', sys.argv[1])\n"
 """What stands for recording the step of a model: docs/ci.md calls it by this name."""
+
+
+REPORT = "<!-- tritonworthy-check:nightly -->\n\n### An assertion does not hold & more = `a+b`\n"
 
 
 def blocks(kind: str) -> list[str]:
@@ -195,6 +199,61 @@ def test_the_gitlab_job_ends_with_the_checks_exit_code(
         VALIDATORS[name]((here / "reports" / f"check.{suffix}").read_bytes().decode())
 
 
+class Notes(BaseHTTPRequestHandler):
+    """GitLab's calls for comments on one merge request, as its REST API has them: fields in a form."""
+
+    bodies: dict[int, str]
+
+    def do_GET(self) -> None:
+        listed = [{"id": i, "body": body} for i, body in self.bodies.items()]
+        self._answer(200, listed if self.path == "/projects/5/merge_requests/7/notes?per_page=100" else None)
+
+    def do_POST(self) -> None:
+        number = len(self.bodies) + 1
+        if self.path == "/projects/5/merge_requests/7/notes":
+            self.bodies[number] = self._body()
+        self._answer(201, {"id": number})
+
+    def do_PUT(self) -> None:
+        number = int(self.path.removeprefix("/projects/5/merge_requests/7/notes/"))
+        assert number in self.bodies
+        self.bodies[number] = self._body()
+        self._answer(200, {"id": number})
+
+    def _body(self) -> str:
+        sent = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode(), strict_parsing=True)
+        assert list(sent) == ["body"]
+        return sent["body"][0]
+
+    def _answer(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(401 if self.headers["PRIVATE-TOKEN"] != "secret" else status if body is not None else 404)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_gitlab_job_comments_once_and_renews_it(here: Path) -> None:
+    handler = type("Handler", (Notes,), {"bodies": {1: "Nice work"}})
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    job = yaml(blocks("yaml")[1])["comment"]
+    assert job["needs"] == ["tritonworthy"]
+    variables = {"CI_API_V4_URL": f"http://127.0.0.1:{listener.server_port}", "CI_PROJECT_ID": "5",
+                 "CI_MERGE_REQUEST_IID": "7", "GITLAB_TOKEN": "secret"}  # fmt: skip
+    (here / "reports").mkdir()
+    for shown in (REPORT, REPORT.replace("not hold", "not hold any more")):
+        (here / "reports" / "check.md").write_text(shown)
+        done = shell("\n".join(job["script"]), here, **variables)
+        assert done.returncode == 0, done.stderr
+        assert handler.bodies == {1: "Nice work", 2: shown}  # type: ignore[attr-defined]
+    listener.shutdown()
+    listener.server_close()
+
+
 # ----------------------------------------------------------------------------------------------------------- the script
 
 
@@ -202,6 +261,7 @@ def test_the_example_script_gets_0_1_and_2_and_valid_reports(tmp_path: Path) -> 
     variables = {"TRITONWORTHY": f"{Path(sys.executable).parent}/tritonworthy", "TRITONWORTHY_ORACLE": "off"}
     done = shell(f"{ROOT}/tools/ci_example.sh {tmp_path}", tmp_path, **variables)
     assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.rstrip().endswith("18 reports are valid")
     codes = re.findall(r"^(\w+): exit code (\d)", done.stdout, re.M)
     assert codes == [("passed", "0"), ("failed", "1"), ("unmeasured", "2")]
     assert len(list(tmp_path.iterdir())) == 3 * len(FORMATS)

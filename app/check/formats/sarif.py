@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from app import __version__
@@ -42,7 +43,7 @@ def to_sarif(report: Json) -> str:
     rules = {a["check"]: a for a in reversed(report["assertions"])}
     names = sorted(rules)
     findings = [*report["errors"], *report["warnings"]][:MAX_RESULTS]
-    seen: Counter[str] = Counter()
+    ordinals = _ordinals(findings)
     run = {
         "tool": {
             "driver": {
@@ -61,9 +62,29 @@ def to_sarif(report: Json) -> str:
                 "toolExecutionNotifications": [_notification(u) for u in report["unmeasured"]],
             }
         ],
-        "results": [_result(report, f, names.index(f["check"]), seen) for f in findings],
+        "results": [_result(report, f, names.index(f["check"]), n) for f, n in zip(findings, ordinals, strict=True)],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, allow_nan=False) + "\n"
+
+
+def _ordinals(findings: Sequence[Json]) -> list[int]:
+    """The number of each among the findings of its place, from 1: in the order of their lines, then of their content.
+
+    Never in the order of the report, which is that of times: two that swap would swap their alerts.
+    """
+
+    def standing(number: int) -> tuple[Any, ...]:
+        finding = findings[number]
+        place = place_of(finding["source"])
+        return (place.uri, place.line) if place else ("", 0), finding["fingerprints"]["region"], finding["subject"]
+
+    found = [0] * len(findings)
+    seen: Counter[str] = Counter()
+    for number in sorted(range(len(findings)), key=standing):
+        place = findings[number]["fingerprints"]["place"]
+        seen[place] += 1
+        found[number] = seen[place]
+    return found
 
 
 def _rule(assertion: Json) -> Json:
@@ -84,9 +105,8 @@ def _family(check: str) -> str:
     return "tool" if check in TOOLS else "criterion" if check in CRITERIA else "step"
 
 
-def _result(report: Json, finding: Json, rule: int, seen: Counter[str]) -> Json:
+def _result(report: Json, finding: Json, rule: int, ordinal: int) -> Json:
     place = finding["fingerprints"]["place"]
-    seen[place] += 1
     result: Json = {
         "ruleId": finding["check"],
         "ruleIndex": rule,
@@ -94,8 +114,8 @@ def _result(report: Json, finding: Json, rule: int, seen: Counter[str]) -> Json:
         "message": {"text": _message(finding)},
         "locations": [_location(report, finding)],
         "partialFingerprints": {
-            "primaryLocationLineHash": f"{place[:16]}:{seen[place]}",
-            "tritonworthyPlace/v1": f"{place}:{seen[place]}",
+            "primaryLocationLineHash": f"{place[:16]}:{ordinal}",
+            "tritonworthyPlace/v1": f"{place}:{ordinal}",
             "tritonworthyRegion/v1": finding["fingerprints"]["region"],
         },
         "properties": {

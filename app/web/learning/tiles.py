@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.web.figure import COLOURS, Chart, Json, chart
+from app.web.patterns import bar
 from app.web.units import amount
 from profiler.hardware import Device
 from profiler.oracle.targets import TARGETS
@@ -45,12 +46,12 @@ def tiles(found: Sequence[Json]) -> Chart:
     names = [f"{r['tile']} × {r['tile']}" for r in found]
     traces: list[dict[str, Any]] = [
         {
-            "type": "bar", "x": names, "y": [r["read"] / 1e9 for r in found], "marker": {"color": COLOURS["library"]},
+            "type": "bar", "x": names, "y": [r["read"] / 1e9 for r in found], "marker": bar("library"),
             "text": [amount(r["read"]) for r in found], "textposition": "outside", "cliponaxis": False,
             "showlegend": False, "hovertemplate": "%{x}: %{text} read<extra></extra>",
         },
         {
-            "type": "bar", "x": names, "y": [r["held"] / 1e3 for r in found], "marker": {"color": COLOURS["triton"]},
+            "type": "bar", "x": names, "y": [r["held"] / 1e3 for r in found], "marker": bar("triton"),
             "text": [amount(r["held"]) for r in found], "textposition": "outside", "cliponaxis": False, "xaxis": "x2",
             "yaxis": "y2", "showlegend": False, "hovertemplate": "%{x}: %{text} held<extra></extra>",
         },

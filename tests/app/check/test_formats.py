@@ -138,6 +138,33 @@ def test_a_fingerprint_outlives_times_lines_shapes_and_the_traces_name() -> None
     assert len(set(fingerprints(region("chain"), region("chain"), elsewhere))) == 3
 
 
+def test_fingerprints_keep_to_their_findings_when_regions_and_times_change_places() -> None:
+    """A trace lists regions by what they cost. Two of one name in one module are told apart by their lines."""
+
+    def at(line: int, share: float, key: str) -> Json:
+        source = {"module": "Net/Block_0", "line": f"models/net.py:{line} forward", "ops": []}
+        return region("chain", share=share, key=key, source=source, time_us_per_step=share * 1e4)
+
+    def by_line(*regions: Json) -> dict[int, str]:
+        report = judge(from_mapping({"assertions": {"compile": "error"}}), [trace(*regions)])
+        return {
+            r["locations"][0]["physicalLocation"]["region"]["startLine"]: json.dumps(r["partialFingerprints"])
+            for r in sarif(to_sarif(report))["runs"][0]["results"]
+        }
+
+    norm = region("norm", source={"module": "Net/Norm", "line": "models/net.py:7 forward", "ops": []})
+    # With shapes of their own, and with the same.
+    for one, two in (("a", "b"), ("b", "a"), ("a", "a")):
+        before = by_line(at(9, 0.3, one), at(42, 0.2, two), norm)
+        assert len(set(before.values())) == 3
+        after = by_line({**norm, "share_of_step": 0.4}, at(42, 0.6, two), at(9, 0.1, one))
+        assert after == before
+    # Lines that move keep their order, and with it their alerts.
+    moved = by_line(at(50, 0.6, "b"), at(17, 0.1, "a"))
+    first = by_line(at(9, 0.3, "a"), at(42, 0.2, "b"))
+    assert list(map(moved.get, (17, 50))) == list(map(first.get, (9, 42)))
+
+
 def test_sarif_says_what_was_not_measured_without_a_result() -> None:
     run = sarif(to_sarif(BROKEN))["runs"][0]
     assert run["results"] == []

@@ -172,3 +172,64 @@ def test_a_region_without_a_record_is_not_measured(
 def test_watch_imports_no_web() -> None:
     done = isolated("watch", str(NORM), "--dry-run")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_real_run_on_a_host_without_a_gpu_could_not_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command in a process of its own, over a record whose versions are not this host's: nothing is made up."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
+    before = {**record(), "software": {**record()["software"], "torch": "2.1.0", "driver": "1.0"}}
+    path = tmp_path / "records" / "norm.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({k: v for k, v in before.items() if k not in ("archived", "elsewhere", "id")}))
+    done = isolated("watch", "--folder", str(path.parent), "--json", "--record")
+    assert done.returncode == 2, done.stderr
+    assert "could not measure: this host has no GPU" in done.stderr
+    (row,) = json.loads(done.stdout)["items"]
+    assert (row["action"], row["outcome"], row["after"]) == ("validate", None, None)
+    assert "torch" in row["changed"]
+    assert [p.name for p in path.parent.iterdir()] == ["norm.json"], "nothing was recorded"
+
+
+def test_every_shipped_record_can_be_watched_and_its_own_times_flip_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The newest record of each name stands in for a measurement under a torch to come; then its winner is lost."""
+    from app import validate
+    from app.advice.evidence import reissue_json
+    from app.check.run import recorded_validation
+
+    held = {
+        r["region"]: r for r in shelf.records() if r["name"] in ("softmax", "RMSNorm by hand", "GEMM", "convolution")
+    }
+    for number, one in enumerate(held.values()):
+        body = {k: v for k, v in one.items() if k not in ("archived", "elsewhere", "id")}
+        (tmp_path / f"{number}.json").write_text(json.dumps(body))
+    slower: list[float] = [1.0]
+
+    def again(request: Json, **_: Any) -> Json:
+        body = json.loads(json.dumps(recorded_validation(held[request["region"]])))
+        body["software"]["torch"] = "99.1"
+        for candidate in body["candidates"]:
+            if candidate["name"] == body["best"] and candidate["time_us"]:
+                for figures in (candidate, *candidate["shapes"]):
+                    for name in ("time_us", "ratio_to_eager", "ratio_to_best_other"):
+                        figures[name] = figures[name] and {k: v * slower[0] for k, v in figures[name].items()}
+        return {**body, "advice_after": reissue_json(request["advice_before"], body)}
+
+    monkeypatch.setattr(watch_cli, "_host", lambda: (H200, now(torch="99.1")))
+    monkeypatch.setattr(validate, "validate_region", again)
+
+    def watched(status: int) -> list[Json]:
+        assert cli.main(["watch", "--folder", str(tmp_path), "--json"]) == status
+        rows: list[Json] = json.loads(capsys.readouterr().out)["items"]
+        assert len(rows) == len(held)
+        return rows
+
+    assert {row["outcome"] for row in watched(0)} == {"kept"}
+    slower[0] = 20.0
+    flipped = [row for row in watched(1) if row["outcome"] == "flipped"]
+    assert flipped
+    for row in flipped:
+        # What wins no longer is what lost its time: the advice goes to another tool or call.
+        assert (row["before"]["tool"], row["before"]["mode"]) != (row["after"]["tool"], row["after"]["mode"])

@@ -6,6 +6,7 @@ import csv
 import functools
 import io
 import json
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ import junitparser
 import xmlschema
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+from app.check.formats import FORMATS
+from app.web.check_models import Report
 
 Json = dict[str, Any]
 
@@ -110,9 +114,15 @@ def html(text: str) -> Any:
     return tree
 
 
+@functools.cache
+def _report_schema() -> Any:
+    return jsonschema.Draft202012Validator(Report.model_json_schema())
+
+
 def data(text: str) -> Json:
-    """JSON as RFC 8259 has it: no NaN."""
+    """JSON as RFC 8259 has it, without NaN, and a report as the API's own schema describes one."""
     found: Json = json.loads(text, parse_constant=_no_constant)
+    _report_schema().validate(found)
     return found
 
 
@@ -121,3 +131,15 @@ def _no_constant(name: str) -> float:
 
 
 VALIDATORS = {"json": data, "markdown": markdown, "sarif": sarif, "junit": junit, "csv": table, "html": html}
+
+
+def main(paths: list[str]) -> None:
+    """Hold files to the validator of their suffix: `python -m tests.app.check.validators reports/*`."""
+    by_suffix = {known.suffix: VALIDATORS[name] for name, known in FORMATS.items()}
+    for path in map(Path, paths):
+        by_suffix[path.suffix[1:]](path.read_bytes().decode("utf-8"))
+    print(f"{len(paths)} reports are valid")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

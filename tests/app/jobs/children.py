@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -38,7 +37,7 @@ def faithful() -> None:
     """Hangs, and dies with its server as app.jobs.tasks does."""
     from app.jobs.tasks import _die_with_the_server
 
-    threading.Thread(target=_die_with_the_server, daemon=True).start()
+    _die_with_the_server()
     sleep()
 
 

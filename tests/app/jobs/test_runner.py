@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.jobs import runner
+from app.jobs import owners, runner
 from app.jobs.exits import TEXTS, Ended, ExitReason
 from app.jobs.runner import Limits, LocalRunner
 
@@ -141,7 +141,7 @@ def test_address_space_is_limited(run: Run) -> None:
 def test_children_do_not_see_our_secrets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITONWORTHY_TOKEN", "0123456789abcdef")
     names = run("environment").value
-    assert [n for n in names if n.startswith("TRITONWORTHY_")] == [runner.MARK]
+    assert [n for n in names if n.startswith("TRITONWORTHY_")] == [owners.MARK]
 
 
 def test_descriptors_do_not_leak(run: Run) -> None:

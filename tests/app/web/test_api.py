@@ -22,7 +22,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def upload(web: Serving, **params: Any) -> dict[str, Any]:
-    response = web.client.post("/api/v1/traces", params={"wait": 20, **params}, content=BODY)
+    response = web.client.post("/api/v1/traces", params={"wait": 20, "fresh": True, **params}, content=BODY)
     assert response.status_code == 201, response.text
     found: dict[str, Any] = response.json()
     return found
@@ -70,7 +70,7 @@ def test_lists_are_paged_newest_first(web: Serving) -> None:
 
 def test_a_file_that_is_no_trace(web: Serving) -> None:
     web.child("not_a_trace")
-    waited = web.client.post("/api/v1/traces?wait=20", content=b"hello")
+    waited = web.client.post("/api/v1/traces?fresh=true&wait=20", content=b"hello")
     assert code(waited) == (422, "trace-not-json")
     assert waited.json()["remedy"] == "Send a trace."
     trace = web.client.get(f"/api/v1/traces/{waited.json()['trace']}").json()
@@ -82,9 +82,9 @@ def test_a_file_that_is_no_trace(web: Serving) -> None:
 
 def test_a_reader_that_crashes_or_hangs(web: Serving) -> None:
     web.child("crash")
-    assert code(web.client.post("/api/v1/traces?wait=20", content=BODY)) == (422, "fault")
+    assert code(web.client.post("/api/v1/traces?fresh=true&wait=20", content=BODY)) == (422, "fault")
     web.child("hang", timeout_s=0.5)
-    assert code(web.client.post("/api/v1/traces?wait=20", content=BODY)) == (422, "timeout")
+    assert code(web.client.post("/api/v1/traces?fresh=true&wait=20", content=BODY)) == (422, "timeout")
     web.child("trace", timeout_s=60)
     upload(web)
 
@@ -238,7 +238,7 @@ def test_a_stream_resumes_and_ends(web: Serving) -> None:
 
 def test_a_stream_of_a_trace_that_fails(web: Serving) -> None:
     web.child("not_a_trace")
-    trace = web.client.post("/api/v1/traces", content=BODY).json()
+    trace = web.client.post("/api/v1/traces?fresh=true", content=BODY).json()
     last = stream(web, trace["id"])[-1]
     assert (last[1], last[2]["state"], last[2]["error"]["code"]) == ("done", "failed", "trace-not-json")
     web.child("trace")

@@ -202,8 +202,8 @@ def test_a_check_whose_child_fails_could_not_be_measured(tmp_path: Path, child: 
 
 def test_a_full_queue_is_429_and_leaves_nothing(tmp_path: Path) -> None:
     with serving(tmp_path, "hang", queue_cap=1) as server:
-        file = ("file", ("step.json.gz", EXAMPLE.read_bytes()))
-        answers = [form(server, file, wait=0).status_code for _ in range(4)]
+        data = EXAMPLE.read_bytes()
+        answers = [form(server, ("file", (f"{n}.json.gz", data)), wait=0).status_code for n in range(4)]
         assert 429 in answers
         assert len(server.files()) == answers.count(202)
 

@@ -211,6 +211,32 @@ def test_an_event_far_from_the_recording_does_not_stretch_its_step(tmp_path: Pat
     assert "dropped-events" in codes(trace)
 
 
+@pytest.mark.parametrize("others", [[], [op("a", 0, 10)], [annotation("ProfilerStep#1", 0, 10), op("a", 0, 10)]])
+def test_a_time_that_no_clock_has_is_dropped_however_few_there_are_beside_it(
+    tmp_path: Path, others: list[dict[str, object]]
+) -> None:
+    trace = read_trace(written(tmp_path, json.dumps([*others, op("b", 1e308, 1e9), annotation("r", 1e308, 1)])))
+    assert trace.dropped == 2
+    assert [trace.names[i] for i in trace.ops.name] == ["a"] * bool(others)
+    assert all(0.0 <= step.duration_us <= 10.0 for step in trace.steps)
+
+
+def test_half_a_surrogate_pair_costs_a_character(tmp_path: Path) -> None:
+    texts = {"Input Dims": [[8], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "\ud800x\udc00"]}
+    whole = "\U0001f600"
+    document = [
+        {**op("\ud800a", 0, 10), "args": texts},
+        op(whole, 2, 1),
+        op("\\ud800", 4, 1),
+        launch(5, 1),
+        kernel(6, 1, 1),
+    ]
+    trace = read_trace(written(tmp_path, json.dumps(document)))
+    assert (trace.events, trace.dropped) == (5, 0)
+    assert [trace.names[i] for i in trace.ops.name] == ["\ufffda", whole, "\\ud800"]
+    assert trace.details[0].concrete == ("", "\ufffdx\ufffd")
+
+
 def test_a_gpu_whose_clock_is_another_keeps_its_kernels(tmp_path: Path) -> None:
     document = loaded(SMALL)
     for event in document["traceEvents"]:

@@ -1,0 +1,56 @@
+"""What `check` and `assertions` of a request may hold, as JSON Schema: made from the tables that config reads by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.check.config import _OF_CHECK, _TYPES, LEVELS, MAX_ASSERTIONS, MAX_TEXT, NAME, OPTIONS, REQUIRED
+
+Json = dict[str, Any]
+
+LEVEL: Json = {"type": "string", "enum": list(LEVELS)}
+OFF: Json = {"type": "string", "enum": ["off"]}
+
+
+def check_schema() -> Json:
+    """How regions are looked at."""
+    found: Json = {name: _value(name) for name in _OF_CHECK}
+    found["name"] = {**found["name"], "pattern": f"^{NAME.pattern}$"}
+    found["device"] = {**found["device"], "format": "device"}
+    return {"type": "object", "properties": found, "additionalProperties": False}
+
+
+def assertions_schema() -> Json:
+    """Assertions by name; `beats:rms_norm` and the like for more than one of a kind."""
+    kinds = {name: _assertion(name) for name in OPTIONS}
+    named = {f"^{name}:.{{1,{MAX_TEXT - len(name) - 1}}}$": schema for name, schema in kinds.items()}
+    return {
+        "type": "object",
+        "properties": kinds,
+        "patternProperties": named,
+        "additionalProperties": False,
+        "maxProperties": MAX_ASSERTIONS,
+    }
+
+
+def _assertion(name: str) -> Json:
+    needed = REQUIRED.get(name)
+    options = {key: _value(key) for key in sorted(OPTIONS[name])}
+    if name == "beats":
+        options["evidence"] = {"type": "string", "enum": ["recorded", "measured"]}
+    more = {"type": "object", "properties": options, "additionalProperties": False}
+    whole = {**more, "properties": {"level": LEVEL, **options}, "required": ["level", *([needed] if needed else [])]}
+    pair = {"type": "array", "prefixItems": [LEVEL, {**more, "required": [needed] if needed else []}], "items": False,
+            "minItems": 2, "maxItems": 2}  # fmt: skip
+    return {"anyOf": [OFF if needed else LEVEL, whole, pair]}
+
+
+def _value(key: str) -> Json:
+    wanted = _TYPES[key]
+    if wanted is bool:
+        return {"type": "boolean"}
+    if isinstance(wanted, tuple):
+        return {"type": "string", "enum": list(wanted)}
+    if isinstance(wanted, type):
+        return {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+    return {"type": "number", "minimum": wanted.low, "maximum": wanted.high}

@@ -1,0 +1,116 @@
+"""What runs in Ray's worker on a host of the fleet: the LocalRunner, and a look at the host. Imports no Ray itself."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import app as package
+from app.jobs.exits import Ended, ExitReason, failed
+from app.jobs.runner import Limits, LocalRunner
+
+Json = dict[str, Any]
+
+ROOT = Path(package.__file__).resolve().parent.parent
+PYTHON = "{python}"
+"""In a command: this host's interpreter, wherever it is."""
+
+STUCK_POLL_S = 1.0
+INTERRUPTED_S = 0.1
+"""Ray interrupts a task by a flag of the interpreter, which wakes no thread that waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A job as it travels. facts: of the hosts it may come to, by Ray's id: what a child need not look for itself."""
+
+    command: Sequence[str]
+    request: Json
+    limits: Limits
+    facts: dict[str, Json]
+    version: str
+
+
+def work(asked: Work, node: str) -> Iterator[Json]:
+    """See a job through on this host; what its child says, then {"type": "ended", ...}.
+
+    An interrupt (Ray's cancel) asks the child to end; the generator's own end kills it. Whoever kills this process
+    ends the child too: its stdin closes.
+    """
+    yield {"type": "placed", "node": node, "pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
+    if asked.version != package.__version__:
+        versions = f"This host runs Tritonworthy {package.__version__}, the server {asked.version}."
+        yield _ended(failed(ExitReason.NO_DEVICE, versions), b"")
+        return
+    said: queue.SimpleQueue[Json | Ended] = queue.SimpleQueue()
+    stop, drop = threading.Event(), threading.Event()
+    host = {"host": asked.facts[node]} if node in asked.facts else {}
+    with tempfile.TemporaryDirectory(prefix="tritonworthy-") as folder:
+        log = Path(folder) / "log"
+
+        def see() -> None:
+            try:
+                ended = LocalRunner().run(
+                    [sys.executable if part == PYTHON else part for part in asked.command],
+                    {**asked.request, **host},
+                    limits=asked.limits,
+                    log=log,
+                    on_progress=said.put,
+                    tick=lambda: "drop" if drop.is_set() else "cancel" if stop.is_set() else "go",
+                    cwd=ROOT,
+                )
+            except Exception as error:  # such as no memory for another process: the job's end, not the worker's
+                ended = failed(ExitReason.FAULT, f"({type(error).__name__}: {error})"[:500])
+            said.put(ended)
+
+        thread = threading.Thread(target=see, name="job")
+        thread.start()
+        try:
+            ended: Ended | None = None
+            while ended is None:
+                try:
+                    while ended is None:  # all of it inside the try: the interrupt comes between any two steps
+                        one = _get(said)
+                        if isinstance(one, Ended):
+                            ended = one
+                        elif one is not None:
+                            yield one
+                except KeyboardInterrupt:
+                    stop.set()
+            yield _ended(ended, log.read_bytes() if log.exists() else b"")
+        finally:
+            drop.set()
+            thread.join()
+    while ended.stuck_pid is not None and Path(f"/proc/{ended.stuck_pid}").exists():
+        time.sleep(STUCK_POLL_S)  # nobody else gets this GPU while something hangs on it
+
+
+def _get(said: queue.SimpleQueue[Json | Ended]) -> Json | Ended | None:
+    try:
+        return said.get(timeout=INTERRUPTED_S)
+    except queue.Empty:
+        return None
+
+
+def _ended(ended: Ended, log: bytes) -> Json:
+    stuck = ended.stuck_pid is not None
+    return {"type": "ended", "reason": ended.reason, "value": ended.value, "error": ended.error, "stuck": stuck,
+            "log": log}  # fmt: skip
+
+
+def look() -> Json:
+    """What this host can run, as kernels.host tells it. A task without a GPU may be told that it sees none."""
+    from kernels.host import probe_host, to_json
+
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        if os.environ.get(name) == "":
+            del os.environ[name]
+    return to_json(probe_host())

@@ -1,0 +1,207 @@
+"""One attempt at one job: its lease, its progress, its end. A database that fails for a while costs it nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from app import checks, landscapes
+from app.jobs import ledger
+from app.jobs.exits import Ended, ExitReason, failed
+from app.jobs.ledger import Json, Kind
+from app.jobs.runner import Verdict
+from app.schema import jobs
+from app.store import Store, finite
+
+log = logging.getLogger("tritonworthy.queue")
+
+EVENTS_PER_S = 10.0
+CANCEL_POLL_S = 1.0
+"""How often a cancel that another server was asked for is looked for; one of this server is seen at the next tick."""
+
+RETRY_S = 1.0
+"""Until a heartbeat that could not be written is tried again."""
+
+STORE_PAUSE_S = (0.1, 5.0)
+"""Shortest and longest time between two attempts to store a result."""
+
+
+class Attempt:
+    """From the claim to the end. `trouble` is told what is wrong with the database, "" when it works again."""
+
+    def __init__(
+        self,
+        store: Store,
+        job: Json,
+        *,
+        owner: str,
+        lease_s: float,
+        stopping: threading.Event,
+        cancels: set[str],
+        trouble: Callable[[str], None],
+    ) -> None:
+        self.store = store
+        self.job = job
+        self.key = {"job_id": job["id"], "owner": owner, "attempt": job["attempt"]}
+        self.lease_s = lease_s
+        self.stopping = stopping
+        self.cancels = cancels
+        self.trouble = trouble
+        self.renewed = time.monotonic()  # the claim is a renewal
+        self.next_beat = 0.0
+        self.next_look = 0.0
+        self.next_event = 0.0
+        self.pending: Json | None = None
+        self.verdict: Verdict = "go"
+
+    def progress(self, said: Json) -> None:
+        """What the child says of itself."""
+        if self.verdict != "go":
+            return  # what a child says of its end after it was told to stop is no progress
+        fraction = said.get("fraction")
+        number = isinstance(fraction, int | float) and not isinstance(fraction, bool) and 0 <= fraction <= 1
+        self.pending = ledger.progress(
+            str(said.get("phase") or "")[:64],
+            str(said.get("message") or "")[:2000],
+            candidate=str(said.get("candidate") or "")[:200],
+            fraction=float(fraction) if number and fraction is not None else None,
+        )
+
+    def tick(self) -> Verdict:
+        """Keep the lease, write progress, look for a cancel: whether to go on."""
+        if self.stopping.is_set():
+            return "drop"
+        if self.job["id"] in self.cancels:
+            self._cancel()
+        try:
+            self._keep_up(time.monotonic())
+        except sa.exc.DBAPIError as error:
+            self.trouble(_words(error))
+            self.next_beat = time.monotonic() + RETRY_S
+            if self._fenced():
+                log.error("the lease of job %s could not be renewed in time: it is given up here", self.job["id"])
+                self.verdict = "drop"
+        return self.verdict
+
+    def _keep_up(self, clock: float) -> None:
+        if self.pending is not None and clock >= self.next_event:
+            self.next_event = clock + 1 / EVENTS_PER_S
+            self._write_progress()
+        if clock >= self.next_beat:
+            with self.store.database.write() as connection:
+                answer = ledger.heartbeat(connection, **self.key, lease_s=self.lease_s)
+            self.renewed = clock
+            self.next_beat = clock + self.lease_s / 3
+            self.next_look = clock + CANCEL_POLL_S
+            self.trouble("")
+            if answer == "lost":
+                self.verdict = "drop"
+            elif answer == "cancel":
+                self._cancel()
+        elif clock >= self.next_look:
+            self.next_look = clock + CANCEL_POLL_S
+            with self.store.database.read() as connection:
+                if ledger.cancel_is_asked(connection, self.job["id"]):
+                    self._cancel()
+
+    def _fenced(self) -> bool:
+        """Whether another server may have taken the job by now.
+
+        Not with SQLite: all servers share its one file, and while we cannot write to it nobody can take anything.
+        """
+        if self.store.database.engine.dialect.name == "sqlite":
+            return False
+        return time.monotonic() - self.renewed > self.lease_s
+
+    def _cancel(self) -> None:
+        if self.verdict == "go":
+            self.verdict = "cancel"
+            self.pending = ledger.progress("cancelling")
+
+    def _write_progress(self) -> None:
+        with self.store.database.write() as connection:
+            if self.pending is not None and _held(connection, **self.key):
+                ledger.add_event(connection, self.job["id"], "progress", self.pending)
+        self.pending = None
+
+    def again(self, ended: Ended, why: str) -> bool:
+        """Have the job done once more; False where that was tried: it is given up, with the error of this end."""
+        message = f"{(ended.error or {}).get('message', '')} It was tried {ledger.MAX_ATTEMPTS} times."
+        error = {**(ended.error or {}), "message": message}
+
+        def give_back() -> bool:
+            with self.store.database.write() as connection:
+                again, _ = ledger.take_back(connection, ledger.held(**self.key), why=why, error=error)
+            return bool(again)
+
+        return bool(self._persist(give_back))
+
+    def finish(self, kind: Kind, ended: Ended, check: Callable[[Any], str]) -> ExitReason | None:
+        """Record the end, once; how the job ended, None where it is no longer ours or the server stops."""
+        if ended.reason is ExitReason.OK:
+            wrong = check(ended.value)
+            if wrong:
+                log.error("job %s answered nonsense: %s", self.job["id"], wrong)
+                ended = failed(ExitReason.BAD_OUTPUT, f"({wrong})")
+        try:
+            stored = self._persist(lambda: self._store(kind, ended))
+        except Exception:
+            log.exception("the result of job %s cannot be stored", self.job["id"])
+            ended = failed(ExitReason.BAD_OUTPUT, "(it cannot be stored)")
+            stored = self._persist(lambda: self._store(kind, ended))
+        return ended.reason if stored else None
+
+    def _persist(self, step: Callable[[], bool]) -> bool | None:
+        """Do it until the database takes it: a full disk or a locked database must not cost what was measured."""
+        pause, longest = STORE_PAUSE_S
+        while True:
+            try:
+                done = step()
+            except sa.exc.OperationalError as error:
+                log.error("%s; trying again", _words(error))
+                self.trouble(_words(error))
+                if self.stopping.wait(pause):
+                    return None
+                pause = min(longest, pause * 2)
+            else:
+                self.trouble("")
+                return done
+
+    def _store(self, kind: Kind, ended: Ended) -> bool:
+        if ended.reason is ExitReason.OK:
+            if self.pending is not None:
+                self._write_progress()
+            return self._store_result(kind, ended.value)
+        state = "cancelled" if ended.reason is ExitReason.CANCELLED else "failed"
+        if state == "cancelled":
+            self.pending = ledger.progress("cancelled")
+        if self.pending is not None:
+            self._write_progress()
+        with self.store.database.write() as connection:
+            return ledger.finish(
+                connection, **self.key, state=state, error=None if state == "cancelled" else ended.error
+            )
+
+    def _store_result(self, kind: Kind, value: Any) -> bool:
+        if kind == "read":
+            return self.store.finish_read(**self.key, trace=value)
+        if kind == "landscape":
+            return landscapes.finish(self.store, **self.key, landscape=finite(value))
+        if kind == "check":
+            return checks.finish(self.store, **self.key, report=finite(value))
+        return self.store.finish_validation(**self.key, validation=value)
+
+
+def _held(connection: sa.Connection, *, job_id: str, owner: str, attempt: int) -> bool:
+    wanted = sa.select(jobs.c.id).where(ledger.held(job_id=job_id, owner=owner, attempt=attempt))
+    return connection.scalar(wanted.with_for_update()) is not None
+
+
+def _words(error: sa.exc.DBAPIError) -> str:
+    """What the database said, without the statement and its values."""
+    return f"the database cannot be written: {error.orig}"

@@ -1,0 +1,146 @@
+"""Retention: what is kept only for so long is removed, and files that nothing refers to any more.
+
+Validations stay: they are measurements, and small. Their trace may go.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from app import submit_trace
+from app.database import iso
+from app.jobs import ledger
+from app.schema import checks, jobs, regions, traces
+from app.web.problems import Problem
+
+log = logging.getLogger("tritonworthy.retention")
+
+DAY_S = 24 * 3600.0
+EVERY_S = 3600.0
+
+ORPHAN_S = DAY_S
+"""A file that nothing refers to is no upload that is still coming when it has not grown for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many of each were removed; logs and orphans are files."""
+
+    traces: int = 0
+    regions: int = 0
+    checks: int = 0
+    logs: int = 0
+    orphans: int = 0
+
+
+class Retention:
+    """start() and stop() once: a sweep at the start and every hour after it. state: the app.state of app.main."""
+
+    def __init__(self, state: Any, wall: Callable[[], float] = time.time) -> None:
+        self.state = state
+        self.wall = wall
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._serve, name="retention", daemon=True)
+        self.clocks = (wall(), time.monotonic())
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        if self.thread.is_alive():
+            self.thread.join(timeout=10)
+
+    def _serve(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                if self.clock_is_steady():
+                    sweep(self.state, self.wall())
+            except Exception:
+                # Nothing else depends on it; the next sweep tries again.
+                log.exception("the sweep failed")
+            self.stopping.wait(EVERY_S)
+
+    def clock_is_steady(self) -> bool:
+        """Whether the wall clock has gone as fast as time since it was asked last: after a jump nothing is too old."""
+        before, self.clocks = self.clocks, (self.wall(), time.monotonic())
+        jumped_s = (self.clocks[0] - before[0]) - (self.clocks[1] - before[1])
+        if abs(jumped_s) > EVERY_S:
+            log.warning("the clock jumped by %.0f s: nothing is removed before the next sweep", jumped_s)
+            return False
+        return True
+
+
+def sweep(state: Any, now_s: float) -> Swept:
+    """Remove what is older than the settings keep. now_s: Unix time."""
+    settings = state.settings
+    found = Swept(
+        **(_rows(state, iso(_utc(now_s - settings.keep_days * DAY_S))) if settings.keep_days else {}),
+        logs=_old_files(settings.logs_dir, now_s - settings.keep_logs_days * DAY_S) if settings.keep_logs_days else 0,
+        orphans=_orphans(state, now_s - ORPHAN_S),
+    )
+    if found != Swept():
+        log.info("removed %s", found)
+    return found
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(seconds=max(0.0, seconds))
+
+
+def _rows(state: Any, before: str) -> dict[str, int]:
+    """Traces, written regions and checks from before then; jobs that still run keep theirs."""
+    database = state.store.database
+    ended = jobs.c.state.in_(sorted(ledger.FINAL))
+    with database.read() as connection:
+        old_traces = connection.scalars(
+            sa.select(traces.c.id).join(jobs, jobs.c.id == traces.c.id).where(traces.c.created_at < before, ended)
+        ).all()
+        old_checks = connection.scalars(
+            sa.select(checks.c.id).join(jobs, jobs.c.id == checks.c.id).where(checks.c.created_at < before, ended)
+        ).all()
+    for trace_id in old_traces:
+        try:
+            submit_trace.delete_trace(state, trace_id)
+        except Problem:  # somebody else was faster
+            continue
+    with database.write() as connection:
+        for check_id in old_checks:
+            connection.execute(checks.delete().where(checks.c.id == check_id))
+            connection.execute(jobs.delete().where(jobs.c.id == check_id))
+        written = sa.and_(regions.c.trace_id.is_(None), regions.c.created_at < before)
+        gone = connection.execute(regions.delete().where(written)).rowcount
+    return {"traces": len(old_traces), "regions": gone, "checks": len(old_checks)}
+
+
+def _old_files(folder: Path, before_s: float) -> int:
+    return sum(_remove_if_older(path, before_s) for path in folder.glob("*.log"))
+
+
+def _orphans(state: Any, before_s: float) -> int:
+    """Uploads that belong to no trace and to no job that has not ended: a server died between file and row."""
+    with state.store.database.read() as connection:
+        files = set(connection.scalars(sa.select(traces.c.file)).all())
+        open_jobs = jobs.c.state.not_in(sorted(ledger.FINAL))
+        wanted = str(connection.scalars(sa.select(jobs.c.request).where(open_jobs)).all())
+    found = [p for p in state.settings.uploads_dir.iterdir() if p.name.partition(".")[0] not in files]
+    return sum(_remove_if_older(path, before_s) for path in found if path.name not in wanted)
+
+
+def _remove_if_older(path: Path, before_s: float) -> bool:
+    try:
+        if path.stat().st_mtime >= before_s:
+            return False
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,109 @@
+"""The page of a trace: whole, its parts for htmx, and its twin. What is filtered and shown stands in the address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+
+from app.recorded import recorded
+from app.web import trace_page, trace_views
+from app.web.json_answer import JSONAnswer
+from app.web.page_parts import missing
+from app.web.region_list import View, query_of, view_of
+from app.web.templating import is_fragment, render
+
+router = APIRouter(include_in_schema=False)
+
+Json = dict[str, Any]
+
+PARTS = {"region-list": "partials/region_list.html", "timeline": "partials/trace_timeline.html"}
+"""What htmx may replace -> its template."""
+
+
+@router.get("/traces/{trace_id}.json")
+def trace_json(request: Request, trace_id: str) -> Response:
+    """The API's trace; with the page's parameters only the regions that the page lists, in its order, and `view`."""
+    found = _trace(request, trace_id)
+    view = view_of(request.query_params.multi_items())
+    if not request.query_params or found["status"] != "ready":
+        return JSONAnswer(found)
+    part = _regions_part(request, found, view)
+    by_id = {r["id"]: r for r in (_other_rank(request, found, view) or found)["regions"]}
+    listed = [by_id[r["id"]] for r in (*part["regions"], *part["small"])]
+    told = {"shown": len(listed), "of": len(by_id), "query": query_of(view)}
+    return JSONAnswer({**found, "regions": listed, "view": told})
+
+
+@router.get("/traces/{trace_id}")
+def trace(request: Request, trace_id: str, body: int = 0) -> Response:
+    """One trace; with `?body=1` only the part that changes while it is being read."""
+    found = _trace(request, trace_id)
+    view = view_of(request.query_params.multi_items())
+    template = PARTS.get(request.headers.get("hx-target", "")) if _is_swap(request) else None
+    if template and found["status"] == "ready":
+        named = {**found, "regions": trace_page.named(found["regions"])}
+        context = {
+            "trace": found,
+            "swapped": True,
+            **trace_page.timeline_part(named, view),
+            **(_regions_part(request, found, view) if template == PARTS["region-list"] else {}),
+        }
+        headers = {"HX-Replace-Url": trace_page.page_address(trace_id, view)}
+        return render(template, context, request=request, headers=headers)
+    context = trace_page.trace_page(
+        found,
+        _group(request, found),
+        view=view,
+        recorded=recorded(request.app.state, _texts(found)),
+        of_rank=_other_rank(request, found, view),
+    )
+    return render("partials/trace_body.html" if body else "trace.html", context, request=request)
+
+
+@router.post("/traces/{trace_id}/cancel")
+def cancel(request: Request, trace_id: str) -> Response:
+    """Stop reading a trace. Its page says so, and offers to forget it."""
+    if request.app.state.queue.cancel(trace_id) is None:
+        raise missing("trace")
+    return RedirectResponse(f"/traces/{trace_id}", 303)
+
+
+def _is_swap(request: Request) -> bool:
+    """A part of the page is asked for; going back in the history asks for the whole."""
+    return is_fragment(request) and request.headers.get("hx-history-restore-request") != "true"
+
+
+def _trace(request: Request, trace_id: str) -> Json:
+    trace: Json | None = request.app.state.store.trace(trace_id)
+    if trace is None:
+        raise missing("trace")
+    return trace
+
+
+def _group(request: Request, trace: Json) -> list[Json]:
+    found: list[Json] = request.app.state.store.trace_group(trace.get("group"))
+    return found
+
+
+def _texts(trace: Json) -> list[str]:
+    return [r["text"] for r in trace.get("regions") or () if r.get("text")]
+
+
+def _other_rank(request: Request, trace: Json, view: View) -> Json | None:
+    """The trace of the rank that the view asks for; None for the trace's own, or where there is no such rank."""
+    if view.rank is None:
+        return None
+    ranks = trace_views.rank_section(_group(request, trace)).get("ranks") or ()
+    wanted = next((r["id"] for r in ranks if r["rank"] == view.rank), None)
+    return _trace(request, wanted) if wanted and wanted != trace["id"] else None
+
+
+def _regions_part(request: Request, trace: Json, view: View) -> Json:
+    """Context of partials/region_list.html."""
+    other = _other_rank(request, trace, view)
+    ranks = trace_views.rank_section(_group(request, trace)).get("ranks") or () if trace.get("group") else ()
+    named = {**trace, "regions": trace_page.named(trace["regions"])}
+    known = recorded(request.app.state, _texts(other or trace))
+    return trace_page.regions_part(named, view, known, other, ranks)

@@ -1,0 +1,1 @@
+"""The server held to /openapi.json."""

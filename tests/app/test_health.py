@@ -1,0 +1,90 @@
+"""/readyz tells the truth, and cheaply; /healthz asks nobody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app import health
+from app.health import Health
+from tests.app.web.conftest import Serving, serving
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving(tmp_path_factory.mktemp("health"), "trace") as found:
+        yield found
+
+
+def wrong(web: Serving, **more: Any) -> tuple[str, ...]:
+    """What a Health without memory finds, with parts of the state replaced."""
+    names = ("store", "settings", "queue", "closing")
+    return Health(SimpleNamespace(**{name: getattr(web.state, name) for name in names} | more))().wrong
+
+
+def test_a_healthy_server_is_ready(web: Serving) -> None:
+    assert wrong(web) == ()
+    answer = web.client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() | {"advice_warm": True} == {"status": "ok", "warnings": [], "advice_warm": True}
+
+
+def test_a_dead_lane_is_not_ready(web: Serving) -> None:
+    thread = SimpleNamespace(is_alive=lambda: False)
+    threads = web.state.queue.threads
+    threads.append(thread)
+    try:
+        assert wrong(web) == ("the queue does not run",)
+    finally:
+        threads.remove(thread)
+
+
+def test_a_disk_below_the_minimum_is_not_ready(web: Serving) -> None:
+    settings = web.state.settings.model_copy(update={"min_free_disk_bytes": 1 << 60})
+    assert wrong(web, settings=settings) == ("There is no room left for uploads on this server.",)
+
+
+def test_a_data_folder_that_is_gone_is_not_ready(web: Serving, tmp_path: Path) -> None:
+    settings = web.state.settings.model_copy(update={"data_dir": tmp_path / "gone", "shared_dir": web.folder})
+    assert wrong(web, settings=settings) == ("the data folder cannot be written: No such file or directory",)
+
+
+def test_a_result_that_waits_for_the_disk_is_not_ready(web: Serving) -> None:
+    web.state.queue.trouble = "the database cannot be written: database or disk is full"
+    try:
+        assert wrong(web) == ("a result waits to be stored",)
+    finally:
+        web.state.queue.trouble = ""
+
+
+def test_a_server_that_stops_is_not_ready(web: Serving) -> None:
+    assert wrong(web, closing=SimpleNamespace(is_set=lambda: True)) == ("the server is stopping",)
+
+
+def test_an_answer_is_asked_for_once_a_second(web: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+    now = [0.0]
+    look = health._look
+
+    def counted(state: Any) -> Any:
+        looked.append(now[0])
+        return look(state)
+
+    monkeypatch.setattr(health, "_look", counted)
+    found = Health(web.state, clock=lambda: now[0])
+    for now[0] in (0.0, 0.2, 0.9, 1.0, 1.5, 2.1):
+        assert found().wrong == ()
+    assert looked == [0.0, 1.0, 2.1]
+
+
+def test_healthz_is_cheap_and_answers_while_the_database_hangs(web: Serving) -> None:
+    with web.state.store.database.write():
+        began = time.monotonic()
+        for _ in range(50):
+            assert web.client.get("/healthz").json() == {"status": "ok"}
+        assert time.monotonic() - began < 5

@@ -1,0 +1,1 @@
+"""Inputs that came from fuzzing, and the targets that they are for."""

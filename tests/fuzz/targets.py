@@ -1,0 +1,208 @@
+"""What is fuzzed: each target takes any bytes, and either answers or raises what is documented for bad input.
+
+`tools/fuzz.py` looks for inputs that do neither; `test_replay.py` runs through the targets what it has kept.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+CPU_S = 5.0
+"""Longest time of the processor for one input, instrumented; inputs have at most a few kilobytes."""
+MEMORY_BYTES = 512 * 1024 * 1024
+"""Most memory that one input may add at its peak."""
+CHUNKS = (97, 1024, 512 * 1024)
+"""Bytes that the reader takes at once: small ones put a cut at every place of a small file."""
+EXECUTION = b"\0execution trace\0"
+"""Stands between a trace and its execution trace in one input."""
+
+
+class Costly(AssertionError):  # noqa: N818 - what the input is
+    """An input that takes more time or memory than one so small may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """run: takes the input, returns for good or documented bad input. max_bytes: longest input that is tried."""
+
+    run: Callable[[bytes], None]
+    kind: str  # how inputs are mutated: trace, region, query
+    max_bytes: int
+
+
+def run_bounded(target: Target, data: bytes) -> None:
+    """Run one input. Raises what the target raises, and Costly."""
+    before = _resident_bytes()
+    _forget_peak()
+    started = time.process_time()
+    target.run(data)
+    took = time.process_time() - started
+    if took > CPU_S:
+        raise Costly(f"{len(data)} bytes take {took:.1f} s")
+    grown = _peak_bytes() - before
+    if grown > MEMORY_BYTES:
+        raise Costly(f"{len(data)} bytes take {grown / 2**20:.0f} MiB")
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def _forget_peak() -> None:
+    with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def _peak_bytes() -> int:
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True)
+
+
+def _written(data: bytes, name: str) -> Path:
+    path = Path(_FOLDER.name) / name
+    path.write_bytes(data)
+    return path
+
+
+def _chunked(data: bytes) -> None:
+    """Read this input in chunks of a size that the input itself decides: the same each time it is run."""
+    from profiler.trace import gunzip, source, stream, window
+
+    size = CHUNKS[zlib.crc32(data) % len(CHUNKS)]
+    for module in (gunzip, source, stream, window):
+        module.CHUNK_BYTES = size  # type: ignore[attr-defined]
+    stream._GROW_BYTES = 8 * size
+
+
+def trace(data: bytes) -> None:
+    """The reader, and what is asked of a trace before anything else: what it holds makes sense."""
+    from profiler.trace import TraceError, read_trace
+    from profiler.trace.obstacles import find_obstacles
+
+    _chunked(data)
+    try:
+        found = read_trace(_written(data, "trace"), processes=1)
+    except TraceError as error:
+        assert error.code.startswith("trace-")
+        assert error.message
+        return
+    assert found.linked_share is None or 0.0 <= found.linked_share <= 1.0 + 1e-9, found.linked_share
+    assert math.isfinite(found.kernel_time_us) and found.kernel_time_us >= 0.0, found.kernel_time_us
+    for column in (found.ops.start_us, found.ops.end_us, found.kernels.start_us, found.kernels.duration_us):
+        assert all(map(math.isfinite, column.tolist()))
+    assert len(found.ops.name) + len(found.kernels.name) + found.dropped <= found.events
+    assert bool(found.steps) or not (len(found.ops.name) or len(found.kernels.name))
+    for step in found.steps:
+        assert step.duration_us >= 0.0 and math.isfinite(step.duration_us), step
+    find_obstacles(found, found.steps)
+
+
+def report(data: bytes) -> None:
+    """All that an upload is put through: read, cut into regions, advised on; what comes out is JSON."""
+    import json
+
+    from app.service import Companion
+    from app.trace_report import report as make_report
+    from profiler.trace import TraceError
+
+    _chunked(data)
+    first, _, second = data.partition(EXECUTION)
+    path = _written(first, "trace")
+    observed = Companion(str(_written(second, "execution")), "execution") if second else None
+    with suppress(TraceError):
+        json.dumps(make_report(path, "fuzz", execution=observed, strict=False), allow_nan=False)
+
+
+def execution(data: bytes) -> None:
+    """The reader of execution traces."""
+    from profiler.trace import TraceError
+    from profiler.trace.execution import read_execution
+
+    with suppress(TraceError):
+        read_execution(_written(data, "execution"))
+
+
+def region(data: bytes) -> None:
+    """The region language: read, printed, checked with shapes, lowered."""
+    from profiler.region.graph import lower
+    from profiler.region.model import RegionError
+    from profiler.region.text import parse, to_text
+
+    text = data.decode("utf-8", "surrogateescape")
+    try:
+        found = parse(text)
+        assert parse(to_text(found)) == found
+        lower(found)
+    except RegionError as error:
+        assert error.line >= 1 and error.column >= 1
+        assert error.code.startswith("region-")
+        assert len(str(error)) < 4000
+        str(error).encode()
+
+
+def query(data: bytes) -> None:
+    """The widget's address and the what-if sliders' numbers."""
+    from starlette.requests import Request
+
+    from app.web import whatif
+    from app.web.page_parts import number, widget_answer
+    from app.web.problems import Problem
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": data, "app": _application()}
+    request = Request(scope)
+    with suppress(Problem):
+        found = widget_answer(request)
+        assert found["widget"]["tool"] in ("skip", "library", "compile", "triton", "cuda")
+    asked = request.query_params
+    with suppress(Problem):
+        share, faster = number(asked.get("share"), 0.01), number(asked.get("faster"))
+        known = number(asked.get("known"))
+        section = whatif.section({"advice": {}, "share_of_step": known}, None, share, faster)
+        assert section is None
+        region = {"advice": {"region_speedup": {"mid": 2.0}}, "time_us_per_step": 10.0, "share_of_step": 0.1}
+        section = whatif.section(region, None, share, faster)
+        assert section is not None
+        assert math.isfinite(section["step_speedup"]) and section["step_speedup"] >= 1.0
+
+
+def _application() -> Any:
+    from app.advice.thresholds import DEFAULTS
+    from app.web.widget import recorded
+
+    recorded()
+    return SimpleNamespace(state=SimpleNamespace(service=_Widget(DEFAULTS)))
+
+
+class _Widget:
+    """The one method of the advisor that the widget needs; the others start threads."""
+
+    def __init__(self, thresholds: Any) -> None:
+        self.thresholds = thresholds
+
+    def advise_widget(self, **answers: Any) -> Any:
+        from app import service
+
+        return service.advise_widget(self.thresholds, **answers)
+
+
+TARGETS = {
+    "trace": Target(trace, "trace", 16 * 1024),
+    "report": Target(report, "trace", 32 * 1024),
+    "execution": Target(execution, "trace", 16 * 1024),
+    "region": Target(region, "region", 4 * 1024),
+    "query": Target(query, "query", 512),
+}
