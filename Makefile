@@ -47,6 +47,7 @@ bench-uploads: $(VENV)/.dev
 bench-fleet: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fleet_store --out tests/records/fleet-store.json
 	$(BIN)/python -m benchmarks.fleet_overhead --out tests/records/fleet-overhead.json
+	$(BIN)/python benchmarks/fleet_jobs.py --out tests/records/fleet-jobs.json
 	$(BIN)/python -m tools.fleet_simulation --run
 
 # On a host with a GPU: predictions made without it, against what torch.compile makes with it; counted bytes against

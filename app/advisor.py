@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from app.advice.thresholds import DEFAULTS, Thresholds
 from app.evaluate import NOTHING_FORESEEN, Foreseen, Prepared
 from app.recent import Recent
@@ -39,6 +41,10 @@ RECENT = 128
 """Regions whose advice is kept: CI and a page that is loaded again ask for the same."""
 
 
+FORGET_EVERY = 64
+"""Calls after which what torch keeps of them is dropped."""
+
+
 class Advisor:
     """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes, 503 when busy.
 
@@ -60,10 +66,11 @@ class Advisor:
         self.oracle_timeout_s = oracle_timeout_s
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="advice")
         self.waiting = threading.BoundedSemaphore(WAITING_CAP)
+        self.calls = 0
         self.warm = threading.Event()
         self.when_warm: Callable[[], object] = lambda: None
         self.widget_tables: set[tuple[str | None, str | None]] = set()
-        self.recent: Recent[Json] = Recent(RECENT)
+        self.recent: Recent[bytes] = Recent(RECENT)  # as JSON: a tenth of the size of its objects
 
     def start(self) -> None:
         """Begin to import torch, here and in the oracle's process; returns at once."""
@@ -93,7 +100,7 @@ class Advisor:
     def advise_region(
         self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
     ) -> Json:
-        """The API's region with its advice; not to be changed, for it may be kept. A bad text is refused first.
+        """The API's region with its advice; a bad text is refused before the oracle is asked.
 
         oracle: whether to ask it. It answers from its own process: while it thinks, the one thread with torch serves
         others. The same question gets the same answer, unless the oracle did not say all that it was asked.
@@ -101,12 +108,13 @@ class Advisor:
         key = json.dumps([text, name, oracle, workload], sort_keys=True)
         known = self.recent.get(key)
         if known is not None:
-            return known
+            found: Json = msgspec.json.decode(known)
+            return found
         prepared = self.prepare(text, **workload)
         foreseen = self.foresee(prepared, oracle_timeout_s) if oracle else NOTHING_FORESEEN
         region = self.decide(prepared, foreseen, name=name)
         if _is_whole(prepared, foreseen):
-            self.recent.put(key, region)
+            self.recent.put(key, msgspec.json.encode(region))
         return region
 
     def prepare(self, text: str, **workload: Any) -> Prepared:
@@ -197,7 +205,11 @@ class Advisor:
 
     def _call(self, function: str, args: tuple[Any, ...], more: Json) -> Any:
         from app import service
+        from profiler.region.leftovers import forget
 
+        self.calls += 1
+        if self.calls % FORGET_EVERY == 0:
+            forget()
         return getattr(service, function)(*args, **more)
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from app import __version__
 from app.advice.thresholds import Thresholds
 from app.uploads import Upload
+from kernels.libraries.packages import DISTRIBUTIONS
 
 Json = dict[str, Any]
 
@@ -43,7 +46,8 @@ def of_check(request: Json, files: Mapping[str, str], rule: Thresholds) -> str:
         for source in (*request["sources"], *([request["baseline"]] if request["baseline"] else []))
     ]
     records = [_folder(Path(folder)) for folder in request["archives"]]
-    return _digest([request["config"], subjects, bool(request["baseline"]), records, _program(rule)])
+    most = request["max_uncompressed_bytes"]
+    return _digest([request["config"], subjects, bool(request["baseline"]), most, records, _program(rule)])
 
 
 def _folder(folder: Path) -> list[Any]:
@@ -53,7 +57,19 @@ def _folder(folder: Path) -> list[Any]:
 
 
 def _program(rule: Thresholds) -> list[Any]:
-    return [__version__, dataclasses.asdict(rule)]
+    return [__version__, _installed(), dataclasses.asdict(rule)]
+
+
+@cache
+def _installed() -> tuple[tuple[str, str], ...]:
+    """Versions of torch and of the libraries: after an upgrade of one the same bytes may get other advice."""
+    found = []
+    for name in DISTRIBUTIONS.values():
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
 
 
 def _digest(parts: Any) -> str:

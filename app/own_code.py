@@ -32,11 +32,14 @@ MEMORY_BYTES = 12 * 1024**3
 """Address space of the child; torch alone reserves several GB of it."""
 WAIT_S = 60.0
 """Longest wait for the child that compiles for somebody else: there is one at a time."""
+WAITING = 4
+"""Requests that wait for it or have it; more would hold all threads that answer requests."""
 KEPT = 64
 """Texts of regions looked at last."""
 ROOT = Path(package.__file__).resolve().parent.parent
 
 _one = threading.Lock()
+_waiting = threading.BoundedSemaphore(WAITING)
 _known: Recent[Own] = Recent(KEPT)
 
 
@@ -72,28 +75,42 @@ def machines_of(state: Any, region: Json, own: Own, device: str | None = None) -
     }  # fmt: skip
     asked = {"ask": "own-machines", **request, "source": hashlib.sha256(own.source.encode()).hexdigest()}
     cache = Cache(state.settings.oracle_dir)
-    made = cache.get(asked)
-    if made is None:
-        made = _compiled(state, request)
-        cache.put(asked, made)
+    made = cache.get(asked) or _compiled(state, request, cache, asked)
     return {"candidate": own.candidate, "device": found.name, "arch": found.arch, "kernels": made["kernels"]}
 
 
-def _compiled(state: Any, request: Json) -> Json:
-    if not _one.acquire(timeout=WAIT_S):
-        raise Problem(503, "compiler-busy", "", "The compiler is busy with another kernel. Try again in a moment.")
-    log = state.settings.logs_dir / f"machines-{secrets.token_hex(8)}.log"
+def _compiled(state: Any, request: Json, cache: Cache, asked: Json) -> Json:
+    if not _waiting.acquire(blocking=False):
+        raise _busy()
     try:
-        ended = LocalRunner().run(
-            [sys.executable, "-m", "app.jobs.tasks", "machines", "{fd}"],
-            request,
-            limits=Limits(TIMEOUT_S, 2.0, MEMORY_BYTES),
-            log=log,
-            tick=lambda: "drop" if state.closing.is_set() else "go",
-            cwd=ROOT,
-        )
+        if not _one.acquire(timeout=WAIT_S):
+            raise _busy()
+        try:
+            made = cache.get(asked)  # whoever had the child before may have asked for the same
+            if made is None:
+                made = _by_child(state, request)
+                cache.put(asked, made)
+            return made
+        finally:
+            _one.release()
     finally:
-        _one.release()
+        _waiting.release()
+
+
+def _busy() -> Problem:
+    return Problem(503, "compiler-busy", "", "The compiler is busy with another kernel. Try again in a moment.")
+
+
+def _by_child(state: Any, request: Json) -> Json:
+    log = state.settings.logs_dir / f"machines-{secrets.token_hex(8)}.log"
+    ended = LocalRunner().run(
+        [sys.executable, "-m", "app.jobs.tasks", "machines", "{fd}"],
+        request,
+        limits=Limits(TIMEOUT_S, 2.0, MEMORY_BYTES),
+        log=log,
+        tick=lambda: "drop" if state.closing.is_set() else "go",
+        cwd=ROOT,
+    )
     if ended.error is not None:
         status = 422 if ended.error["code"] == "kernel-refused" else 503
         raise Problem(status, str(ended.error["code"]), "", str(ended.error["message"]))

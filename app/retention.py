@@ -138,7 +138,9 @@ def _orphans(state: Any, before_s: float) -> int:
 
 def _remove_if_older(path: Path, before_s: float) -> bool:
     try:
-        if path.stat().st_mtime >= before_s:
+        status = path.stat()
+        # A second name of an old file (os.link) is new, and only its inode's ctime says so.
+        if max(status.st_mtime, status.st_ctime) >= before_s:
             return False
         path.unlink()
     except FileNotFoundError:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,14 +30,6 @@ Json = dict[str, Any]
 
 CANDIDATE_CHARS = 200
 MAX_CANDIDATES = 32
-
-
-def await_trace(state: Any, trace_id: str, seconds: float) -> Json:
-    """Block until the trace is ready or failed, or the time is over; the trace as it then is."""
-    deadline = time.monotonic() + seconds
-    while state.store.job_state(trace_id) not in (*ledger.FINAL, None) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return find_trace(state, trace_id)
 
 
 def find_trace(state: Any, trace_id: str) -> Json:

@@ -194,11 +194,12 @@ CUSTOM = "custom operation"
 def _idle_note(mining: Mining, parts: StepParts | None, thresholds: Thresholds) -> list[Json]:
     """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
     kernels = sum(r.launches for r in mining.regions)
-    if not kernels or _busy_us(mining) > (1 - thresholds.idle_share) * _step_time(mining):
+    step_us = _step_time(mining)
+    if not kernels or not step_us or _busy_us(mining) > (1 - thresholds.idle_share) * step_us:
         return []
     mean = _busy_us(mining) / kernels
     message = (
-        f"the GPU works {_busy_us(mining) / _step_time(mining):.0%} of the step's {_step_time(mining) / 1e3:.1f} ms; "
+        f"the GPU works {_busy_us(mining) / step_us:.0%} of the step's {step_us / 1e3:.1f} ms; "
         f"its {kernels:.0f} kernels take {mean:.1f} µs on average."
     )
     cause = "idle_launch_us" if mean < thresholds.short_kernel_us else "idle_host_us"

@@ -25,6 +25,8 @@ from urllib.parse import urlencode
 Json = dict[str, Any]
 
 CONNECTIONS = 48
+END_S = 30.0
+"""Longest wait for the answers that are out when the last request has been sent."""
 LATE_MS = 5.0
 """A request that left so long after it was due, with a connection free: then the client's host was too busy."""
 
@@ -65,20 +67,19 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 class Connection(asyncio.Protocol):
     """One kept connection, one request at a time."""
 
-    def __init__(self, idle: Callable[[Connection], None], seen: Seen) -> None:
-        self.idle = idle
-        self.seen = seen
-        self.due: float | None = None
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.asked: tuple[bytes, float] | None = None  # the request that is on its way, and when it was due
         self.buffer = b""
         self.needed = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.idle(self)
+        self.pool.idle(self)
 
     def send(self, data: bytes, due: float) -> None:
-        self.due = due
+        self.asked = (data, due)
         self.transport.write(data)
 
     def data_received(self, data: bytes) -> None:
@@ -92,60 +93,102 @@ class Connection(asyncio.Protocol):
             length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             self.status = int(head[9:12])
             self.needed = end + 4 + length
-        if len(self.buffer) >= self.needed and self.due is not None:
-            self.seen.latency_ms.append((time.monotonic() - self.due) * 1e3)
-            self.seen.statuses[self.status] += 1
-            self.buffer, self.needed, self.due = b"", -1, None
-            self.idle(self)
+        if len(self.buffer) >= self.needed and self.asked is not None:
+            seen = self.pool.seen
+            seen.latency_ms.append((time.monotonic() - self.asked[1]) * 1e3)
+            seen.statuses[self.status] += 1
+            self.buffer, self.needed, self.asked = b"", -1, None
+            self.pool.idle(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.due is not None:
+        self.pool.ended(self)
+
+
+class Pool:
+    """Connections to one server; what finds none that is free waits its turn."""
+
+    def __init__(self, host: str, port: int, most: int) -> None:
+        self.host, self.port, self.most = host, port, most
+        self.seen = Seen()
+        self.open = 0
+        self.free: deque[Connection] = deque()
+        self.waiting: deque[tuple[bytes, float]] = deque()
+        self.again: set[int] = set()
+        self.opening: set[asyncio.Task[None]] = set()
+
+    async def connect(self) -> None:
+        """One more connection; a server that takes none is asked again by the next request that waits."""
+        self.open += 1
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: Connection(self), self.host, self.port)
+        except OSError:
+            self.open -= 1
+
+    def send(self, data: bytes, due: float) -> None:
+        """Now, or as soon as a connection is free."""
+        while self.free:
+            connection = self.free.pop()
+            if not connection.transport.is_closing():
+                self.seen.late += (time.monotonic() - due) * 1e3 > LATE_MS
+                connection.send(data, due)
+                return
+        self.waiting.append((data, due))
+        if self.open < self.most:
+            task = asyncio.get_running_loop().create_task(self.connect())
+            self.opening.add(task)
+            task.add_done_callback(self.opening.discard)
+
+    def idle(self, connection: Connection) -> None:
+        if self.waiting:
+            connection.send(*self.waiting.popleft())
+        else:
+            self.free.append(connection)
+
+    def ended(self, connection: Connection) -> None:
+        """The server closed it. A request that was on its way to a connection kept too long is sent once more."""
+        self.open -= 1
+        if connection.asked is None:
+            return
+        key = id(connection.asked[0])
+        if connection.buffer or key in self.again:
             self.seen.lost += 1
+        else:
+            self.again.add(key)
+            self.send(*connection.asked)
+
+    def close(self) -> None:
+        for connection in self.free:
+            connection.transport.close()
 
 
 async def open_loop(
     host: str, port: int, requests: Iterator[bytes], rate: float, seconds: float, connections: int = CONNECTIONS
 ) -> tuple[Seen, float]:
     """Send `rate` requests a second for so long, wait for the last answer: what was seen, and the seconds it took."""
-    loop = asyncio.get_running_loop()
-    seen = Seen()
-    free: deque[Connection] = deque()
-    waiting: deque[tuple[bytes, float]] = deque()
-
-    def idle(connection: Connection) -> None:
-        if waiting:
-            connection.send(*waiting.popleft())
-        else:
-            free.append(connection)
-
-    made = [await loop.create_connection(lambda: Connection(idle, seen), host, port) for _ in range(connections)]
+    pool = Pool(host, port, connections)
+    seen = pool.seen
+    for _ in range(connections):
+        await pool.connect()
+    kept: list[bytes] = []  # their identity is what `again` knows them by
     started = time.monotonic()
     total = round(rate * seconds)
     sent = 0
     while sent < total:
-        now = time.monotonic()
         due = started + sent / rate
-        if due > now:
-            await asyncio.sleep(due - now)
+        if (early := due - time.monotonic()) > 0:
+            await asyncio.sleep(early)
             continue
-        data = next(requests)
-        while free and free[-1].transport.is_closing():
-            free.pop()
-        if free:
-            seen.late += (now - due) * 1e3 > LATE_MS
-            free.pop().send(data, due)
-        else:
-            waiting.append((data, due))
+        kept.append(next(requests))
+        pool.send(kept[-1], due)
         sent += 1
         if sent % 16 == 0:
             await asyncio.sleep(0)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + END_S
     while len(seen.latency_ms) + seen.lost < total and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
     seen.lost += total - len(seen.latency_ms) - seen.lost
     took = time.monotonic() - started
-    for transport, _ in made:
-        transport.close()
+    pool.close()
     return seen, took
 
 

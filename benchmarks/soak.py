@@ -143,6 +143,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "data", {}) as served:
             started = time.monotonic()
             record[part] = PARTS[part](served, args)
+            if record[part].get("unexpected"):
+                lines = served.log.read_text().splitlines()
+                print("\n".join(line[:300] for line in lines if " INFO " not in line)[-6000:])
             print(f"{part} after {time.monotonic() - started:.0f} s: {json.dumps(record[part])}", flush=True)
     record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
     record["versions"] = {"python": platform.python_version()} | {n: importlib.metadata.version(n) for n in VERSIONS}

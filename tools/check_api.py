@@ -77,7 +77,12 @@ def run(cases: int, folder: Path, oracle: str = "off", phases: str = "examples,c
         url = served.url
         known.write_text(json.dumps(furnish(url)))
         count = max(1, cases // len(httpx.get(f"{url}/openapi.json").json()["paths"]))
-        environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.app.contract.hooks", "FURNISHED": str(known)}
+        environment = {
+            **os.environ,
+            "SCHEMATHESIS_HOOKS": "tests.app.contract.hooks",
+            "FURNISHED": str(known),
+            "PYTHONPATH": str(ROOT),
+        }
         command = [
             sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()", "run",
             f"{url}/openapi.json", "--checks", "all", "--exclude-checks", ",".join(EXCLUDED), "-n", str(count),
@@ -86,7 +91,7 @@ def run(cases: int, folder: Path, oracle: str = "off", phases: str = "examples,c
             "--report", "json", "--report-json-path", str(report),
         ]  # fmt: skip
         with log.open("wb") as file:
-            subprocess.run(command, cwd=ROOT, env=environment, stdout=file, stderr=file, check=False)
+            subprocess.run(command, cwd=folder, env=environment, stdout=file, stderr=file, check=False)
     if not report.exists():
         raise RuntimeError(f"schemathesis did not run: {log.read_text()[-3000:]}")
     found: Json = json.loads(report.read_text())

@@ -29,7 +29,8 @@ CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 RECORD = ROOT / "tests" / "records" / "fuzz.json"
 WORK = ROOT / "build" / "fuzz"
 
-KEPT_BYTES = {"trace": 90_000, "report": 80_000, "execution": 30_000, "region": 60_000, "query": 8_000}
+KEPT_BYTES = {"trace": 90_000, "report": 80_000, "execution": 30_000, "region": 40_000, "advice": 40_000,
+              "query": 8_000}  # fmt: skip
 """Size of what is kept of each target's corpus."""
 HANG_S = 60
 MEMORY_MIB = 6000
@@ -47,7 +48,7 @@ def fuzz(target_name: str, arguments: list[str]) -> None:
     import atheris
     import torch  # noqa: F401 - not instrumented: only our own code guides
 
-    with atheris.instrument_imports(include=["profiler", "app"], enable_loader_override=False):
+    with atheris.instrument_imports(include=["profiler", "app", "kernels"], enable_loader_override=False):
         from tests.fuzz import targets
         from tests.fuzz.mutate import mutate
 
@@ -123,9 +124,9 @@ def minimise(target_name: str, inputs: Iterable[bytes]) -> list[bytes]:
 
 
 def pairs_passed(target: Any, data: bytes) -> set[tuple[str, int, int]]:
-    """(file, line, line after it) of everything in profiler and app/advice that one input runs."""
+    """(file, line, line after it) of everything of ours that one input runs."""
     passed: set[tuple[str, int, int]] = set()
-    own = (str(ROOT / "profiler"), str(ROOT / "app"))
+    own = tuple(str(ROOT / name) for name in ("profiler", "app", "kernels"))
 
     def enter(frame: Any, event: str, _: Any) -> Any:
         code = frame.f_code

@@ -110,13 +110,15 @@ def _launches(case: Case, source: str) -> Criterion:
     eager = case.eager
     if eager is None or not _told_by_launches(case.facts, case.workload):
         return Criterion("kernel-problem", True, None, None, "nothing says that the GPU waits", source)
-    launches, share = _launch_share(case.facts, eager)
-    because = f"{launches:.0f} launches are {percent(share)} of its predicted time run one by one"
     if _paced(case.facts, eager):
+        value = f"host {eager.host_us:.0f} µs, GPU {eager.time_us.mid:.0f} µs"
         because = (
             f"the host takes {eager.host_us:.0f} µs for its forward and backward, the GPU {eager.time_us.mid:.0f}: "
             "back to back, the host sets the pace"
         )
+        return Criterion("kernel-problem", False, value, f"host {LAUNCH_BOUND:g} times the GPU", because, source)
+    launches, share = _launch_share(case.facts, eager)
+    because = f"{launches:.0f} launches are {percent(share)} of its predicted time run one by one"
     holds = not launch_bound_alone(case.facts, case.workload, eager, case.settings)
     return Criterion("kernel-problem", holds, share, limit, because, source)
 

@@ -136,10 +136,14 @@ def can_start(full: Collection[str], table: sa.FromClause = jobs) -> sa.ColumnEl
     return sa.or_(wanted.is_(None), wanted.not_in(full)) if full else sa.true()
 
 
-def expire(connection: sa.Connection, waiting_s: float) -> list[str]:
-    """End the jobs that have waited for longer than that; their ids."""
-    since = datetime.now(UTC) - timedelta(seconds=waiting_s)
-    late = sa.and_(jobs.c.state == "queued", jobs.c.created_at < iso(since))
+def expire(connection: sa.Connection, waiting_s: float, now_s: float) -> list[str]:
+    """End the jobs that have waited for longer than that; their ids. now_s: Unix time.
+
+    One that was given back waits since it was last begun: its first attempt was no waiting.
+    """
+    since = datetime.fromtimestamp(now_s, UTC) - timedelta(seconds=waiting_s)
+    began = sa.func.coalesce(jobs.c.started_at, jobs.c.created_at)
+    late = sa.and_(jobs.c.state == "queued", began < iso(since))
     found = connection.scalars(sa.select(jobs.c.id).where(late)).all()
     return [i for i in found if _end(connection, sa.and_(jobs.c.id == i, late), i, "failed", WAITED)]
 
@@ -234,7 +238,10 @@ def release(connection: sa.Connection, owner: str) -> None:
     for job_id, cancelled in connection.execute(held_now).all():
         if cancelled:
             _end(connection, sa.and_(mine, jobs.c.id == job_id), job_id, "cancelled", None)
-    connection.execute(jobs.update().where(mine).values(state="queued", owner=None, attempt=jobs.c.attempt - 1))
+            continue
+        again = jobs.update().where(sa.and_(mine, jobs.c.id == job_id))
+        if connection.execute(again.values(state="queued", owner=None, attempt=jobs.c.attempt - 1)).rowcount == 1:
+            add_event(connection, job_id, "progress", progress("queued", "the server that ran it stopped"))
 
 
 def oldest_waiting(connection: sa.Connection) -> dict[str, str]:

@@ -89,6 +89,7 @@ class Queue:
         self.spare = spare
         self.spare_again: dict[Kind, float] = {}
         self.expire_again = 0.0
+        self.clocks = (time.time(), time.monotonic())
         self.command = command
         self.limits = limits
         self.checks = checks
@@ -207,9 +208,14 @@ class Queue:
             return
         self.expire_again = time.monotonic() + EXPIRE_EVERY_S
         with self.store.database.write() as connection:
-            late = ledger.expire(connection, self.queue_timeout_s)
+            late = ledger.expire(connection, self.queue_timeout_s, self._now_s())
         for job_id in late:
             checks.forget_files(self.store, job_id)
+
+    def _now_s(self) -> float:
+        """Unix time, but no later than what has passed since the start: a clock that jumps ahead makes no job old."""
+        wall, steady = self.clocks
+        return min(time.time(), wall + time.monotonic() - steady)
 
     # --- a lane
 

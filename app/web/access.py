@@ -59,7 +59,6 @@ work    POST    /regions/preview
 work    POST    /regions/{region_id}/oracle
 work    POST    /validations
 work    POST    /validations/{validation_id}/again
-work    POST    /validations/{validation_id}/again
 work    POST    /validations/{validation_id}/landscape
 
 change  DELETE  /api/v1/traces/{trace_id}

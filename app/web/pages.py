@@ -103,7 +103,7 @@ async def load_example(request: Request, name: str) -> Response:
     state = request.app.state
     if example.kind == "trace":
         trace = await run_in_threadpool(submit_trace.submit_file, state, example.path, example.title)
-        await run_in_threadpool(submit.await_trace, state, trace["id"], READ_WAIT_S)
+        await state.queue.wait(trace["id"], READ_WAIT_S)
         return go(request, f"/traces/{trace['id']}")
     region = await run_in_threadpool(submit.submit_region, state, example.text)
     return go(request, f"/regions/{region['id']}")
@@ -128,7 +128,9 @@ async def again(request: Request, trace_id: str) -> Response:
 
 async def _show(request: Request, trace_id: str) -> Response:
     """To the page of a trace that was handed in, once it is read; one that cannot be read is a problem."""
-    trace = await run_in_threadpool(submit.await_trace, request.app.state, trace_id, READ_WAIT_S)
+    state = request.app.state
+    await state.queue.wait(trace_id, READ_WAIT_S)
+    trace = await run_in_threadpool(submit.find_trace, state, trace_id)
     if trace["status"] == "failed":
         raise from_trace_error(trace["error"])
     return go(request, f"/traces/{trace_id}")

@@ -17,13 +17,13 @@ Arguments = dict[str, Any]
 
 
 def dims_of(node: torch.fx.Node, a: Arguments) -> tuple[int, ...]:
-    """The reduced dimensions, all where the call names none."""
+    """The reduced dimensions, all where the call names none; a scalar has none, and torch lets it be reduced over 0."""
     given = a.get("dim")
     source = a.get("self")
     assert isinstance(source, torch.fx.Node)
     rank = fake(source).dim()
     dims = list(range(rank)) if given is None or given == [] else [given] if isinstance(given, int) else list(given)
-    return tuple(sorted(d % max(rank, 1) for d in dims))
+    return tuple(sorted(d % rank for d in dims)) if rank else ()
 
 
 def reduced_over(node: torch.fx.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -96,7 +96,7 @@ class Validation:
 
 def to_json(value: Any) -> Any:
     """Dataclasses to dicts, tuples to lists, recursively."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return value
     if isinstance(value, dict):

@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 QUESTIONS_PER_PROCESS = 500
-"""After so many a fresh process: torch keeps something of every graph."""
+"""After so many a fresh process: torch keeps something of every graph. The old one answers until the new one is up."""
 START_S = 60.0
 """Longest start: importing torch and Inductor, and one question to warm up."""
 
@@ -68,6 +68,7 @@ class Oracle:
     timeout_s: float = 20.0
     gpu: bool = False
     _child: _Child | None = None
+    _next: _Child | None = None  # what takes over from _child
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
@@ -80,10 +81,12 @@ class Oracle:
 
     def stop(self) -> None:
         """End the process, in the middle of a question if there is one."""
-        child = self._child
-        if child is not None:
-            _kill(child)  # whoever waits for its answer hears at once, and frees the lock
+        for child in (self._child, self._next):
+            if child is not None:
+                _kill(child)  # whoever waits for its answer hears at once, and frees the lock
         with self._lock:
+            self._end()
+            self._child, self._next = self._next, None
             self._end()
 
     def cached(
@@ -219,11 +222,25 @@ class Oracle:
             self.cache.put(asked, answer)
 
     def _running(self) -> _Child:
-        if self._child and (self._child.asked >= QUESTIONS_PER_PROCESS or self._child.process.poll() is not None):
+        if self._child and self._child.process.poll() is not None:
             self._end()
+        if self._child and self._child.asked >= QUESTIONS_PER_PROCESS:
+            self._relieve(self._child)
         if self._child is None:
-            self._child = _Child(_start(self.gpu))
+            self._child, self._next = self._next or _Child(_start(self.gpu)), None
         return self._child
+
+    def _relieve(self, child: _Child) -> None:
+        """Begin to start the one that takes over; end this one when that is up, or when it has answered twice as many.
+
+        On a GPU there is no second process beside it: what it measures there would be disturbed.
+        """
+        if self.gpu or child.asked >= 2 * QUESTIONS_PER_PROCESS:
+            self._end()
+        elif self._next is None:
+            self._next = _Child(_start(self.gpu))
+        elif child.owed is None and _has_said(self._next):
+            self._end()
 
     def _end(self) -> None:
         child, self._child = self._child, None
@@ -235,6 +252,14 @@ class Oracle:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _has_said(child: _Child) -> bool:
+    """Whether there is something to read: that it is ready, or its end."""
+    assert child.process.stdout is not None
+    waiting = select.poll()
+    waiting.register(child.process.stdout, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def _kill(child: _Child) -> None:

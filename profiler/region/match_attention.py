@@ -26,7 +26,8 @@ from profiler.region.roles import calls, covered, role
 def attention(graph: Graph) -> Iterator[Match]:
     """softmax(q @ kᵀ · scale + bias) @ v, with mask, casts and dropout where they stand."""
     for node in calls(graph, "_softmax", "_safe_softmax"):
-        if int(node.args[1]) % len(shape(node)) != len(shape(node)) - 1:  # type: ignore[arg-type]
+        rank = len(shape(node))  # 0: torch takes the softmax of a scalar
+        if not rank or int(node.args[1]) % rank != rank - 1:  # type: ignore[arg-type]
             continue
         found = _scores(graph, node.args[0])
         output = next((u for u in _reach(node) if is_call(u, "bmm") and _reads_first(u, node)), None)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from app import service
 from app.advisor import RECENT, Advisor
 from profiler.hardware import Device
 from profiler.oracle.model import Prediction
 from profiler.oracle.process import Oracle
+from profiler.region import leftovers
 
 TEXT = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 
@@ -70,3 +74,23 @@ def test_what_is_kept_is_bounded(advisor: Advisor, monkeypatch: pytest.MonkeyPat
         advisor.recent.put(f"question {rows}", {})
     advisor.advise_region(TEXT)
     assert len(advisor.recent._kept) == RECENT
+
+
+def test_what_torch_keeps_of_every_region_is_dropped(advisor: Advisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it a server grows by 28 KB for each text that is new."""
+
+    def kept() -> int:
+        sources = len(torch.fx.graph_module._loader.eval_cache)  # type: ignore[attr-defined]
+        return sources + sum(name.startswith("<eval_with_key>") for name in linecache.cache)
+
+    monkeypatch.setattr("app.advisor.FORGET_EVERY", 1)
+    monkeypatch.setattr(leftovers, "MOST_CALLS", 40)
+    texts = [TEXT.replace("128", str(128 + 8 * n)) for n in range(6)]
+    seen = []
+    for text in texts:
+        assert advisor.advise_region(text)["advice"]["tool"]
+        seen.append((kept(), len(FakeTensorMode.cache)))
+    assert max(sources for sources, _ in seen) <= 2 * seen[0][0]
+    assert max(calls for _, calls in seen) < 2 * 40
+    leftovers.forget()
+    assert kept() == 0

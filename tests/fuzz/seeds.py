@@ -26,6 +26,9 @@ NAMES = (
 
 def seeds(target: str) -> list[bytes]:
     """Inputs for a target."""
+    if target == "advice":
+        texts = (p.read_bytes() for p in sorted((ROOT / "tests" / "regions").glob("*.txt")))
+        return [text for text in texts if len(text) < 1000]
     if target == "region":
         return [p.read_bytes() for p in sorted((ROOT / "tests" / "regions").glob("*.txt"))] + [
             text.encode("utf-8", "surrogatepass") for text, _ in CORPUS.values() if len(text) < 300

@@ -60,7 +60,7 @@ def test_the_calibration_chart_has_each_candidate_once_and_the_advised_filled() 
     assert chart is not None
     marks = [t for t in chart["figure"]["data"] if t["mode"] == "markers"]
     assert sum(len(t["x"]) for t in marks) == sum(len(s["calibration"]) for s in held["scores"])
-    filled = sum(len(t["x"]) for t in marks if t["marker"]["symbol"] == "circle")
+    filled = sum(len(t["x"]) for t in marks if not t["marker"]["symbol"].endswith("-open"))
     assert filled == sum(s["predicted"] is not None for s in held["scores"])
     assert chart["figure"]["layout"]["xaxis"]["type"] == chart["figure"]["layout"]["yaxis"]["type"] == "log"
 

@@ -103,6 +103,15 @@ def test_causal_attention_by_hand_needs_half_of_its_scores() -> None:
     assert seen(match(lower(parse(plain)))) == 1.0
 
 
+def test_where_the_host_sets_the_pace_of_a_backward_the_criterion_compares_host_and_gpu() -> None:
+    """Two launches are no share to compare with: what decides is the time of autograd's engine."""
+    advice = advise(region(chain(0.01, 2), requires_grad=True), HALF, H200)
+    (told,) = [c for c in advice.criteria if c.name == "kernel-problem"]
+    assert told.holds is False
+    assert str(told.value).startswith("host ") and "GPU" in str(told.value)
+    assert told.threshold == "host 1.5 times the GPU"
+
+
 def test_a_region_that_is_launches_goes_by_back_to_back_calls() -> None:
     advice = advise(region(chain(0.01, 30)), HALF, H200)
     times = {a.candidate: a.time_us.mid for a in advice.alternatives if a.time_us}

@@ -172,6 +172,18 @@ def test_share_of_launches_in_a_launch_bound_step():
     assert share_of_launches(region(chain(), gpu_idle_share=0.1, mean_kernel_us=2.0), workload, Thresholds()) is None
 
 
+def test_forward_and_backward_that_the_host_paces_is_launch_bound_by_itself():
+    small, large = chain(20, operations=1), chain(2000, operations=1)
+    paced = advise(region(small, requires_grad=True), HALF, H200)
+    assert criterion(paced, "kernel-problem").holds is False
+    assert "host sets the pace" in criterion(paced, "kernel-problem").because
+    assert paced.tool == "skip"  # a function of its own brings autograd more work than it saves
+    for facts in (region(small), region(large, requires_grad=True)):
+        assert criterion(advise(facts, HALF, H200), "kernel-problem").holds is True
+    seen = Workload((Binding((), 10.0, 5000.0),), step_time_us=10_000.0, observed=True)
+    assert criterion(advise(region(small, requires_grad=True), seen, H200), "kernel-problem").holds is True
+
+
 def test_several_shapes_weigh_by_their_calls():
     from dataclasses import replace
 

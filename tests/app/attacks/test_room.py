@@ -172,6 +172,18 @@ def test_retention_leaves_what_a_waiting_job_needs(tmp_path: Path) -> None:
         assert web.files() == before
 
 
+def test_retention_leaves_an_old_file_that_has_just_been_given_a_second_name(tmp_path: Path) -> None:
+    """A trace that is read again shares its file, whose bytes may be a year old, while its companions still come."""
+    with serving(tmp_path, "trace") as web:
+        old, new = (tmp_path / "uploads" / (letter * 26) for letter in "on")
+        old.write_bytes(good())
+        os.utime(old, (0, 0))
+        os.link(old, new)
+        assert retention.sweep(web.state, time.time()).orphans == 0
+        assert new.exists()
+        assert retention.sweep(web.state, time.time() + 2 * DAY_S).orphans == 2
+
+
 # --------------------------------------------------------------------------------------------- what one client may take
 
 

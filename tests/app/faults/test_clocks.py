@@ -90,6 +90,18 @@ def test_a_lease_is_over_when_it_stood_still_for_a_whole_lease_before_our_own_ey
     assert leases.over([still]) == []
 
 
+def test_a_clock_that_jumps_ends_no_waiting_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = bench.queue(start=False, queue_timeout_s=DAY_S / 2)
+    job_id = bench.add()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + DAY_S)
+    queue._expire()
+    assert bench.store.job_state(job_id) == "queued"
+    queue.clocks, queue.expire_again = (queue.clocks[0], queue.clocks[1] - DAY_S), 0.0  # it has run for a day
+    queue._expire()
+    assert bench.store.job_state(job_id) == "failed"
+
+
 def test_a_server_that_was_stopped_gives_its_job_up(bench: Bench) -> None:
     """SIGSTOP, a virtual machine that is frozen: its job runs elsewhere, and what it says later is not heard."""
     job_id = bench.add()

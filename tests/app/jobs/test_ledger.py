@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from app.database import new_id
+from app.database import iso, new_id
 from app.jobs import ledger
+from app.schema import jobs
 from app.store import Store
 
 SERVERS = 4
@@ -192,3 +194,26 @@ def test_deleting_a_trace_while_its_reading_ends_leaves_all_of_it_or_nothing(ser
         assert reader.trace(trace_id) is None
         assert reader.regions(trace_id) == []
         assert reader.job(trace_id) is None
+
+
+def test_a_job_expires_by_how_long_it_waits_and_not_by_how_long_it_ran(servers: list[Store]) -> None:
+    store, hour, now = servers[0], 3600.0, time.time()
+
+    def expire(now_s: float) -> list[str]:
+        with store.database.write() as connection:
+            return ledger.expire(connection, hour, now_s)
+
+    waiting, again, running = add(store), add(store), add(store)
+    with store.database.write() as connection:
+        long_ago = iso(datetime.fromtimestamp(now - 2 * hour, UTC))
+        connection.execute(jobs.update().where(jobs.c.id != waiting).values(created_at=long_ago))
+    for _ in (again, running):
+        assert claim(store, "o") is not None
+    with store.database.write() as connection:  # the host that ran it died
+        assert ledger.take_back(connection, ledger.held(job_id=again, owner="o", attempt=1)) == ([again], [])
+    assert expire(now) == []
+    assert sorted(expire(now + 2 * hour)) == sorted([waiting, again])
+    job = store.job(waiting)
+    assert job is not None
+    assert (job["state"], job["error"]["code"]) == ("failed", "queue-timeout")
+    assert store.job_state(running) == "running"

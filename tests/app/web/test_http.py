@@ -117,8 +117,8 @@ def test_the_places_in_the_queue_are_told_until_there_is_none(stuck: Serving) ->
     assert [a.status_code for a in answers] == [202, 202, 429]
     assert [limits(a) for a in answers] == [(2, 1), (2, 0), (2, 0)]
     assert int(answers[-1].headers["retry-after"]) > 0
-    # Another kind of job has a queue of its own.
-    assert limits(stuck.client.post("/api/v1/validations", json={"region": REGION})) == (2, 1)
+    # Another kind of job has a queue of its own. It may run by now: then it takes no place.
+    assert limits(stuck.client.post("/api/v1/validations", json={"region": REGION})) in ((2, 1), (2, 2))
 
 
 def test_the_largest_upload_is_told_before_and_after_it(real: Serving) -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
@@ -124,6 +125,28 @@ def test_what_the_compiler_makes_of_it_comes_from_a_child_and_is_kept(client: ht
         assert f"{kernel['kernel']}/{key}.txt" in first.text
     assert client.get(f"{region}/triton/{kernel['kernel']}/nothing.txt").status_code == 404
     assert client.get(f"{region}/triton/nothing/ptx.txt").status_code == 404
+
+
+def test_who_would_wait_too_long_for_the_compiler_is_told_at_once(client: httpx.Client, region: str) -> None:
+    """Each that waits holds one of the threads that answer requests."""
+    with own_code._one, ThreadPoolExecutor(own_code.WAITING) as pool:  # it compiles for somebody else
+        waiting = [
+            pool.submit(client.get, f"{region}/triton/machine.json?device=A100") for _ in range(own_code.WAITING)
+        ]
+        deadline = time.monotonic() + 20
+        while own_code._waiting._value:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        began = time.monotonic()
+        told = client.get(f"{region}/triton/machine?device=A100", headers={"Accept": "application/json"})
+        assert (told.status_code, told.json()["code"]) == (503, "compiler-busy")
+        assert time.monotonic() - began < 5
+        assert not any(w.done() for w in waiting)
+        own_code._one.release()
+        try:
+            assert {w.result().status_code for w in waiting} == {200}
+        finally:
+            own_code._one.acquire()
 
 
 def test_a_candidate_of_another_region_and_a_gpu_without_a_target_are_told(client: httpx.Client, region: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.metadata
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from app import digests
+from app.advice.thresholds import DEFAULTS
+from app.uploads import Upload
 from tests.app.check.hostile_trace import EXAMPLE
 from tests.app.web.conftest import Serving, serving
 from tests.profiler.trace.test_ranks import rank_file
@@ -120,6 +124,24 @@ def test_many_at_once_make_one_trace(stuck: Serving) -> None:
     assert sorted(a.status_code for a in answers) == [200] * 7 + [201]
     assert len({a.json()["id"] for a in answers}) == 1
     assert len(stuck.files()) == 1
+
+
+def test_after_an_upgrade_of_a_library_the_same_bytes_are_advised_on_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Upload(Path("x"), "x", "0" * 64, 1)
+    request: Json = {"config": {}, "sources": [], "baseline": None, "archives": [], "max_uncompressed_bytes": 1}
+
+    def both() -> tuple[str | None, str]:
+        digests._installed.cache_clear()
+        return digests.of_trace(sent, None, {}, None, DEFAULTS), digests.of_check(request, {}, DEFAULTS)
+
+    before = both()
+    assert both() == before
+    real = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == "torch" else real(name))
+    after = both()
+    monkeypatch.undo()
+    assert both() == before
+    assert not set(after) & set(before)
 
 
 # -------------------------------------------------------------------------------------------------------------- checks

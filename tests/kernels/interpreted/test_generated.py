@@ -50,6 +50,7 @@ POINTWISE = {
     "one element": "x: {d}[1]\ny = torch.exp(x) + 1\nreturn y\n",
     "nothing": "x: {d}[0, 8]\ny = x + 1\nreturn y\n",
     "scalar": "x: {d}[()]\ny = x * 2\nreturn y\n",
+    "scalar over a dimension": "x: {d}[()]\ny = x.sum(0) * 2 + x.amax(-1)\nreturn y, softmax(x, 0)\n",
     "gelu tanh": 'x: {d}[5, 130]\ny = F.gelu(x, approximate="tanh")\nreturn y\n',
     "gelu tanh by hand": "x: {d}[5, 64]\nu = 0.7978845608 * (x + 0.044715 * x ** 3)\n"
     "y = 0.5 * x * (1 + torch.tanh(u))\nreturn y\n",

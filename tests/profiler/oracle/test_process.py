@@ -131,13 +131,44 @@ def test_a_region_that_does_not_fit_is_said_and_the_process_lives(oracle: Oracle
     assert not oracle.predict(text("samples/cat_relu"), device()).unavailable
 
 
-def test_a_fresh_process_takes_over_after_many_questions(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    oracle.predict(text("samples/argmax_rows"), device())
-    assert oracle._child is not None
-    first = oracle._child.process.pid
-    monkeypatch.setattr(process, "QUESTIONS_PER_PROCESS", 1)
-    oracle.predict(text("samples/cumsum_rows"), device())
-    assert oracle._child is not None and oracle._child.process.pid != first
+def test_a_fresh_process_takes_over_once_it_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle = Oracle(timeout_s=120.0)
+    asked = text("samples/cumsum_rows")
+
+    def answering() -> int:
+        assert not oracle.predict(asked, device()).unavailable
+        assert oracle._child is not None
+        return oracle._child.process.pid
+
+    try:
+        first = answering()
+        monkeypatch.setattr(process, "QUESTIONS_PER_PROCESS", 2)
+        assert [answering(), answering()] == [first, first], "the old one answers meanwhile"
+        fresh = oracle._next
+        assert fresh is not None
+        deadline = time.monotonic() + 60
+        while not process._has_said(fresh) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        second = answering()
+        assert second == fresh.process.pid and oracle._next is None
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+
+        assert [answering(), answering()] == [second, second]
+        dead = oracle._next
+        assert dead is not None
+        dead.process.kill()
+        dead.process.wait()
+        assert answering() not in (second, dead.process.pid), "one that did not start costs no answer"
+
+        monkeypatch.setattr(process, "QUESTIONS_PER_PROCESS", 1)
+        last, after = answering(), oracle._next
+        assert after is not None
+    finally:
+        oracle.stop()
+    for pid in (last, after.process.pid):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_the_key_of_an_answer_is_all_that_it_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
