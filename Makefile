@@ -28,9 +28,9 @@ audit: $(VENV)/.dev
 	$(BIN)/python -m tools.audit
 
 # The API of a running server against its own description, CASES an operation.
-CASES ?= 100
+CASES ?= 1500
 check-api: $(VENV)/.dev
-	$(BIN)/python -m tools.check_api --cases $(CASES)
+	$(BIN)/python -m tools.check_api --cases $(CASES) --oracle auto --record
 
 # Coverage-guided, twelve minutes of each of five targets; what it found before is replayed by `make test`.
 fuzz: $(VENV)/.dev

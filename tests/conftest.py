@@ -23,6 +23,8 @@ LONG = (
     "tests/browser/",
     "tests/app/fleet/",
     "tests/app/faults/",
+    "tests/app/contract/",
+    "tests/fuzz/",
     "tests/app/jobs/test_queue.py",
     "tests/kernels/test_builds.py",
     "tests/profiler/region/test_mining.py",

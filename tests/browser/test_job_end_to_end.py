@@ -42,13 +42,13 @@ def test_upload_read_validate(open_page: Open, handrolled: Path) -> None:
     expect(page.locator("dl.glance")).to_contain_text("136 kernels")
     expect(page.locator("dl.glance")).to_contain_text("100 %")
     drawn(page)
-    names = page.locator("tbody th a").all_inner_texts()
+    names = page.locator("#region-list tbody th a").all_inner_texts()
     text = " ".join(names).lower()
     assert "rmsnorm" in text
     assert "attention" in text
     assert "gelu" in text
 
-    page.locator("tbody th a", has_text=re.compile("RMSNorm", re.I)).first.click()
+    page.locator("#region-list tbody th a", has_text=re.compile("RMSNorm", re.I)).first.click()
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"))
     expect(page.locator(".verdict")).to_be_visible()
     drawn(page)
@@ -164,7 +164,7 @@ def test_without_javascript(open_page: Open, handrolled: Path) -> None:
     page.set_input_files("#file", handrolled)
     page.get_by_role("button", name="Upload").click()
     page.wait_for_url(re.compile(r"/traces/"))
-    expect(page.locator("tbody th a").first).to_be_visible(timeout=30_000)
+    expect(page.locator("#region-list tbody th a").first).to_be_visible(timeout=30_000)
 
     page.goto("/?share_of_step=0.002&uniqueness=0.9&irregularity=0.9")
     expect(page.locator("#widget-answer .tool")).to_contain_text("Leave it")
