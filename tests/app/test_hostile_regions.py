@@ -13,7 +13,7 @@ from tests.app.web.conftest import Serving, serving
 from tests.profiler.region.hostile.corpus import CORPUS
 
 GOOD = "x: f32[64, 64]\ny = relu(x + 1.0)\nreturn y\n"
-BUDGET_S = 2.0  # of a request; benchmarks/hostile.py says what the text itself takes
+BUDGET_S = 5.0  # of a request, on cores that tests share; benchmarks/hostile.py says what the text itself takes
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def test_a_server_that_was_stopped_gives_its_job_up(bench: Bench) -> None:
         bench.queue("hang", lease_s=3)
         second = bench.pid(2)
         server.send_signal(18)
-        wait_for(lambda: not Path(f"/proc/{first}").exists() or _is_zombie(first), 10, "it goes on beside the second")
+        wait_for(lambda: not Path(f"/proc/{first}").exists() or _is_zombie(first), 30, "it goes on beside the second")
         bench.go()
         job = bench.until(job_id, "done")
     finally:
