@@ -92,9 +92,7 @@ def test_a_child_that_ignores_its_end_is_out_of_time_and_gone(run: Run, tmp_path
 
 
 @pytest.mark.parametrize(("child", "verdict"), [("polite", "cancel"), ("stubborn", "cancel"), ("stubborn", "drop")])
-def test_what_is_cancelled_or_dropped_is_gone_behind_run(
-    run: Run, tmp_path: Path, child: str, verdict: str
-) -> None:
+def test_what_is_cancelled_or_dropped_is_gone_behind_run(run: Run, tmp_path: Path, child: str, verdict: str) -> None:
     pid_file = tmp_path / "pid"
     ended = run(
         child,
