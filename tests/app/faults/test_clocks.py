@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -102,16 +105,32 @@ def test_a_clock_that_jumps_ends_no_waiting_job(bench: Bench, monkeypatch: pytes
     assert bench.store.job_state(job_id) == "failed"
 
 
+def freeze(server: subprocess.Popen[bytes], bench: Bench) -> None:
+    """SIGSTOP where it is in no transaction: one that holds SQLite's lock would keep everybody out, by design."""
+    deadline = time.monotonic() + 20
+    while True:
+        server.send_signal(signal.SIGSTOP)
+        try:
+            with closing(sqlite3.connect(str(bench.store.database.engine.url.database), timeout=0.5)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                other.rollback()
+            return
+        except sqlite3.OperationalError:
+            assert time.monotonic() < deadline
+            server.send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+
+
 def test_a_server_that_was_stopped_gives_its_job_up(bench: Bench) -> None:
     """SIGSTOP, a virtual machine that is frozen: its job runs elsewhere, and what it says later is not heard."""
     job_id = bench.add()
     server, _ = elsewhere(bench, 0)
     try:
         first = bench.pid()
-        server.send_signal(19)
+        freeze(server, bench)
         bench.queue("hang", lease_s=3)
         second = bench.pid(2)
-        server.send_signal(18)
+        server.send_signal(signal.SIGCONT)
         wait_for(lambda: not Path(f"/proc/{first}").exists() or _is_zombie(first), 30, "it goes on beside the second")
         bench.go()
         job = bench.until(job_id, "done")
