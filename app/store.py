@@ -11,6 +11,7 @@ from app import checks, landscapes
 from app.database import Database, finite, is_id, new_id, now
 from app.jobs import ledger
 from app.schema import jobs, regions, traces, validations
+from app.stored import TRACE, TRACE_OWN, all_validations, insert_region, region_of, trace_of, validation_of
 from app.trace_gain import gain
 
 __all__ = ["Store", "finite"]
@@ -18,43 +19,8 @@ __all__ = ["Store", "finite"]
 Json = dict[str, Any]
 Page = dict[str, Any]
 
-STATUS = {"queued": "reading", "running": "reading", "done": "ready", "failed": "failed", "cancelled": "failed"}
-"""A trace's status by its job's state."""
-
-CANCELLED = {"code": "cancelled", "message": "Reading was cancelled.", "remedy": "Upload the trace again."}
-
 MAX_RANKS = 256
 """Traces of one group that are compared."""
-
-TRACE: Json = {
-    "events": None,
-    "kernels": None,
-    "profiler_steps": None,
-    "steps": None,
-    "step_time_us": None,
-    "kernel_time_us": None,
-    "gpu_busy_share": None,
-    "linked_share": None,
-    "device": None,
-    "notes": [],
-}
-"""A trace that is not read yet."""
-
-VALIDATION: Json = {
-    "outcome": None,
-    "reason": "",
-    "device": None,
-    "software": {},
-    "conditions": {},
-    "candidates": [],
-    "best": None,
-    "floor_us": None,
-    "date": "",
-    "coverage": "",
-    "advice_before": None,
-    "advice_after": None,
-}
-"""A validation that is not done yet."""
 
 
 class Store:
@@ -91,7 +57,7 @@ class Store:
     def traces(self, limit: int = 50, after: str | None = None) -> Page:
         """Newest first, without their regions."""
         query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
-        return self._page(query, traces, limit, after, _trace)
+        return self._page(query, traces, limit, after, trace_of)
 
     def trace(self, trace_id: str) -> Json | None:
         """One trace with its regions, and what following their newest advice gains."""
@@ -102,7 +68,7 @@ class Store:
             row = connection.execute(query.where(traces.c.id == trace_id)).mappings().first()
             if row is None:
                 return None
-            found = _trace(row) | {"regions": self._regions(connection, regions.c.trace_id == trace_id)}
+            found = trace_of(row) | {"regions": self._regions(connection, regions.c.trace_id == trace_id)}
         return found | {"gain": gain(found)}
 
     def trace_file(self, trace_id: str) -> str | None:
@@ -121,7 +87,7 @@ class Store:
         of_group = query.where(traces.c.group_name == group)
         with self.database.read() as connection:
             found = connection.execute(of_group.order_by(traces.c.created_at, traces.c.id).limit(MAX_RANKS)).mappings()
-            return [_trace(row) for row in found]
+            return [trace_of(row) for row in found]
 
     def delete_trace(self, trace_id: str) -> str | None:
         """Forget a trace, its regions and its job; the name of its file, or None for an unknown id."""
@@ -140,7 +106,7 @@ class Store:
     def add_region(self, region: Json) -> str:
         """A region that somebody wrote down; its new id."""
         with self.database.write() as connection:
-            return _insert_region(connection, region, trace_id=None, position=0)
+            return insert_region(connection, region, trace_id=None, position=0)
 
     def region(self, region_id: str) -> Json | None:
         if not is_id(region_id):
@@ -155,7 +121,7 @@ class Store:
             return None
         with self.database.read() as connection:
             row = connection.execute(sa.select(regions).where(regions.c.id == region_id)).mappings().first()
-        return None if row is None else _region(row, [])
+        return None if row is None else region_of(row, [])
 
     def put_oracle(self, region_id: str, foreseen: Json) -> None:
         """Keep what the oracle said of a region (`oracle`, `recompiles`) and the `advice` issued again with it.
@@ -192,7 +158,7 @@ class Store:
         )
         for row in connection.execute(newest).mappings():
             measured[row["region_id"]].append(row)
-        return [_region(row, measured[row["id"]]) for row in found]
+        return [region_of(row, measured[row["id"]]) for row in found]
 
     # --- validations
 
@@ -212,15 +178,15 @@ class Store:
         if not is_id(validation_id):
             return None
         with self.database.read() as connection:
-            row = connection.execute(_validations().where(validations.c.id == validation_id)).mappings().first()
-        return None if row is None else _validation(row)
+            row = connection.execute(all_validations().where(validations.c.id == validation_id)).mappings().first()
+        return None if row is None else validation_of(row)
 
     def validations(self, limit: int = 50, after: str | None = None, region_id: str | None = None) -> Page:
         """Newest first; of one region where its id is given."""
-        query = _validations()
+        query = all_validations()
         if region_id is not None:
             query = query.where(validations.c.region_id == region_id)
-        return self._page(query, validations, limit, after, _validation)
+        return self._page(query, validations, limit, after, validation_of)
 
     # --- jobs
 
@@ -263,7 +229,7 @@ class Store:
 
     def finish_read(self, *, job_id: str, owner: str, attempt: int, trace: Json) -> bool:
         """Store what was read and end its job, both or neither; False when the job is no longer ours."""
-        body = finite({k: v for k, v in trace.items() if k in TRACE or k not in _TRACE_OWN})
+        body = finite({k: v for k, v in trace.items() if k in TRACE or k not in TRACE_OWN})
         with self.database.write() as connection:
             if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
                 return False
@@ -272,7 +238,7 @@ class Store:
             )
             connection.execute(regions.delete().where(regions.c.trace_id == job_id))
             for position, region in enumerate(trace.get("regions", [])):
-                _insert_region(connection, region, trace_id=job_id, position=position)
+                insert_region(connection, region, trace_id=job_id, position=position)
         return True
 
     def finish_validation(self, *, job_id: str, owner: str, attempt: int, validation: Json) -> bool:
@@ -319,72 +285,6 @@ class Store:
             "items": [shape(row) for row in rows[:limit]],
             "next": None if last is None else f"{last['created_at']}~{last['id']}",
         }
-
-
-_TRACE_OWN = frozenset({"id", "name", "status", "regions", "gain", "created_at", "bytes", "sha256", "error", "job"})
-_REGION_OWN = frozenset({"id", "created_at", "validations"})
-
-
-def _trace(row: Any) -> Json:
-    error = row["error"] or (CANCELLED if row["state"] == "cancelled" else None)
-    return {
-        "id": row["id"],
-        "name": row["name"],
-        "status": STATUS[row["state"]],
-        "created_at": row["created_at"],
-        "bytes": row["bytes"],
-        "sha256": row["sha256"],
-        "error": error,
-        "job": row["id"],
-        **TRACE,
-        **(row["body"] or {}),
-    }
-
-
-def _insert_region(connection: sa.Connection, region: Json, *, trace_id: str | None, position: int) -> str:
-    region_id = new_id()
-    body = finite({k: v for k, v in region.items() if k not in _REGION_OWN})
-    if trace_id is not None:
-        body["source"] = {**(body.get("source") or {}), "trace": trace_id}
-    connection.execute(
-        regions.insert().values(
-            id=region_id,
-            trace_id=trace_id,
-            position=position,
-            created_at=now(),
-            name=region["name"],
-            text=region["text"] or "",
-            body=body,
-        )
-    )
-    return region_id
-
-
-def _region(row: Any, measured: list[Any]) -> Json:
-    """A region; its advice is the one issued again with the newest evidence, where there is any."""
-    body = row["body"]
-    advice = body.get("advice") or {}
-    done = next((m for m in measured if m["body"]), None)
-    if done is not None:
-        evidence = {k: v for k, v in done["body"].items() if k not in ("advice_before", "advice_after")}
-        advice = (done["body"].get("advice_after") or advice) | {"validation": {"id": done["id"], **evidence}}
-    return {
-        "id": row["id"],
-        **body,
-        "created_at": row["created_at"],
-        "advice": advice,
-        "validations": [m["id"] for m in measured],
-    }
-
-
-def _validations() -> sa.Select[Any]:
-    job = (jobs.c.state, jobs.c.progress, jobs.c.error)
-    return sa.select(validations, *job).join(jobs, jobs.c.id == validations.c.id)
-
-
-def _validation(row: Any) -> Json:
-    own = ("id", "name", "state", "created_at", "region_id", "region", "error", "progress")
-    return VALIDATION | (row["body"] or {}) | {key: row[key] for key in own}
 
 
 def _kernels(number: int) -> str:

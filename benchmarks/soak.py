@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
-import importlib.metadata
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -28,6 +25,7 @@ from typing import Any
 
 from benchmarks.soak_mixed import Mixed, Samples
 from tools.server import ROOT, Served, serving
+from tools.stamp import stamp
 
 RECORD = ROOT / "tests" / "records" / "soak.json"
 PAGE = ROOT / "docs" / "soak.md"
@@ -147,8 +145,7 @@ def main() -> int:
                 lines = served.log.read_text().splitlines()
                 print("\n".join(line[:300] for line in lines if " INFO " not in line)[-6000:])
             print(f"{part} after {time.monotonic() - started:.0f} s: {json.dumps(record[part])}", flush=True)
-    record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
-    record["versions"] = {"python": platform.python_version()} | {n: importlib.metadata.version(n) for n in VERSIONS}
+    record |= stamp(VERSIONS)
     record["cores"] = len(os.sched_getaffinity(0))
     if not args.dry:
         RECORD.write_text(json.dumps(record, indent=1) + "\n")

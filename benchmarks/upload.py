@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from playwright.sync_api import Page, expect, sync_playwright
 
+from kernels.measure.zygote import descendants
 from tests.browser.conftest import ARGUMENTS, running
 from tests.conftest import SHARED
 
@@ -44,7 +45,7 @@ class Memory:
 
     def _watch(self) -> None:
         while not self.done.wait(0.05):
-            for pid in self._below():
+            for pid in [self.root, *descendants(self.root)]:
                 try:
                     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -53,19 +54,6 @@ class Memory:
                 peak = next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
                 name = " ".join(w.decode() for w in words[2:5]) or "?"
                 self.peaks[name] = max(peak, self.peaks.get(name, 0.0))
-
-    def _below(self) -> list[int]:
-        parents = {}
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = path.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(path.parent.name)] = int(fields[1])
-        found = [self.root]
-        for pid in found:
-            found += [child for child, parent in parents.items() if parent == pid]
-        return found
 
     def stop(self) -> dict[str, float]:
         """Process -> peak MB, largest first."""

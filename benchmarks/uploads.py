@@ -14,9 +14,7 @@ import hashlib
 import http.client
 import json
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,32 +28,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.upload import SERVER_MB, TRACE, Memory
-from tests.conftest import ROOT
+from tools.server import serving
 
 HEALTH_S = 1.0
 BLOCK = 1 << 20
 
 Json = dict[str, Any]
-
-
-def start(folder: Path, parallel: int) -> tuple[subprocess.Popen[bytes], str]:
-    """A server that takes so many traces at once, and its address."""
-    log = folder / "serve.log"
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("TRITONWORTHY_")}
-    settings = {"DATA_DIR": folder / "data", "PORT": 0, "ORACLE": "off", "QUEUE_CAP": parallel + 1}
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", "serve"],
-            cwd=ROOT,
-            env=clean | {f"TRITONWORTHY_{name}": str(value) for name, value in settings.items()},
-            stdout=file,
-            stderr=file,
-        )
-    while not (found := re.search(r"running on http://(\S+)", log.read_text())):
-        if process.poll() is not None:
-            raise RuntimeError(log.read_text())
-        time.sleep(0.05)
-    return process, found[1]
 
 
 def call(address: str, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Json]:
@@ -123,9 +101,9 @@ def main() -> int:
         plain = folder / "trace.json"
         with gzip.open(asked.trace) as packed, plain.open("wb") as file:
             shutil.copyfileobj(packed, file)
-        process, address = start(folder, asked.parallel)
-        try:
-            memory, health, began = Memory(process.pid), Health(address), time.monotonic()
+        with serving(folder / "data", {"ORACLE": "off", "QUEUE_CAP": str(asked.parallel + 1)}) as served:
+            address = served.url.removeprefix("http://")
+            memory, health, began = Memory(served.pid), Health(address), time.monotonic()
             with ThreadPoolExecutor(asked.parallel) as pool:
                 sent = list(pool.map(lambda n: send(address, plain, n), range(asked.parallel)))
             arrived_s, health_s = time.monotonic() - began, health.stop()
@@ -133,9 +111,6 @@ def main() -> int:
             traces = [until_read(address, trace["id"]) for _, trace, _ in sent] if whole else []
             read_s = time.monotonic() - began
             peaks = memory.stop()
-        finally:
-            process.terminate()
-            process.wait(30)
         size_mb = plain.stat().st_size / 1e6
     ready = [t for t in traces if t["status"] == "ready"]
     same = len({(t["events"], t["kernels"], len(t["regions"])) for t in ready}) == 1

@@ -9,11 +9,8 @@ too, but validations end after seconds, for a failed job is an answer like anoth
 from __future__ import annotations
 
 import argparse
-import datetime
-import importlib.metadata
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -25,6 +22,7 @@ import httpx
 
 from app.archive import shelf
 from tools.server import ROOT, serving
+from tools.stamp import stamp
 
 RECORD = ROOT / "tests" / "records" / "api-conformance.json"
 VERSIONS = ("schemathesis", "hypothesis", "fastapi", "starlette", "pydantic")
@@ -100,10 +98,8 @@ def run(cases: int, folder: Path, oracle: str = "off", phases: str = "examples,c
 
 def summary(report: Json) -> Json:
     """What is recorded of a run."""
-    versions = {"python": platform.python_version()} | {n: importlib.metadata.version(n) for n in VERSIONS}
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "versions": versions,
+        **stamp(VERSIONS),
         "seed": report["seed"],
         "seconds": round(report["running_time"], 1),
         "cases": report["test_cases"]["generated"],

@@ -8,12 +8,9 @@ crash-*; once it is mended it stays, and is replayed by the tests. Needs the ext
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -23,6 +20,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from tools.stamp import stamp
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
@@ -230,9 +229,7 @@ def mended(target: str) -> dict[str, bool]:
 def record(runs: list[Json]) -> Json:
     """Add runs to the record; the whole of it."""
     known: Json = json.loads(RECORD.read_text()) if RECORD.exists() else {"runs": []}
-    versions = {"python": platform.python_version()} | {n: importlib.metadata.version(n) for n in VERSIONS}
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    known["runs"] += [{"date": today, "versions": versions, **r} for r in runs]
+    known["runs"] += [{**stamp(VERSIONS), **r} for r in runs]
     known["minutes"] = round(sum(r["minutes"] for r in known["runs"]), 2)
     known["executions"] = sum(r["executions"] for r in known["runs"])
     known["crashes"] = {target: mended(target) for target in KEPT_BYTES if (CORPUS / target).is_dir()}

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from app.advice.case import Case
-from app.advice.criteria import launch_bound, runs_on_library
+from app.advice.criteria import runs_on_library
+from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
 from app.advice.options import Option
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from app.advice.case import Case, percent, short
 from app.advice.facts import Cover, RegionFacts
 from app.advice.foreseen_bytes import foreseen_bytes
+from app.advice.launches import launch_bound_alone, launch_share, paced, told_by_launches
 from app.advice.model import Criterion
 from app.advice.options import no_triton
 from app.advice.thresholds import Thresholds
@@ -18,8 +19,6 @@ from profiler.oracle.targets import TARGETS
 from profiler.region.cost_model import Cost, bound
 
 if TYPE_CHECKING:
-    from app.advice import estimate
-    from profiler.region.model import Workload
     from profiler.trace.obstacles import Obstacle
 
 
@@ -108,53 +107,19 @@ def _launches(case: Case, source: str) -> Criterion:
     """The region by itself: what share of eager's predicted time is launches."""
     limit = case.settings.launch_share
     eager = case.eager
-    if eager is None or not _told_by_launches(case.facts, case.workload):
+    if eager is None or not told_by_launches(case.facts, case.workload):
         return Criterion("kernel-problem", True, None, None, "nothing says that the GPU waits", source)
-    if _paced(case.facts, eager):
+    if paced(case.facts, eager):
         value = f"host {eager.host_us:.0f} µs, GPU {eager.time_us.mid:.0f} µs"
         because = (
             f"the host takes {eager.host_us:.0f} µs for its forward and backward, the GPU {eager.time_us.mid:.0f}: "
             "back to back, the host sets the pace"
         )
         return Criterion("kernel-problem", False, value, f"host {LAUNCH_BOUND:g} times the GPU", because, source)
-    launches, share = _launch_share(case.facts, eager)
+    launches, share = launch_share(case.facts, eager)
     because = f"{launches:.0f} launches are {percent(share)} of its predicted time run one by one"
     holds = not launch_bound_alone(case.facts, case.workload, eager, case.settings)
     return Criterion("kernel-problem", holds, share, limit, because, source)
-
-
-def _told_by_launches(facts: RegionFacts, workload: Workload) -> bool:
-    return facts.gpu_idle_share is None and not facts.compiled and not workload.observed
-
-
-def _launch_share(facts: RegionFacts, eager: estimate.Prediction) -> tuple[float, float]:
-    """Launches of one call, and their share of eager's predicted time on the device."""
-    launches = facts.launches or max((s.cost.unfused.launches for s in facts.shapes), default=0)
-    return launches, min(1.0, eager.launch_us / eager.time_us.mid)
-
-
-LAUNCHES = 3
-"""From so many on a region can be launch-bound by itself: with fewer there is nothing to save by fusing."""
-
-
-def launch_bound_alone(
-    facts: RegionFacts, workload: Workload, eager: estimate.Prediction | None, settings: Thresholds
-) -> bool:
-    """Of a region without a trace: run one by one, launching its kernels takes longer than running them."""
-    if eager is None or not _told_by_launches(facts, workload):
-        return False
-    launches, share = _launch_share(facts, eager)
-    return _paced(facts, eager) or (launches >= LAUNCHES and share >= settings.launch_share)
-
-
-def _paced(facts: RegionFacts, eager: estimate.Prediction) -> bool:
-    """A forward and backward that a validation would judge by wall time."""
-    return facts.requires_grad and eager.host_us > LAUNCH_BOUND * eager.time_us.mid
-
-
-def launch_bound(criterion: Criterion) -> bool:
-    """kernel-problem failed for its launches, and not for communication or the host."""
-    return criterion.holds is False and criterion.value not in ("communication", "host copy", "waiting for the host")
 
 
 def library_covers(case: Case) -> Criterion:

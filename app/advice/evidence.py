@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from app.advice.criteria import launch_bound
+from app.advice.launches import launch_bound
 from app.advice.model import Advice, Alternative, Change, Criterion, Range, Tool
 from app.advice.rule import step_speedup
 from app.advice.thresholds import DEFAULTS, Thresholds

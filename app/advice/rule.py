@@ -10,10 +10,11 @@ from app.advice import estimate, wording
 from app.advice.admission import admit, at_hand
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
-from app.advice.criteria import fast_enough, judge, launch_bound, launch_bound_alone, runs_on_library, worth_it
+from app.advice.criteria import fast_enough, judge, runs_on_library, worth_it
 from app.advice.estimate import Prediction
 from app.advice.facts import Cover, RegionFacts
 from app.advice.known import known_covers
+from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.model import EFFORT_ORDER, Advice, Criterion, Range
 from app.advice.options import Option, no_triton, nothing_to_compute, options
 from app.advice.rates import FITTED, TRACED, Rates

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.advice.case import Case, percent, short
-from app.advice.criteria import launch_bound, runs_on_library
+from app.advice.criteria import runs_on_library
 from app.advice.facts import Cover
+from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion, Range
 from app.advice.options import no_triton, nothing_to_compute
 

@@ -22,6 +22,7 @@ from app.fleet import model
 from app.fleet.task import PYTHON, Work, look, work
 from app.jobs.exits import Ended, ExitReason, failed
 from app.jobs.runner import Limits, LocalRunner, Verdict
+from app.jobs.tally import GPU_KINDS
 
 Json = dict[str, Any]
 
@@ -31,7 +32,6 @@ POLL_S = 0.05
 FORCE_S = 5.0
 """Beyond the grace of the child: then Ray kills the worker, and the child sees the end of its stdin."""
 DROP_S = 3.0
-MEASURING = ("validate", "landscape")
 
 
 class RayRunner:
@@ -77,7 +77,7 @@ class RayRunner:
 
     def lanes(self, kind: str) -> int:
         """As many as asked for; readings as many as there are slots for them, one where they stay here."""
-        return self.most if kind in MEASURING else min(self.most, max(1, model.read_slots(self.nodes())))
+        return self.most if kind in GPU_KINDS else min(self.most, max(1, model.read_slots(self.nodes())))
 
     def full(self) -> frozenset[str]:
         """Kinds that have, or had, hosts, and no slot free for this server."""

@@ -12,8 +12,9 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from app import submit
 from app.web.answers import JSON_ONLY, After, Json, Limit, Wait, answer, errors, listed, waited
 from app.web.events import job_events
-from app.web.models import Job, Validation, ValidationList, ValidationRequest
+from app.web.models import Job, Validation, ValidationList
 from app.web.problems import not_found
+from app.web.request_models import ValidationRequest
 
 router = APIRouter(prefix="/api/v1", tags=["validations"])
 

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app import submit
 from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors, listed
-from app.web.models import AdviceAnswer, AdviceRequest, Kernel, Region, RegionList
+from app.web.models import AdviceAnswer, Kernel, Region, RegionList
 from app.web.problems import not_found
+from app.web.request_models import AdviceRequest
 from profiler.oracle.model import MODES
 
 router = APIRouter(prefix="/api/v1", tags=["advice"])

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from app.web.models import Answer, Error, Name, Range, Request
+from app.web.models import Answer, Error, Range
+from app.web.request_models import Name, Request
 
 Text = Annotated[str, Field(min_length=1)]
 Outcome = Literal["passed", "failed", "unmeasured"]
@@ -128,8 +129,8 @@ class CheckSummary(Answer):
     created_at: str
 
 
-class Check(CheckSummary):
-    """A check. exit_code: 0, 1 for an assertion of level error that does not hold, 2 for could not measure."""
+class Found(Answer):
+    """What a check that is done found, and in what."""
 
     errors: list[Finding]
     warnings: list[Finding]
@@ -139,7 +140,11 @@ class Check(CheckSummary):
     baseline: Baseline | None
 
 
-class Report(Answer):
+class Check(Found, CheckSummary):
+    """A check. exit_code: 0, 1 for an assertion of level error that does not hold, 2 for could not measure."""
+
+
+class Report(Found):
     """`check.json`, as `tritonworthy check --format json` writes it: a check that is done, without its job."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
@@ -149,12 +154,6 @@ class Report(Answer):
     exit_code: Literal[0, 1, 2]
     because: str
     counts: Counts
-    errors: list[Finding]
-    warnings: list[Finding]
-    unmeasured: list[Unmeasured]
-    assertions: list[AssertionRow]
-    subjects: list[Subject]
-    baseline: Baseline | None
     source_root: str
     software: dict[str, str]
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from app.web.models import Answer, Error, Name, Number, Request
+from app.web.models import Answer, Error
+from app.web.request_models import Name, Number, Request
 
 
 class LandscapeRequest(Request):

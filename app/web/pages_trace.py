@@ -29,8 +29,9 @@ def trace_json(request: Request, trace_id: str) -> Response:
     view = view_of(request.query_params.multi_items())
     if not request.query_params or found["status"] != "ready":
         return JSONAnswer(found)
-    part = _regions_part(request, found, view)
-    by_id = {r["id"]: r for r in (_other_rank(request, found, view) or found)["regions"]}
+    other = _other_rank(request, found, view)
+    part = _regions_part(request, _named(found), view, other)
+    by_id = {r["id"]: r for r in (other or found)["regions"]}
     listed = [by_id[r["id"]] for r in (*part["regions"], *part["small"])]
     told = {"shown": len(listed), "of": len(by_id), "query": query_of(view)}
     return JSONAnswer({**found, "regions": listed, "view": told})
@@ -43,13 +44,10 @@ def trace(request: Request, trace_id: str, body: int = 0) -> Response:
     view = view_of(request.query_params.multi_items())
     template = PARTS.get(request.headers.get("hx-target", "")) if _is_swap(request) else None
     if template and found["status"] == "ready":
-        named = {**found, "regions": trace_page.named(found["regions"])}
-        context = {
-            "trace": found,
-            "swapped": True,
-            **trace_page.timeline_part(named, view),
-            **(_regions_part(request, found, view) if template == PARTS["region-list"] else {}),
-        }
+        named = _named(found)
+        context = {"trace": found, "swapped": True, **trace_page.timeline_part(named, view)}
+        if template == PARTS["region-list"]:
+            context |= _regions_part(request, named, view, _other_rank(request, found, view))
         headers = {"HX-Replace-Url": trace_page.page_address(trace_id, view)}
         return render(template, context, request=request, headers=headers)
     context = trace_page.trace_page(
@@ -100,10 +98,13 @@ def _other_rank(request: Request, trace: Json, view: View) -> Json | None:
     return _trace(request, wanted) if wanted and wanted != trace["id"] else None
 
 
-def _regions_part(request: Request, trace: Json, view: View) -> Json:
-    """Context of partials/region_list.html."""
-    other = _other_rank(request, trace, view)
+def _named(trace: Json) -> Json:
+    """The trace with names of its regions that a reader tells apart."""
+    return {**trace, "regions": trace_page.named(trace["regions"])}
+
+
+def _regions_part(request: Request, trace: Json, view: View, other: Json | None) -> Json:
+    """Context of partials/region_list.html. trace: `_named`; other: the trace of the rank that the view asks for."""
     ranks = trace_views.rank_section(_group(request, trace)).get("ranks") or () if trace.get("group") else ()
-    named = {**trace, "regions": trace_page.named(trace["regions"])}
     known = recorded(request.app.state, _texts(other or trace))
-    return trace_page.regions_part(named, view, known, other, ranks)
+    return trace_page.regions_part(trace, view, known, other, ranks)

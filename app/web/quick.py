@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import submit
 from app.web.answers import answer, is_json
-from app.web.models import AdviceRequest
+from app.web.request_models import AdviceRequest
 
 PATH = "/api/v1/advice"
 MOST_BYTES = 1000
@@ -57,6 +57,8 @@ def _widget_answers(message: Message) -> dict[str, Any] | None:
     """A widget's answers where the message is all of a body that has them."""
     body: bytes = message.get("body", b"")
     if message["type"] != "http.request" or message.get("more_body", False) or len(body) > MOST_BYTES:
+        return None
+    if b"widget" not in body:  # a region's text: not to be read twice
         return None
     try:
         asked = AdviceRequest.model_validate(json.loads(body))

@@ -61,6 +61,10 @@ def where_section(trace: Json, names: Sequence[str], links: Sequence[str]) -> di
     return found
 
 
+def _detail(time_us: float, of_total: float) -> str:
+    return f"{duration(time_us)} · {share(of_total)}"
+
+
 def _looks(nodes: Sequence[Node]) -> list[str]:
     return [look for n in nodes for look in ([n.look] if not n.nodes else _looks(n.nodes))]
 
@@ -109,7 +113,7 @@ def _branch_node(
     nodes = _branch_nodes(branch, tools, names, links, total, path)
     time = branch.time_us
     shown = f"{label} ×{branch.count}" if branch.count > 1 else label
-    detail = f"{duration(time)} · {share(time / total)}"
+    detail = _detail(time, time / total)
     if len(nodes) == 1 and not nodes[0].nodes:
         only = nodes[0]
         title = f"{path}\n{only.title}"
@@ -124,14 +128,14 @@ def _region_node(
 ) -> Node:
     known = 0 <= place < len(names)
     name, tool = (names[place], tools[place]) if known else ("no region", "rest")
-    detail = f"{duration(time)} · {share(time / total)}"
+    detail = _detail(time, time / total)
     title = f"{name}\n{TOOL_LABELS.get(tool, tool)}\n{detail}"
     return Node(name, time, tool, detail, title, links[place] if known else "")
 
 
 def _rest(nodes: Sequence[Node], total: float) -> Node:
     time = sum(n.value for n in nodes)
-    detail = f"{duration(time)} · {share(time / total)}"
+    detail = _detail(time, time / total)
     title = "\n".join([detail, *(n.label for n in nodes[:12])])
     return Node(f"{len(nodes)} smaller", time, "rest", detail, title)
 
@@ -218,7 +222,7 @@ def _kind_node(row: Json, trace: Json, names: Sequence[str], links: Sequence[str
         rest = _rest(small, total)
         small = [Node(rest.label, rest.value, row["look"], rest.detail, rest.title)]
     nodes = found + small
-    detail = f"{duration(row['time_us'])} · {share(row['share'])}"
+    detail = _detail(row["time_us"], row["share"])
     if len(nodes) == 1:
         return Node(
             f"{row['kind']}: {nodes[0].label}", row["time_us"], row["look"], detail, nodes[0].title, nodes[0].href
@@ -234,7 +238,7 @@ def _kernel_node(kernel: Json, look: str, trace: Json, names: Sequence[str], lin
         href = links[places[0]]
     elif places and links[places[0]].startswith("/") and _word(kernel["name"]):
         href = f"/traces/{trace['id']}?{urlencode({'q': _word(kernel['name'])})}#regions"
-    detail = f"{duration(kernel['time_us'])} · {share(kernel['share'])}"
+    detail = _detail(kernel["time_us"], kernel["share"])
     calls = count(round(kernel["calls_per_step"], 2), "call")
     regions = "; ".join(names[p] for p in places[:3])
     label = (

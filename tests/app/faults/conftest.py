@@ -12,7 +12,8 @@ import pytest
 from app.jobs.queue import Queue
 from app.jobs.runner import Limits
 from app.store import Store
-from tests.app.faults.servers import Server, command, notes, wait_for
+from tests.app.faults.servers import Server, command, notes
+from tests.processes import wait_for
 
 Json = dict[str, Any]
 

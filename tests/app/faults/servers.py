@@ -7,7 +7,6 @@ import re
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 
 from tests.conftest import ROOT
+from tests.processes import wait_for
 
 CHILDREN = Path(__file__).with_name("children.py")
 
@@ -25,23 +25,6 @@ Json = dict[str, Any]
 def command(child: str) -> Callable[[str], list[str]]:
     """The command line of every kind of child; the GPU is asked by the child `health`."""
     return lambda kind: [sys.executable, str(CHILDREN), "health" if kind == "health" else child, "{fd}"]
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 20, what: object = "") -> Any:
-    """What it says as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return found
-
-
-def lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def notes(folder: Path, name: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from app.jobs import gpu, ledger
 from app.jobs.queue import Queue
 from tests.app.faults.conftest import Bench
-from tests.app.faults.servers import lives, wait_for
+from tests.processes import alive, wait_for
 
 
 def ends(bench: Bench, job_id: str) -> list[Any]:
@@ -54,7 +54,7 @@ def test_while_it_runs(bench: Bench, child: str) -> None:
     queue.cancel(job_id)
     assert_ended_once(bench, job_id)
     assert time.monotonic() - began < 4
-    assert not lives(pid)
+    assert not alive(pid)
     assert not queue.cancels
 
 
@@ -130,7 +130,7 @@ def test_from_another_server(bench: Bench) -> None:
     assert other.cancel(job_id)["state"] == "running"  # type: ignore[index]
     assert_ended_once(bench, job_id)
     assert time.monotonic() - began < 5
-    assert not lives(pid)
+    assert not alive(pid)
     assert not other.cancels
 
 

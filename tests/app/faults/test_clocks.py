@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from app.jobs.leases import Leases
 from app.jobs.ledger import Lease
 from app.web.metrics import age_s
 from tests.app.faults.conftest import Bench
-from tests.app.faults.servers import wait_for
+from tests.processes import alive, wait_for
 
 DAY_S = 86400.0
 
@@ -131,7 +130,7 @@ def test_a_server_that_was_stopped_gives_its_job_up(bench: Bench) -> None:
         bench.queue("hang", lease_s=3)
         second = bench.pid(2)
         server.send_signal(signal.SIGCONT)
-        wait_for(lambda: not Path(f"/proc/{first}").exists() or _is_zombie(first), 30, "it goes on beside the second")
+        wait_for(lambda: not alive(first), 30, "it goes on beside the second")
         bench.go()
         job = bench.until(job_id, "done")
     finally:
@@ -140,13 +139,6 @@ def test_a_server_that_was_stopped_gives_its_job_up(bench: Bench) -> None:
     assert job["attempt"] == 2
     assert (bench.folder / "answers").read_text().split() == [str(second)]
     assert bench.said(job_id).count("done") == 1
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def test_ages_are_never_negative() -> None:

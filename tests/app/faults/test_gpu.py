@@ -17,9 +17,10 @@ from app.jobs.queue import Queue
 from app.jobs.runner import Limits, LocalRunner
 from kernels.host import Host
 from tests.app.faults.conftest import Bench
-from tests.app.faults.servers import command, notes, wait_for
+from tests.app.faults.servers import command, notes
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import ROOT
+from tests.processes import wait_for
 
 WITH_GPU = Host(gpu="NVIDIA H200", capability=(9, 0), versions={"torch": "2"}, packages=frozenset({"torch"}))
 

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.app.faults.servers import Server, until, wait_for
+from tests.app.faults.servers import Server, until
+from tests.processes import wait_for
 
 SUBMISSIONS = 1000
 CAP = 32

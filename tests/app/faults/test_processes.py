@@ -17,7 +17,8 @@ import pytest
 from app.jobs.runner import Limits
 from app.store import Store
 from tests.app.faults.conftest import Bench
-from tests.app.faults.servers import Server, lives, notes, submit, until, wait_for
+from tests.app.faults.servers import Server, notes, submit, until
+from tests.processes import alive, wait_for
 
 Serve = Callable[..., Server]
 
@@ -74,7 +75,7 @@ def test_a_hung_worker_that_ignores_sigterm_ends_in_time_with_all_it_started(ben
     job = bench.until(job_id, "failed")
     assert job["error"]["code"] == "timeout"
     assert time.monotonic() - began < 5
-    assert not lives(pid)
+    assert not alive(pid)
     assert job["attempt"] == 1, "it had its time"
     bench.go()
     bench.until(bench.add(), "done")
@@ -88,7 +89,7 @@ def test_kill_9_of_the_server_in_mid_job_loses_no_job_and_leaves_no_orphan(serve
         (pid,) = first.pids()
         assert client.get(f"/api/v1/jobs/{job_id}").json()["state"] == "running"
     first.kill()
-    wait_for(lambda: not lives(pid), 5)
+    wait_for(lambda: not alive(pid), 5)
     (first.folder / "go").touch()
     second = serve()
     with second.client() as client:
@@ -128,7 +129,7 @@ def test_kill_9_of_the_server_ends_a_worker_whose_threads_cannot_run(bench: Benc
     finally:
         server.kill()
         server.wait()
-    wait_for(lambda: not lives(pid), 2)
+    wait_for(lambda: not alive(pid), 2)
 
 
 def test_what_a_dead_server_left_running_is_ended_before_its_job_runs_again(bench: Bench) -> None:
@@ -139,12 +140,12 @@ def test_what_a_dead_server_left_running_is_ended_before_its_job_runs_again(benc
     finally:
         server.kill()
         server.wait()
-    assert all(lives(pid) for pid in left), "these take no notice of their server"
+    assert all(alive(pid) for pid in left), "these take no notice of their server"
     bench.go()
     bench.queue("faithless")
     job = bench.until(job_id, "done")
     assert (job["attempt"], job["result"]["reason"]) == (2, "alone")
-    assert not any(lives(pid) for pid in left)
+    assert not any(alive(pid) for pid in left)
 
 
 def test_a_living_server_takes_up_at_once_what_a_killed_one_of_this_host_did(bench: Bench) -> None:
@@ -184,7 +185,7 @@ def test_sigterm_drains_within_the_grace_with_open_streams(serve: Serve) -> None
         assert server.process.wait(10) in (0, -signal.SIGTERM)
         assert time.monotonic() - began < 3 + 3
     assert [[line for line in lines if line.startswith("event")][-1] for lines in streams] == ["event: bye"] * 5
-    assert not lives(pid)
+    assert not alive(pid)
     assert "Traceback" not in server.log.read_text()
     with closing(Store(f"sqlite:///{server.data / 'tritonworthy.db'}")) as store:
         job = store.job(job_id)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from app.jobs import ledger
 from app.store import Store
-from tests.app.faults.servers import Server, lives, notes, wait_for
+from tests.app.faults.servers import Server, notes
+from tests.processes import alive, wait_for
 
 JOBS = 200
 WORKERS_KILLED = 30
@@ -28,12 +29,12 @@ def begun(folder: Path) -> list[tuple[int, int]]:
 
 def kill_a_worker(folder: Path, known: set[int]) -> int:
     """Of those that run and were not killed before; 0 where there is none at this moment."""
-    alive = [pid for _, pid in begun(folder)[-4:] if pid not in known and lives(pid)]
-    if not alive:
+    living = [pid for _, pid in begun(folder)[-4:] if pid not in known and alive(pid)]
+    if not living:
         return 0
-    known.add(alive[-1])
+    known.add(living[-1])
     with suppress(ProcessLookupError):
-        os.kill(alive[-1], signal.SIGKILL)
+        os.kill(living[-1], signal.SIGKILL)
     return 1
 
 
@@ -85,4 +86,4 @@ def test_a_job_is_never_run_twice_at_once_and_none_is_lost(serve: Callable[..., 
     states = Counter(store.job_state(i) for i in ids)
     assert states["done"] > JOBS * 0.9
     store.close()
-    wait_for(lambda: not any(lives(pid) for _, pid in begun(tmp_path)), 5)
+    wait_for(lambda: not any(alive(pid) for _, pid in begun(tmp_path)), 5)

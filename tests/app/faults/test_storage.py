@@ -20,9 +20,10 @@ import sqlalchemy as sa
 from app import health
 from app.jobs.runner import LocalRunner
 from tests.app.faults.conftest import Bench
-from tests.app.faults.servers import Server, notes, submit, until, wait_for
+from tests.app.faults.servers import Server, notes, submit, until
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import ROOT
+from tests.processes import wait_for
 
 Serve = Callable[..., Server]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +49,3 @@ class Fleet:
 def command(name: str, file: str = "children.py") -> list[str]:
     """The command line of a child of that file beside this one."""
     return [sys.executable, str(Path(__file__).parent / file), name, "{fd}"]
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

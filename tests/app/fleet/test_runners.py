@@ -25,7 +25,8 @@ from app.jobs.protocol import Runner
 from app.jobs.queue import Queue
 from app.jobs.runner import Limits, LocalRunner
 from app.store import Store
-from tests.app.fleet.cluster import H200, MI300X, Fleet, alive, command, wait_for
+from tests.app.fleet.cluster import H200, MI300X, Fleet, command
+from tests.processes import alive, wait_for
 
 JOBS = "../jobs/children.py"
 Run = Callable[..., Ended]

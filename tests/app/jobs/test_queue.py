@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from app.jobs import ledger, owners
 from app.jobs.queue import Queue
 from app.jobs.runner import Limits
 from app.store import Store
+from tests.processes import alive, wait_for
 
 CHILDREN = Path(__file__).with_name("children.py")
 ANSWER = {
@@ -77,13 +78,6 @@ def bench(tmp_path: Path, database_url: str) -> Iterator[Bench]:
     bench.store.close()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_done_with_its_result_and_the_stream_of_events(bench: Bench) -> None:
     queue = bench.queue()
     queue.start()
@@ -131,7 +125,7 @@ def test_cancel_queued_and_running(bench: Bench) -> None:
     pid_file = bench.folder / "pid"
     running = bench.add(pid_file=str(pid_file))
     waiting = bench.add(pid_file=str(pid_file))
-    wait_for(pid_file.exists)
+    wait_for(pid_file.exists, 10)
     assert queue.cancel(waiting)["state"] == "cancelled"  # type: ignore[index]
     assert queue.cancel(running)["state"] == "running"  # type: ignore[index]
     job = bench.until(running, "cancelled", seconds=5)
@@ -153,7 +147,7 @@ def test_a_child_that_answers_after_the_cancel_or_ignores_it_is_cancelled_soon(b
         bench.child = child
         pid_file = bench.folder / child
         job_id = bench.add(pid_file=str(pid_file))
-        wait_for(pid_file.exists)
+        wait_for(pid_file.exists, 10)
         queue.cancel(job_id)
         asked = time.monotonic()
         job = bench.until(job_id, "cancelled", seconds=5)
@@ -175,7 +169,7 @@ def test_an_upload_does_not_wait_for_a_validation(bench: Bench) -> None:
     queue.start()
     pid_file = bench.folder / "pid"
     validation = bench.add(pid_file=str(pid_file))
-    wait_for(pid_file.exists)
+    wait_for(pid_file.exists, 10)
     bench.child = "answer"
     trace_id = "t" * 26
     bench.store.add_trace(
@@ -192,7 +186,7 @@ def test_stopping_gives_the_job_back_and_the_next_server_does_it(bench: Bench) -
     first.start()
     pid_file = bench.folder / "pid"
     job_id = bench.add(pid_file=str(pid_file), answer=ANSWER)
-    wait_for(pid_file.exists)
+    wait_for(pid_file.exists, 10)
     first.stop()
     assert bench.store.job_state(job_id) == "queued"
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
@@ -286,7 +280,7 @@ def test_kill_9_of_the_server_leaves_no_child_and_loses_no_job(bench: Bench) -> 
         server.send_signal(signal.SIGKILL)
         server.communicate()
     pid = int(pid_file.read_text())
-    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), 5)
+    wait_for(lambda: not alive(pid), 5)
     assert bench.store.job_state(job_id) == "running"
     bench.queue().start()
     assert bench.until(job_id, "done")["attempt"] == 2

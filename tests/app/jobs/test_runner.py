@@ -15,18 +15,11 @@ import pytest
 from app.jobs import owners, runner
 from app.jobs.exits import TEXTS, Ended, ExitReason
 from app.jobs.runner import Limits, LocalRunner
+from tests.processes import alive
 
 CHILDREN = Path(__file__).with_name("children.py")
 
 Run = Callable[..., Ended]
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.fixture

@@ -1,0 +1,49 @@
+"""Launches: when a region is launch-bound, the host and not the GPU setting its pace. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.advice.facts import RegionFacts
+from app.advice.model import Criterion
+from app.advice.thresholds import Thresholds
+from kernels.measure.records import LAUNCH_BOUND
+
+if TYPE_CHECKING:
+    from app.advice import estimate
+    from profiler.region.model import Workload
+
+
+def told_by_launches(facts: RegionFacts, workload: Workload) -> bool:
+    """Whether the region is judged by its own launches: no trace, no compiled kernels, nothing observed."""
+    return facts.gpu_idle_share is None and not facts.compiled and not workload.observed
+
+
+def launch_share(facts: RegionFacts, eager: estimate.Prediction) -> tuple[float, float]:
+    """Launches of one call, and their share of eager's predicted time on the device."""
+    launches = facts.launches or max((s.cost.unfused.launches for s in facts.shapes), default=0)
+    return launches, min(1.0, eager.launch_us / eager.time_us.mid)
+
+
+LAUNCHES = 3
+"""From so many on a region can be launch-bound by itself: with fewer there is nothing to save by fusing."""
+
+
+def launch_bound_alone(
+    facts: RegionFacts, workload: Workload, eager: estimate.Prediction | None, settings: Thresholds
+) -> bool:
+    """Of a region without a trace: run one by one, launching its kernels takes longer than running them."""
+    if eager is None or not told_by_launches(facts, workload):
+        return False
+    launches, share = launch_share(facts, eager)
+    return paced(facts, eager) or (launches >= LAUNCHES and share >= settings.launch_share)
+
+
+def paced(facts: RegionFacts, eager: estimate.Prediction) -> bool:
+    """A forward and backward that a validation would judge by wall time."""
+    return facts.requires_grad and eager.host_us > LAUNCH_BOUND * eager.time_us.mid
+
+
+def launch_bound(criterion: Criterion) -> bool:
+    """kernel-problem failed for its launches, and not for communication or the host."""
+    return criterion.holds is False and criterion.value not in ("communication", "host copy", "waiting for the host")

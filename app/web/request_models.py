@@ -1,0 +1,78 @@
+"""What the API takes. Fields that do not exist are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _is_number(value: object) -> object:
+    """A number as JSON has it: pydantic takes true for 1 and "2" for 2 as well."""
+    if isinstance(value, bool | str):
+        raise ValueError("Input should be a number")
+    return value
+
+
+MAX_SIZE = 2**40
+Number = BeforeValidator(_is_number)
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), Number]
+Time = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False), Number]
+Count = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False), Number]
+Shape = dict[
+    Annotated[str, Field(min_length=1, max_length=64)],
+    Annotated[int, Field(gt=0, le=MAX_SIZE), Number] | Count,
+]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Request(BaseModel):
+    """A body that the API takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class WidgetAnswers(Request):
+    """The three questions, each answered from 0 to 1, and what is known beside them.
+
+    A share of the step that is not known counts as worth it, and the advice says so.
+    """
+
+    share_of_step: Share | None = None
+    uniqueness: Share
+    irregularity: Share
+    bound: Literal["memory", "compute"] | None = None
+    kind: (
+        Literal["gemm", "attention", "elementwise", "quantised_gemm", "normalisation", "reduction", "custom"] | None
+    ) = None
+
+
+class AdviceRequest(Request):
+    """A region as text, with what is known of its use; or the widget's answers."""
+
+    region: Annotated[str, Field(min_length=1)] | None = None
+    widget: WidgetAnswers | None = None
+    share_of_step: Share | None = None
+    step_time_us: Time | None = None
+    target_step_time_us: Time | None = None
+    calls_per_step: Count = 1.0
+    shapes: list[Shape] | None = None
+    device: Name | None = None
+    objective: Literal["time", "memory"] = "time"
+    oracle: Literal["auto", "off"] = "auto"
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.region is None) == (self.widget is None):
+            raise ValueError("give either `region` or `widget`")
+        return self
+
+
+class ValidationRequest(Request):
+    """A region to measure, by text or id. shapes: sizes by symbol, and `calls` per step."""
+
+    region: Annotated[str, Field(min_length=1)] | None = None
+    region_id: Name | None = None
+    shapes: list[Shape] | None = None
+    candidates: list[Name] | None = None
+    device: list[Name] | None = None
