@@ -72,6 +72,23 @@ def test_filter_sort_and_search_change_the_list_and_the_address_and_nothing_else
     assert len(rows(page)) == len(wanted)
 
 
+def test_leaving_a_field_that_was_answered_asks_for_nothing(open_page: Open, trace: dict[str, Any]) -> None:
+    """Or the click that leaves it would race with the list's answer, whose controls are those of the old view."""
+    page = opened(open_page().page, path(trace))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/traces/" in request.url else None)
+    fields = {"Name, module or kernel": ("conv1d", "“conv1d”"), "At least, % of step": ("1", "at least 1 %")}
+    for label, (text, chip) in fields.items():
+        page.get_by_label(label).fill(text)
+        expect(page.locator("#region-list .chip").filter(has_text=chip)).to_be_visible()
+        before = len(asked)
+        page.locator("h1").click()
+        page.wait_for_timeout(600)
+        assert asked[before:] == []
+    page.locator("#sort").select_option("name")
+    page.wait_for_url(re.compile("sort=name"))
+
+
 def test_an_address_opens_the_same_list_in_a_fresh_browser_and_its_twin(
     open_page: Open, server: str, trace: dict[str, Any]
 ) -> None:

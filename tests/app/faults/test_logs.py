@@ -60,7 +60,7 @@ def test_a_traceback_cannot_forge_a_line() -> None:
     assert len(line.splitlines()) == 1
 
 
-def test_every_line_about_a_job_carries_its_id(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_line_about_a_job_carries_its_id(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     lines: list[str] = []
 
     class Kept(logging.Handler):
@@ -71,7 +71,7 @@ def test_every_line_about_a_job_carries_its_id(bench: Bench, monkeypatch: pytest
     handler.setFormatter(logs.JsonLines())
     logger = logging.getLogger("tritonworthy.queue")
     logger.addHandler(handler)
-    monkeypatch.setattr(logger, "level", logging.INFO)
+    caplog.set_level(logging.INFO, logger.name)  # by setLevel: what an earlier test let be remembered is forgotten
     bench.go()
     queue = bench.queue("hang")
     first, second = bench.add(), bench.add()
