@@ -25,6 +25,8 @@ Json = dict[str, Any]
 WARM_SHARE = 1 / 6
 """Of the time: caches fill, and what is asked for the first time is imported. Not looked at for memory."""
 SAMPLE_S = 5.0
+SHOWN = 30
+"""Samples of the memory that the record keeps, from the first minute on."""
 KEPT_TRACES = 10
 MEASURED = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 PAGES = ("/", "/history", "/accuracy", "/learn", "/api", "/device", "/checks", "/widget/table", "/compare")
@@ -53,11 +55,13 @@ class Samples:
         rows = [row for row in self.rows if row[0] >= start]
         slope = statistics.linear_regression([row[0] for row in rows], [row[1] for row in rows]).slope
         third = max(1, len(rows) // 3)
+        every = max(1, len(self.rows) // SHOWN)
         return {
             "samples": len(rows),
             "mb_first": round(rows[0][1], 1),
             "mb_last": round(rows[-1][1], 1),
             "mb_per_minute": round(slope * 60, 3),
+            "mb": [round(row[1]) for row in self.rows[::every]],
             "descriptors_first": round(statistics.median(row[2] for row in rows[:third])),
             "descriptors_last": round(statistics.median(row[2] for row in rows[-third:])),
         }

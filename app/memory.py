@@ -1,0 +1,42 @@
+"""Memory that is free goes back to the system now and then.
+
+Each thread of a server allocates in an arena of glibc's own, and what it frees in the middle of one stays resident:
+under the soak's mixed traffic 1.3 to 2 MB a minute that no object holds. After seven minutes of it Python held 0.8 %
+more blocks than after three, 17 MB more were resident, and one malloc_trim gave 16 of them back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+EVERY_S = 60.0
+
+
+def trim() -> bool:
+    """Give back what is free; False where the C library cannot. Other threads run on: ctypes lets go of the GIL."""
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (AttributeError, OSError):  # not glibc
+        return False
+
+
+class Trimmer:
+    """start() and stop() once."""
+
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        self.every_s = every_s
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._serve, name="memory", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        if self.thread.is_alive():
+            self.thread.join(timeout=10)
+
+    def _serve(self) -> None:
+        while not self.stopping.wait(self.every_s):
+            trim()
