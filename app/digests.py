@@ -50,6 +50,13 @@ def of_check(request: Json, files: Mapping[str, str], rule: Thresholds) -> str:
     return _digest([request["config"], subjects, bool(request["baseline"]), most, records, _program(rule)])
 
 
+def of_validation(request: Json, region_id: str | None, versions: Json, rule: Thresholds) -> str:
+    """Of a validation's request: region, sizes, candidates, device, share of the step; its stored region; versions of
+    the kind that measures; the rule. Not of the advice before, which the first measurement changes."""
+    asked = {key: value for key, value in request.items() if key not in ("name", "advice_before")}
+    return _digest([asked, region_id, versions, __version__, dataclasses.asdict(rule)])
+
+
 def _folder(folder: Path) -> list[Any]:
     """What tells that a folder of records is as it was: how many there are, and when the newest was written."""
     times = [path.stat().st_mtime_ns for path in folder.glob("*.json")]

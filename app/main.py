@@ -29,10 +29,23 @@ from app.jobs.checks import check_landscape, check_report, check_trace, check_va
 from app.jobs.queue import Queue
 from app.jobs.ray_runner import RayRunner
 from app.jobs.runner import Limits
+from app.memory import Trimmer
 from app.retention import Retention
 from app.settings import Settings
 from app.store import Store
-from app.web import api_checks, api_host, api_jobs, api_regions, api_traces, devices, kits, landscapes, pages, sign_in
+from app.web import (
+    api_checks,
+    api_host,
+    api_jobs,
+    api_regions,
+    api_traces,
+    devices,
+    kinds,
+    kits,
+    landscapes,
+    pages,
+    sign_in,
+)
 from app.web.access import audit
 from app.web.assets import Assets
 from app.web.conditional import Conditional
@@ -91,6 +104,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )  # fmt: skip
     state.requests = Requests()
     state.retention = Retention(state)
+    state.memory = Trimmer()
     state.closing = threading.Event()
     state.health = Health(state)
     for router in (
@@ -99,6 +113,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         api_jobs.router,
         api_host.router,
         devices.api,
+        kinds.api,
         kits.api,
         landscapes.api,
         api_checks.router,
@@ -164,9 +179,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.service.start()
     state.queue.start()
     state.retention.start()
+    state.memory.start()
     log.info("serving, data in %s, process %d", state.settings.data_dir, os.getpid())
     yield
     state.closing.set()
+    state.memory.stop()
     state.retention.stop()
     state.queue.stop()
     state.service.stop()

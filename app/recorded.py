@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from app import measured
 from app.archive import nearness, shelf
 
 
@@ -12,9 +13,11 @@ def recorded(state: Any, texts: Iterable[str]) -> dict[str, str]:
     """Text -> the device of its nearest record, for those with one at the same sizes. state: the app's."""
     host = state.host.known()
     device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
-    records = shelf.records(state.settings.records_dir, shelf.FOLDER)
+    wanted = list(dict.fromkeys(texts))
+    files = shelf.records(state.settings.records_dir, shelf.FOLDER)
+    records = (*measured.records(state.store, wanted), *files)
     found = {}
-    for text in dict.fromkeys(texts):
+    for text in wanted:
         nearest = nearness.choose(text, records, device, torch)
         if nearest is not None and nearest[1].match != "other-sizes":
             found[text] = str(nearest[0]["device"])

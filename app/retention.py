@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from app import submit_trace
 from app.database import iso
 from app.jobs import ledger
-from app.schema import checks, jobs, regions, traces
+from app.schema import checks, events, jobs, regions, traces
 from app.web.problems import Problem
 
 log = logging.getLogger("tritonworthy.retention")
@@ -33,12 +33,13 @@ ORPHAN_S = DAY_S
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How many of each were removed; logs and orphans are files."""
+    """How many of each were removed; logs and orphans are files, progress is what ended jobs said on their way."""
 
     traces: int = 0
     regions: int = 0
     checks: int = 0
     logs: int = 0
+    progress: int = 0
     orphans: int = 0
 
 
@@ -86,6 +87,7 @@ def sweep(state: Any, now_s: float) -> Swept:
     found = Swept(
         **(_rows(state, iso(_utc(now_s - settings.keep_days * DAY_S))) if settings.keep_days else {}),
         logs=_old_files(settings.logs_dir, now_s - settings.keep_logs_days * DAY_S) if settings.keep_logs_days else 0,
+        progress=_progress(state, iso(_utc(now_s - settings.keep_logs_days * DAY_S))) if settings.keep_logs_days else 0,
         orphans=_orphans(state, now_s - ORPHAN_S),
     )
     if found != Swept():
@@ -120,6 +122,15 @@ def _rows(state: Any, before: str) -> dict[str, int]:
         written = sa.and_(regions.c.trace_id.is_(None), regions.c.created_at < before)
         gone = connection.execute(regions.delete().where(written)).rowcount
     return {"traces": len(old_traces), "regions": gone, "checks": len(old_checks)}
+
+
+def _progress(state: Any, before: str) -> int:
+    """What jobs that ended before then said of themselves; how they ended stays, so their streams still end."""
+    old = sa.select(jobs.c.id).where(jobs.c.state.in_(sorted(ledger.FINAL)), jobs.c.finished_at < before)
+    gone = events.delete().where(events.c.event == "progress", events.c.job_id.in_(old))
+    with state.store.database.write() as connection:
+        found: int = connection.execute(gone).rowcount
+    return found
 
 
 def _old_files(folder: Path, before_s: float) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest step of app/migrations."""
 
 VERSION = 2
@@ -81,7 +81,11 @@ validations = sa.Table(
     sa.Column("outcome", Word(16)),
     sa.Column("device", Words),
     sa.Column("body", sa.JSON(none_as_null=True)),  # the API's validation, once there is one
+    sa.Column("digest", Word(64)),  # of all that was asked, and of the versions that answer; app.digests
+    sa.Column("program", Word(16)),  # what is computed, whatever its sizes and names; app.archive.likeness
     sa.Index("validations_of_region", "region_id", "created_at"),
+    sa.Index("validations_by_digest", "digest"),
+    sa.Index("validations_of_program", "program", "created_at"),
     sa.Index("validations_newest", "created_at", "id"),
 )
 

@@ -62,7 +62,9 @@ class Settings(BaseSettings):
         " Validations are kept.",
     )
     keep_logs_days: float = Field(
-        default=30.0, ge=0, description="Logs of jobs are removed after so many days; 0 = kept."
+        default=30.0,
+        ge=0,
+        description="Logs and progress of jobs are removed after so many days; 0 = kept.",
     )
     upload_idle_timeout_s: float = Field(
         default=60.0, gt=0, description="An upload that sends nothing, or next to nothing, for so long is dropped."

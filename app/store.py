@@ -7,7 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app import checks, landscapes
+from app import checks, landscapes, measured
+from app.archive.likeness import likeness
 from app.database import Database, finite, is_id, new_id, now
 from app.jobs import ledger
 from app.schema import jobs, regions, traces, validations
@@ -47,7 +48,7 @@ class Store:
         share: answer the id of the trace of that digest which is here already, unless it failed, and add nothing.
         """
         with self.database.write() as connection:
-            if share and (known := ledger.same(connection, traces, digest, ledger.GOING_WELL)):
+            if share and (known := ledger.same(connection, traces, digest, ledger.in_state(ledger.GOING_WELL))):
                 return known
             values = {"name": name, "sha256": sha256, "bytes": size, "file": file, "digest": digest}
             connection.execute(traces.insert().values(id=trace_id, created_at=now(), **values))
@@ -150,36 +151,47 @@ class Store:
     def _regions(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Json]:
         found = connection.execute(sa.select(regions).where(condition).order_by(regions.c.position)).mappings().all()
         ids = [row["id"] for row in found]
-        measured: dict[str, list[Any]] = {region_id: [] for region_id in ids}
+        made: dict[str, list[Any]] = {region_id: [] for region_id in ids}
         newest = (
             sa.select(validations)
             .where(validations.c.region_id.in_(ids))
             .order_by(validations.c.created_at.desc(), validations.c.id.desc())
         )
         for row in connection.execute(newest).mappings():
-            measured[row["region_id"]].append(row)
-        return [region_of(row, measured[row["id"]]) for row in found]
+            made[row["region_id"]].append(row)
+        return [region_of(row, made[row["id"]]) for row in found]
 
     # --- validations
 
-    def add_validation(self, *, name: str, region: str, region_id: str | None, request: Json, cap: int) -> str:
-        """A validation and the job that measures it, of the same new id; QueueFullError leaves nothing behind."""
+    def add_validation(
+        self, *, name: str, region: str, region_id: str | None, request: Json, cap: int, digest: str | None = None,
+        reuse: bool = False,
+    ) -> tuple[str, bool]:  # fmt: skip
+        """A validation and the job that measures it, of the same id; QueueFullError leaves nothing behind.
+
+        reuse: answer the one of that digest that waits, runs or has measured something, and add nothing; then the
+        second part of the answer is False.
+        """
         validation_id = new_id()
         with self.database.write() as connection:
+            if reuse and (known := measured.same(connection, digest)):
+                return known, False
             connection.execute(
                 validations.insert().values(
-                    id=validation_id, created_at=now(), region_id=region_id, name=name, region=region
+                    id=validation_id, created_at=now(), region_id=region_id, name=name, region=region, digest=digest,
+                    program=likeness(region, "other-sizes"),
                 )
-            )
+            )  # fmt: skip
             ledger.add(connection, job_id=validation_id, kind="validate", request=request, cap=cap)
-        return validation_id
+        return validation_id, True
 
     def validation(self, validation_id: str) -> Json | None:
         if not is_id(validation_id):
             return None
         with self.database.read() as connection:
             row = connection.execute(all_validations().where(validations.c.id == validation_id)).mappings().first()
-        return None if row is None else validation_of(row)
+            ahead = ledger.ahead(connection, validation_id) if row is not None else None
+        return None if row is None else validation_of(row) | {"ahead": ahead}
 
     def validations(self, limit: int = 50, after: str | None = None, region_id: str | None = None) -> Page:
         """Newest first; of one region where its id is given."""
@@ -196,13 +208,14 @@ class Store:
             return None
         with self.database.read() as connection:
             row = connection.execute(sa.select(jobs).where(jobs.c.id == job_id)).mappings().first()
-        if row is None:
-            return None
+            if row is None:
+                return None
+            ahead = ledger.ahead(connection, job_id) if row["state"] == "queued" else None
         result = None
         if row["state"] == "done":
             result = self._result(row["kind"], job_id)
         shown = ("id", "kind", "state", "progress", "error", "attempt", "created_at", "started_at", "finished_at")
-        return {key: row[key] for key in shown} | {"result": result}
+        return {key: row[key] for key in shown} | {"ahead": ahead, "result": result}
 
     def _result(self, kind: str, job_id: str) -> Json | None:
         if kind == "landscape":

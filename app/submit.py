@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app import foreseen
+from app import ceilings, digests, foreseen, measured
 from app.archive import shelf
+from app.archive.by_device import by_device
 from app.candidates import known_names
 from app.fits import check_fits
 from app.fleet.model import kind_json
@@ -172,10 +173,12 @@ def submit_validation(
     shapes: list[dict[str, float]] | None = None,
     candidates: list[str] | None = None,
     device: list[str] | None = None,
-) -> Json:
-    """Queue the measurement of a region, by its text or its id: the job. 429 when too many wait.
+    reuse: bool = False,
+) -> tuple[Json, bool]:
+    """Queue the measurement of a region, by its text or its id: the job, and whether it is new. 429 when too many wait.
 
     device: kinds of the fleet, one validation each; the job is then the first one's, and names all.
+    reuse: what was asked before, of the same device and versions, and waits, runs or was measured, is answered again.
     """
     if (region is None) == (region_id is None):
         raise Problem(422, "invalid-request", "", "Give either `region`, a text, or `region_id`.")
@@ -195,13 +198,18 @@ def submit_validation(
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
     _check_candidates(candidates or ())
     asked = [_asked(state, target, region, region_id, known, shapes, candidates) for target in targets]
-    queued = _queue(state, asked, region_id)
+    digest = [
+        digests.of_validation(a, region_id, _versions(state, t), state.settings.rule)
+        for a, t in zip(asked, targets, strict=True)
+    ]
+    found = _queue(state, asked, region_id, digest, reuse)
+    queued = [job_id for job_id, _ in found]
     job: Json = state.store.job(queued[0])
     if state.fleet is not None:
         job["validations"] = [
             {"id": i, "device": t.on or t.device} for i, t in zip(queued, targets, strict=True)
         ]  # fmt: skip
-    return job
+    return job, any(new for _, new in found)
 
 
 def _asked(
@@ -233,20 +241,31 @@ def _asked(
     }
 
 
-def _queue(state: Any, asked: list[Json], region_id: str | None) -> list[str]:
-    """Queue validations, all or none; their ids."""
-    queued: list[str] = []
+def _versions(state: Any, target: Target) -> Json:
+    """What would measure: the GPU and versions of the kind's hosts, or of this one."""
+    if target.on:
+        kind = next((k for k in state.fleet.kinds() if k.device == target.on), None)
+        return {} if kind is None else {name: list(found) for name, found in kind.versions.items()}
+    host = state.host.known()
+    return {} if host is None else {"gpu": host.gpu, **host.versions}
+
+
+def _queue(
+    state: Any, asked: list[Json], region_id: str | None, digest: list[str], reuse: bool
+) -> list[tuple[str, bool]]:
+    """Queue validations, all or none; their ids, and which are new."""
+    queued: list[tuple[str, bool]] = []
     try:
-        for request in asked:
+        for request, known_by in zip(asked, digest, strict=True):
             name = request.pop("name")
             queued.append(
                 state.store.add_validation(
                     name=name, region=request["region"], region_id=region_id, request=request,
-                    cap=state.settings.queue_cap,
+                    cap=state.settings.queue_cap, digest=known_by, reuse=reuse,
                 )
             )  # fmt: skip
     except ledger.QueueFullError:
-        for job_id in queued:
+        for job_id in (job_id for job_id, new in queued if new):
             state.queue.cancel(job_id)
         raise queue_full() from None
     state.queue.wake("validate")
@@ -256,7 +275,10 @@ def _queue(state: Any, asked: list[Json], region_id: str | None) -> list[str]:
 def device(state: Any) -> Json:
     """What this host can measure on: gpu (None without one), capability, versions, packages; and the fleet's kinds."""
     facts: Json = state.host()
-    return facts | {"fleet": None if state.fleet is None else [kind_json(kind) for kind in state.fleet.kinds()]}
+    if state.fleet is None:
+        return facts | {"fleet": None}
+    fleet = [kind_json(k) | {"ceilings_here": ceilings.status(state, k.device)} for k in state.fleet.kinds()]
+    return facts | {"fleet": fleet}
 
 
 def archive_records(state: Any) -> list[Json]:
@@ -265,10 +287,18 @@ def archive_records(state: Any) -> list[Json]:
 
 
 def archived(state: Any, text: str) -> Json | None:
-    """The archive's nearest record of a region, for this host's device and torch where these are known."""
+    """The nearest record of a region, of the archive or of this server's validations, for this host's device and torch
+    where these are known."""
     host = state.host.known()
     device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
-    return shelf.nearest(text, *_folders(state), device=device, torch=torch)
+    more = measured.records(state.store, [text])
+    return shelf.nearest(text, *_folders(state), device=device, torch=torch, more=more)
+
+
+def measured_kinds(state: Any, text: str, devices: Sequence[str] = ()) -> list[Json]:
+    """A region's newest measurement on each kind of GPU, or on these: see `by_device`."""
+    known = (*measured.records(state.store, [text]), *shelf.records(*_folders(state)))
+    return by_device(text, known, devices)
 
 
 def archive_record(state: Any, record_id: str) -> Json | None:

@@ -20,7 +20,7 @@ def validate_again(state: Any, validation_id: str) -> Json:
     stored = state.store.region(region_id) if region_id else None
     own = stored is not None and (stored.get("text") or "").split() == asked["region"].split()
     sizes = [{**s["binding"], "calls": s["calls"]} for s in asked.get("shapes") or () if s.get("binding")]
-    return submit.submit_validation(
+    job, _ = submit.submit_validation(
         state,
         region=None if own else asked["region"],
         region_id=region_id if own else None,
@@ -28,3 +28,4 @@ def validate_again(state: Any, validation_id: str) -> Json:
         candidates=asked.get("candidates"),
         device=[found] if (found := asked.get("on") or asked.get("device")) else None,
     )
+    return job

@@ -51,7 +51,7 @@ def one_job(store: Store, owner: str, answer: dict[str, Any], took: dict[str, li
 
     request = {"region": answer["region"], "advice_before": answer["advice_before"], "on": "NVIDIA H200"}
     with timed("submit"):
-        store.add_validation(name="r", region=answer["region"], region_id=None, request=request, cap=10**9)
+        store.add_validation(name="r", region=answer["region"], region_id=None, request=request, cap=10**9)[0]
     job = None
     with timed("claim"), store.database.write() as connection:
         job = ledger.claim(connection, kind="validate", owner=owner, lease_s=15)

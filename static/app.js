@@ -30,7 +30,7 @@
     const [low, high] = layout.xaxis.range;
     const yaxis = Object.assign({}, layout.yaxis, { ticktext: cut });
     const xaxis = Object.assign({}, layout.xaxis, { range: [low, high + 0.45 * (high - low)], nticks: 4 });
-    return Object.assign({}, layout, { yaxis, xaxis, showlegend: false });
+    return Object.assign({}, layout, { yaxis, xaxis, showlegend: layout.barmode === "group" });
   }
 
   function draw(element) {

@@ -230,7 +230,7 @@ def page(record: Json) -> str:
         f" {again['ends'].get('same', 0):,} of {again['asked']:,} validations ({saved:.0%}) are answered",
         f"by another's, and GPU time falls from {plain['gpu_hours']:,.0f} to {again['gpu_hours']:,.0f} hours."
         " The share is Zipf's, not measured,",
-        "and simulated only: the queue itself measures what it is asked, as often as it is asked.",
+        'and so is what it saves: in the queue whoever asks says `"reuse": true`, see [In CI](ci.md).',
         "",
         "## What it costs",
         "",

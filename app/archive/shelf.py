@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -81,13 +81,17 @@ def by_id(record_id: str, *folders: Path) -> Json | None:
     return next((item for item in records(*folders) if item["id"] == record_id), None)
 
 
-def nearest(text: str, *folders: Path, device: str | None = None, torch: str | None = None) -> Json | None:
+def nearest(
+    text: str, *folders: Path, device: str | None = None, torch: str | None = None, more: Iterable[Json] = ()
+) -> Json | None:
     """The record that is evidence for a region on a device under a version of torch; None where there is none.
+
+    more: records that are no files, such as what this server measured (app.measured).
 
     archived.match says how alike they are, by `likeness.LEVELS`; elsewhere says it in words and figures: distance (see
     `nearness`), bytes_ratio, device, same_device, torch, others (versions of torch of the records as near), because.
     """
-    chosen = nearness.choose(text, records(*folders), device, torch)
+    chosen = nearness.choose(text, (*more, *records(*folders)), device, torch)
     if chosen is None:
         return None
     record, near, others = chosen
@@ -109,7 +113,8 @@ def _because(record: Json, near: nearness.Near, others: list[str], torch: str | 
     version = nearness.software(record, "torch")
     software = f" with torch {version}" if version else ""
     size = f" ({near.bytes_ratio:.3g} × the bytes)" if near.match == "other-sizes" else ""
-    text = f"From elsewhere: {MATCHES[near.match]}{size}, on {record['device']}{software}, {record['date']}."
+    where = "Measured by this server" if record["archived"].get("here") else "From elsewhere"
+    text = f"{where}: {MATCHES[near.match]}{size}, on {record['device']}{software}, {record['date']}."
     others = [o for o in others if o != version]
     if others:
         why = ("the host's version", "the host's release", "the newest")[near.torch_rank]

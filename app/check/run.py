@@ -75,12 +75,28 @@ def check_config(
         with _address_space(request.get("read_memory_bytes")):
             found.append(read(source, config, thresholds, request.get("max_uncompressed_bytes")))
     baseline = found.pop() if request.get("baseline") else None
+    found = told_apart(found)
     folders = tuple(Path(folder) for folder in request.get("archives") or ())
     found = [_recorded(subject, config, folders, thresholds) for subject in found]
     if config.validate:
         found = measured(found, config, _validator(config, thresholds, on_progress, cancelled))
     on_progress({"phase": "judging", "fraction": 1.0})
     return judge(config, found, baseline)
+
+
+def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
+    """Subjects of one name numbered from the second on: findings, and the cases of reports, go by it."""
+    found: list[Subject] = []
+    names = {subject.name for subject in subjects}
+    taken: set[str] = set()
+    for subject in subjects:
+        name, number = subject.name, 1
+        while name in taken or (number > 1 and name in names):
+            number += 1
+            name = f"{subject.name} ({number})"
+        taken.add(name)
+        found.append(replace(subject, name=name))
+    return found
 
 
 def read(source: Json, config: Config, thresholds: Thresholds, max_bytes: int | None = None) -> Subject:

@@ -1,4 +1,4 @@
-"""tritonworthy watch: measure recorded regions again after an upgrade, and say which advice flipped.
+"""tritonworthy watch: measure recorded regions again after an upgrade, here or on a server's hosts: what flipped.
 
 Exit status: 0 nothing flipped; 1 advice flipped; 2 something could not be measured; 3 nothing was done, for the command
 or a region's text is wrong.
@@ -17,7 +17,9 @@ from typing import Any
 
 from app.archive import schema, shelf
 from app.archive.schema import RecordError
+from app.check import watch_remote
 from app.check.cli import WRONG, usage_error
+from app.check.remote import Remote, RemoteError
 from app.check.safe import visible
 from app.check.watch import Plan, judged, line, plan, planned
 from app.thresholds import ThresholdError, thresholds_in_force
@@ -39,6 +41,9 @@ def add_watch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     watch.add_argument("--record", action="store_true", help="keep the new measurements in your archive")
     watch.add_argument("--folder", type=Path, metavar="DIR", help="your archive, instead of the setting's")
     watch.add_argument("--budget", type=float, metavar="SECONDS", help="time that measuring one region may take")
+    watch.add_argument("--server", metavar="URL", help="measure on a server's hosts; it keeps what they measure")
+    watch.add_argument("--token-file", type=Path, metavar="FILE", help="the server's token")
+    watch.add_argument("--on", metavar="KIND", action="append", help="on each of these kinds of the server's fleet")
     watch.add_argument("--json", action="store_true", help="print JSON")
     watch.set_defaults(run=_watch, complain=watch.error)
 
@@ -46,6 +51,10 @@ def add_watch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _watch(arguments: argparse.Namespace) -> int:
     from profiler.region.model import RegionError
 
+    if arguments.server:
+        return _watch_there(arguments)
+    if arguments.on or arguments.token_file:
+        return _wrong("--on and --token-file go with --server")
     try:
         gpu, now = _host()
         plans = _plans(arguments, gpu, now)
@@ -61,9 +70,28 @@ def _watch(arguments: argparse.Namespace) -> int:
         _print(arguments, rows, NO_GPU)
         return UNMEASURED
     rows = [_measured(arguments, p, r) if p.action == "validate" else r for p, r in zip(plans, rows, strict=True)]
+    return _told(arguments, rows)
+
+
+def _told(arguments: argparse.Namespace, rows: list[Json]) -> int:
     _print(arguments, rows, "")
     outcomes = {r["outcome"] or r["action"] for r in rows}
     return FLIPPED if "flipped" in outcomes else UNMEASURED if {"unmeasured", "no-record"} & outcomes else KEPT
+
+
+def _watch_there(arguments: argparse.Namespace) -> int:
+    if arguments.record or arguments.folder or arguments.dry_run or arguments.budget:
+        return _wrong("--record, --folder, --dry-run and --budget are for this host, not for --server")
+    try:
+        token = arguments.token_file.read_text().strip() if arguments.token_file else None
+        texts = [(Path(n).stem, Path(n).read_text(encoding="utf-8", errors="replace")) for n in arguments.files]
+        server = Remote(arguments.server, token)
+        found = watch_remote.watch(server, texts, arguments.on, fresh=arguments.force, say=_say)
+    except (RemoteError, ValueError) as error:
+        return _wrong(str(error))
+    except OSError as error:
+        return _wrong(f"{error.filename}: {error.strerror}")
+    return _told(arguments, found)
 
 
 def _wrong(message: str) -> int:

@@ -73,8 +73,8 @@ def add(connection: sa.Connection, *, job_id: str, kind: Kind, request: Json, ca
     add_event(connection, job_id, "progress", progress("queued"))
 
 
-def same(connection: sa.Connection, table: sa.Table, digest: str | None, states: Collection[str]) -> str | None:
-    """The id of the row of that digest whose job is in one of the states, the oldest; None for no digest.
+def same(connection: sa.Connection, table: sa.Table, digest: str | None, wanted: sa.ColumnElement[bool]) -> str | None:
+    """The id of the oldest row of that digest whose job is as wanted, such as `in_state`; None for no digest.
 
     Nobody else looks for this digest until the transaction ends, so that of two who ask at once one finds the other's.
     """
@@ -82,9 +82,14 @@ def same(connection: sa.Connection, table: sa.Table, digest: str | None, states:
         return None
     one_at_a_time(connection, f"{table.name} {digest}")
     found = sa.select(table.c.id).join(jobs, jobs.c.id == table.c.id)
-    found = found.where(table.c.digest == digest, jobs.c.state.in_(sorted(states)))
+    found = found.where(table.c.digest == digest, wanted)
     known: str | None = connection.scalar(found.order_by(table.c.created_at, table.c.id).limit(1))
     return known
+
+
+def in_state(states: Collection[str]) -> sa.ColumnElement[bool]:
+    """Jobs in one of these states."""
+    return jobs.c.state.in_(sorted(states))
 
 
 def room(connection: sa.Connection, kind: Kind, cap: int) -> tuple[int, int]:
@@ -96,6 +101,24 @@ def room(connection: sa.Connection, kind: Kind, cap: int) -> tuple[int, int]:
         return cap, free
     own = connection.scalar(waiting.where(jobs.c.client == client.name)) or 0
     return client.most_waiting, min(free, client.most_waiting - own)
+
+
+def ahead(connection: sa.Connection, job_id: str) -> int | None:
+    """How many waiting jobs of its kind, for the same kind of GPU, stand before this one; None unless it waits."""
+    other = jobs.alias()
+    older = sa.or_(
+        other.c.created_at < jobs.c.created_at,
+        sa.and_(other.c.created_at == jobs.c.created_at, other.c.id < jobs.c.id),
+    )
+    before = sa.and_(
+        other.c.kind == jobs.c.kind,
+        other.c.state == "queued",
+        other.c.accelerator.is_not_distinct_from(jobs.c.accelerator),
+        older,
+    )
+    count = sa.select(sa.func.count()).select_from(other).where(before).scalar_subquery()
+    found: int | None = connection.scalar(sa.select(count).where(jobs.c.id == job_id, jobs.c.state == "queued"))
+    return found
 
 
 def claim(

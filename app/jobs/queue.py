@@ -1,8 +1,8 @@
 """The queue: one thread per kind of job leases the oldest waiting one and sees it through, one at a time.
 
 Reading traces (CPU) and measuring (GPU) are lanes of their own: a validation of a minute keeps no upload waiting.
-Validations and landscapes take turns by the GPU's own lock (kernels.measure.session). One more thread keeps watch: it
-takes back what dead servers were doing, and asks a suspect GPU again.
+Validations and landscapes take turns by the GPU's own lock (kernels.measure.session). One more thread takes back what
+dead servers were doing, and another asks a suspect GPU again.
 The database is the source of truth; what is here may die at any moment, and the jobs are taken up again.
 """
 
@@ -111,6 +111,7 @@ class Queue:
         """Take back what a dead server of this host was doing, then begin."""
         self._watch_once()
         self._begin("jobs-watch", self._watch)
+        self._begin("jobs-gpu", self._watch_gpu)  # the child that asks may take a minute: leases are not to wait for it
         for kind in ledger.KINDS:
             for _ in range(self.runner.lanes(kind)):
                 self._begin(f"jobs-{kind}", self._serve, kind)
@@ -174,11 +175,17 @@ class Queue:
         try:
             self._take_back_lost()
             self._expire()
-            self.gpu.look_again(self._go_or_drop)
         except sa.exc.OperationalError as error:
             log.warning("the database does not answer: %s", error.orig)
         except Exception:
             log.exception("the watch failed")
+
+    def _watch_gpu(self) -> None:
+        while not self.stopping.wait(WATCH_S):
+            try:
+                self.gpu.look_again(self._go_or_drop)
+            except Exception:
+                log.exception("the GPU could not be asked")
 
     def _take_back_lost(self) -> None:
         with self.store.database.read() as connection:

@@ -79,12 +79,15 @@ read    GET     /api/v1/regions
 read    GET     /api/v1/regions/{region_id}
 read    GET     /api/v1/regions/{region_id}/devices
 read    GET     /api/v1/regions/{region_id}/kernels/{kernel}
+read    GET     /api/v1/regions/{region_id}/kinds
 read    GET     /api/v1/traces
 read    GET     /api/v1/traces/{trace_id}
 read    GET     /api/v1/traces/{trace_id}/ranks
 read    GET     /api/v1/validations
 read    GET     /api/v1/validations/{validation_id}
+read    GET     /api/v1/validations/{validation_id}/kinds
 read    GET     /api/v1/validations/{validation_id}/kit.zip
+read    GET     /api/v1/validations/{validation_id}/since
 read    GET     /api/v1/validations/{validation_id}/landscape
 read    GET     /
 read    GET     /accuracy
@@ -122,6 +125,8 @@ read    GET     /regions/{region_id}
 read    GET     /regions/{region_id}.json
 read    GET     /regions/{region_id}/devices
 read    GET     /regions/{region_id}/devices.json
+read    GET     /regions/{region_id}/kinds
+read    GET     /regions/{region_id}/kinds.json
 read    GET     /regions/{region_id}/kernels/{mode}/{kernel}
 read    GET     /regions/{region_id}/kernels/{mode}/{kernel}.json
 read    GET     /regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt
@@ -137,6 +142,8 @@ read    GET     /traces/{trace_id}.json
 read    GET     /traces/{trace_id}/report.html
 read    GET     /validations/{validation_id}
 read    GET     /validations/{validation_id}.json
+read    GET     /validations/{validation_id}/kinds
+read    GET     /validations/{validation_id}/kinds.json
 read    GET     /validations/{validation_id}/kit
 read    GET     /validations/{validation_id}/kit.json
 read    GET     /validations/{validation_id}/landscape

@@ -50,6 +50,8 @@ OF: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "post-traces-trace_id-again": _joined(UPLOAD, {422: ("trace-not-ready",)}),
     "get-regions-region_id": _joined(STORED, ADVICE),
     "get-regions-region_id-devices": _joined(STORED, ADVICE),
+    "get-regions-region_id-kinds": {422: ("region-without-text",)},
+    "get-validations-validation_id-since": {409: ("validation-not-done",)},
     "post-regions-region_id-oracle": _joined(STORED, ADVICE, COMPILER),
     "get-regions-region_id-kernels-kernel": _joined(STORED, ADVICE, COMPILER),
     "post-advice": _joined(TEXT, ADVICE),

@@ -10,9 +10,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app import submit
+from app.since import since
 from app.web.answers import JSON_ONLY, After, Json, Limit, Wait, answer, errors, listed, waited
 from app.web.events import job_events
-from app.web.models import Job, Validation, ValidationList
+from app.web.models import Job, Since, Validation, ValidationList
 from app.web.problems import not_found
 from app.web.request_models import ValidationRequest
 
@@ -25,15 +26,19 @@ RETRY_MS = 2000
     "/validations",
     status_code=202,
     dependencies=JSON_ONLY,
-    responses={202: {"model": Job}, **errors(404, 413, 415, 422, 429, 503)},
+    responses={200: {"model": Job}, 202: {"model": Job}, **errors(404, 413, 415, 422, 429, 503)},
 )
 async def validate(request: Request, body: ValidationRequest, wait: Wait = 0.0) -> Response:
-    """Queue the measurement of a region's candidates. The job's id is the validation's id."""
+    """Queue the measurement of a region's candidates. The job's id is the validation's id.
+
+    With `reuse` what was asked before is not measured again: 200 with the job that waits, runs or has measured it.
+    """
     state = request.app.state
-    job = await run_in_threadpool(submit.submit_validation, state, **body.model_dump())
+    job, new = await run_in_threadpool(lambda: submit.submit_validation(state, **body.model_dump()))
     if wait:
-        job = await waited(request, job["id"], wait, lambda: _job(request, job["id"]))
-    return answer(job, 202, Location=f"/api/v1/jobs/{job['id']}")
+        beside = {key: job[key] for key in ("validations",) if key in job}
+        job = await waited(request, job["id"], wait, lambda: _job(request, job["id"])) | beside
+    return answer(job, 202 if new else 200, Location=f"/api/v1/jobs/{job['id']}")
 
 
 @router.get("/validations", responses={200: {"model": ValidationList}, **errors(422)})
@@ -63,6 +68,12 @@ def _validation(request: Request, validation_id: str) -> Json:
     unmeasured = found["outcome"] in (None, "unmeasured")
     recorded = submit.archived(request.app.state, found["region"]) if unmeasured else None
     return found | {"archive": recorded}
+
+
+@router.get("/validations/{validation_id}/since", responses={200: {"model": Since}, **errors(404, 409, 422)})
+def held_to_the_one_before(request: Request, validation_id: str) -> Response:
+    """Whether the advice flipped since the same region was measured before, on the same kind of GPU."""
+    return answer(since(request.app.state, validation_id))
 
 
 def _job(request: Request, job_id: str) -> Json:

@@ -283,7 +283,10 @@ class Validation(Answer):
 
 
 class Job(Answer):
-    """A piece of work; its id is that of the trace, validation, landscape or check that it makes."""
+    """A piece of work; its id is that of the trace, validation, landscape or check that it makes.
+
+    ahead: how many jobs of its kind, for the same kind of GPU, are to be done before it; null unless it waits.
+    """
 
     id: str
     kind: Literal["read", "validate", "landscape", "check"]
@@ -292,6 +295,27 @@ class Job(Answer):
     result: dict[str, Any] | None
     error: Error | None
     attempt: int
+    ahead: int | None = None
+
+
+class Since(Answer):
+    """A validation held to the measurement before it. outcome: null where there is none, which `because` tells.
+
+    before, after: tool, mode, headline, best, time_us of today's rule with either measurement. changed: what was
+    upgraded between them. record: the id of the measurement before.
+    """
+
+    name: str
+    record: str | None
+    device: str | None
+    action: Literal["validate", "unchanged", "no-record"]
+    because: str
+    changed: list[str]
+    was: dict[str, str]
+    now: dict[str, str]
+    outcome: Literal["flipped", "kept", "unmeasured"] | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
 
 
 class TraceList(Answer):

@@ -12,6 +12,7 @@ from app import submit, submit_trace
 from app.uploads import UNCOUNTED
 from app.web.devices import pages as device_router
 from app.web.examples import examples
+from app.web.kinds import pages as kind_router
 from app.web.kits import pages as kit_router
 from app.web.landscapes import pages as landscape_router
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
@@ -30,6 +31,7 @@ from app.web.widget import answer_table
 router = APIRouter(include_in_schema=False)
 router.include_router(check_router)
 router.include_router(device_router)
+router.include_router(kind_router)
 router.include_router(kit_router)
 router.include_router(landscape_router)
 router.include_router(host_router)

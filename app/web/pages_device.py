@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app import ceilings, submit
@@ -99,9 +99,11 @@ def state_json() -> Response:
 
 
 @router.post("/device/ceilings")
-def measure(request: Request) -> Response:
-    """Begin to measure the ceilings of the GPU that is here."""
-    ceilings.begin(request.app.state)
+def measure(request: Request, on: Annotated[str, Form(max_length=200)] = "") -> Response:
+    """Begin to measure the ceilings of the GPU that is here, or of a kind of the fleet."""
+    ceilings.begin(request.app.state, on or None)
+    if on:
+        return RedirectResponse("/device#fleet", 303)
     if not is_fragment(request):
         return RedirectResponse("/device#ceilings", 303)
     return render("partials/ceilings.html", _page(request), request=request, status=202)

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app import submit, submit_again
-from app.web import landscapes, oracle_views, recorded_landscape, views, whatif
+from app.since import since
+from app.web import kinds, landscapes, oracle_views, recorded_landscape, views, whatif
 from app.web.json_answer import JSONAnswer
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.problems import Problem
@@ -230,7 +231,8 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
             }
     evidence = context.get("nearest") or newest
     shown = views.evidence_charts(region, evidence, *_asked(request)) if region.get("advice") else {}
-    return context | shown | {"compiled": oracle_views.compiled(evidence)}
+    beside = kinds.section(request, region["text"]) if region["text"] else {}
+    return context | shown | beside | {"compiled": oracle_views.compiled(evidence)}
 
 
 def _landscape(request: Request, region: Json, newest: Json | None, nearest: Json | None) -> Json:
@@ -294,7 +296,7 @@ def validate(
 ) -> Response:
     """Queue a validation: of the stored region where the text is still its own, else of the text as edited."""
     stored = _unedited(request, region_id, text)
-    job = submit.submit_validation(
+    job, _ = submit.submit_validation(
         request.app.state, region=None if stored else text, region_id=stored["id"] if stored else None, device=on
     )
     if not is_fragment(request):
@@ -324,9 +326,12 @@ def validation_json(request: Request, validation_id: str) -> Response:
 def validation(request: Request, validation_id: str) -> Response:
     """One validation: while it runs, its progress; then everything that was measured."""
     context = _measured(request, validation_id)
-    name = context["validation"].get("name") or "Validation"
-    found = landscapes.part(request, context["validation"])
-    return render("validation.html", {**context, **found, "name": name}, request=request)
+    shown = context["validation"]
+    name = shown.get("name") or "Validation"
+    found = landscapes.part(request, shown)
+    timed = shown["state"] == "done" and shown["device"] and not shown.get("archived")
+    held = since(request.app.state, validation_id) if timed else None
+    return render("validation.html", {**context, **found, "name": name, "since": held}, request=request)
 
 
 @router.get("/validations/{validation_id}/panel")

@@ -69,10 +69,14 @@ class AdviceRequest(Request):
 
 
 class ValidationRequest(Request):
-    """A region to measure, by text or id. shapes: sizes by symbol, and `calls` per step."""
+    """A region to measure, by text or id. shapes: sizes by symbol, and `calls` per step.
+
+    reuse: where the same was asked of the same device under the same versions, answer that instead of measuring again.
+    """
 
     region: Annotated[str, Field(min_length=1)] | None = None
     region_id: Name | None = None
     shapes: list[Shape] | None = None
     candidates: list[Name] | None = None
     device: list[Name] | None = None
+    reuse: bool = False

@@ -61,7 +61,7 @@ def test_other_databases_are_refused_without_showing_the_password(url: str, said
 def test_several_selects_see_one_moment(store: Store) -> None:
     with store.database.read() as connection:
         assert ledger.counts(connection) == {}
-        store.add_validation(name="v", region="x", region_id=None, request={}, cap=9)
+        store.add_validation(name="v", region="x", region_id=None, request={}, cap=9)[0]
         assert ledger.counts(connection) == {}
     with store.database.read() as connection:
         assert ledger.counts(connection) == {("validate", "queued"): 1}
@@ -74,7 +74,8 @@ def test_text_that_no_database_takes_is_stored_legibly(store: Store) -> None:
     found = store.region(region_id)
     assert found is not None
     assert (found["name"], found["advice"], found["share"]) == (evil, advice, None)  # JSON can say it
-    made = store.add_validation(name=evil, region=evil, region_id=region_id, request={"x": evil, "y": math.inf}, cap=9)
+    asked = {"x": evil, "y": math.inf}
+    made, _ = store.add_validation(name=evil, region=evil, region_id=region_id, request=asked, cap=9)
     assert store.validation(made)["name"] == "a\N{REPLACEMENT CHARACTER}b?c"  # type: ignore[index]
     assert store.job_request(made) == {"x": evil, "y": None}
     trace_id = new_id()
@@ -96,7 +97,7 @@ def test_ids_and_cursors_that_are_none_find_nothing(store: Store) -> None:
 
 def test_a_database_that_was_restarted_is_found_again(postgres: Postgres, postgres_url: str) -> None:
     asked, idle = Store(postgres_url), Store(postgres_url)
-    made = asked.add_validation(name="v", region="x", region_id=None, request={}, cap=9)
+    made = asked.add_validation(name="v", region="x", region_id=None, request={}, cap=9)[0]
     assert idle.job_state(made) == "queued"
     postgres.stop()
     with pytest.raises(sa.exc.OperationalError):

@@ -79,7 +79,7 @@ def test_the_backup_of_a_database_in_use_is_whole(tmp_path: Path) -> None:
     def write() -> None:
         while not stop.is_set():
             written.append(
-                store.add_validation(name=f"v{len(written)}", region="x", region_id=None, request={}, cap=10**6)
+                store.add_validation(name=f"v{len(written)}", region="x", region_id=None, request={}, cap=10**6)[0]
             )
 
     writer = threading.Thread(target=write)

@@ -127,7 +127,7 @@ def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
         region = web.state.store.add_region({"name": "written", "text": REGION, "advice": {}})
         validation = web.state.store.add_validation(
             name="ours", region=REGION, region_id=None, request={"region": REGION}, cap=8
-        )
+        )[0]
         web.state.queue.wake("validate")
         deadline = time.monotonic() + 30
         while web.client.get(f"/api/v1/jobs/{validation}").json()["state"] != "done":
@@ -137,7 +137,13 @@ def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
         now = time.time()
         assert retention.sweep(web.state, now) == retention.Swept()
         assert retention.sweep(web.state, now + 2 * DAY_S) == retention.Swept(orphans=1)
-        assert retention.sweep(web.state, now + 4 * DAY_S).logs >= 2
+        said = [e["event"] for e in web.state.store.events(validation)]
+        assert said.count("progress") > 1 and said[-1] == "done"
+        swept = retention.sweep(web.state, now + 4 * DAY_S)
+        assert swept.logs >= 2 and swept.progress >= said.count("progress")
+        assert [e["event"] for e in web.state.store.events(validation)] == ["done"]
+        stream = web.client.get(f"/api/v1/jobs/{validation}/events").text
+        assert "event: done" in stream and "event: progress" not in stream
         assert trace["id"] in web.files()
         found = retention.sweep(web.state, now + 11 * DAY_S)
         assert (found.traces, found.regions) == (1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -12,7 +13,7 @@ from app.archive import shelf
 from app.check import run
 from app.check.config import from_mapping
 from app.check.formats import FORMATS
-from app.check.run import MAX_VALIDATIONS, NO_TEXT, TOO_MANY, check, measured
+from app.check.run import MAX_VALIDATIONS, NO_TEXT, TOO_MANY, check, measured, told_apart
 from app.check.subject import Subject
 from profiler.region.model import RegionError
 from tests.app.check.hostile_trace import EXAMPLE, write_hostile_trace
@@ -54,6 +55,19 @@ def test_a_trace_of_hostile_names_makes_valid_reports(tmp_path: Path) -> None:
         r["locations"][0]["physicalLocation"] for r in sarif(FORMATS["sarif"].render(report))["runs"][0]["results"]
     ]
     assert all(p["region"]["startLine"] >= 1 for p in places)
+
+
+def test_subjects_of_one_name_have_findings_and_cases_of_their_own() -> None:
+    found = told_apart([Subject(n, "region") for n in ("a", "a (2)", "a", "b", "a")])
+    assert [s.name for s in found] == ["a", "a (2)", "a (3)", "b", "a (4)"]
+    bad, good = {"name": "r", "text": NORM}, {"name": "r", "text": "x: f32[8]\ny = relu(x)\nreturn y\n"}
+    report = checked(good, bad, assertions={"compile-fuses": "error", "compile": "error", "triton": "error"})
+    firing = {f["subject"] for f in report["errors"]}
+    assert firing == {"r (2)"}
+    first, second = report["subjects"]
+    assert (first["name"], second["name"]) == ("r", "r (2)")
+    suites = ElementTree.fromstring(FORMATS["junit"].render(report)).findall("testsuite")
+    assert [(s.get("name"), s.get("failures") != "0") for s in suites] == [("r", False), ("r (2)", True)]
 
 
 def test_a_trace_of_a_host_without_a_gpu_is_unmeasured() -> None:

@@ -44,7 +44,7 @@ class Bench:
         return queue
 
     def add(self, **request: Any) -> str:
-        job_id = self.store.add_validation(name="r", region="x", region_id=None, request=request, cap=1000)
+        job_id = self.store.add_validation(name="r", region="x", region_id=None, request=request, cap=1000)[0]
         for queue in self.queues:
             queue.wake("validate")
         return job_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.jobs import gpu, tasks
+from app.jobs import gpu, ledger, tasks
 from app.jobs.exits import Ended, ExitReason, failed
 from app.jobs.queue import Queue
 from app.jobs.runner import Limits, LocalRunner
@@ -50,6 +51,27 @@ def test_a_gpu_that_vanished_makes_jobs_wait_until_it_is_back(bench: Bench) -> N
     # What was said while the GPU was gone is not kept.
     assert [j["result"]["reason"] for j in jobs] == ["nothing to measure"] * 2
     assert [j["attempt"] for j in jobs] == [2, 1]
+
+
+def test_a_gpu_that_does_not_answer_keeps_no_lost_job_from_being_taken_back(bench: Bench) -> None:
+    lost = bench.add()
+    with bench.store.database.write() as connection:
+        assert ledger.claim(connection, kind="validate", owner="another/1/boot", lease_s=0.1)
+    queue = bench.queue("hang", start=False, lease_s=0.1, expected_gpu=lambda: "NVIDIA H200")
+    asked = threading.Event()
+
+    def silent(_request: dict[str, Any], tick: Any) -> Ended:
+        asked.set()
+        while tick() == "go":
+            time.sleep(0.02)
+        return failed(ExitReason.CANCELLED)
+
+    queue.gpu.ask = silent
+    queue.gpu.suspicion = gpu.Suspicion("it hangs", "now")
+    queue.start()
+    assert asked.wait(10)
+    bench.until(lost, "queued", seconds=10)
+    assert queue.gpu.suspicion is not None, "and it still does not answer"
 
 
 def test_a_crash_with_a_healthy_gpu_is_the_jobs_own(bench: Bench) -> None:

@@ -45,7 +45,8 @@ def test_a_job_is_never_run_twice_at_once_and_none_is_lost(serve: Callable[..., 
         assert server.url
     store = Store(f"sqlite:///{tmp_path / 'data' / 'tritonworthy.db'}")
     ids = [
-        store.add_validation(name="r", region="x", region_id=None, request={"number": n}, cap=JOBS) for n in range(JOBS)
+        store.add_validation(name="r", region="x", region_id=None, request={"number": n}, cap=JOBS)[0]
+        for n in range(JOBS)
     ]
 
     def ended() -> int:

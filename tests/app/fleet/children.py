@@ -40,4 +40,11 @@ def where() -> None:
     say({"type": "result", "value": {**answer, **told}})
 
 
+def ceilings() -> None:
+    """Rates that nobody measured, and where they were not: the way there and back is what is tested."""
+    rate = {"name": "copy", "value": 4.25e12, "unit": "B/s", "how": f"raylet {parent(os.getppid())}"}
+    told = {"software": {"torch": "0", "triton": "0"}, "conditions": {}, "ceilings": [rate]}
+    say({"type": "result", "value": {"device": REQUEST.get("on"), "date": "2026-11-22", **told}})
+
+
 globals()[sys.argv[1]]()

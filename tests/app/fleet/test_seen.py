@@ -23,7 +23,7 @@ def web(fleet: Fleet, ray_runner: Any, tmp_path_factory: pytest.TempPathFactory)
         folder = tmp_path_factory.mktemp("data")
         with serving(folder, runner="ray", ray_token_file=fleet.token_file, advice_timeout_s=120.0) as found:
             assert found.state.service.warm.wait(120)
-            found.state.queue.command = lambda _: command("where")
+            found.state.queue.command = lambda kind: command("ceilings" if kind == "ceilings" else "where")
             yield found
 
 
@@ -79,3 +79,27 @@ def test_the_device_page_the_form_and_the_metrics_list_the_kinds(web: Serving) -
     metrics = web.client.get("/metrics").text
     assert f'tritonworthy_fleet_slots{{device="{H200}"}} 1' in metrics
     assert f'tritonworthy_fleet_run_seconds{{device="{H200}"}}' in metrics
+
+
+def test_ceilings_are_measured_on_a_host_of_the_kind_and_shown_beside_it(web: Serving, fleet: Fleet) -> None:
+    def of(device: str) -> dict[str, Any]:
+        kinds = web.client.get("/api/v1/device").json()["fleet"]
+        found: dict[str, Any] = next(k["ceilings_here"] for k in kinds if k["device"] == device)
+        return found
+
+    assert of(MI300X) == {"running": False, "error": "", "measured": None}
+    asked = web.client.post("/device/ceilings", data={"on": MI300X})
+    assert (asked.status_code, asked.headers["location"]) == (303, "/device#fleet")
+    deadline = time.monotonic() + 40
+    while of(MI300X)["running"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    told = of(MI300X)
+    assert told["error"] == "", told
+    assert told["measured"]["ceilings"][0]["how"] == f"raylet {fleet.raylet(MI300X)}"
+    assert of(H200)["measured"] is None
+    table = web.client.get("/device").text.split('id="fleet"')[1].split("</section>")[0]
+    assert "4.25 TB/s" in table
+    refused = web.client.post("/device/ceilings", data={"on": "NVIDIA B200"}, headers={"Accept": "application/json"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "device-not-here")
+    assert web.client.post("/device/ceilings", headers={"Accept": "application/json"}).status_code == 409

@@ -30,7 +30,7 @@ def servers(database_url: str) -> Iterator[list[Store]]:
 
 
 def add(store: Store, cap: int = 999, **request: Any) -> str:
-    return store.add_validation(name="v", region="x", region_id=None, request=request, cap=cap)
+    return store.add_validation(name="v", region="x", region_id=None, request=request, cap=cap)[0]
 
 
 def claim(store: Store, owner: str = "o") -> dict[str, Any] | None:

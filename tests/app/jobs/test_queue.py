@@ -56,7 +56,7 @@ class Bench:
         return queue
 
     def add(self, cap: int = 8, **request: Any) -> str:
-        job_id = self.store.add_validation(name="r", region="x", region_id=None, request=request, cap=cap)
+        job_id = self.store.add_validation(name="r", region="x", region_id=None, request=request, cap=cap)[0]
         for queue in self.queues:
             queue.wake("validate")
         return job_id

@@ -1,0 +1,81 @@
+"""One region, measured on several kinds of GPU: its newest record on each, candidate by candidate. Pure functions.
+
+Times of two devices stand beside each other for reading. What is compared is which candidate wins on which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from app.archive.nearness import near, same_device
+from profiler.hardware import find_device
+
+Json = dict[str, Any]
+
+SHOWN = ("name", "tool", "status", "time_us", "ratio_to_eager", "ratio_to_best_other", "share_of_limit")
+
+
+def by_device(text: str, records: Iterable[Json], devices: Sequence[str] = ()) -> list[Json]:
+    """The newest record of this region, at its own sizes and layout, on each device, the fastest first.
+
+    records: as the archive has them, in any order. devices: only on these. Each item: id, device, here (whether this
+    server measured it), date, software, outcome, best, tool (advised after measuring), candidates.
+    """
+    newest: dict[str, Json] = {}
+    for record in records:
+        if not record.get("device") or (devices and not any(same_device(d, record["device"]) for d in devices)):
+            continue
+        found = near(text, record)
+        if found is None or found.match != "same" or found.distance > 0:
+            continue
+        name = named(str(record["device"]))
+        if name not in newest or _age(record) > _age(newest[name]):
+            newest[name] = record
+    return sorted((_item(name, record) for name, record in newest.items()), key=_place)
+
+
+def named(device: str) -> str:
+    """A device by its name in the table, where that has it."""
+    entry = find_device(device)
+    return device if entry is None else entry.name
+
+
+def candidates(items: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every candidate that was timed on one of the devices: those of the first device as it lists them, then others."""
+    return list(dict.fromkeys(c["name"] for item in items for c in item["candidates"] if c["time_us"]))
+
+
+def disagreement(items: Sequence[Json]) -> str:
+    """In words, whether the fastest candidate is the same on every device; "" for fewer than two."""
+    if len(items) < 2:
+        return ""
+    winners = list(dict.fromkeys(item["best"] for item in items))
+    if len(winners) == 1:
+        return f"{winners[0]} is the fastest on all {len(items)} kinds of GPU."
+    told = "; ".join(f"{item['best'] or 'none'} on {item['device']}" for item in items)
+    return f"The fastest differs: {told}. A build for several kinds needs a choice for each."
+
+
+def _age(record: Json) -> tuple[str, bool]:
+    """Of one day this server's own is the newer: files of the archive were written before."""
+    return str(record.get("date") or ""), bool((record.get("archived") or {}).get("here"))
+
+
+def _item(name: str, record: Json) -> Json:
+    return {
+        "id": record["id"],
+        "device": name,
+        "here": bool((record.get("archived") or {}).get("here")),
+        "date": record.get("date") or "",
+        "software": record.get("software") or {},
+        "outcome": record["outcome"],
+        "best": record.get("best"),
+        "tool": (record.get("advice_after") or {}).get("tool"),
+        "candidates": [{key: c.get(key) for key in SHOWN} for c in record["candidates"]],
+    }
+
+
+def _place(item: Json) -> tuple[float, str]:
+    best = next((c for c in item["candidates"] if c["name"] == item["best"] and c["time_us"]), None)
+    return (best["time_us"]["median"] if best else float("inf")), item["device"]

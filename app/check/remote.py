@@ -1,0 +1,85 @@
+"""A server of Tritonworthy as the command line sees it: JSON over HTTP by the standard library, with a token."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+Json = dict[str, Any]
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Of one answer."""
+TIMEOUT_S = 90.0
+WAIT_S = 20.0
+"""How long one call waits for a job's end."""
+FINAL = frozenset({"done", "failed", "cancelled"})
+
+
+class RemoteError(Exception):
+    """The server cannot be asked, or refuses: in words."""
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """An API does not redirect; the token is for this host alone."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        return None
+
+
+class Remote:
+    """A server by its URL. Every method raises RemoteError."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RemoteError(f"{url[:200]!r} is no address of a server: http://HOST:PORT")
+        self.url = url.rstrip("/")
+        self.headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self.opener = urllib.request.build_opener(_Stay)
+
+    def get(self, path: str) -> Json:
+        """The API's object at a path that begins with /api/v1/."""
+        return self._ask(urllib.request.Request(self.url + path, headers=self.headers))
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Json:
+        """The answer to a JSON body."""
+        headers = {**self.headers, "Content-Type": "application/json"}
+        data = json.dumps(body).encode()
+        return self._ask(urllib.request.Request(self.url + path, data=data, headers=headers, method="POST"))
+
+    def ended(self, job_id: str) -> Json:
+        """A job once it has ended; waits for as long as the server keeps it."""
+        while True:
+            job = self.get(f"/api/v1/jobs/{job_id}?wait={WAIT_S:g}")
+            if job["state"] in FINAL:
+                return job
+
+    def _ask(self, request: urllib.request.Request) -> Json:
+        try:
+            with self.opener.open(request, timeout=TIMEOUT_S) as response:
+                found: Json = json.loads(response.read(MOST_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise RemoteError(_refusal(error)) from None
+        except urllib.error.URLError as error:
+            raise RemoteError(f"{self.url} does not answer: {error.reason}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            raise RemoteError(f"{self.url} does not answer as Tritonworthy does: {error}") from None
+        return found
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """What the server says is wrong, by its problem+json where it is one."""
+    try:
+        problem = json.loads(error.read(MOST_BYTES))
+        said = problem.get("detail") or problem.get("title")
+    except (ValueError, AttributeError, OSError, HTTPException):
+        said = None
+    return f"the server says {error.code}: {said or error.reason}"

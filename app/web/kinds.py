@@ -1,0 +1,152 @@
+"""A region on every kind of GPU that it was measured on, side by side: page, part of a page, API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from app import submit
+from app.archive import by_device
+from app.web import kinds_chart
+from app.web.answers import answer, errors
+from app.web.json_answer import JSONAnswer
+from app.web.models import Answer
+from app.web.problems import not_found, without_text
+from app.web.templating import is_fragment, render
+
+api = APIRouter(prefix="/api/v1", tags=["validations"])
+pages = APIRouter(include_in_schema=False)
+
+Json = dict[str, Any]
+
+MOST = 16
+
+
+class Interval(Answer):
+    """A median with its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+class KindCandidate(Answer):
+    """One candidate on one kind of GPU."""
+
+    name: str
+    tool: str | None
+    status: str
+    time_us: Interval | None
+    ratio_to_eager: Interval | None
+    ratio_to_best_other: Interval | None
+    share_of_limit: float | None
+
+
+class MeasuredKind(Answer):
+    """The newest measurement of a region on one kind of GPU. here: by this server; else a record of the archive."""
+
+    id: str
+    device: str
+    here: bool
+    date: str
+    software: dict[str, str]
+    outcome: str
+    best: str | None
+    tool: str | None
+    candidates: list[KindCandidate]
+
+
+class MeasuredKinds(Answer):
+    """One region on every kind that it was measured on, the fastest first; `said` tells whether one candidate wins."""
+
+    items: list[MeasuredKind]
+    said: str
+
+
+Devices = Annotated[
+    list[str] | None,
+    Query(max_length=MOST, description="Only on these, such as H200; give it again for more.", alias="device"),
+]
+
+
+@api.get("/regions/{region_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+def of_region(request: Request, region_id: str, devices: Devices = None) -> Response:
+    """The region's newest measurement on each kind of GPU, at its own sizes: of this server, or of the archive."""
+    return answer(_found(request, _region(request, region_id)["text"], devices))
+
+
+@api.get("/validations/{validation_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+def of_validation(request: Request, validation_id: str, devices: Devices = None) -> Response:
+    """The same for what a validation measured: what was asked for on several kinds, side by side."""
+    return answer(_found(request, _validation(request, validation_id)["region"], devices))
+
+
+@pages.get("/regions/{region_id}/kinds.json")
+def region_json(request: Request, region_id: str, devices: Devices = None) -> Response:
+    """The API's object."""
+    return JSONAnswer(_found(request, _region(request, region_id)["text"], devices))
+
+
+@pages.get("/validations/{validation_id}/kinds.json")
+def validation_json(request: Request, validation_id: str, devices: Devices = None) -> Response:
+    """The API's object."""
+    return JSONAnswer(_found(request, _validation(request, validation_id)["region"], devices))
+
+
+@pages.get("/regions/{region_id}/kinds")
+def region_page(request: Request, region_id: str, devices: Devices = None) -> Response:
+    """The kinds side by side: a page, or for htmx the part of a page."""
+    region = _region(request, region_id)
+    return _shown(request, region["text"], region["name"], f"/regions/{region_id}", devices)
+
+
+@pages.get("/validations/{validation_id}/kinds")
+def validation_page(request: Request, validation_id: str, devices: Devices = None) -> Response:
+    """The same for what a validation measured."""
+    found = _validation(request, validation_id)
+    return _shown(request, found["region"], found.get("name") or "Validation", f"/validations/{validation_id}", devices)
+
+
+def section(request: Request, text: str) -> Json:
+    """Context of partials/kinds.html; nothing where the region was measured on fewer than two kinds."""
+    found = submit.measured_kinds(request.app.state, text)
+    return _context(found) if len(found) > 1 else {}
+
+
+def _region(request: Request, region_id: str) -> Json:
+    region: Json | None = request.app.state.store.region(region_id)
+    if region is None:
+        raise not_found("region")
+    if not region["text"]:
+        raise without_text()
+    return region
+
+
+def _validation(request: Request, validation_id: str) -> Json:
+    state = request.app.state
+    found: Json | None = state.store.validation(validation_id) or submit.archive_record(state, validation_id)
+    if found is None:
+        raise not_found("validation")
+    return found
+
+
+def _found(request: Request, text: str, devices: list[str] | None) -> Json:
+    items = submit.measured_kinds(request.app.state, text, devices or ())
+    return {"items": items, "said": by_device.disagreement(items)}
+
+
+def _context(items: list[Json]) -> Json:
+    return {
+        "kinds": items,
+        "kinds_said": by_device.disagreement(items),
+        "kinds_rows": kinds_chart.rows(items),
+        "kinds_chart": kinds_chart.chart_of(items),
+    }
+
+
+def _shown(request: Request, text: str, name: str, back: str, devices: list[str] | None) -> Response:
+    context = {**_context(submit.measured_kinds(request.app.state, text, devices or ())), "name": name, "back": back}
+    template = "partials/kinds.html" if is_fragment(request) else "kinds.html"
+    return render(template, context, request=request)
