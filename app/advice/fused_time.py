@@ -17,6 +17,10 @@ PERSISTENT_OUTER = 64
 """The same for a reduction over another axis than the last (its `should_use_persistent_reduction`)."""
 LOOPED_COLUMNS = 8192
 """Rows of up to so many elements stay in the caches between a loop that reduces them and one that applies it."""
+NARROW_BYTES = 2.5
+"""What an element of a row reads at most where a loop's loads are narrow: one 16-bit tensor, and what is read once a row
+or column. Inductor's only configuration of such a loop without tuning is 2,048 elements by 16 warps, four a thread:
+8 bytes a load, half of what an f32 row or two 16-bit ones keep in flight."""
 UNROLLED = 64
 """Operations in one generated kernel from which on they are a loop written out, each waiting for the one before."""
 UNPACKING = frozenset({"__rshift__", "__lshift__", "bitwise_right_shift", "bitwise_left_shift"})
@@ -63,7 +67,8 @@ def kernel_us(kernel: KernelCost, shape: ShapeFacts, device: Device, fused: Fuse
     space = next((k for k in shape.kernels if (k.operations, k.stage) == here), None)
     again = space is not None and space.columns > PERSISTENT_COLUMNS and _beyond_l2(inside, space, device)
     small = kernel.bytes_written < 0.1 * kernel.bytes_read
-    reached = fused_share(inside, space, fused, again and not small, small)
+    narrow = space is not None and kernel.bytes_read <= NARROW_BYTES * space.rows * space.columns
+    reached = fused_share(inside, space, fused, again and not small, small, narrow)
     moved = kernel.bytes_moved + (kernel.bytes_read if again and not small else 0)
     waiting = rates.times.unrolled * len(inside) if len(inside) > UNROLLED else 0.0
     # A loop over a row that reduces it, and one that applies the result, draw the same numbers again.
@@ -84,18 +89,24 @@ def arithmetic_us(inside: Sequence[OperationFacts], device: Device, fused: Fused
 
 
 def fused_share(
-    inside: Sequence[OperationFacts], space: KernelFacts | None, fused: Fused, again: bool = False, small: bool = False
+    inside: Sequence[OperationFacts],
+    space: KernelFacts | None,
+    fused: Fused,
+    again: bool = False,
+    small: bool = False,
+    narrow: bool = False,
 ) -> float:
     """Share of the copy rate that a generated kernel reaches, by what is in it.
 
-    again: its rows are read twice from memory. small: it only reduces, so that nothing is read twice.
+    again: its rows are read twice from memory. small: it only reduces, so that nothing is read twice. narrow: see
+    NARROW_BYTES.
     """
     reached = fused.pointwise
     targets = {o.target for o in inside}
     if space is not None and space.columns > 1:
         reached = fused.reduction
         if not small and PERSISTENT_COLUMNS < space.columns <= LOOPED_COLUMNS:
-            reached = fused.looped
+            reached = fused.looped_narrow if narrow else fused.looped
         if any(o.kind == kinds.SOFTMAX or o.target == "logsumexp" for o in inside):
             long = fused.long_softmax if again else fused.softmax
             reached = long if space.columns > PERSISTENT_COLUMNS else fused.short_softmax

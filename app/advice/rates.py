@@ -98,6 +98,7 @@ class Fused:
     special: float = 0.8  # erf and the like
     reduction: float = 0.95
     looped: float = 0.85  # rows that a loop goes over and the caches hold, read for a result and again to apply it
+    looped_narrow: float = 0.80  # the same where an element of the row has 16 bits to read: loads of 8 bytes a thread
     softmax: float = 0.42
     long_softmax: float = 0.75  # rows beyond L2, their second pass counted as bytes
     short_softmax: float = 0.90  # rows of up to 1,024 elements stay in registers
@@ -129,7 +130,7 @@ class Matrix:
 
 
 HAND = Fused(
-    softmax=0.92, long_softmax=0.80, strided=0.90, short_strided=0.90, looped=0.93, special=0.93, unpack=0.60,
+    softmax=0.92, long_softmax=0.80, strided=0.90, short_strided=0.90, looped=0.93, looped_narrow=0.93, special=0.93, unpack=0.60,
     convolution=0.50, random=6.0, redraws=False,
 )  # fmt: skip
 """A kernel that is still to be written: what the best kernels of the tables reach. Not fitted: nobody measured it."""
@@ -195,12 +196,13 @@ class Rates:
     host: Host = Host()
     eager: Eager = Eager()
     default: Fused = Fused()
-    autotuned: Fused = Fused(softmax=0.47, looped=0.97, unpack=0.47)
+    autotuned: Fused = Fused(softmax=0.47, looped=0.97, looped_narrow=0.93, unpack=0.47)
     generated: Fused = Fused(
         softmax=0.90,
         long_softmax=0.80,
         strided=0.80,
         looped=0.95,
+        looped_narrow=0.95,
         special=0.93,
         unpack=0.35,
         redraws=False,
