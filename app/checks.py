@@ -45,7 +45,7 @@ def add(
     """
     with store.database.write() as connection:
         states = ledger.GOING_WELL if keep else ledger.GOING_ON
-        if known := ledger.same(connection, checks, digest, ledger.in_state(states)):
+        if known := ledger.same(connection, checks, digest, states):
             return known
         connection.execute(checks.insert().values(id=check_id, created_at=now(), name=name, digest=digest))
         ledger.add(connection, job_id=check_id, kind="check", request=request, cap=cap)

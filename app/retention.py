@@ -26,6 +26,8 @@ log = logging.getLogger("tritonworthy.retention")
 
 DAY_S = 24 * 3600.0
 EVERY_S = 3600.0
+BATCH = 500
+"""Jobs whose progress is removed in one transaction."""
 
 ORPHAN_S = DAY_S
 """A file that nothing refers to is no upload that is still coming when it has not grown for so long."""
@@ -125,12 +127,22 @@ def _rows(state: Any, before: str) -> dict[str, int]:
 
 
 def _progress(state: Any, before: str) -> int:
-    """What jobs that ended before then said of themselves; how they ended stays, so their streams still end."""
-    old = sa.select(jobs.c.id).where(jobs.c.state.in_(sorted(ledger.FINAL)), jobs.c.finished_at < before)
-    gone = events.delete().where(events.c.event == "progress", events.c.job_id.in_(old))
-    with state.store.database.write() as connection:
-        found: int = connection.execute(gone).rowcount
-    return found
+    """What jobs that ended before then said of themselves; how they ended stays, so their streams still end.
+
+    Some jobs at a time: SQLite has one writer, and heartbeats are waiting behind it.
+    """
+    ended = sa.and_(jobs.c.state.in_(sorted(ledger.FINAL)), jobs.c.finished_at < before)
+    talkative = sa.select(events.c.job_id).join(jobs, jobs.c.id == events.c.job_id)
+    talkative = talkative.where(ended, events.c.event == "progress").distinct().limit(BATCH)
+    found = 0
+    while True:
+        with state.store.database.read() as connection:
+            old = connection.scalars(talkative).all()
+        if not old:
+            return found
+        with state.store.database.write() as connection:
+            gone = events.delete().where(events.c.event == "progress", events.c.job_id.in_(old))
+            found += connection.execute(gone).rowcount
 
 
 def _old_files(folder: Path, before_s: float) -> int:

@@ -9,7 +9,7 @@ from app.advice.evidence import reissue_json
 from app.archive import shelf
 from app.archive.nearness import near, same_device
 from app.check.run import recorded_validation
-from app.check.watch import judged, plan, planned
+from app.check.watch import judged, plan, planned, weights
 from app.web.problems import Problem, not_found
 
 Json = dict[str, Any]
@@ -25,7 +25,8 @@ def since(state: Any, validation_id: str) -> Json:
         detail = f"The validation is {validation['state']}: only one that is done can be held to the one before it."
         raise Problem(409, "validation-not-done", "", detail)
     files = shelf.records(state.settings.records_dir, shelf.FOLDER)
-    record = before(validation, [*measured.records(state.store, [validation["region"]]), *files])
+    own = measured.earlier(state.store, validation) if validation.get("created_at") and validation["device"] else ()
+    record = before(validation, [*own, *files])
     now, name = validation["software"], validation["name"] or "region"
     found = plan(name, validation["region"], record, now, validation["device"])
     row = planned(found, now)
@@ -38,13 +39,15 @@ def since(state: Any, validation_id: str) -> Json:
 
 
 def before(validation: Json, records: list[Json]) -> Json | None:
-    """The newest record of the same region and sizes on the same device from before a validation; None for none.
+    """The newest record of the same region, sizes and calls of each, on the same device, from before a validation, with
+    times of the same tools; None for none.
 
-    Of the archive's files only the day is known: those of the same day count as before what this server measured.
+    Of the archive's files only the day is known: those of the same day count as before what this server measured,
+    unless they are that very measurement.
     """
     device = validation["device"]
     found = [r for r in records if device and r["id"] != validation["id"] and same_device(device, str(r["device"]))]
-    found = [r for r in found if _is_earlier(r, validation) and _is_same(validation["region"], r)]
+    found = [r for r in found if _is_earlier(r, validation) and _is_same(validation, r)]
     return max(found, key=lambda r: (r["date"], r.get("created_at") or ""), default=None)
 
 
@@ -52,12 +55,20 @@ def _is_earlier(record: Json, validation: Json) -> bool:
     made, than = record.get("created_at"), validation.get("created_at")
     if made and than:
         return bool(made < than)
-    return bool(record["date"] <= validation["date"] if than else record["date"] < validation["date"])
+    if not than or record["date"] != validation["date"]:
+        return bool(record["date"] < validation["date"])
+    return bool(record["candidates"] != validation["candidates"])
 
 
-def _is_same(region: str, record: Json) -> bool:
-    found = near(region, record)
-    return found is not None and found.match == "same" and found.distance == 0
+def _is_same(validation: Json, record: Json) -> bool:
+    found = near(validation["region"], record)
+    alike = found is not None and found.match == "same" and found.distance == 0
+    return alike and _tools(record) == _tools(validation) and weights(record) == weights(validation)
+
+
+def _tools(record: Json) -> set[str]:
+    """What was timed: a measurement of a part of the candidates says nothing about the others."""
+    return {c["tool"] for c in record["candidates"] if c["status"] == "ok" and c["time_us"]}
 
 
 def _nothing(validation: Json) -> str:

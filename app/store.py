@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,17 @@ Page = dict[str, Any]
 
 MAX_RANKS = 256
 """Traces of one group that are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A validation that is asked for. region: its text; digest: of all that was asked, None where it cannot be told."""
+
+    name: str
+    region: str
+    region_id: str | None
+    request: Json
+    digest: str | None = None
 
 
 class Store:
@@ -48,7 +61,7 @@ class Store:
         share: answer the id of the trace of that digest which is here already, unless it failed, and add nothing.
         """
         with self.database.write() as connection:
-            if share and (known := ledger.same(connection, traces, digest, ledger.in_state(ledger.GOING_WELL))):
+            if share and (known := ledger.same(connection, traces, digest, ledger.GOING_WELL)):
                 return known
             values = {"name": name, "sha256": sha256, "bytes": size, "file": file, "digest": digest}
             connection.execute(traces.insert().values(id=trace_id, created_at=now(), **values))
@@ -163,27 +176,41 @@ class Store:
 
     # --- validations
 
-    def add_validation(
-        self, *, name: str, region: str, region_id: str | None, request: Json, cap: int, digest: str | None = None,
-        reuse: bool = False,
-    ) -> tuple[str, bool]:  # fmt: skip
-        """A validation and the job that measures it, of the same id; QueueFullError leaves nothing behind.
+    def add_validation(self, *, cap: int, reuse: bool = False, **asked: Any) -> tuple[str, bool]:
+        """One, as `add_validations` does."""
+        return self.add_validations([Asked(**asked)], cap=cap, reuse=reuse)[0]
 
-        reuse: answer the one of that digest that waits, runs or has measured something, and add nothing; then the
-        second part of the answer is False.
+    def add_validations(self, asked: Sequence[Asked], *, cap: int, reuse: bool = False) -> list[tuple[str, bool]]:
+        """Validations and the jobs that measure them, of the same ids, and whether each is new; QueueFullError leaves
+        nothing behind of any.
+
+        reuse: answer the one of its digest that waits, runs or has measured something, and add nothing for it.
         """
-        validation_id = new_id()
+        found = []
         with self.database.write() as connection:
-            if reuse and (known := measured.same(connection, digest)):
-                return known, False
-            connection.execute(
-                validations.insert().values(
-                    id=validation_id, created_at=now(), region_id=region_id, name=name, region=region, digest=digest,
-                    program=likeness(region, "other-sizes"),
-                )
-            )  # fmt: skip
-            ledger.add(connection, job_id=validation_id, kind="validate", request=request, cap=cap)
-        return validation_id, True
+            # All that is looked for is looked for first, in one order: two that ask for the same wait for each other.
+            digests = sorted({a.digest for a in asked if reuse and a.digest})
+            known = {digest: measured.same(connection, digest) for digest in digests}
+            for item in asked:
+                old = known.get(item.digest) if item.digest else None
+                found.append((old, False) if old else (self._add(connection, item, cap), True))
+        return found
+
+    def _add(self, connection: sa.Connection, asked: Asked, cap: int) -> str:
+        validation_id = new_id()
+        connection.execute(
+            validations.insert().values(
+                id=validation_id,
+                created_at=now(),
+                region_id=asked.region_id,
+                name=asked.name,
+                region=asked.region,
+                digest=asked.digest,
+                program=likeness(asked.region, "other-sizes"),
+            )
+        )
+        ledger.add(connection, job_id=validation_id, kind="validate", request=asked.request, cap=cap)
+        return validation_id
 
     def validation(self, validation_id: str) -> Json | None:
         if not is_id(validation_id):

@@ -18,7 +18,7 @@ from app.fleet.model import kind_json
 from app.fleet.targets import Target, of_names, table_entry
 from app.jobs import ledger
 from app.settings import Settings
-from app.store import finite
+from app.store import Asked, finite
 from app.web.problems import Problem, not_found, queue_full, without_text
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.process import UnansweredError
@@ -198,17 +198,19 @@ def submit_validation(
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
     _check_candidates(candidates or ())
     asked = [_asked(state, target, region, region_id, known, shapes, candidates) for target in targets]
+    versions = [_versions(state, target) for target in targets]
     digest = [
-        digests.of_validation(a, region_id, _versions(state, t), state.settings.rule)
-        for a, t in zip(asked, targets, strict=True)
+        digests.of_validation(a, region_id, v, state.settings.rule) if v else None
+        for a, v in zip(asked, versions, strict=True)
     ]
     found = _queue(state, asked, region_id, digest, reuse)
     queued = [job_id for job_id, _ in found]
     job: Json = state.store.job(queued[0])
     if state.fleet is not None:
         job["validations"] = [
-            {"id": i, "device": t.on or t.device} for i, t in zip(queued, targets, strict=True)
-        ]  # fmt: skip
+            {"id": i, "device": t.on or t.device, "state": state.store.job_state(i)}
+            for i, t in zip(queued, targets, strict=True)
+        ]
     return job, any(new for _, new in found)
 
 
@@ -242,31 +244,24 @@ def _asked(
 
 
 def _versions(state: Any, target: Target) -> Json:
-    """What would measure: the GPU and versions of the kind's hosts, or of this one."""
+    """What would measure: the GPU and versions of the kind's hosts, or of this one; {} where they are not known yet, or
+    not the same on all hosts: then nothing is known to be the same."""
     if target.on:
         kind = next((k for k in state.fleet.kinds() if k.device == target.on), None)
-        return {} if kind is None else {name: list(found) for name, found in kind.versions.items()}
+        found = {} if kind is None else {name: each[0] for name, each in kind.versions.items() if len(each) == 1}
+        return found if kind is not None and "torch" in found and len(found) == len(kind.versions) else {}
     host = state.host.known()
     return {} if host is None else {"gpu": host.gpu, **host.versions}
 
 
 def _queue(
-    state: Any, asked: list[Json], region_id: str | None, digest: list[str], reuse: bool
+    state: Any, asked: list[Json], region_id: str | None, digest: list[str | None], reuse: bool
 ) -> list[tuple[str, bool]]:
     """Queue validations, all or none; their ids, and which are new."""
-    queued: list[tuple[str, bool]] = []
+    items = [Asked(r.pop("name"), r["region"], region_id, r, d) for r, d in zip(asked, digest, strict=True)]
     try:
-        for request, known_by in zip(asked, digest, strict=True):
-            name = request.pop("name")
-            queued.append(
-                state.store.add_validation(
-                    name=name, region=request["region"], region_id=region_id, request=request,
-                    cap=state.settings.queue_cap, digest=known_by, reuse=reuse,
-                )
-            )  # fmt: skip
+        queued: list[tuple[str, bool]] = state.store.add_validations(items, cap=state.settings.queue_cap, reuse=reuse)
     except ledger.QueueFullError:
-        for job_id in (job_id for job_id, new in queued if new):
-            state.queue.cancel(job_id)
         raise queue_full() from None
     state.queue.wake("validate")
     return queued
@@ -286,12 +281,12 @@ def archive_records(state: Any) -> list[Json]:
     return list(shelf.records(*_folders(state)))
 
 
-def archived(state: Any, text: str) -> Json | None:
+def archived(state: Any, text: str, besides: str | None = None) -> Json | None:
     """The nearest record of a region, of the archive or of this server's validations, for this host's device and torch
-    where these are known."""
+    where these are known. besides: the validation that is asked for, which is no evidence for itself."""
     host = state.host.known()
     device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
-    more = measured.records(state.store, [text])
+    more = measured.records(state.store, [text], besides)
     return shelf.nearest(text, *_folders(state), device=device, torch=torch, more=more)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kernels.libraries.packages import DISTRIBUTIONS
@@ -123,7 +124,19 @@ def _look() -> Host:
     if answer is None:
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return Host(note=f"the host could not be probed: {last}"[:300])
-    return from_json(json.loads(answer))
+    found = json.loads(answer)
+    if found["gpu"] and (version := driver()):
+        found["versions"]["driver"] = version
+    return from_json(found)
+
+
+def driver(told: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """The NVIDIA driver's version, "" without one."""
+    try:
+        words = told.read_text().splitlines()[0].split()
+    except (OSError, IndexError):
+        return ""
+    return next((word for word in words if word[0].isdigit() and "." in word), "")
 
 
 def to_json(host: Host) -> dict[str, Any]:

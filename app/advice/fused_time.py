@@ -18,9 +18,10 @@ PERSISTENT_OUTER = 64
 LOOPED_COLUMNS = 8192
 """Rows of up to so many elements stay in the caches between a loop that reduces them and one that applies it."""
 NARROW_BYTES = 2.5
-"""What an element of a row reads at most where a loop's loads are narrow: one 16-bit tensor, and what is read once a row
-or column. Inductor's only configuration of such a loop without tuning is 2,048 elements by 16 warps, four a thread:
-8 bytes a load, half of what an f32 row or two 16-bit ones keep in flight."""
+"""What an element of a row reads at most where a loop's loads are narrow: one 16-bit tensor, and what is read once a
+row or column. Inductor's only configuration of such a loop without tuning is 2,048 elements by 16 warps, four a thread
+(torch._inductor.runtime.triton_heuristics): 8 bytes a load, half of what an f32 row or two 16-bit ones keep in flight.
+"""
 UNROLLED = 64
 """Operations in one generated kernel from which on they are a loop written out, each waiting for the one before."""
 UNPACKING = frozenset({"__rshift__", "__lshift__", "bitwise_right_shift", "bitwise_left_shift"})

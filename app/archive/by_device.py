@@ -24,7 +24,7 @@ def by_device(text: str, records: Iterable[Json], devices: Sequence[str] = ()) -
     """
     newest: dict[str, Json] = {}
     for record in records:
-        if not record.get("device") or (devices and not any(same_device(d, record["device"]) for d in devices)):
+        if not _compares(record) or (devices and not any(same_device(d, record["device"]) for d in devices)):
             continue
         found = near(text, record)
         if found is None or found.match != "same" or found.distance > 0:
@@ -46,20 +46,31 @@ def candidates(items: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(c["name"] for item in items for c in item["candidates"] if c["time_us"]))
 
 
+TOOLS = {"skip": "what runs now", "library": "a library call", "compile": "torch.compile", "triton": "Triton",
+         "cuda": "CUDA"}  # fmt: skip
+
+
 def disagreement(items: Sequence[Json]) -> str:
-    """In words, whether the fastest candidate is the same on every device; "" for fewer than two."""
-    if len(items) < 2:
+    """In words, whether the advice after measuring is the same on every device, by the rule with its ties; "" for fewer
+    than two that have one."""
+    told = [(item["device"], TOOLS[item["tool"]]) for item in items if item["tool"] in TOOLS]
+    if len(told) < 2:
         return ""
-    winners = list(dict.fromkeys(item["best"] for item in items))
-    if len(winners) == 1:
-        return f"{winners[0]} is the fastest on all {len(items)} kinds of GPU."
-    told = "; ".join(f"{item['best'] or 'none'} on {item['device']}" for item in items)
-    return f"The fastest differs: {told}. A build for several kinds needs a choice for each."
+    if len({tool for _, tool in told}) == 1:
+        return f"The advice is the same on all {len(told)} kinds of GPU: {told[0][1]}."
+    each = "; ".join(f"{tool} on {device}" for device, tool in told)
+    return f"The advice differs: {each}. A build for several kinds needs a choice for each."
 
 
-def _age(record: Json) -> tuple[str, bool]:
-    """Of one day this server's own is the newer: files of the archive were written before."""
-    return str(record.get("date") or ""), bool((record.get("archived") or {}).get("here"))
+def _compares(record: Json) -> bool:
+    """It timed at least two candidates on a device: one alone says nothing about which is the fastest."""
+    timed = [c for c in record["candidates"] if c.get("status") == "ok" and c.get("time_us")]
+    return bool(record.get("device")) and len(timed) > 1
+
+
+def _age(record: Json) -> tuple[str, str]:
+    """Of one day this server's own is the newer: files of the archive, of which only the day is known, came before."""
+    return str(record.get("date") or ""), str(record.get("created_at") or "")
 
 
 def _item(name: str, record: Json) -> Json:

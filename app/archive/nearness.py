@@ -2,7 +2,8 @@
 
 Only records of the same program count (`likeness`: the same operations, connections and dtypes). Of two, nearer is, in
 this order: the same sizes and layout, then another layout, then other sizes; the same device; the closest sizes; the
-device whose rates are closest; the host's version of torch, else the newest; the newest triton; the newest day; the id.
+device whose rates are closest; the host's version of torch, else the newest; the newest triton; the newest day and
+time; the id.
 
 Distance of two sets of sizes, over inputs paired by what they are in the program:
     |log2(bytes of the inputs / bytes of the others)| + mean over all dimensions of |log2(size / size)|
@@ -110,7 +111,8 @@ def near(text: str, record: Json, device: str | None = None, torch: str | None =
 def order(record: Json, found: Near) -> tuple[Any, ...]:
     """The key that sorts records from nearest to farthest; ends with the id, so that no two are equal."""
     versions = (_newest(software(record, "torch")), _newest(software(record, "triton")))
-    return (*found.place, found.torch_rank, *versions, -_day(record), str(record.get("id", "")))
+    day = (-_day(record), -_made(record))
+    return (*found.place, found.torch_rank, *versions, *day, str(record.get("id", "")))
 
 
 def choose(
@@ -170,6 +172,14 @@ def _day(record: Json) -> int:
         return datetime.date.fromisoformat(str(record.get("date"))).toordinal()
     except ValueError:
         return 0
+
+
+def _made(record: Json) -> float:
+    """When in that day, where it is known: Unix time; 0 for a file of the archive."""
+    try:
+        return datetime.datetime.fromisoformat(str(record.get("created_at"))).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _apart(one: float, other: float) -> float:

@@ -33,7 +33,7 @@ SCHEMA = 2
 MAX_BYTES = 16 * 1024 * 1024
 """Largest record: a shipped one has 61 kB."""
 OF_THE_API = frozenset(
-    {"id", "state", "created_at", "region_id", "error", "progress", "archived", "archive", "elsewhere"}
+    {"id", "state", "created_at", "region_id", "error", "progress", "ahead", "archived", "archive", "elsewhere"}
 )
 """What the API's validation has beside a Validation; not recorded."""
 SPANS = ("time_us", "ratio_to_eager", "ratio_to_best_other")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -17,11 +18,19 @@ MOST_BYTES = 64 * 1024 * 1024
 TIMEOUT_S = 90.0
 WAIT_S = 20.0
 """How long one call waits for a job's end."""
+PAUSE_S = 1.0
+"""Least time between two calls for one job: a server may be set not to wait."""
+TRIES = 4
+"""Of a question that changes nothing, a connection that breaks included."""
 FINAL = frozenset({"done", "failed", "cancelled"})
 
 
 class RemoteError(Exception):
-    """The server cannot be asked, or refuses: in words."""
+    """The server cannot be asked, or refuses: in words. status: of its answer, None without one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -39,14 +48,25 @@ class Remote:
     def __init__(self, url: str, token: str | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise RemoteError(f"{url[:200]!r} is no address of a server: http://HOST:PORT")
+            raise RemoteError("that is no address of a server: http://HOST:PORT")
+        if parts.username or parts.password:
+            raise RemoteError("an address has no password in it: put the token into a file, --token-file")
+        if token is not None and not (token.isascii() and token.isprintable() and token):
+            raise RemoteError("the token is not one line of printable ASCII")
         self.url = url.rstrip("/")
         self.headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self.opener = urllib.request.build_opener(_Stay)
 
     def get(self, path: str) -> Json:
-        """The API's object at a path that begins with /api/v1/."""
-        return self._ask(urllib.request.Request(self.url + path, headers=self.headers))
+        """The API's object at a path that begins with /api/v1/; asked again where nothing answered, or a gateway."""
+        for attempt in range(TRIES):
+            try:
+                return self._ask(urllib.request.Request(self.url + path, headers=self.headers))
+            except RemoteError as error:
+                if attempt == TRIES - 1 or error.status not in (None, 429, 502, 503, 504):
+                    raise
+            time.sleep(PAUSE_S * 2**attempt)
+        raise AssertionError("unreachable")
 
     def post(self, path: str, body: Mapping[str, Any]) -> Json:
         """The answer to a JSON body."""
@@ -57,17 +77,21 @@ class Remote:
     def ended(self, job_id: str) -> Json:
         """A job once it has ended; waits for as long as the server keeps it."""
         while True:
+            asked = time.monotonic()
             job = self.get(f"/api/v1/jobs/{job_id}?wait={WAIT_S:g}")
-            if job["state"] in FINAL:
+            if job.get("state") in FINAL:
                 return job
+            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - asked)))
 
     def _ask(self, request: urllib.request.Request) -> Json:
         try:
             with self.opener.open(request, timeout=TIMEOUT_S) as response:
                 found: Json = json.loads(response.read(MOST_BYTES))
+                if not isinstance(found, dict):
+                    raise ValueError("no object")
         except urllib.error.HTTPError as error:
             with error:
-                raise RemoteError(_refusal(error)) from None
+                raise RemoteError(_refusal(error), error.code) from None
         except urllib.error.URLError as error:
             raise RemoteError(f"{self.url} does not answer: {error.reason}") from None
         except (OSError, HTTPException, ValueError) as error:

@@ -110,6 +110,12 @@ def _side(advice: Json, validation: Json) -> Json:
     }
 
 
+def weights(record: Json) -> list[tuple[tuple[tuple[str, int], ...], float | None]]:
+    """The bindings that were measured, each as its sorted sizes, with its calls; [] where the record does not tell."""
+    shapes = next((c["shapes"] for c in record.get("candidates") or () if c.get("shapes")), ())
+    return sorted((tuple(sorted((s.get("binding") or {}).items())), s.get("calls")) for s in shapes)
+
+
 def line(found: Json) -> str:
     """One region in words."""
     if found["outcome"] in ("flipped", "kept"):

@@ -22,6 +22,7 @@ from app.check.cli import WRONG, usage_error
 from app.check.remote import Remote, RemoteError
 from app.check.safe import visible
 from app.check.watch import Plan, judged, line, plan, planned
+from app.check.watch_remote import Watched
 from app.thresholds import ThresholdError, thresholds_in_force
 
 Json = dict[str, Any]
@@ -85,10 +86,12 @@ def _watch_there(arguments: argparse.Namespace) -> int:
     try:
         token = arguments.token_file.read_text().strip() if arguments.token_file else None
         texts = [(Path(n).stem, Path(n).read_text(encoding="utf-8", errors="replace")) for n in arguments.files]
-        server = Remote(arguments.server, token)
-        found = watch_remote.watch(server, texts, arguments.on, fresh=arguments.force, say=_say)
-    except (RemoteError, ValueError) as error:
+        server, regions = Remote(arguments.server, token), [Watched(name, text) for name, text in texts]
+        found = watch_remote.watch(server, regions, arguments.on, fresh=arguments.force, say=_say)
+    except RemoteError as error:
         return _wrong(str(error))
+    except (KeyError, TypeError) as error:
+        return _wrong(f"{arguments.server} does not answer as Tritonworthy does: {error!r}")
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
     return _told(arguments, found)

@@ -73,8 +73,8 @@ def add(connection: sa.Connection, *, job_id: str, kind: Kind, request: Json, ca
     add_event(connection, job_id, "progress", progress("queued"))
 
 
-def same(connection: sa.Connection, table: sa.Table, digest: str | None, wanted: sa.ColumnElement[bool]) -> str | None:
-    """The id of the oldest row of that digest whose job is as wanted, such as `in_state`; None for no digest.
+def same(connection: sa.Connection, table: sa.Table, digest: str | None, states: Collection[str]) -> str | None:
+    """The id of the row of that digest whose job is in one of the states, the oldest; None for no digest.
 
     Nobody else looks for this digest until the transaction ends, so that of two who ask at once one finds the other's.
     """
@@ -82,7 +82,7 @@ def same(connection: sa.Connection, table: sa.Table, digest: str | None, wanted:
         return None
     one_at_a_time(connection, f"{table.name} {digest}")
     found = sa.select(table.c.id).join(jobs, jobs.c.id == table.c.id)
-    found = found.where(table.c.digest == digest, wanted)
+    found = found.where(table.c.digest == digest, in_state(states))
     known: str | None = connection.scalar(found.order_by(table.c.created_at, table.c.id).limit(1))
     return known
 

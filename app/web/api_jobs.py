@@ -65,8 +65,8 @@ def _validation(request: Request, validation_id: str) -> Json:
         if recorded is None:
             raise not_found("validation")
         return {"region_id": None, "error": None, **recorded}
-    unmeasured = found["outcome"] in (None, "unmeasured")
-    recorded = submit.archived(request.app.state, found["region"]) if unmeasured else None
+    unmeasured = found["state"] == "done" and found["outcome"] == "unmeasured"
+    recorded = submit.archived(request.app.state, found["region"], validation_id) if unmeasured else None
     return found | {"archive": recorded}
 
 

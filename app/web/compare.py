@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.check.watch import weights
 from app.web.units import count
 
 Json = Mapping[str, Any]
@@ -63,15 +64,9 @@ def _reasons(left: Json, right: Json) -> list[str]:
         reasons.append(f"the devices differ ({left['device']}, {right['device']})")
     if (left.get("region") or "").split() != (right.get("region") or "").split():
         reasons.append("the regions differ")
-    elif _sizes(left) != _sizes(right):
+    elif weights(dict(left)) != weights(dict(right)):
         reasons.append("they were measured at other sizes, or with other calls of each")
     return reasons
-
-
-def _sizes(validation: Json) -> list[tuple[Any, ...]]:
-    """The bindings that were measured, with their calls; [] where the record does not tell."""
-    shapes: Sequence[Json] = next((c["shapes"] for c in validation.get("candidates") or () if c.get("shapes")), ())
-    return sorted((tuple(sorted((s.get("binding") or {}).items())), s.get("calls")) for s in shapes)
 
 
 def _verdict(one: Json | None, other: Json | None, *, comparable: bool) -> str:

@@ -268,7 +268,7 @@ class Ranks(Answer):
 
 
 class Validation(Answer):
-    """The measured candidates and the outcome, null until it is done."""
+    """The measured candidates and the outcome, null until it is done. ahead: see Job; null in lists."""
 
     id: str
     state: Literal["queued", "running", "done", "failed", "cancelled"]
@@ -280,6 +280,7 @@ class Validation(Answer):
     candidates: list[dict[str, Any]]
     best: str | None
     error: Error | None
+    ahead: int | None = None
 
 
 class Job(Answer):

@@ -30,7 +30,8 @@ def _found(request: Request, region_id: str, candidate: str | None) -> tuple[Jso
     ids = region.get("validations") or ()
     evidence: Json | None = store.validation(ids[0]) if ids else None
     if region.get("text") and (evidence is None or evidence.get("outcome") in (None, "unmeasured")):
-        recorded = submit.archived(request.app.state, region["text"])
+        own = evidence["id"] if evidence else None
+        recorded = submit.archived(request.app.state, region["text"], own)
         same = recorded is not None and recorded["archived"]["match"] != "other-sizes"
         evidence = recorded if same else evidence
     return region, own_code.own_of(request.app.state, region, candidate, evidence)

@@ -221,7 +221,7 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
     running = newest is not None and newest["state"] in ("queued", "running")
     unmeasured = newest is None or newest.get("outcome") in (None, "unmeasured")
     if region["text"] and not running and unmeasured:
-        recorded = submit.archived(request.app.state, region["text"])
+        recorded = submit.archived(request.app.state, region["text"], newest["id"] if newest else None)
         if recorded is not None:
             found = views.measured(recorded)
             context |= {

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from kernels import libraries
-from kernels.host import Host, from_json
+from kernels.host import Host, driver, from_json
 from kernels.measure import inputs as tensors
 from kernels.measure.channel import Channel
 from kernels.measure.reduce import reduced, with_sizes
@@ -102,10 +102,7 @@ def software() -> dict[str, str]:
     for name in ("triton", "numpy"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-    with contextlib.suppress(OSError), open("/proc/driver/nvidia/version") as file:
-        words = [w for w in file.readline().split() if w[0].isdigit() and "." in w]
-        found.update({"driver": words[0]} if words else {})
-    return found
+    return found | ({"driver": version} if (version := driver()) else {})
 
 
 def _candidates(registry: str, graph: Graph, host: Host) -> list[dict[str, Any]]:

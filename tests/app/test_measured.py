@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from app import measured
 from app.archive import shelf
 from app.archive.by_device import by_device, candidates, disagreement
 from app.jobs import ledger
-from app.store import Store
+from app.store import Asked, Store
 from tests.app.test_store import run
 
 Json = dict[str, Any]
@@ -46,10 +47,24 @@ def test_a_measurement_is_evidence_for_other_regions_of_the_same_program(store: 
     (found,) = measured.records(store, [renamed, "x: f32[4]\nreturn x + 1\n"])
     assert (found["id"], found["archived"], found["region"]) == (made, {"here": True}, REGION)
     assert measured.records(store, ["x: f32[4]\nreturn x + 1\n"]) == ()
-    chosen = shelf.nearest(REGION, shelf.FOLDER, device="H200", torch="9.9", more=(found,))
-    assert chosen is not None and chosen["archived"]["match"] == "same"
-    alone = shelf.nearest(renamed, more=(found,), device="H200") if not shelf.records() else None
-    assert alone is None or alone["elsewhere"]["because"].startswith("Measured by this server: ")
+    assert measured.records(store, [REGION], besides=made) == (), "it is no evidence for itself"
+    chosen = shelf.nearest(renamed, Path("/nowhere"), device="H200", torch="9.9", more=(found,))
+    assert chosen is not None and chosen["archived"] == {"here": True, "match": "other-sizes"}
+    assert chosen["elsewhere"]["because"].startswith("Measured by this server: the same program at other sizes")
+
+
+def test_of_one_region_on_one_device_the_newest_three_are_looked_at_whatever_else_was_measured(store: Store) -> None:
+    other = "x: f32[4]\nreturn x + 1\n"
+    rare, _ = add(store, other)
+    finish(store)
+    often = [add(store)[0] for _ in range(5)]
+    for _ in often:
+        finish(store)
+    found = measured.records(store, [REGION, other])
+    assert [r["id"] for r in found] == [*reversed(often[2:]), rare]
+    newest = store.validation(often[4])
+    assert newest is not None
+    assert [r["id"] for r in measured.earlier(store, newest)] == [*reversed(often[:4])]
 
 
 @pytest.mark.parametrize("lacking", [{"device": None}, {"candidates": []}, {"outcome": None}])
@@ -67,8 +82,9 @@ def test_of_one_digest_one_is_measured_until_its_end_and_after_it_where_it_timed
     assert add(store, digest=None, reuse=True)[1]
     own, new = add(store, digest="d")
     assert new and own != first, "who does not ask for reuse gets a measurement"
-    finish(store)
-    assert add(store, digest="d", reuse=True) == (first, False), "it was measured"
+    for _ in range(3):
+        finish(store)
+    assert add(store, digest="d", reuse=True) == (own, False), "the newest that was measured"
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled", "unmeasured"])
@@ -81,6 +97,27 @@ def test_what_came_to_nothing_is_measured_again(store: Store, end: str) -> None:
             assert ledger.finish(connection, **ledger_key(store, connection), state=end)
     again, new = add(store, digest="d", reuse=True)
     assert new and again != first
+
+
+def test_a_job_that_somebody_stops_is_not_joined(store: Store) -> None:
+    first, _ = add(store, digest="d", reuse=True)
+    run(store, "validate")
+    assert add(store, digest="d", reuse=True) == (first, False)
+    with store.database.write() as connection:
+        assert ledger.cancel(connection, first) == "running"
+    again, new = add(store, digest="d", reuse=True)
+    assert new and again != first
+
+
+def test_of_several_that_are_asked_for_none_is_queued_where_one_finds_no_room(store: Store) -> None:
+    joined, _ = add(store, digest="d")
+    asked = [Asked("v", REGION, None, {}, digest) for digest in ("d", "e", "f")]
+    with pytest.raises(ledger.QueueFullError):
+        store.add_validations(asked, cap=2, reuse=True)
+    assert [v["id"] for v in store.validations()["items"]] == [joined]
+    assert store.job_state(joined) == "queued", "and the one that somebody else asked for goes on"
+    found = store.add_validations(asked, cap=3, reuse=True)
+    assert [new for _, new in found] == [False, True, True]
 
 
 def ledger_key(store: Store, connection: Any) -> Json:
@@ -132,16 +169,27 @@ def test_each_device_has_its_newest_record_of_this_very_region() -> None:
 
 
 def test_of_one_day_what_this_server_measured_is_the_newer() -> None:
-    here = record("NVIDIA H200", "triton", archived={"here": True})
+    made = {"archived": {"here": True}, "created_at": "2026-11-21T10:00:00.000000Z"}
+    here = record("NVIDIA H200", "triton", **made)
     for known in ([here, record("NVIDIA H200", "compile")], [record("NVIDIA H200", "compile"), here]):
         (item,) = by_device(REGION, known)
         assert (item["here"], item["best"]) == (True, "triton")
 
 
-def test_it_is_said_whether_one_candidate_wins_everywhere() -> None:
-    both = [record("NVIDIA H200", "triton"), record("AMD Instinct MI300X", "compile-default")]
+def test_it_is_said_whether_the_advice_is_one_on_every_kind_by_the_rule_and_not_by_the_fastest() -> None:
+    triton = {"advice_after": {"tool": "triton"}}
+    both = [record("NVIDIA H200", "compile", **triton), record("AMD Instinct MI300X", "compile-max-autotune")]
     said = disagreement(by_device(REGION, both))
-    assert said.startswith("The fastest differs: ") and "compile-default on AMD Instinct MI300X" in said
-    same = [record("NVIDIA H200", "triton"), record("AMD Instinct MI300X", "triton")]
-    assert disagreement(by_device(REGION, same)) == "triton is the fastest on all 2 kinds of GPU."
+    assert said.startswith("The advice differs: ") and "torch.compile on AMD Instinct MI300X" in said
+    same = [record("NVIDIA H200", "compile"), record("AMD Instinct MI300X", "compile-max-autotune")]
+    assert disagreement(by_device(REGION, same)) == "The advice is the same on all 2 kinds of GPU: torch.compile."
     assert disagreement(by_device(REGION, same[:1])) == ""
+    nobody = [record(device, "compile", advice_after=None) for device in ("NVIDIA H200", "NVIDIA L40S")]
+    assert disagreement(by_device(REGION, nobody)) == ""
+
+
+def test_one_candidate_alone_replaces_no_measurement_of_several() -> None:
+    alone = [c for c in SHIPPED["candidates"] if c["name"] == "eager"]
+    known = [record("NVIDIA H200", "compile", "2026-11-20"), record("NVIDIA H200", "eager", candidates=alone)]
+    (item,) = by_device(REGION, known)
+    assert item["date"] == "2026-11-20"

@@ -12,6 +12,7 @@ import pytest
 from app import cli
 from app.archive import shelf
 from app.check.remote import Remote, RemoteError
+from app.since import before
 from tests.app.web.conftest import Serving, serving
 
 Json = dict[str, Any]
@@ -109,11 +110,13 @@ def test_watch_measures_on_the_server_and_its_status_says_what_flipped(
     assert watch(web, str(text)) == 2, "there is nothing to hold it to"
     assert "no record: swiglu" in capsys.readouterr().out
     write(tmp_path, UPGRADED, slower=("compile",))
-    assert watch(web, str(text), "--json") == 2, "under the same versions nothing is measured again"
-    capsys.readouterr()
+    assert watch(web, str(text)) == 0, "under the same versions nothing is measured again"
+    assert "unchanged: swiglu" in capsys.readouterr().out
     assert watch(web, str(text), "--force", "--json") == 1
     (row,) = json.loads(capsys.readouterr().out)["items"]
     assert (row["name"], row["outcome"]) == ("swiglu", "flipped")
+    assert watch(web) == 0, "and a flip is told once"
+    capsys.readouterr()
     assert watch(web, "--force") == 0, "now the newest is the measure"
     assert "kept: " in capsys.readouterr().out
 
@@ -122,6 +125,7 @@ def test_watch_measures_on_the_server_and_its_status_says_what_flipped(
     ("more", "said"),
     [
         (["--server", "ftp://x"], "no address of a server"),
+        (["--server", "http://me:secret@127.0.0.1:9"], "has no password in it"),
         (["--server", "http://127.0.0.1:9"], "does not answer"),
         (["--on", "H200"], "go with --server"),
         (["--server", "http://127.0.0.1:9", "--dry-run"], "are for this host"),
@@ -131,6 +135,35 @@ def test_watch_measures_on_the_server_and_its_status_says_what_flipped(
 def test_what_cannot_be_asked_is_status_3(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["watch", *more]) == 3
     assert said in capsys.readouterr().err
+
+
+def test_a_full_queue_is_waited_for_and_every_row_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for size in (8, 16, 24, 32):
+        files.append(tmp_path / f"r{size}.txt")
+        files[-1].write_text(f"x: f32[{size}]\ny = relu(x) * 2\nreturn y\n")
+    with serving(tmp_path / "data", "validation", queue_cap=1) as web:
+        assert web.state.service.warm.wait(120)
+        assert watch(web, *map(str, files), "--json") == 2
+        rows = json.loads(capsys.readouterr().out)["items"]
+        assert [r["name"] for r in rows] == ["r8", "r16", "r24", "r32"]
+        assert all("no GPU" in r["because"] for r in rows)
+        assert len(web.client.get("/api/v1/validations").json()["items"]) == 4
+
+
+def test_keeping_a_measurement_hides_no_flip_and_a_part_of_the_candidates_is_none(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    body = {**RECORD, "region": TEXT, "date": "2026-11-20"}
+    shelf.record(body, "swiglu", own)
+    slow = [scaled(c, 10.0) if c["tool"] == "compile" else c for c in RECORD["candidates"]]
+    fewer = [c for c in RECORD["candidates"] if c["tool"] == "eager"]
+    shelf.record({**body, "date": "2026-11-21", "candidates": fewer, "best": "eager"}, "swiglu", own)
+    validation = {**body, "id": "v", "date": "2026-11-22", "created_at": "2026-11-22T00:00:00Z", "candidates": slow}
+    shelf.record({k: v for k, v in validation.items() if k != "created_at"} | {"best": "eager"}, "swiglu", own)
+    found = before(validation, list(shelf.records(own)))
+    assert found is not None and found["date"] == "2026-11-20"
+    weighted = [{**c, "shapes": [{**s, "calls": 7.0} for s in c["shapes"]]} for c in slow]
+    assert before({**validation, "candidates": weighted}, list(shelf.records(own))) is None
 
 
 def test_a_kind_that_is_not_there_and_a_bad_region_are_the_servers_to_refuse(
@@ -147,6 +180,10 @@ def test_a_kind_that_is_not_there_and_a_bad_region_are_the_servers_to_refuse(
 
 def test_the_token_is_sent_and_never_to_another_host(tmp_path: Path) -> None:
     with serving(tmp_path, "hang", token="a" * 20) as web:
+        for token in ("one\ntwo", "é" * 20, ""):
+            with pytest.raises(RemoteError, match="printable ASCII") as refused:
+                Remote(web.url, token)
+            assert not token or token not in str(refused.value)
         with pytest.raises(RemoteError, match="401"):
             Remote(web.url).get("/api/v1/device")
         assert Remote(web.url + "/", "a" * 20).get("/api/v1/device")["gpu"] is None
