@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.fx import Node
 
+from profiler.region import trees
 from profiler.region.graph import Graph
 from profiler.region.nodes import is_call, name_of, value
 from profiler.region.patterns import Match
@@ -105,7 +106,7 @@ class Spelling:
             return target.id
         text = self._cut(at)
         try:
-            parsed = ast.parse(text, mode="eval").body
+            parsed = trees.expression(text)
         except SyntaxError:  # a statement such as z += b
             return ""
         names = [n.id for n in ast.walk(parsed) if isinstance(n, ast.Name) and n.id in self.given]
@@ -164,7 +165,7 @@ def atom(text: str) -> str:
     """The expression, in brackets where something that binds closer is to follow it."""
     if text == ELSEWHERE:
         return text
-    kind = ast.parse(text, mode="eval").body
+    kind = trees.expression(text)
     return text if isinstance(kind, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)) else f"({text})"
 
 
@@ -172,7 +173,7 @@ def turned(text: str) -> str:
     """The transposed matrix; what is transposed already, as it was before."""
     if text == ELSEWHERE:
         return text
-    kind = ast.parse(text, mode="eval").body
+    kind = trees.expression(text)
     if isinstance(kind, ast.Attribute) and kind.attr in ("T", "mT"):
         return ast.unparse(kind.value)
     if isinstance(kind, ast.Call) and isinstance(kind.func, ast.Attribute) and _turns(kind.func.attr, kind.args):
@@ -192,7 +193,7 @@ def negated(text: str) -> str:
     """The mask the other way round; what is negated already, as it was before."""
     if text == ELSEWHERE:
         return text
-    kind = ast.parse(text, mode="eval").body
+    kind = trees.expression(text)
     if isinstance(kind, ast.UnaryOp) and isinstance(kind.op, ast.Invert):
         return ast.unparse(kind.operand)
     return f"~{atom(text)}"

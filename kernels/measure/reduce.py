@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import torch
 
+from profiler.region import trees
 from profiler.region.model import Input, Region, RegionError
 from profiler.region.program import program, shape_of
 from profiler.region.text import parse, to_text
@@ -79,9 +80,9 @@ def with_sizes(region: Region, symbols: Mapping[str, int], sizes: Mapping[int, i
     if sizes:
         extents = [s for i in inputs for s in i.shape if isinstance(s, int) and s > 1]
         inputs = tuple(_ranged(i, sizes, min(extents, default=1)) for i in inputs)
-    tree = ast.parse("\n".join(region.statements))
+    tree = trees.module("\n".join(region.statements))
     statements = tuple(line for n in tree.body for line in ast.unparse(swap.visit(n)).split("\n"))
-    outputs = tuple(ast.unparse(swap.visit(ast.parse(o, mode="eval").body)) for o in region.outputs)
+    outputs = tuple(ast.unparse(swap.visit(trees.expression(o))) for o in region.outputs)
     rest = () if symbols else region.symbols
     made = replace(region, inputs=inputs, statements=statements, outputs=outputs, symbols=rest, nodes=(), returned=())
     try:
@@ -188,10 +189,10 @@ def _sizes(region: Region) -> set[int]:
 
 def _numbers(region: Region) -> set[int]:
     """Integers of the statements that can be sizes: small ones are axes, counts and steps."""
-    trees = [ast.parse("\n".join(region.statements)), *(ast.parse(o) for o in region.outputs)]
+    parsed = [trees.module("\n".join(region.statements)), *(trees.module(o) for o in region.outputs)]
     return {
         n.value
-        for tree in trees
+        for tree in parsed
         for n in ast.walk(tree)
         if isinstance(n, ast.Constant) and isinstance(n.value, int) and not isinstance(n.value, bool) and n.value > 4
     }

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from kernels.takehome.bundle import bundle
+from profiler.region import trees
 
 _LAUNCHER = re.compile(r"from (kernels\.\w+) import (\w+(?:, \w+)*)\n")
 _ENTRY = "kernels.your_region"
@@ -18,7 +19,7 @@ _ENTRY = "kernels.your_region"
 
 def code_lines(text: str) -> int:
     """Lines with code: neither empty, nor a comment, nor in a docstring. Raises SyntaxError for what is no Python."""
-    told = set(_docstrings(ast.walk(ast.parse(text))))
+    told = set(_docstrings(ast.walk(trees.module(text))))
     return sum(
         bool(line.strip()) and not line.strip().startswith("#") and number not in told
         for number, line in enumerate(text.splitlines(), 1)

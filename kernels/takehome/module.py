@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from kernels.takehome.names import Found, Import, bound_by, imports, references
+from profiler.region import trees
 
 PACKAGES = frozenset({"kernels", "profiler", "app"})
 
@@ -56,7 +57,7 @@ def module_of(name: str) -> Module | None:
 
 def read(name: str, text: str) -> Module:
     """A module of this text."""
-    tree = ast.parse(text)
+    tree = trees.module(text)
     lines = tuple(text.encode().split(b"\n"))
     items: list[Item] = []
     imported: dict[str, Import] = {}

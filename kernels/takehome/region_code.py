@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from profiler.region import plain, vocabulary
+from profiler.region import plain, trees, vocabulary
 from profiler.region.model import Input, Region
 from profiler.region.program import shape_of
 from profiler.region.text import parse, to_text
@@ -18,7 +18,7 @@ FLOATS = frozenset(n for n, d in vocabulary.DTYPES.items() if d.is_floating_poin
 def function(region: Region, name: str, exact: bool = False) -> str:
     """The region as `def name(inputs): ...`. exact: every floating type it names is float64."""
     read = region if region.nodes else parse(to_text(region), region.name)
-    tree = ast.parse(to_text(read))
+    tree = trees.module(to_text(read))
     writer = _Writer(read, exact)
     body = [writer.statement(node) for node in tree.body if not isinstance(node, ast.AnnAssign)]
     text = ast.unparse(ast.Module(body=body, type_ignores=[]))
@@ -64,7 +64,7 @@ class _Writer(ast.NodeTransformer):
             self.local.add(node.target.id)
             iterated = self.visit(node.iter)
             # Twice: what the end of the body makes a tensor is one at its beginning in the second round.
-            before = [ast.parse(ast.unparse(s)).body[0] for s in node.body]
+            before = [trees.module(ast.unparse(s)).body[0] for s in node.body]
             for part in before:
                 self.statement(part)
             return ast.copy_location(ast.For(node.target, iterated, [self.statement(s) for s in node.body], []), node)
@@ -164,7 +164,7 @@ def _torch_name(name: str) -> str:
 
 
 def _dotted(path: str) -> ast.expr:
-    return ast.parse(path, mode="eval").body
+    return trees.expression(path)
 
 
 def _path(node: ast.expr) -> list[str] | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kernels.measure.reference import SELECTING, selections
+from profiler.region import trees
 from profiler.region.model import Region
 from profiler.region.program import program
 
@@ -36,13 +37,13 @@ def selected(region: Region, sizes: Mapping[str, int]) -> tuple[dict[int, int], 
 
 def _source(region: Region, output: str) -> str | None:
     """The name whose values `output`, or the call that assigned it, selects from."""
-    tree = ast.parse("\n".join(region.statements)).body
+    tree = trees.module("\n".join(region.statements)).body
     assigned = [n for n, statement in enumerate(tree) if output in _targets(statement)]
     if assigned:
         statement = tree[assigned[-1]]
         value, after = getattr(statement, "value", None), tree[assigned[-1] + 1 :]
     else:
-        value, after = ast.parse(output, mode="eval").body, []
+        value, after = trees.expression(output), []
     if isinstance(value, ast.Subscript):  # torch.topk(p, 8)[1]
         value = value.value
     if not isinstance(value, ast.Call):

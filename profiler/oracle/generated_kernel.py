@@ -22,6 +22,7 @@ from typing import Any
 from profiler.oracle.machine import Machine
 from profiler.oracle.machine_code import CompileError, compile_for
 from profiler.oracle.recorder import Recorded
+from profiler.region import trees
 
 MAX_SOURCE = 1_000_000  # characters; the longest kernels that Inductor writes have some ten thousands
 IMPORTS = ("torch", "triton", "math")
@@ -188,7 +189,7 @@ def _without_device(source: str) -> str:
     if len(source) > MAX_SOURCE:
         raise KernelTextError(f"the kernel's text has {len(source):,} characters, at most {MAX_SOURCE:,} are read")
     try:
-        tree = ast.parse(source)
+        tree = trees.module(source)
     except (SyntaxError, RecursionError, MemoryError, ValueError) as fault:
         raise KernelTextError(f"the kernel's text is not Python: {type(fault).__name__}") from fault
     lines = source.split("\n")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from profiler.oracle.model import Extern, OracleKernel
+from profiler.region import trees
 
 LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.", "quantized.")
 """Names that the wrapper calls for work that no Triton kernel does."""
@@ -39,7 +40,7 @@ class Written:
 
 def read_wrapper(text: str, stage: str = "forward", bytes_moved: Mapping[str, int] | None = None) -> Written:
     """Parse one wrapper. Raises SyntaxError where the text is no Python: then Inductor's form has changed."""
-    tree = ast.parse(text)
+    tree = trees.module(text)
     comments = _comments(text)
     sources = _sources(tree)
     runs: Counter[str] = Counter()

@@ -6,6 +6,7 @@ import ast
 import difflib
 from collections.abc import Iterable
 
+from profiler.region import trees
 from profiler.region.characters import check_characters, read_lines
 from profiler.region.model import RegionError
 
@@ -73,7 +74,7 @@ def read(text: str) -> ast.Module:
     """The text as a module whose every node is in the language. Raises RegionError, within bounded work."""
     check_characters(text)
     try:
-        module = ast.parse(text)
+        module = trees.module(text)
     except SyntaxError as fault:
         raise _unreadable(fault) from None
     except (RecursionError, MemoryError, ValueError):

@@ -13,6 +13,8 @@ import ast
 import re
 from dataclasses import dataclass
 
+from profiler.region import trees
+
 LONGEST = 72  # characters of a folded line
 UNNAMED = re.compile(r"(z|rotated|total|out)\d*")
 """Names that say nothing; mean, inv, scores, p say what the line is, and stay."""
@@ -53,7 +55,7 @@ class _Place(ast.NodeTransformer):
 
 def fold(text: str) -> str:
     """The same region in fewer lines; unchanged where a statement does more than give names their values."""
-    tree = ast.parse(text)
+    tree = trees.module(text)
     head = [n for n in tree.body if isinstance(n, ast.AnnAssign)]
     statements = tree.body[len(head) : -1]
     returned = tree.body[-1]
@@ -107,7 +109,7 @@ def _merge(lines: list[_Line], result: _Line) -> None:
             at += 1
             continue
         reader = readers[0]
-        made = _Place(name, line.value).visit(ast.parse(ast.unparse(reader.value), mode="eval").body)
+        made = _Place(name, line.value).visit(trees.expression(ast.unparse(reader.value)))
         if len(re.sub(r"__\d+", "", ast.unparse(made))) + len(reader.targets[0]) > LONGEST:
             at += 1
             continue

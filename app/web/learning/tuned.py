@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from profiler.region import trees
+
 Json = Mapping[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -85,14 +87,14 @@ def _python(value: str) -> str:
 
 
 def _definition(source: str) -> ast.FunctionDef:
-    return next(n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef))
+    return next(n for n in trees.module(source).body if isinstance(n, ast.FunctionDef))
 
 
 @cache
 def function(file: str, name: str) -> str:
     """The source of one jit function, decorators and all. Raises LookupError where the file has none of that name."""
     text = (ROOT / "kernels" / file).read_text(encoding="utf-8")
-    for node in ast.parse(text).body:
+    for node in trees.module(text).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
