@@ -21,8 +21,6 @@ pages = APIRouter(include_in_schema=False)
 
 Json = dict[str, Any]
 
-MOST = 16
-
 
 class Interval(Answer):
     """A median with its 95 % interval."""
@@ -66,44 +64,43 @@ class MeasuredKinds(Answer):
 
 
 Devices = Annotated[
-    list[str] | None,
-    Query(max_length=MOST, description="Only on these, such as H200; give it again for more.", alias="device"),
+    str, Query(max_length=500, description="Only on these, separated by commas: H200,MI300X.", alias="device")
 ]
 
 
 @api.get("/regions/{region_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
-def of_region(request: Request, region_id: str, devices: Devices = None) -> Response:
+def of_region(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The region's newest measurement on each kind of GPU, at its own sizes: of this server, or of the archive."""
     return answer(_found(request, _region(request, region_id)["text"], devices))
 
 
 @api.get("/validations/{validation_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
-def of_validation(request: Request, validation_id: str, devices: Devices = None) -> Response:
+def of_validation(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured: what was asked for on several kinds, side by side."""
     return answer(_found(request, _validation(request, validation_id)["region"], devices))
 
 
 @pages.get("/regions/{region_id}/kinds.json")
-def region_json(request: Request, region_id: str, devices: Devices = None) -> Response:
+def region_json(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The API's object."""
     return JSONAnswer(_found(request, _region(request, region_id)["text"], devices))
 
 
 @pages.get("/validations/{validation_id}/kinds.json")
-def validation_json(request: Request, validation_id: str, devices: Devices = None) -> Response:
+def validation_json(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The API's object."""
     return JSONAnswer(_found(request, _validation(request, validation_id)["region"], devices))
 
 
 @pages.get("/regions/{region_id}/kinds")
-def region_page(request: Request, region_id: str, devices: Devices = None) -> Response:
+def region_page(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The kinds side by side: a page, or for htmx the part of a page."""
     region = _region(request, region_id)
     return _shown(request, region["text"], region["name"], f"/regions/{region_id}", devices)
 
 
 @pages.get("/validations/{validation_id}/kinds")
-def validation_page(request: Request, validation_id: str, devices: Devices = None) -> Response:
+def validation_page(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured."""
     found = _validation(request, validation_id)
     return _shown(request, found["region"], found.get("name") or "Validation", f"/validations/{validation_id}", devices)
@@ -113,6 +110,10 @@ def section(request: Request, text: str) -> Json:
     """Context of partials/kinds.html; nothing where the region was measured on fewer than two kinds."""
     found = submit.measured_kinds(request.app.state, text)
     return _context(found) if len(found) > 1 else {}
+
+
+def _names(devices: str) -> list[str]:
+    return [name.strip() for name in devices.split(",") if name.strip()]
 
 
 def _region(request: Request, region_id: str) -> Json:
@@ -132,8 +133,8 @@ def _validation(request: Request, validation_id: str) -> Json:
     return found
 
 
-def _found(request: Request, text: str, devices: list[str] | None) -> Json:
-    items = submit.measured_kinds(request.app.state, text, devices or ())
+def _found(request: Request, text: str, devices: str) -> Json:
+    items = submit.measured_kinds(request.app.state, text, _names(devices))
     return {"items": items, "said": by_device.disagreement(items)}
 
 
@@ -146,7 +147,7 @@ def _context(items: list[Json]) -> Json:
     }
 
 
-def _shown(request: Request, text: str, name: str, back: str, devices: list[str] | None) -> Response:
-    context = {**_context(submit.measured_kinds(request.app.state, text, devices or ())), "name": name, "back": back}
+def _shown(request: Request, text: str, name: str, back: str, devices: str) -> Response:
+    context = {**_context(submit.measured_kinds(request.app.state, text, _names(devices))), "name": name, "back": back}
     template = "partials/kinds.html" if is_fragment(request) else "kinds.html"
     return render(template, context, request=request)

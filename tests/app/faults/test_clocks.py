@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +110,7 @@ def freeze(server: subprocess.Popen[bytes], bench: Bench) -> None:
     deadline = time.monotonic() + 20
     while True:
         server.send_signal(signal.SIGSTOP)
+        wait_for(lambda: stands_still(server.pid))  # the signal is on its way: a thread may begin one meanwhile
         try:
             with closing(sqlite3.connect(str(bench.store.database.engine.url.database), timeout=0.5)) as other:
                 other.execute("BEGIN IMMEDIATE")
@@ -118,6 +120,12 @@ def freeze(server: subprocess.Popen[bytes], bench: Bench) -> None:
             assert time.monotonic() < deadline
             server.send_signal(signal.SIGCONT)
             time.sleep(0.02)
+
+
+def stands_still(pid: int) -> bool:
+    """Whether every thread of a process is stopped."""
+    states = [p.read_text().rpartition(")")[2].split()[0] for p in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
 
 
 def test_a_server_that_was_stopped_gives_its_job_up(bench: Bench) -> None:
