@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import tempfile
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import app as package
+from app.archive.shelf import slug
 from app.fleet import model
 from app.jobs.exits import ExitReason, failed
 from app.jobs.protocol import Runner
@@ -38,7 +38,7 @@ def path_of(state: Any, kind: str | None = None) -> Path:
     if kind is None:
         return folder / "ceilings.json"
     shared: Path = state.settings.shared_dir or folder
-    return shared / f"ceilings-{re.sub('[^a-z0-9]+', '-', kind.lower()).strip('-')}.json"
+    return shared / f"ceilings-{slug(kind)}.json"
 
 
 def known(state: Any, kind: str | None = None) -> Json | None:

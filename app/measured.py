@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from app.archive.likeness import likeness
+from app.archive.schema import timed
 from app.database import one_at_a_time
 from app.jobs import ledger
 from app.schema import jobs, validations
@@ -75,12 +76,8 @@ def _loaded(store: Store, wanted: sa.Select[Any]) -> tuple[Json, ...]:
     with store.database.read() as connection:
         ids = connection.scalars(wanted).all()
         rows = connection.execute(sa.select(*columns).where(validations.c.id.in_(ids))).all() if ids else []
-    known = [_record(*row) for row in rows if _timed(row.body)]
+    known = [_record(*row) for row in rows if timed(row.body or {})]
     return tuple(sorted(known, key=lambda record: (record["created_at"], record["id"]), reverse=True))
-
-
-def _timed(body: Json | None) -> bool:
-    return any(c.get("status") == "ok" and c.get("time_us") for c in (body or {}).get("candidates") or ())
 
 
 def _record(validation_id: str, name: str, region: str, created_at: str, body: Json) -> Json:

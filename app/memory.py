@@ -8,7 +8,8 @@ more blocks than after three, 17 MB more were resident, and one malloc_trim gave
 from __future__ import annotations
 
 import ctypes
-import threading
+
+from app.background import Background
 
 EVERY_S = 60.0
 
@@ -21,22 +22,13 @@ def trim() -> bool:
         return False
 
 
-class Trimmer:
+class Trimmer(Background):
     """start() and stop() once."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
+        super().__init__("memory")
         self.every_s = every_s
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._serve, name="memory", daemon=True)
 
-    def start(self) -> None:
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.stopping.set()
-        if self.thread.is_alive():
-            self.thread.join(timeout=10)
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
         while not self.stopping.wait(self.every_s):
             trim()

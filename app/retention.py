@@ -6,7 +6,6 @@ Validations stay: they are measurements, and small. Their trace may go.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app import submit_trace
+from app.background import Background
 from app.database import iso
 from app.jobs import ledger
 from app.schema import checks, events, jobs, regions, traces
@@ -45,25 +45,16 @@ class Swept:
     orphans: int = 0
 
 
-class Retention:
+class Retention(Background):
     """start() and stop() once: a sweep at the start and every hour after it. state: the app.state of app.main."""
 
     def __init__(self, state: Any, wall: Callable[[], float] = time.time) -> None:
+        super().__init__("retention")
         self.state = state
         self.wall = wall
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._serve, name="retention", daemon=True)
         self.clocks = (wall(), time.monotonic())
 
-    def start(self) -> None:
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.stopping.set()
-        if self.thread.is_alive():
-            self.thread.join(timeout=10)
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
         while not self.stopping.is_set():
             try:
                 if self.clock_is_steady():

@@ -8,6 +8,7 @@ from app import measured, submit
 from app.advice.evidence import reissue_json
 from app.archive import shelf
 from app.archive.nearness import near, same_device
+from app.archive.schema import timed
 from app.check.run import recorded_validation
 from app.check.watch import judged, plan, planned, weights
 from app.web.problems import Problem, not_found
@@ -68,7 +69,7 @@ def _is_same(validation: Json, record: Json) -> bool:
 
 def _tools(record: Json) -> set[str]:
     """What was timed: a measurement of a part of the candidates says nothing about the others."""
-    return {c["tool"] for c in record["candidates"] if c["status"] == "ok" and c["time_us"]}
+    return {c["tool"] for c in timed(record)}
 
 
 def _nothing(validation: Json) -> str:

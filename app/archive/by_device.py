@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.archive.nearness import near, same_device
+from app.archive.schema import timed
 from profiler.hardware import find_device
 
 Json = dict[str, Any]
@@ -64,8 +65,7 @@ def disagreement(items: Sequence[Json]) -> str:
 
 def _compares(record: Json) -> bool:
     """It timed at least two candidates on a device: one alone says nothing about which is the fastest."""
-    timed = [c for c in record["candidates"] if c.get("status") == "ok" and c.get("time_us")]
-    return bool(record.get("device")) and len(timed) > 1
+    return bool(record.get("device")) and len(timed(record)) > 1
 
 
 def _age(record: Json) -> tuple[str, str]:

@@ -156,6 +156,11 @@ NEEDED = frozenset({"torch", "times"})
 """Without these a record is no evidence: it is not taken."""
 
 
+def timed(record: Json) -> list[Json]:
+    """The candidates that were right and have a time."""
+    return [c for c in record.get("candidates") or () if c.get("status") == "ok" and c.get("time_us")]
+
+
 def lacking(record: Json) -> tuple[str, ...]:
     """What a record does not tell of what it should: versions, conditions, times per shape."""
     software, conditions = record.get("software") or {}, record.get("conditions") or {}
@@ -163,10 +168,10 @@ def lacking(record: Json) -> tuple[str, ...]:
     for key, said in READINGS.items():
         if not all((conditions.get(when) or {}).get(key) is not None for when in ("before", "after")):
             found.append(said)
-    timed = [c for c in record["candidates"] if c["status"] == "ok" and c.get("time_us")]
-    if not timed:
+    with_times = timed(record)
+    if not with_times:
         found.append("times")
-    elif not all(c.get("shapes") and all(s.get("time_us") for s in c["shapes"]) for c in timed):
+    elif not all(c.get("shapes") and all(s.get("time_us") for s in c["shapes"]) for c in with_times):
         found.append("times per shape")
     return tuple(found)
 

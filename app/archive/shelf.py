@@ -132,7 +132,7 @@ def record(validation: Json, name: str, folder: Path = FOLDER) -> Path:
 
 def file_name(body: Json) -> str:
     """`rmsnorm-by-hand-nvidia-h200-2026-11-21-606ec39a.json`: of a record's name, device, day and fingerprint."""
-    stem = "-".join(_slug(str(body[part])) for part in ("name", "device", "date"))
+    stem = "-".join(slug(str(body[part])) for part in ("name", "device", "date"))
     return f"{stem}-{schema.fingerprint(body)[:8]}.json"
 
 
@@ -149,5 +149,6 @@ def write(body: Json, folder: Path) -> Path:
     return path
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
+    """A text as a part of a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "region"
