@@ -149,7 +149,6 @@ def make_queue(store: Store, settings: Settings, host: HostFacts, fleet: RayRunn
     thresholds = dataclasses.asdict(settings.rule)
     read = Limits(settings.read_timeout_s, settings.kill_grace_s, settings.read_memory_bytes)
     measure = Limits(settings.job_timeout_s, settings.kill_grace_s)
-    spare = settings.spare and fleet is None
     both = Limits(settings.read_timeout_s + settings.job_timeout_s, settings.kill_grace_s)
     return Queue(
         store,
@@ -165,7 +164,11 @@ def make_queue(store: Store, settings: Settings, host: HostFacts, fleet: RayRunn
         lease_s=settings.lease_s,
         cwd=ROOT,
         context=lambda: {**host.for_children(), "thresholds": thresholds},
-        spare=lambda kind, told: kind == "validate" and spare and told.get("host", {}).get("gpu") is not None,
+        spare=lambda kind, told: (
+            kind == "validate"
+            and settings.spare
+            and (fleet is not None or told.get("host", {}).get("gpu") is not None)
+        ),
         expected_gpu=lambda: found.gpu if fleet is None and (found := host.known()) else None,
         runner=fleet,
         queue_timeout_s=settings.queue_timeout_s,

@@ -29,7 +29,7 @@ from app.jobs.ray_runner import RayRunner
 from app.jobs.runner import Limits
 
 ROOT = Path(__file__).resolve().parent.parent
-VALIDATE = [sys.executable, "-m", "app.jobs.tasks", "validate", "{fd}"]
+VALIDATE = [sys.executable, "-m", "app.jobs.tasks", "validate", "{fd}", "spare"]
 REGIONS = {
     "memory": "x: bf16[16384, 8192]\nw: bf16[8192]\ny = F.rms_norm(x, (8192,), w)\nreturn y\n",
     "arithmetic": "x: bf16[8192, 8192]\nw: bf16[8192, 8192]\ny = relu(x @ w)\nreturn y\n",
@@ -68,6 +68,7 @@ def fleet(folder: Path, accelerator: str, gpus: int, slots: int) -> Iterator[Ray
         head_node_args={"num_cpus": 8, "num_gpus": gpus, "include_dashboard": False, "resources": told},
     )
     runner = RayRunner(cluster.address, token_file=folder / "token", wait_s=600)
+    runner.keep(VALIDATE, logs=folder, cwd=ROOT)  # as the server does
     try:
         yield runner
     finally:
@@ -113,10 +114,11 @@ def overlap_s(runs: list[Run]) -> float:
 
 def told(runs: list[Run]) -> list[dict[str, Any]]:
     """The record of some runs."""
-    keys = ("outcome", "reason", "software", "conditions")
+    keys = ("outcome", "reason", "software")
     return [
         {"region": r.region, "gpu": r.gpu, "seconds": round(r.ended - r.began, 2), "times_us": r.times_us,
-         "error": r.error, **{key: r.answer.get(key) for key in keys}}
+         "phases_s": (r.answer.get("conditions") or {}).get("phases_s"), "error": r.error,
+         **{key: r.answer.get(key) for key in keys}}
         for r in runs
     ]  # fmt: skip
 
@@ -156,7 +158,7 @@ def main() -> None:
     parser.add_argument("--accelerator", default="H200")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--budget-s", type=float, default=15.0)
+    parser.add_argument("--budget-s", type=float, default=60.0)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fleet-gpus-"))
@@ -179,6 +181,9 @@ def main() -> None:
         "each on a GPU of its own where two may run": all(len({r.gpu for r in runs} - {""}) == 2 for runs in both),
         "they did run at once": all(overlap_s(runs) > 0 for runs in both),
         "one at a time where measure_slot is 1": all(overlap_s(runs) == 0 for runs in turns),
+        "every candidate has a time": all(
+            set(r.times_us) == set(CANDIDATES[r.region]) for runs in (*alone, *both, *turns) for r in runs
+        ),
         "nothing failed": not any(r.error for runs in (*alone, *both, *turns, warm) for r in runs),
     }
     found = {

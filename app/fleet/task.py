@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ ROOT = Path(package.__file__).resolve().parent.parent
 PYTHON = "{python}"
 """In a command: this host's interpreter, wherever it is."""
 
+SEES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""How Ray tells a worker, and what it starts, which GPUs are its own."""
+
 STUCK_POLL_S = 1.0
 INTERRUPTED_S = 0.1
 """Ray interrupts a task by a flag of the interpreter, which wakes no thread that waits."""
@@ -30,13 +35,49 @@ INTERRUPTED_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A job as it travels. facts: of the hosts it may come to, by Ray's id: what a child need not look for itself."""
+    """A job as it travels. facts: of the hosts it may come to, by Ray's id: what a child need not look for itself.
+
+    keep: whether a child of that command is to stay behind, ready for the next one.
+    """
 
     command: Sequence[str]
     request: Json
     limits: Limits
     facts: dict[str, Json]
     version: str
+    keep: bool = False
+
+
+class Worker:
+    """What this process, which Ray uses for task after task, keeps between them: a runner with its spare child.
+
+    A spare sees the GPUs that the task before saw, so it is no use to one that sees others. It dies with this process.
+    """
+
+    def __init__(self) -> None:
+        self.sees: tuple[str, ...] | None = None
+        self.runner = LocalRunner()
+        self.logs: Path | None = None
+
+    def take(self, asked: Work) -> LocalRunner:
+        """The runner for a task that sees what the environment says now."""
+        sees = tuple(os.environ.get(name, "") for name in SEES)
+        if asked.keep and sees != self.sees:
+            self.runner.forget()
+            self.sees = sees
+        return self.runner
+
+    def leave(self, asked: Work, ended: Ended) -> None:
+        """Behind a task: have its next child started, but never behind one that may have met a sick GPU."""
+        if ended.reason is not ExitReason.OK:
+            self.runner.forget()
+        elif asked.keep:
+            with suppress(OSError):  # no process to be had: the next task starts its own, or says so
+                self.logs = self.logs or _logs()
+                self.runner.keep(_here(asked.command), logs=self.logs, cwd=ROOT)
+
+
+WORKER = Worker()
 
 
 def work(asked: Work, node: str) -> Iterator[Json]:
@@ -50,6 +91,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
         versions = f"This host runs Tritonworthy {package.__version__}, the server {asked.version}."
         yield _ended(failed(ExitReason.NO_DEVICE, versions), b"")
         return
+    runner = WORKER.take(asked)
     said: queue.SimpleQueue[Json | Ended] = queue.SimpleQueue()
     stop, drop = threading.Event(), threading.Event()
     host = {"host": asked.facts[node]} if node in asked.facts else {}
@@ -58,8 +100,8 @@ def work(asked: Work, node: str) -> Iterator[Json]:
 
         def see() -> None:
             try:
-                ended = LocalRunner().run(
-                    [sys.executable if part == PYTHON else part for part in asked.command],
+                ended = runner.run(
+                    _here(asked.command),
                     {**asked.request, **host},
                     limits=asked.limits,
                     log=log,
@@ -70,6 +112,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
             except Exception as error:  # such as no memory for another process: the job's end, not the worker's
                 ended = failed(ExitReason.FAULT, f"({type(error).__name__}: {error})"[:500])
             said.put(ended)
+            WORKER.leave(asked, ended)
 
         thread = threading.Thread(target=see, name="job")
         thread.start()
@@ -93,6 +136,21 @@ def work(asked: Work, node: str) -> Iterator[Json]:
         time.sleep(STUCK_POLL_S)  # nobody else gets this GPU while something hangs on it
 
 
+def _here(command: Sequence[str]) -> list[str]:
+    return [sys.executable if part == PYTHON else part for part in command]
+
+
+def _logs() -> Path:
+    """A folder of this process for its spares' logs; those of workers that Ray ended are removed."""
+    here = Path(tempfile.gettempdir())
+    for folder in here.glob("tritonworthy-worker-*"):
+        if not Path(f"/proc/{folder.name.rpartition('-')[2]}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    found = here / f"tritonworthy-worker-{os.getpid()}"
+    found.mkdir(mode=0o700, exist_ok=True)
+    return found
+
+
 def _get(said: queue.SimpleQueue[Json | Ended]) -> Json | Ended | None:
     try:
         return said.get(timeout=INTERRUPTED_S)
@@ -110,7 +168,7 @@ def look() -> Json:
     """What this host can run, as kernels.host tells it. A task without a GPU may be told that it sees none."""
     from kernels.host import probe_host, to_json
 
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+    for name in SEES:
         if os.environ.get(name) == "":
             del os.environ[name]
     return to_json(probe_host())

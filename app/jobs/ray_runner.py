@@ -54,6 +54,7 @@ class RayRunner:
         self.local = LocalRunner()
         self.lock = threading.Lock()
         self.in_flight: Counter[str | None] = Counter()
+        self.kept: set[tuple[str, ...]] = set()
         self.seen: dict[str, str] = {}
         self.facts: dict[str, Json] = {}
         self.looking: dict[str, Any] = {}
@@ -64,11 +65,12 @@ class RayRunner:
         self.look = ray.remote(max_retries=0, num_cpus=0)(look)
 
     def keep(self, command: Sequence[str], *, logs: Path, cwd: Path | None = None) -> bool:
-        """Nothing is kept ready on a host that others use too."""
+        """From now on each host keeps a child ready behind a run of that command that went well."""
+        self.kept.add(tuple(command))
         return True
 
     def forget(self) -> None:
-        """So nothing is forgotten."""
+        """A host forgets by itself, behind a run that did not go well."""
 
     def close(self) -> None:
         """Leave the cluster: what this driver still runs there ends."""
@@ -133,13 +135,12 @@ class RayRunner:
         device, nodes = request.get("on"), self.nodes()
         if device is None and not model.read_slots(nodes):
             return self.local.run(command, request, limits=limits, log=log, on_progress=on_progress, tick=tick, cwd=cwd)
-        wrong = model.refusal(device, nodes) if device else ""
-        if wrong and device not in self.seen:  # one that was here may come back
-            return failed(ExitReason.NO_DEVICE, wrong)
+        if device and device not in self.seen and (wrong := model.refusal(device, nodes)):
+            return failed(ExitReason.NO_DEVICE, wrong)  # of a kind that was here one may come back
         parts = [PYTHON if part == sys.executable else part for part in command]
         told = {k: v for k, v in request.items() if k != "host"}  # that is this host, and the child's is another
         facts = {node.id: dict(node.facts) for node in nodes if node.facts and node.device == device}
-        asked = Work(parts, told, limits, facts, package.__version__)
+        asked = Work(parts, told, limits, facts, package.__version__, tuple(command) in self.kept)
         with self._counted(device):
             stream = self.work.options(**model.demand(self.seen[device] if device else None)).remote(asked)
             return self._follow(stream, device, limits, log, on_progress, tick)
