@@ -165,9 +165,7 @@ def make_queue(store: Store, settings: Settings, host: HostFacts, fleet: RayRunn
         cwd=ROOT,
         context=lambda: {**host.for_children(), "thresholds": thresholds},
         spare=lambda kind, told: (
-            kind == "validate"
-            and settings.spare
-            and (fleet is not None or told.get("host", {}).get("gpu") is not None)
+            kind == "validate" and settings.spare and (fleet is not None or told.get("host", {}).get("gpu") is not None)
         ),
         expected_gpu=lambda: found.gpu if fleet is None and (found := host.known()) else None,
         runner=fleet,

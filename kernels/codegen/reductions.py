@@ -150,8 +150,7 @@ def part(b: Builder, node: torch.fx.Node, place: int, index: Index) -> Value:
         squares = b.named(b.reduce("m2", wide, centre), "squares")
         spread_ = b.expression(f"{{0}} / {float(math.prod(shape))!r}", wide.dtype, squares)
         spread_ = b.named(spread_, "variance")
-    eps = a["eps"] if a["eps"] is not None else torch.finfo(fake(source).dtype).eps
-    scale = b.named(b.expression(f"tl.rsqrt({{0}} + {float(eps)!r})", wide.dtype, spread_), "rstd")
+    scale = b.named(b.expression(f"tl.rsqrt({{0}} + {float(a['eps'])!r})", wide.dtype, spread_), "rstd")
     if place > 0:
         return scale if centre is None or place == 2 else centre
     here = b.cast(b.value(source, index), computed(inner))

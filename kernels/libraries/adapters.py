@@ -102,10 +102,8 @@ def _triton_softmax(e: Editor, match: Match) -> torch.fx.Node:
 def _triton_rms_norm(e: Editor, match: Match) -> torch.fx.Node:
     from kernels.rms_norm import rms_norm
 
-    x, weight, eps = e.need(match.roles["x"]), e.node(match.roles.get("weight")), match.roles["eps"]
-    if eps is None:
-        eps = torch.finfo(x.meta["val"].dtype).eps
-    return e.call(rms_norm, x, weight, eps, like=x)
+    x, weight = e.need(match.roles["x"]), e.node(match.roles.get("weight"))
+    return e.call(rms_norm, x, weight, match.roles["eps"], like=x)
 
 
 def _triton_layer_norm(e: Editor, match: Match) -> torch.fx.Node:

@@ -28,9 +28,7 @@ def norm(function: Function, *, bias: bool = False, own_dtype: bool = False) -> 
             if found is not None:
                 found = vector(e, found if own_dtype else e.cast(found, x.meta["val"].dtype))
             taken.append(found)
-        eps = match.roles["eps"]
-        eps = torch.finfo(x.meta["val"].dtype).eps if eps is None else eps
-        return e.call(function, x, *taken, eps, like=x)
+        return e.call(function, x, *taken, match.roles["eps"], like=x)
 
     return maker
 

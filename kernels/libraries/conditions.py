@@ -67,6 +67,11 @@ def without(role: str, text: str) -> Condition:
     return Condition(text, lambda f: f.roles.get(role) is None)
 
 
+def one_of(role: str, values: tuple[str | None, ...], text: str) -> Condition:
+    """A role's value, None where it has none."""
+    return Condition(text, lambda f: f.roles.get(role) in values)
+
+
 def elements(role: str, limit: int, text: str) -> Condition:
     """How many elements."""
     return Condition(text, lambda f: None if role not in f.sizes else prod(f.sizes[role]) <= limit)

@@ -173,7 +173,7 @@ def attention(
     return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale, enable_gqa=gqa)
 
 
-def rms_norm_call(x: torch.Tensor, shape: list[int], weight: Any, eps: float | None) -> torch.Tensor:
+def rms_norm_call(x: torch.Tensor, shape: list[int], weight: Any, eps: float) -> torch.Tensor:
     """torch's own RMSNorm."""
     return F.rms_norm(x, shape, weight, eps)
 

@@ -27,7 +27,7 @@ def whole_operations() -> Any:
             "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor? mask, float dropout,"
             " bool causal, float? scale, bool gqa) -> (Tensor, Tensor, Tensor)"
         )
-        library.define("rms_norm(Tensor x, SymInt[] shape, Tensor? weight, float? eps) -> Tensor")
+        library.define("rms_norm(Tensor x, SymInt[] shape, Tensor? weight, float eps) -> Tensor")
         library.impl("attention", _attention, "CompositeExplicitAutograd")
         library.impl("attention", _attention_meta, "Meta")
         library.impl("attention_backward", _attention_backward_meta, "Meta")

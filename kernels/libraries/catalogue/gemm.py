@@ -9,6 +9,7 @@ from kernels.libraries.conditions import (
     compiled,
     constant,
     multiple,
+    one_of,
     rank,
     without,
 )
@@ -75,9 +76,14 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "library:quack.gemm_act", "quack", TAIL, "quack.gemm_interface.gemm_act({a}, {b}, bias={bias}, ...)",
-        (without("mask", "no mask in the epilogue"), multiple("inner and outer size multiples of 8", 8, ("a", -1),
-         ("b", -1))), (4,), (9, 0), HALF, adapter="quack_gemm_act",
-        gives_up="CuTeDSL compiles at the first call", source="quack-kernels 0.6.5, gemm_interface.py",
+        (without("mask", "no mask in the epilogue"),
+         one_of("activation", (None, "none", "relu", "silu", "gelu_tanh"), "ReLU, SiLU or tanh-GELU, if any"),
+         Condition("a residual only where there is no activation (it is added before)",
+                   lambda f: f.roles.get("residual") is None or f.roles.get("activation") == "none"),
+         multiple("inner and outer size multiples of 8", 8, ("a", -1),
+         ("b", -1))), (4,), (9, 0), HALF, forward_only=True, adapter="quack_gemm_act",
+        gives_up="CuTeDSL compiles at the first call; no gradient (quack.linear has one)",
+        source="quack-kernels 0.6.5, gemm_interface.py",
     ),
     Entry(
         "library:flash_attn.ops.fused_dense", "flash_attn", CHAIN, "flash_attn.ops.fused_dense.fused_mlp_func(...)",

@@ -70,3 +70,21 @@ def test_the_hand_written_kernels_are_offered_where_they_fit() -> None:
     assert "triton:rms_norm" in available(REGIONS["rms_norm called"])
     assert "triton:softmax" in available(REGIONS["softmax"])
     assert "library:torch.nn.functional.scaled_dot_product_attention" in available(REGIONS["attention"])
+
+
+@pytest.mark.parametrize("grad", ["", ".requires_grad"], ids=["forward", "training"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_rms_norm_without_an_eps_takes_the_one_that_torch_takes(dtype: str, grad: str) -> None:
+    """The input type's own, as the documentation has it, makes 16-bit rows of small numbers vanish."""
+    text = f"x: {dtype}[8, 64]{grad}\nw: {dtype}[64]{grad}\nreturn F.rms_norm(x * 2**-6, (64,), w)\n"
+    found = available(text)
+    assert {"eager", "triton:generated"} <= set(found)
+    for candidate in found:
+        assert_as_exact_as_eager(text, lambda region, name=candidate: build(name, region, {}, "cpu"))
+
+
+def test_a_residual_s_norm_needs_no_eps_to_be_one_kernel() -> None:
+    """torch.nn.RMSNorm has none unless it is given one."""
+    text = "x: bf16[8, 64]\nr: bf16[8, 64]\nw: bf16[64]\ns = x + r\nreturn F.rms_norm(s, (64,), w), s\n"
+    assert "triton:add_rms_norm" in available(text)
+    assert_as_exact_as_eager(text, lambda region: build("triton:add_rms_norm", region, {}, "cpu"))

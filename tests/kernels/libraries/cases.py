@@ -38,6 +38,9 @@ OLD = "compute capability 7.0"
 
 G = ".requires_grad"
 FURTHER: tuple[Case, ...] = (
+    Case(4, LIB + "quack.gemm_act", "form", t.LINEAR_RELU.format(d="bf16"), t.LINEAR_GELU, "tanh-GELU"),
+    Case(4, LIB + "quack.gemm_act", "direction", t.LINEAR_RELU.format(d="bf16"),
+         t.LINEAR_RELU.format(d="bf16").replace("bf16[64, 128]", "bf16[64, 128].requires_grad"), "forward only"),
     Case(8, FI + "mm_fp8", "arch", t.FP8_BLOCKS, t.FP8_BLOCKS, "10.0 or 12.0", B200, H200),
     Case(9, LIB + "torch._int_mm", "size", t.INT8.format(m=32), t.INT8.format(m=8), "more than 16 rows"),
     arch(11, LIB + "gemlite.A16W4", t.INT4.format(m=16, d="f16"), P100, "7.5"),

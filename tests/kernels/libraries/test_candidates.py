@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from kernels.codegen.index import Unsupported
 from kernels.host import Host
-from kernels.registry import candidates
+from kernels.registry import build, candidates
 from profiler.region.graph import lower
 from profiler.region.text import parse
 from tests.kernels.libraries import texts
-from tests.kernels.libraries.hosts import BARE_H200, CPU, H200
+from tests.kernels.libraries.cases import CASES, FURTHER
+from tests.kernels.libraries.hosts import B200, BARE_H200, CPU, H200
 
 TRAINED = """x: f32[64, 128].requires_grad
 w: f32[128].requires_grad
@@ -53,3 +59,22 @@ def test_a_library_may_replace_what_is_torch_s_call_already() -> None:
     found = reasons("x: f32[64, 512]\nreturn torch.softmax(x, -1)\n", H200)
     assert "already" in found["library:torch.softmax"]
     assert found["library:quack.softmax"] == ""
+
+
+WRITTEN = sorted({text for case in (*CASES, *FURTHER) for text in (case.covered, case.changed)})
+RECORDED = sorted((Path(__file__).parents[2] / "regions").glob("*.txt"))
+
+
+@pytest.mark.parametrize("host", [H200, B200], ids=["H200", "B200"])
+def test_what_is_offered_can_be_built(host: Host) -> None:
+    """Advice names what the conditions let through: a rewrite that refuses it is found out on the GPU, by its user."""
+    refused = {}
+    for text in (*WRITTEN, *(path.read_text() for path in RECORDED)):
+        region = parse(text)
+        sizes = region.bindings[0] if region.bindings else {}
+        for name in (c.name for c in candidates(lower(region, sizes), host) if c.tool == "library" and c.available):
+            try:
+                build(name, region, sizes, "cpu")
+            except Unsupported as why:
+                refused[name, text] = str(why)
+    assert not refused

@@ -5,6 +5,7 @@ from __future__ import annotations
 MM = "a: bf16[64, 128]\nb: bf16[128, 256]\nreturn a @ b\n"
 BMM = "a: bf16[4, 64, 128]\nb: bf16[4, 128, 256]\nreturn torch.bmm(a, b)\n"
 LINEAR_RELU = "x: {d}[64, 128]\nw: {d}[128, 256]\nb: {d}[256]\nreturn torch.relu(x @ w + b)\n"
+LINEAR_GELU = "x: bf16[64, 128]\nw: bf16[128, 256]\nb: bf16[256]\nreturn F.gelu(x @ w + b)\n"
 TAIL = "x: bf16[64, 128]\nw: bf16[128, 256]\nb: bf16[256]\nm: bf16[64, 256]\nreturn silu(x @ w + b) * m\n"
 ROW_LSE = "x: bf16[512, 64]\nw: bf16[64, 1024]\nreturn torch.logsumexp((x @ w).float() * 20.0, 1)\n"
 MLP = "x: f16[4096, 64]\nw: f16[64, {h}]\nv: f16[{h}, 64]\nreturn torch.relu(x @ w) @ v\n"
