@@ -28,6 +28,8 @@ LEAST, MOST = 0.02, 1.08
 """Shares that a call's own time is solved for: what stays in L2 can be a little above 1."""
 CEILING = 1.0
 """No class of kernels is predicted faster than the device copies."""
+BY_ELEMENTS = frozenset({"random", "special", "atomics", "atomics_tiled"})
+"""Numbers that are no shares, but elements per ns and processor."""
 FEW = 4
 """Of a family with fewer samples the range is its tool's."""
 NARROWEST = 1.08
@@ -128,7 +130,7 @@ def _best(timed: Sequence[Timed], rates: Rates, begin: Rates, number: Number) ->
     if not timed:
         return rates
     first, now = value(begin, number), value(rates, number)
-    most = math.inf if number[0] in ("times", "host") or number[1] in ("random", "atomics") else CEILING
+    most = math.inf if number[0] in ("times", "host") or number[1] in BY_ELEMENTS else CEILING
 
     def cost(tried: float) -> float:
         trial = moved(rates, number, tried)

@@ -190,7 +190,7 @@ def _epilogues_us(shape: ShapeFacts, device: Device, fused: Fused, rates: Rates)
             moved = gemm.bytes_moved + kernel.bytes_moved - 2 * intermediate
             peak = device.matmul_rate(facts.dtype if facts else "bf16") * rates.matrix.triton_gemm
             total -= kernels_us(shape, (gemm,), device, fused, rates, 0.0)
-            total += math.hypot(bytes_us(moved, fused.special, device), 1e6 * gemm.flops / peak)
+            total += math.hypot(bytes_us(moved, rates.matrix.gemm_bytes, device), 1e6 * gemm.flops / peak)
             gemm = None
             continue
         gemm = kernel if kernel.kind == kinds.GEMM else gemm

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SPECIAL = frozenset({"gelu", "gelu_backward", "erf", "erfc", "erfinv", "lgamma", "digamma", "tan", "pow_tensor"})
 """Pointwise functions whose arithmetic, not their bytes, sets eager's pace in 16-bit types."""
 
+ACCUMULATING = frozenset({"index_add", "scatter_add", "scatter_reduce"})
+"""Operations that add to memory at places that are data."""
+
 PARALLEL_KINDS = frozenset({kinds.GEMM, kinds.ATTENTION, kinds.CONVOLUTION})
 
 
@@ -84,13 +87,15 @@ class OperationFacts:
     widens: bool = False  # a conversion between types of different sizes
     backward: bool = False  # of the backward pass: it depends on an upstream gradient
     pieces: bool = False  # puts tensors together of which each gives short runs of memory
+    spatial: int = 0  # axes that a convolution moves along
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
     """One kernel of the fused region: iteration space, reductions over rows in order, stage as in KernelCost.
 
-    again: bytes that are read a second time where the kernel holds forward and backward, which run as two.
+    again: bytes that are read a second time where the kernel holds forward and backward, which run as two. axes: of
+    the space, neighbours counted as one where all its tensors go on from one to the next as if they were.
     """
 
     operations: tuple[str, ...]
@@ -100,6 +105,7 @@ class KernelFacts:
     reductions: tuple[str, ...] = ()
     stage: str = ""
     again: int = 0
+    axes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

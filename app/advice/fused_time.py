@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.advice.eager_time import eager_share, matrix_us
-from app.advice.facts import SPECIAL, KernelFacts, OperationFacts, ShapeFacts
+from app.advice.facts import ACCUMULATING, SPECIAL, KernelFacts, OperationFacts, ShapeFacts
 from app.advice.rates import MATRIX_KINDS, SIXTEEN_BIT, Fused, Rates
 from profiler.hardware import Device
 from profiler.region import kinds
@@ -25,7 +25,10 @@ row or column. Inductor's only configuration of such a loop without tuning is 2,
 UNROLLED = 64
 """Operations in one generated kernel from which on they are a loop written out, each waiting for the one before."""
 UNPACKING = frozenset({"__rshift__", "__lshift__", "bitwise_right_shift", "bitwise_left_shift"})
-ACCUMULATING = frozenset({"index_add", "scatter_add", "scatter_reduce"})
+SMALL = 0.1
+"""Of the bytes that a kernel reads: one that writes less only reduces."""
+MOST_AXES = 2
+"""Inductor's tiles for additions to memory; a third axis makes the untuned one 64 x 4 x 256 elements a block."""
 RESIDENT_ROWS = 264
 """Rows in flight on a GPU of 132 processors, two a processor: what has to stay in L2 to be read twice for one."""
 
@@ -48,7 +51,19 @@ def kernels_us(
             total += 2 * start  # the weights' gradients, sums over another axis: in parts, and of those
         if space is not None and space.again:
             total += start + bytes_us(space.again, fused.pointwise, device)
+        if space is not None and _summed_apart(kernel, space, fused):
+            summed = space.rows * space.columns * _itemsize(_inside(kernel, shape), kinds.REDUCTION)
+            total += start + bytes_us(summed, fused.reduction, device)
     return total
+
+
+def _summed_apart(kernel: KernelCost, space: KernelFacts, fused: Fused) -> bool:
+    """Columns summed in parts whose numbers are stored as well: Inductor's sum is a kernel that reads them again.
+
+    A bias's gradient behind GELU's: 151 µs and 36 for 462 and 154 MB of [200704, 384] bf16 (H200).
+    """
+    kept = kernel.bytes_written >= SMALL * kernel.bytes_read
+    return fused.sums_apart and kept and space.strided and space.stage == "partial"
 
 
 def kernel_us(kernel: KernelCost, shape: ShapeFacts, device: Device, fused: Fused, rates: Rates) -> float:
@@ -67,14 +82,16 @@ def kernel_us(kernel: KernelCost, shape: ShapeFacts, device: Device, fused: Fuse
     here = (kernel.operations, kernel.stage)
     space = next((k for k in shape.kernels if (k.operations, k.stage) == here), None)
     again = space is not None and space.columns > PERSISTENT_COLUMNS and _beyond_l2(inside, space, device)
-    small = kernel.bytes_written < 0.1 * kernel.bytes_read
+    small = kernel.bytes_written < SMALL * kernel.bytes_read
+    apart = space is not None and _summed_apart(kernel, space, fused)
     narrow = space is not None and kernel.bytes_read <= NARROW_BYTES * space.rows * space.columns
-    reached = fused_share(inside, space, fused, again and not small, small, narrow)
+    reached = fused_share(inside, None if apart else space, fused, again and not small, small, narrow)
     moved = kernel.bytes_moved + (kernel.bytes_read if again and not small else 0)
     waiting = rates.times.unrolled * len(inside) if len(inside) > UNROLLED else 0.0
     # A loop over a row that reduces it, and one that applies the result, draw the same numbers again.
     twice = 2 if fused.redraws and space is not None and space.columns > PERSISTENT_COLUMNS and not small else 1
-    return max(waiting, twice * arithmetic_us(inside, device, fused), bytes_us(moved, reached, device))
+    busy = arithmetic_us(inside, device, fused, space.axes if space is not None else 1, twice)
+    return max(waiting, busy, bytes_us(moved, reached, device))
 
 
 def _inside(kernel: KernelCost, shape: ShapeFacts) -> list[OperationFacts]:
@@ -82,11 +99,18 @@ def _inside(kernel: KernelCost, shape: ShapeFacts) -> list[OperationFacts]:
     return [o for o in shape.operations if o.name in names]
 
 
-def arithmetic_us(inside: Sequence[OperationFacts], device: Device, fused: Fused) -> float:
-    """µs of what goes by elements and not by bytes: numbers drawn at random, additions to memory."""
-    drawn = sum(o.elements for o in inside if o.kind == kinds.RANDOM)
+def arithmetic_us(
+    inside: Sequence[OperationFacts], device: Device, fused: Fused, axes: int = 1, draws: int = 1
+) -> float:
+    """µs of what goes by elements and not by bytes: numbers drawn at random, additions to memory, erf and the like.
+
+    axes: of the space that the kernel goes over. draws: how often it draws each number.
+    """
+    drawn = draws * sum(o.elements for o in inside if o.kind == kinds.RANDOM)
     added = sum(o.elements for o in inside if o.target in ACCUMULATING)
-    return 1e-3 * (drawn / fused.random + added / fused.atomics) / device.processors
+    special = sum(o.elements for o in inside if o.target in SPECIAL)
+    atomics = fused.atomics_tiled if axes > MOST_AXES else fused.atomics
+    return 1e-3 * (drawn / fused.random + added / atomics + special / fused.special) / device.processors
 
 
 def fused_share(
@@ -117,7 +141,6 @@ def fused_share(
     applied = space is not None and space.stage == "apply"
     limits = (
         (applied and any(o.kind == kinds.SOFTMAX for o in inside), fused.softmax),
-        (targets & SPECIAL, fused.special),
         (targets & UNPACKING, fused.unpack),
         (any(o.written.startswith("f8") for o in inside), fused.f8),
         (any(o.kind == kinds.CONVOLUTION for o in inside), fused.convolution),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.advice.facts import PARALLEL_KINDS, Cover, KernelFacts, OperationFacts, RegionFacts, ShapeFacts
+from app.advice.facts import ACCUMULATING, PARALLEL_KINDS, Cover, KernelFacts, OperationFacts, RegionFacts, ShapeFacts
 from app.advice.irregularity import irregularity
 from profiler.region import kinds
 from profiler.region.cost_model import Cost
@@ -39,7 +39,10 @@ def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: f
     found = tuple(_operation(o, o.name in after) for o in graph.operations if o.kind not in IDLE)
     by_name = {o.name: o for o in found}
     roots = _roots(graph)
-    space = tuple(replace(_kernel(g, by_name), again=_read_again(graph, g, after, roots)) for g in groups)
+    space = tuple(
+        replace(_kernel(g, by_name), again=_read_again(graph, g, after, roots), axes=_axes(graph, g, groups, after))
+        for g in groups
+    )
     return ShapeFacts(
         cost, found, space, calls, tuple(sorted(graph.binding.items())),
         halves_bytes(graph, after, roots) if graph.region.requires_grad else None,
@@ -210,6 +213,7 @@ def _operation(operation: Operation, after: bool = False) -> OperationFacts:
         operation.writes[0].dtype if operation.writes else "f32",
         any(t.dtype in NARROW and t.elements == elements for t in tensors),
         _widens(operation), after, _in_pieces(operation),
+        len(operation.reads[0].shape) - 2 if operation.kind == kinds.CONVOLUTION and operation.reads else 0,
     )  # fmt: skip
 
 
@@ -286,6 +290,36 @@ def _kernel(group: Group, by_name: Mapping[str, OperationFacts]) -> KernelFacts:
         group.operations, rows, columns, widest.strided if widest else False, tuple(o.target for o in rowwise),
         group.stage,
     )  # fmt: skip
+
+
+def _axes(graph: Graph, group: Group, groups: Sequence[Group], after: frozenset[str]) -> int:
+    """Axes of what a kernel goes over, by all tensors that are broadcast to it, as Inductor's tiling counts them.
+
+    What adds to memory computes what it adds, whose tensors count as well; where that is reduced in the same pass too,
+    the kernel goes over rows, and has one axis.
+    """
+    inside = [graph.operation(n) for n in group.operations]
+    if any(kinds.base_name(o.target) in ACCUMULATING for o in inside):
+        made = {o.name: o for o in graph.operations if o.kind in (kinds.POINTWISE, kinds.GATHER)}
+        added = [made[n] for o in inside for n in o.inputs if n in made]
+        beside = [n for g in groups for n in g.operations if any(o.name in g.operations for o in added)]
+        passes = {o.name in after for o in added}
+        if any(graph.operation(n).kind == kinds.REDUCTION and (n in after) in passes for n in beside):
+            return 1
+        inside += added
+    tensors = [t for o in inside for t in (*o.reads, *o.writes)]
+    whole = max(tensors, key=lambda t: t.elements, default=None)
+    if whole is None or not whole.shape:
+        return 1
+    steps = []
+    for tensor in tensors:
+        pairs = list(zip(tensor.shape, whole.shape, strict=False))
+        if len(tensor.shape) == len(whole.shape) and all(a in (1, b) for a, b in pairs):
+            steps.append([s if a == b else 0 for s, (a, b) in zip(tensor.stride, pairs, strict=True)])
+    together = sum(
+        all(step[n] == step[n + 1] * whole.shape[n + 1] for step in steps) for n in range(len(whole.shape) - 1)
+    )
+    return len(whole.shape) - together
 
 
 def _main_dtype(graph: Graph) -> str:
