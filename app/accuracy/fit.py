@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.accuracy.samples import Call, Samples, Timed, of_programs
+from app.accuracy.samples import BOUND, Call, Samples, Timed, of_programs
 from app.advice.rates import BACKWARD, SPREAD, Curve, Rates, interpolated, names, reach, share_of
 
 CAP = math.log(2.5)
@@ -228,7 +228,7 @@ def residuals(found: Samples, rates: Rates) -> dict[str, list[float]]:
     Of a call each sample is held against the others of its name, since a curve goes through its own points.
     """
     left: dict[str, list[float]] = defaultdict(list)
-    for item in found.timed:
+    for item in (t for t in found.timed if not t.family.startswith(BOUND)):
         left[item.family].append(item.measured_us / item.predict(rates))
     by_call: dict[str, list[Call]] = defaultdict(list)
     for call in found.calls:

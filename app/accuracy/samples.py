@@ -28,6 +28,8 @@ from profiler.region.model import Binding
 Predict = Callable[[Rates], float]
 
 REGIONS = Path(__file__).resolve().parents[2] / "tests" / "regions"
+BOUND = "host below"
+"""A family of samples: the host took at most the wall time, and how much less nobody knows."""
 PACED = 2.0
 """Wall time above this many times the device time is the host's; nearer to it the GPU's own time is part of it."""
 
@@ -117,6 +119,8 @@ def _timed(asked: Question) -> Iterator[Timed]:
             yield Timed(case.program, case.name, name, device_us, _time(found))
         if wall_us is not None and wall_us > PACED * device_us:
             yield Timed(case.program, case.name, f"host {name}", wall_us, _host(found))
+        elif wall_us is not None:
+            yield Timed(case.program, case.name, f"{BOUND} {name}", wall_us, _at_least(wall_us, _host(found)))
 
 
 def _time(predicted: Callable[[Rates], Prediction | None]) -> Predict:
@@ -139,6 +143,10 @@ def _host(predicted: Callable[[Rates], Prediction | None]) -> Predict:
         return found.host_us
 
     return host_us
+
+
+def _at_least(least_us: float, predict: Predict) -> Predict:
+    return lambda rates: max(least_us, predict(rates))
 
 
 def _predictor(facts: RegionFacts, device: Device, name: str) -> Callable[[Rates], Prediction | None] | None:
