@@ -2,7 +2,8 @@
 
 Each thread of a server allocates in an arena of glibc's own, and what it frees in the middle of one stays resident:
 under the soak's mixed traffic 1.3 to 2 MB a minute that no object holds. After seven minutes of it Python held 0.8 %
-more blocks than after three, 17 MB more were resident, and one malloc_trim gave 16 of them back.
+more blocks than after three, 17 MB more were resident, and one malloc_trim gave 16 of them back. So there are few
+arenas, and what is free in them is given back often.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ import ctypes
 
 from app.background import Background
 
-EVERY_S = 60.0
+EVERY_S = 20.0
+ARENAS = 2
+M_ARENA_MAX = -8
+"""Of glibc's malloc.h."""
+
+
+def few_arenas() -> bool:
+    """Threads share arenas from now on; those that have one keep it. False where the C library has none."""
+    try:
+        return bool(ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS))
+    except (AttributeError, OSError):
+        return False
 
 
 def trim() -> bool:
@@ -30,5 +42,6 @@ class Trimmer(Background):
         self.every_s = every_s
 
     def serve(self) -> None:
+        few_arenas()
         while not self.stopping.wait(self.every_s):
             trim()

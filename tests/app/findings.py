@@ -165,16 +165,16 @@ OTHERWISE = (
         "gather, multiply and scatter-add",
         record="scatter-with-index-select-and-mul-nvidia-h200-2026-11-22-d3be0b09",
     ),
+    Otherwise(
+        "pyg_*",
+        "gather, multiply and scatter-add",
+        record="scatter-with-index-select-and-mul-nvidia-h200-2026-11-22-8f3cf093",
+    ),
     Otherwise("gpt2_train_autocast_eager_stack", "autocast cast", record="to-nvidia-h200-2026-11-22-ca9c0df0"),
     # A launch-bound step: CUDA graphs for all of it come before attention's own kernels.
     Otherwise("*t5_*", "attention by hand", criterion="kernel-problem"),
 )
 
 OPEN = (
-    Open(
-        "pyg_*", "gather, multiply and scatter-add", "of its two regions one is recorded, with torch.compile the faster"
-    ),
-    Open("timm_convnext_*", ".*GELU.*", "quack.gemm_act is predicted faster than torch.compile, forward and backward"),
-    Open("timm_convnext_*", "layer scale, residual add.*", "a generated kernel is predicted faster than torch.compile"),
 )
 """Each is to leave this list: by advice that is mended, or by a record that contradicts the cell."""
