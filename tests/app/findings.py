@@ -175,6 +175,5 @@ OTHERWISE = (
     Otherwise("*t5_*", "attention by hand", criterion="kernel-problem"),
 )
 
-OPEN = (
-)
+OPEN: tuple[Open, ...] = ()
 """Each is to leave this list: by advice that is mended, or by a record that contradicts the cell."""
