@@ -120,7 +120,7 @@ def _timed(asked: Question) -> Iterator[Timed]:
         if wall_us is not None and wall_us > PACED * device_us:
             yield Timed(case.program, case.name, f"host {name}", wall_us, _host(found))
         elif wall_us is not None:
-            yield Timed(case.program, case.name, f"{BOUND} {name}", wall_us, _at_least(wall_us, _host(found)))
+            yield Timed(case.program, case.name, f"{BOUND} {name}", wall_us, at_least(wall_us, _host(found)))
 
 
 def _time(predicted: Callable[[Rates], Prediction | None]) -> Predict:
@@ -145,7 +145,8 @@ def _host(predicted: Callable[[Rates], Prediction | None]) -> Predict:
     return host_us
 
 
-def _at_least(least_us: float, predict: Predict) -> Predict:
+def at_least(least_us: float, predict: Predict) -> Predict:
+    """A prediction that is wrong only where it is above: for what is known by a bound."""
     return lambda rates: max(least_us, predict(rates))
 
 

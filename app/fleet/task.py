@@ -144,11 +144,9 @@ def _logs() -> Path:
     """A folder of this process for its spares' logs; those of workers that Ray ended are removed."""
     here = Path(tempfile.gettempdir())
     for folder in here.glob("tritonworthy-worker-*"):
-        if not Path(f"/proc/{folder.name.rpartition('-')[2]}").exists():
+        if not Path(f"/proc/{folder.name.split('-')[2]}").exists():
             shutil.rmtree(folder, ignore_errors=True)
-    found = here / f"tritonworthy-worker-{os.getpid()}"
-    found.mkdir(mode=0o700, exist_ok=True)
-    return found
+    return Path(tempfile.mkdtemp(prefix=f"tritonworthy-worker-{os.getpid()}-"))
 
 
 def _get(said: queue.SimpleQueue[Json | Ended]) -> Json | Ended | None:

@@ -11,7 +11,7 @@ from app import accuracy_cli
 from app.accuracy import fitting
 from app.accuracy.fit import calls, fit, left_over, refit, touched_by
 from app.accuracy.question import Question
-from app.accuracy.samples import Call, Samples, Timed, lowered, program_of
+from app.accuracy.samples import BOUND, Call, Samples, Timed, at_least, lowered, program_of
 from app.accuracy.split import TEST, half
 from app.accuracy.tables import Row, rows
 from app.advice import estimate
@@ -65,6 +65,26 @@ def test_one_odd_region_does_not_pull_a_rate() -> None:
     good = tuple(compiled(mb, with_pointwise(0.9)) for mb in (50, 100, 150, 200, 400))
     odd = dataclasses.replace(compiled(100, with_pointwise(0.9)), measured_us=40 * good[1].measured_us)
     assert fit(Samples(H200, (*good, odd), ())).default.pointwise == pytest.approx(0.9, rel=0.06)
+
+
+def test_a_wall_time_that_the_gpu_sets_bounds_the_hosts_part_from_above() -> None:
+    """Measured alone, slow hosts are all there is: a call that the GPU hides says that this one was not as slow."""
+    facts = region(chain(1.0, 20))
+
+    def host_us(rates: Rates) -> float:
+        found = estimate.eager(facts, H200, rates=rates)
+        assert found is not None
+        return found.host_us
+
+    begun = host_us(Rates())
+    slow = Timed("slow", "chain", "host eager", 1.5 * begun, host_us)
+    loose, tight = (
+        Timed(f"{wall}", "chain", f"{BOUND} eager", wall, at_least(wall, host_us)) for wall in (9 * begun, 0.8 * begun)
+    )
+    alone, beside, under = (host_us(fit(Samples(H200, (slow, *more), ()))) for more in ((), (loose,), (tight,) * 3))
+    assert alone == beside > begun
+    assert under < begun
+    assert not [name for name in left_over(Samples(H200, (slow, tight), ()), Rates()) if name.startswith(BOUND)]
 
 
 def test_a_call_is_solved_for_its_share() -> None:
