@@ -95,13 +95,17 @@ def _computed_us(shape: ShapeFacts, device: Device, call: str, rates: Rates, flo
     if not flops:
         return 0.0
     dtype = narrow_product(call) or shape.cost.matmul_dtype or "bf16"
-    suffix = heads(shape)
-    # A backend that no table has is held to be as fast as what torch picks itself, for heads of that length too.
-    measured = call + suffix in rates.flops or call in rates.flops
-    share = share_of(rates.flops, (call if measured else call.rpartition(".")[0]) + suffix, 0.70)
+    share = share_of(rates.flops, _measured_as(call, heads(shape), rates), 0.70)
     if dtype in ("f32", "f64"):
         share = min(share, rates.matrix.gemm_f32)
     return 1e6 * flops / (device.matmul_rate(dtype) * share)
+
+
+def _measured_as(call: str, suffix: str, rates: Rates) -> str:
+    """A backend that no table has is as fast as what torch picks itself, for heads of that length too."""
+    picked = call.rpartition(".")[0] + suffix
+    known = call in rates.flops or call + suffix in rates.flops
+    return picked if picked in rates.flops and not known else call + suffix
 
 
 SHORT_HEADS = " of short heads"
