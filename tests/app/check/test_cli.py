@@ -15,7 +15,7 @@ from tests.app.test_cli import isolated
 from tests.conftest import ROOT
 
 TRACE = str(ROOT / "app" / "examples" / "handrolled_blocks.json.gz")
-REGION = "x: bf16[8192, 4096]\ny = gelu(x) * 2\nreturn y\n"
+REGION = "x: bf16[8192, 4096]\ny = silu(x) * 2\nreturn y\n"
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.app.web.conftest import Serving, serving
 
 Json = dict[str, Any]
 
-REGION = "x: bf16[8192, 4096]\ny = gelu(x) * 2\nreturn y\n"
+REGION = "x: bf16[8192, 4096]\ny = silu(x) * 2\nreturn y\n"
 CONFIG = '[check]\nname = "block"\ndevice = "H200"\n[assertions]\ncompile = "error"\n'
 
 
