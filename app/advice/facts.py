@@ -95,7 +95,7 @@ class KernelFacts:
     """One kernel of the fused region: iteration space, reductions over rows in order, stage as in KernelCost.
 
     again: bytes that are read a second time where the kernel holds forward and backward, which run as two. axes: of
-    the space, neighbours counted as one where all its tensors go on from one to the next as if they were.
+    the tiles by which it adds to memory, neighbours counted as one where all its tensors go on as if they were.
     """
 
     operations: tuple[str, ...]

@@ -62,8 +62,11 @@ def _summed_apart(kernel: KernelCost, space: KernelFacts, fused: Fused) -> bool:
 
     A bias's gradient behind GELU's: 151 µs and then 36, for 462 and 154 MB (H200).
     """
-    kept = kernel.bytes_written >= SMALL * kernel.bytes_read
-    return fused.sums_apart and kept and space.strided and space.stage == "partial"
+    return fused.sums_apart and not _only_reduces(kernel) and space.strided and space.stage == "partial"
+
+
+def _only_reduces(kernel: KernelCost) -> bool:
+    return kernel.bytes_written < SMALL * kernel.bytes_read
 
 
 def kernel_us(kernel: KernelCost, shape: ShapeFacts, device: Device, fused: Fused, rates: Rates) -> float:
@@ -82,7 +85,7 @@ def kernel_us(kernel: KernelCost, shape: ShapeFacts, device: Device, fused: Fuse
     here = (kernel.operations, kernel.stage)
     space = next((k for k in shape.kernels if (k.operations, k.stage) == here), None)
     again = space is not None and space.columns > PERSISTENT_COLUMNS and _beyond_l2(inside, space, device)
-    small = kernel.bytes_written < SMALL * kernel.bytes_read
+    small = _only_reduces(kernel)
     apart = space is not None and _summed_apart(kernel, space, fused)
     narrow = space is not None and kernel.bytes_read <= NARROW_BYTES * space.rows * space.columns
     reached = fused_share(inside, None if apart else space, fused, again and not small, small, narrow)
@@ -104,7 +107,7 @@ def arithmetic_us(
 ) -> float:
     """µs of what goes by elements and not by bytes: numbers drawn at random, additions to memory, erf and the like.
 
-    axes: of the space that the kernel goes over. draws: how often it draws each number.
+    axes: of the tiles by which the kernel adds. draws: how often it draws each number.
     """
     drawn = draws * sum(o.elements for o in inside if o.kind == kinds.RANDOM)
     added = sum(o.elements for o in inside if o.target in ACCUMULATING)

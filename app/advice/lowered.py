@@ -31,6 +31,8 @@ INTEGERS = frozenset({"i8", "u8", "i32", "i16"})
 JOINING = frozenset({"stack", "cat", "concat"})
 IDLE = frozenset({kinds.VIEW, kinds.CONSTANT})
 """Operations that move nothing."""
+ADDED = frozenset({kinds.POINTWISE, kinds.GATHER})
+"""Operations that a kernel computes itself where it adds their result to memory."""
 
 
 def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: float = 1.0) -> ShapeFacts:
@@ -293,20 +295,20 @@ def _kernel(group: Group, by_name: Mapping[str, OperationFacts]) -> KernelFacts:
 
 
 def _axes(graph: Graph, group: Group, groups: Sequence[Group], after: frozenset[str]) -> int:
-    """Axes of what a kernel goes over, by all tensors that are broadcast to it, as Inductor's tiling counts them.
+    """Axes of the tiles by which a kernel adds to memory, as Inductor's tiling counts them; 1 where it does not.
 
-    What adds to memory computes what it adds, whose tensors count as well; where that is reduced in the same pass too,
-    the kernel goes over rows, and has one axis.
+    By all tensors that are broadcast to it, those of what it adds among them; where that is reduced in the same pass
+    too, the kernel goes over rows, and has one axis.
     """
     inside = [graph.operation(n) for n in group.operations]
-    if any(kinds.base_name(o.target) in ACCUMULATING for o in inside):
-        made = {o.name: o for o in graph.operations if o.kind in (kinds.POINTWISE, kinds.GATHER)}
-        added = [made[n] for o in inside for n in o.inputs if n in made]
-        beside = [n for g in groups for n in g.operations if any(o.name in g.operations for o in added)]
-        passes = {o.name in after for o in added}
-        if any(graph.operation(n).kind == kinds.REDUCTION and (n in after) in passes for n in beside):
-            return 1
-        inside += added
+    if not any(kinds.base_name(o.target) in ACCUMULATING for o in inside):
+        return 1
+    added = [o for o in graph.operations if o.kind in ADDED and any(o.name in i.inputs for i in inside)]
+    names, passes = {o.name for o in added}, {o.name in after for o in added}
+    beside = (n for g in groups if not names.isdisjoint(g.operations) for n in g.operations)
+    if any(graph.operation(n).kind == kinds.REDUCTION and (n in after) in passes for n in beside):
+        return 1
+    inside += added
     tensors = [t for o in inside for t in (*o.reads, *o.writes)]
     whole = max(tensors, key=lambda t: t.elements, default=None)
     if whole is None or not whole.shape:

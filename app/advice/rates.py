@@ -108,9 +108,7 @@ class Fused:
     scan: float = 0.90  # of f32
     convolution: float = 0.25  # depthwise
     random: float = 2.3  # numbers drawn per ns and processor: Philox's arithmetic sets the pace, not bytes
-    special: float = (
-        4.5  # erf and the like per ns and processor: their arithmetic sets the pace where numbers are short
-    )
+    special: float = 4.5  # erf and the like per ns and processor: arithmetic sets the pace of 16-bit numbers
     atomics: float = 3.4  # additions to memory per ns and processor
     atomics_tiled: float = 0.7  # the same by tiles of three axes: 11.8 ms untuned where those of two take 3.4 (H200)
     redraws: bool = True  # what is random in a row is drawn for each loop over it

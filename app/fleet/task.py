@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import app as package
+from app.jobs import owners
 from app.jobs.exits import Ended, ExitReason, failed
 from app.jobs.runner import Limits, LocalRunner
 
@@ -142,11 +143,13 @@ def _here(command: Sequence[str]) -> list[str]:
 
 def _logs() -> Path:
     """A folder of this process for its spares' logs; those of workers that Ray ended are removed."""
-    here = Path(tempfile.gettempdir())
-    for folder in here.glob("tritonworthy-worker-*"):
-        if not Path(f"/proc/{folder.name.split('-')[2]}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"tritonworthy-worker-{os.getpid()}-"))
+    for named in Path(tempfile.gettempdir()).glob("tritonworthy-worker-*/owner"):
+        with suppress(OSError):
+            if owners.is_dead(named.read_text()):
+                shutil.rmtree(named.parent, ignore_errors=True)
+    found = Path(tempfile.mkdtemp(prefix="tritonworthy-worker-"))
+    (found / "owner").write_text(owners.owner())
+    return found
 
 
 def _get(said: queue.SimpleQueue[Json | Ended]) -> Json | Ended | None:

@@ -304,41 +304,6 @@ def test_a_kind_that_no_host_has_is_refused_at_once_with_those_there_are(ray_ben
     assert f"{MI300X}, {H200}" in error["message"]
 
 
-def waiting(command: list[str]) -> list[int]:
-    """The processes of that command line."""
-    lines = {
-        int(path.parent.name): path.read_bytes().split(b"\0")
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if alive(int(path.parent.name))
-    }
-    return [pid for pid, line in lines.items() if [*map(os.fsencode, command[:3])] == line[:3]]
-
-
-def test_a_host_keeps_a_child_ready_for_its_next_job_until_one_goes_wrong(ray_runner: Any, tmp_path: Path) -> None:
-    kept, other = command("pid", JOBS), command("status", JOBS)
-    limits = Limits(20, 0.3)
-
-    def on(device: str, asked: list[str] = kept) -> Any:
-        return ray_runner.run(asked, {"on": device}, limits=limits, log=tmp_path / "log").value
-
-    on(MI300X)
-    assert not waiting(kept)  # nobody asked for one
-    assert ray_runner.keep(kept, logs=tmp_path)
-    assert ray_runner.keep(other, logs=tmp_path)
-    try:
-        on(MI300X)
-        (spare,) = wait_for(lambda: waiting(kept))
-        assert on(MI300X) == spare
-        (spare,) = wait_for(lambda: [pid for pid in waiting(kept) if pid != spare])
-        on(MI300X, other)  # ends with a status: whoever met a sick GPU may have left more behind
-        wait_for(lambda: not alive(spare))
-        assert on(MI300X) != spare
-    finally:
-        ray_runner.kept.clear()
-        for pid in waiting(kept):
-            os.kill(pid, signal.SIGKILL)
-
-
 def test_cancelled_while_ray_has_no_gpu_for_it(ray_runner: Any, tmp_path: Path) -> None:
     first, second = ({"on": H200, "hold_s": 1.5, "pid_file": str(tmp_path / name)} for name in ("a", "b"))
     limits = Limits(20, 0.3)
