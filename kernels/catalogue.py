@@ -27,6 +27,7 @@ MODULES = (
     "matmul",
     "matmul_epilogue",
     "matmul_layer_norm",
+    "fused_mlp",
     "matmul_logsumexp",
     "matmul_argmin",
     "router",

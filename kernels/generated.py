@@ -306,13 +306,15 @@ class _Assembly:
 class Attempt:
     """What generating gave. text: all kernels, "" where refused says why there are none.
 
-    launches, bytes_written: of the generated kernels alone, without the calls that stayed.
+    launches, bytes_written: of the generated kernels alone, without the calls that stayed. bytes_between: that one of
+    them reads and another has written.
     """
 
     text: str
     refused: str = ""
     launches: int = 0
     bytes_written: int = 0
+    bytes_between: int = 0
 
 
 def attempt(graph: Graph) -> Attempt:
@@ -321,8 +323,10 @@ def attempt(graph: Graph) -> Attempt:
         found = made(graph)
     except Unsupported as why:
         return Attempt("", str(why))
-    written = sum(ITEMSIZE[o.dtype] * math.prod(o.shape) for s in found.sources for o in s.outputs)
-    return Attempt(found.text, "", len(found.sources), written)
+    stored = [(o.name, ITEMSIZE[o.dtype] * math.prod(o.shape)) for s in found.sources for o in s.outputs]
+    sizes = dict(stored)
+    between = sum(sizes.get(name, 0) for s in found.sources for name in s.inputs)
+    return Attempt(found.text, "", len(found.sources), sum(size for _, size in stored), between)
 
 
 def covers(graph: Graph) -> tuple[bool, str]:

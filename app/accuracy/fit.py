@@ -215,11 +215,23 @@ def _share(item: Call, found: Samples, rates: Rates) -> tuple[float | None, str]
         forward = reach(rates, item.call.removesuffix(BACKWARD), item.row_bytes)
         left -= item.before / (copy * forward)
         return (item.moved / (copy * left), "bytes") if left > 0 else (None, "")
-    if item.flops:
-        computed, moving = item.flops / found.device.matmul_rate("bf16"), item.moved / copy
-        if computed > moving:
-            return computed / left, "flops"
-    return item.moved / (copy * left), "bytes"
+    if not item.flops:
+        return item.moved / (copy * left), "bytes"
+    # The longer part, from the root of the sum of squares, as `call_time` predicts it.
+    peak = item.flops / found.device.matmul_rate("bf16")
+    if peak > item.moved / copy:
+        alone = _rest(left, item.moved / (copy * reach(rates, item.call, item.row_bytes))) - item.idle_us * 1e-6
+        return (peak / alone, "flops") if alone > 0 else (None, "")
+    alone = _rest(left, peak / share_of(rates.flops, item.call, 0.70) + item.idle_us * 1e-6)
+    return (item.moved / (copy * alone), "bytes") if alone else (None, "")
+
+
+def _rest(whole: float, other: float) -> float:
+    """What the one part took, where both together took `whole`; 0 where the other leaves too little to tell."""
+    return math.sqrt(whole**2 - other**2) if other < MOSTLY * whole else 0.0
+
+
+MOSTLY = 0.9
 
 
 def residuals(found: Samples, rates: Rates) -> dict[str, list[float]]:

@@ -18,7 +18,19 @@ from app.accuracy.question import Question
 from app.accuracy.split import program
 from app.accuracy.tables import MODES, PEERS, Row, rows
 from app.advice import estimate
-from app.advice.call_time import HEAD, SHORT_HEADS, SPLIT, STRIDED, heads, joins, narrow_product, widest
+from app.advice.call_time import (
+    HEAD,
+    SHORT_HEADS,
+    SPLIT,
+    STRIDED,
+    between,
+    heads,
+    idle_us,
+    joins,
+    least_bytes,
+    narrow_product,
+    widest,
+)
 from app.advice.estimate import Prediction
 from app.advice.facts import RegionFacts
 from app.advice.rates import BACKWARD, SIXTEEN_BIT, Rates
@@ -52,8 +64,9 @@ class Timed:
 class Call:
     """What one call was measured at. call: as `rates.rows` names it. row_bytes: 0 where it goes by no rows.
 
-    moved, flops: fewest bytes, floating-point operations; before: bytes of a forward pass that the time holds too,
-    whose call is the name without BACKWARD. table: a row of the table of kernels.
+    moved, flops: fewest bytes, floating-point operations; idle_us: that its matrix units wait for arithmetic; before:
+    bytes of a forward pass that the time holds too, whose call is the name without BACKWARD. table: a row of the table
+    of kernels.
     """
 
     program: str
@@ -65,6 +78,7 @@ class Call:
     launches: int = 1
     before: float = 0.0
     table: bool = False
+    idle_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +206,12 @@ def _called(asked: Question) -> Iterator[Call]:
             continue  # shares of the matmul rate are those of 16-bit products
         key = call + STRIDED if strided else call
         if shape.halves is None:
-            moved = shape.cost.ideal.bytes_moved
+            ours = name in own
+            moved = least_bytes(shape, device) if ours else shape.cost.ideal.bytes_moved
+            idle = idle_us(between(shape.operations), device, Rates()) if ours else 0.0
             key += heads(shape) if facts.kind == "attention" else ""
-            yield Call(case.program, key, moved / rows, moved, flops, device_us, 1 + joins(call, line, device))
+            launches = 1 + joins(call, line, device)
+            yield Call(case.program, key, moved / rows, moved, flops, device_us, launches, idle_us=idle)
         elif not flops:
             forward, backward = shape.halves
             yield Call(case.program, call + BACKWARD, backward / rows, backward, 0.0, device_us, 2, forward)
@@ -242,7 +259,9 @@ def _row_calls(row: Row, owner: str, device: Device) -> Iterator[Call]:
                 continue
             launches = 3 if few else 1
             row_bytes = row.bytes / row.rows if row.rows else 0.0
-            yield Call(owner, call + short, row_bytes, row.bytes, row.flops, row.times_us[impl], launches, table=True)
+            idle = idle_us(row.between, device, Rates())
+            time_us = row.times_us[impl]
+            yield Call(owner, call + short, row_bytes, row.bytes, row.flops, time_us, launches, 0.0, True, idle)
 
 
 def _alone(call: str, rows: int, device: Device) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.advice.facts import CURVED
+
 Json = Mapping[str, Any]
 
 ROWS = "x: {d}[{rows}, {columns}]\n"
@@ -57,6 +59,7 @@ TEXTS: Mapping[str, str] = {
     "matmul_layer_norm": PRODUCT + "w: {d}[{n}]\nc: {d}[{n}]\n"
     "return F.layer_norm((a @ b).float(), ({n},), w.float(), c.float(), 1e-5).to({d})\n",
     "matmul_logsumexp": PRODUCT + "return torch.logsumexp((a @ b).float() * {scale}, 1)\n",
+    "fused_mlp": "x: {d}[{m}, {k}]\nv: {d}[{k}, {h}]\nw: {d}[{h}, {n}]\nreturn F.{activation}(x @ v) @ w\n",
     "router": "x: {d}[{tokens}, {experts}]\np = torch.softmax(x.float(), -1)\nw, i = torch.topk(p, {k}, -1)\n"
     "return w / w.sum(-1, keepdim=True), i\n",
     "top_k": ROWS + "y, i = torch.topk(x, {k}, -1)\nreturn y, i\n",
@@ -75,7 +78,7 @@ TEXTS: Mapping[str, str] = {
 OTHER_TYPES: Mapping[str, str] = {"index_add": "f32"}
 """An operation -> the only type in which its reference is the text; in others it converts first."""
 
-DEFAULTS: Mapping[str, Any] = {"scale": 1.0, "padding": 0}
+DEFAULTS: Mapping[str, Any] = {"scale": 1.0, "padding": 0, "activation": "relu"}
 """Settings that a row leaves out."""
 
 OWN: Mapping[str, str] = {
@@ -171,6 +174,12 @@ class Row:
         ):
             return None
         return template.format(d=self.dtype, **{k: _shown(v) for k, v in given.items()})
+
+    @property
+    def between(self) -> int:
+        """Elements of the activation between its two products; 0 without, or where that costs next to nothing."""
+        given = {**DEFAULTS, **self.sizes}
+        return int(given["m"] * given["h"]) if "h" in given and given["activation"].split("_")[0] in CURVED else 0
 
     @property
     def own(self) -> str:

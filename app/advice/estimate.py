@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from app.advice.call_time import SDPA, STRIDED, library_us, own_us, part_us
+from app.advice.call_time import SDPA, STRIDED, between, idle_us, least_bytes, library_us, own_us, part_us
 from app.advice.eager_time import eager_us, operation_us
 from app.advice.facts import Apart, Kernel, RegionFacts, ShapeFacts
 from app.advice.fused_time import UNROLLED, bytes_us, fused_share, kernels_us
@@ -207,11 +207,11 @@ def _gemv(shape: ShapeFacts) -> bool:
 def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, apart: Apart = TOGETHER) -> float:
     """µs of the generated kernels, one for each fused group; matrix products stay with the library.
 
-    apart: what the generator writes between kernels where torch.compile does not, each byte of it read once more.
+    apart: what the generator writes and reads between kernels where torch.compile does not.
     """
     start = rates.times.fused_kernel
     together = rates.times.event + kernels_us(shape, shape.cost.kernels, device, rates.generated, rates, start)
-    between = 2 * apart.written * sum(k.bytes_written for k in shape.cost.kernels if k.kind == "fused")
+    between = (apart.written + apart.read) * sum(k.bytes_written for k in shape.cost.kernels if k.kind == "fused")
     return together + apart.launches * start + bytes_us(between, rates.generated.pointwise, device)
 
 
@@ -219,7 +219,7 @@ def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, seen: f
     """µs of one hand-written kernel for all. seen: share of attention's scores that it looks at."""
     cost, start = shape.cost, rates.times.fused_kernel
     space = max((k for k in shape.kernels if k.columns > 1), key=lambda k: k.rows * k.columns, default=None)
-    moved = bytes_us(cost.ideal.bytes_moved, fused_share(shape.operations, space, rates.hand), device)
+    moved = bytes_us(least_bytes(shape, device), fused_share(shape.operations, space, rates.hand), device)
     if shape.halves is not None:
         moved, start = moved * max(1.0, sum(shape.halves) / max(1, cost.ideal.bytes_moved)), 2 * start
     computed = 0.0
@@ -228,4 +228,5 @@ def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, seen: f
         if cost.matmul_dtype in ("f32", "f64"):
             share *= rates.matrix.gemm_f32
         computed = 1e6 * seen * cost.gemm_flops / (device.matmul_rate(cost.matmul_dtype or "bf16") * share)
+        computed += idle_us(between(shape.operations), device, rates)
     return rates.times.event + start + math.hypot(moved, computed)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SPECIAL = frozenset({"gelu", "gelu_backward", "erf", "erfc", "erfinv", "lgamma", "digamma", "tan", "pow_tensor"})
 """Pointwise functions whose arithmetic, not their bytes, sets eager's pace in 16-bit types."""
 
+CURVED = SPECIAL | {"silu", "sigmoid", "tanh", "exp", "softplus", "mish", "elu"}
+"""Pointwise functions whose arithmetic takes longer than a product's units should wait."""
+
 ACCUMULATING = frozenset({"index_add", "scatter_add", "scatter_reduce"})
 """Operations that add to memory at places that are data."""
 
@@ -113,7 +116,8 @@ class ShapeFacts:
     """The region at one binding of its sizes. calls: how often per step at this binding.
 
     halves: fewest bytes of the forward and of the backward pass, each on its own; None without gradients.
-    joined: computed tensors that the region puts together into one.
+    joined: computed tensors that the region puts together into one. reread: bytes that a product's rows and a later
+    operation both read: a residual.
     """
 
     cost: Cost
@@ -123,6 +127,7 @@ class ShapeFacts:
     binding: tuple[tuple[str, int], ...] = ()
     halves: tuple[int, int] | None = None
     joined: int = 0
+    reread: int = 0
 
     def operation(self, name: str) -> OperationFacts | None:
         return next((o for o in self.operations if o.name == name), None)
@@ -144,19 +149,26 @@ class Kernel:
 class Apart:
     """By how much the generator of Triton falls short of the fused groups that are costed.
 
-    written: bytes that its kernels write beyond these groups, over what the groups write; launches beyond theirs.
+    written, read: bytes that its kernels write beyond these groups, and that they read beyond these of each other's
+    results, both over what the groups write; launches beyond theirs.
     """
 
     written: float = 0.0
+    read: float = 0.0
     launches: int = 0
 
     @staticmethod
-    def between(launches: int, bytes_written: int, cost: Cost) -> Apart:
-        """What the generator makes, beside the region's fused cost at the same sizes. Never negative."""
+    def between(launches: int, bytes_written: int, bytes_between: int, groups_between: int, cost: Cost) -> Apart:
+        """What the generator makes, beside the region's fused cost at the same sizes. Never negative.
+
+        bytes_between, groups_between: what its kernels, and the groups, read of each other's results.
+        """
         groups = [k for k in cost.kernels if k.kind == "fused"]
         written = sum(k.bytes_written for k in groups)
-        more = max(0, bytes_written - written) / written if written and launches else 0.0
-        return Apart(more, max(0, launches - len(groups)))
+        if not written or not launches:
+            return Apart(launches=max(0, launches - len(groups)))
+        beyond = max(0, bytes_written - written) / written
+        return Apart(beyond, max(0, bytes_between - groups_between) / written, max(0, launches - len(groups)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: f
     return ShapeFacts(
         cost, found, space, calls, tuple(sorted(graph.binding.items())),
         halves_bytes(graph, after, roots) if graph.region.requires_grad else None,
-        sum(_joined(o, by_name) for o in graph.operations),
+        sum(_joined(o, by_name) for o in graph.operations), _reread(graph, roots),
     )  # fmt: skip
 
 
@@ -56,6 +56,19 @@ def _joined(operation: Operation, computed: Mapping[str, OperationFacts]) -> int
     """Computed tensors that it puts together into one."""
     joins = kinds.base_name(operation.target) in JOINING
     return sum(name in computed for name in operation.inputs) if joins else 0
+
+
+def _reread(graph: Graph, roots: Mapping[str, str]) -> int:
+    """Bytes of the inputs that are the first operand of a product, and that something else reads as well."""
+    rows: set[str] = set()
+    others: set[str] = set()
+    for item in graph.operations:
+        read = [roots.get(n, n) for n in item.inputs]
+        if item.kind == kinds.GEMM:
+            rows.update(read[-2:-1])  # addmm's first operand is what it adds
+        elif item.kind not in IDLE:
+            others.update(read)
+    return sum(tensor.bytes for name, tensor in graph.inputs if name in rows & others)
 
 
 def backward(graph: Graph) -> frozenset[str]:
@@ -102,6 +115,20 @@ def _read_again(graph: Graph, group: Group, after: frozenset[str], roots: Mappin
     sizes |= {o.name: sum(t.bytes for t in o.writes) for o in graph.operations}
     inside = set(group.operations)
     return sum(sizes.get(n, 0) for n in {roots.get(n, n) for o in forward for n in o.inputs} - inside)
+
+
+def groups_between(graph: Graph, groups: Sequence[Group]) -> int:
+    """Bytes of operations in one fused group that another one reads; partial results of one reduction not counted."""
+    roots = _roots(graph)
+    written = {n: sum(t.bytes for t in graph.operation(n).writes) for g in groups if g.fused for n in g.operations}
+    read = (_read_by(graph, g, roots) - set(g.operations) for g in groups if g.fused)
+    return sum(written.get(name, 0) for names in read for name in names)
+
+
+def _read_by(graph: Graph, group: Group, roots: Mapping[str, str]) -> set[str]:
+    """What its operations read, in front of views; of a reduction that it only finishes nothing."""
+    names = [n for n in group.operations if n not in group.summed]
+    return {roots.get(i, i) for n in names for i in graph.operation(n).inputs}
 
 
 def region_facts(

@@ -138,6 +138,33 @@ def _layer_norm_limits(facts: Facts, graph: Graph) -> str:
     return "" if width <= 512 else f"takes rows of up to 512, not {width}"
 
 
+W1, W2 = Leaf("w1"), Leaf("w2")
+FIRST = Viewed(either(call("mm", X, W1, role="first"), call("addmm", Leaf("b1"), X, W1, role="first")))
+BIASED = either(FIRST, call("add", FIRST, Leaf("b1")))
+ACTIVATED = Viewed(either(
+    With(call("relu", BIASED), {"activation": "relu"}), With(call("silu", BIASED), {"activation": "silu"}),
+    With(call("gelu", BIASED), {"activation": "gelu"}),
+    With(call("gelu", BIASED, approximate="tanh"), {"activation": "gelu_tanh"}),
+))  # fmt: skip
+LAST = Viewed(either(call("mm", ACTIVATED, W2, role="last"), call("addmm", Leaf("b2"), ACTIVATED, W2, role="last")))
+SHIFTED = either(LAST, call("add", LAST, Leaf("b2")))
+TWO_LAYERS = either(SHIFTED, call("add", SHIFTED, Leaf("residual"), role="sum"))
+
+
+def _two_layers(bound: Bound) -> Roles | None:
+    """Biases along rows; the residual, behind views of the product, is one of its elements each."""
+    (rows, hidden), width = shape(bound["first"]), shape(bound["last"])[-1]
+    residual = bound.get("residual")
+    whole = residual is None or (shape(residual)[-1:] == (width,) and prod(shape(residual)) == rows * width)
+    fitting = all(b not in bound or shape(bound[b]) == (n,) for b, n in (("b1", hidden), ("b2", width)))
+    return {"b1": None, "b2": None, "residual": None, **bound} if fitting and whole else None
+
+
+def _two_layers_limits(facts: Facts, graph: Graph) -> str:
+    hidden = facts.sizes["w2"][0]
+    return "" if hidden <= 256 else f"takes up to 256 hidden columns, not {hidden}"
+
+
 CODE = Leaf("codebook")
 CODES = either(call("t", CODE), call("transpose", CODE, dim0=Fixed((-2, 0)), dim1=Fixed((-1, 1))),
                call("permute", CODE, dims=Fixed(([1, 0],))))  # fmt: skip
@@ -271,6 +298,11 @@ PRODUCTS: tuple[Launcher, ...] = (
         "triton:matmul_layer_norm", "matmul_layer_norm", "matmul_layer_norm", ("a", "b", "weight", "bias", "eps"),
         ("a",), tuple(Pattern((norm,)) for norm in LAYER_NORMS), _layer_norm, ("a", "b"), frozenset({"eps"}), rank=2,
         limits=_layer_norm_limits,
+    ),
+    Launcher(
+        "triton:fused_mlp", "fused_mlp", "fused_mlp", ("x", "w1", "w2", "activation", "b1", "b2", "residual"), ("x",),
+        (Pattern((TWO_LAYERS,)),), _two_layers, ("x", "w1", "w2", "b1", "b2", "residual"), frozenset({"activation"}),
+        rank=2, limits=_two_layers_limits,
     ),
     Launcher(
         "triton:matmul_argmin", "matmul_argmin", "matmul_argmin", ("a", "codebook"), ("i64",),

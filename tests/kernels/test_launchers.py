@@ -19,6 +19,7 @@ SCORES = "x: bf16[8, 32]\nt: i64[8].below(32)\n"
 ROPE = "q: f32[2, 4, 16, 8]\nk: f32[2, 2, 16, 8]\nc: f32[16, 8]\ns: f32[16, 8]\n"
 CODES = "a: f32[16, 64]\nc: f32[32, 64]\n"
 PRODUCT = "x: bf16[8, 16]\nw: bf16[16, 64]\ng: bf16[64]\nb: bf16[64]\n"
+LAYERS = "x: bf16[8, 16]\nw: bf16[16, 64]\nv: bf16[64, 16]\nr: bf16[8, 1]\n"
 EDGES = "x: f32[16, 8]\ns: i64[32].below(16)\nt: i64[32].below(5)\nw: f32[32]\n"
 GRADIENTS = (
     "x: f32[9, 64]\ndy: f32[9, 64]\nw: f32[64]\nd = dy * w\n"
@@ -44,7 +45,8 @@ def found(text: str) -> dict[str, str]:
         ("gemm_logsumexp", "matmul_logsumexp"), ("jagged_mean", "jagged_mean"), ("moe_router_softmax_topk", "router"),
         ("outer_dim_softmax_short", "softmax_axis"), ("softmax_rows_128k", "softmax_axis"),
         ("softmax_rows_1M_few", "softmax_axis"), ("rmsnorm_channel_dim", "channel_norm"), ("rope_rotate_half", "rope"),
-        ("two_axis_reduction", "two_axis_reduction"), ("layernorm_backward_manual", "layer_norm_backward"),
+        ("two_axis_reduction", "two_axis_reduction"), ("tiny_hidden_fused_mlp", "fused_mlp"),
+        ("layernorm_backward_manual", "layer_norm_backward"),
     ],
 )  # fmt: skip
 def test_the_measured_regions_have_their_kernel(region: str, kernel: str) -> None:
@@ -149,6 +151,14 @@ def test_other_ways_to_write_it(text: str, kernel: str) -> None:
         CODES + "return torch.cdist(a, c, p=1.0).argmin(-1)\n",
         IMAGE + "return F.conv2d(x, w, b, stride=2, groups=4)\n",
         "x: f32[2, 4, 8, 8]\nw: f32[4, 4, 3, 3]\nreturn F.conv2d(x, w)\n",
+        LAYERS + "return torch.relu((x @ w) * 2) @ v\n",  # scaled between
+        LAYERS + "return torch.tanh(x @ w) @ v\n",
+        LAYERS + "return (x @ w) @ v\n",
+        LAYERS + "return torch.relu(x @ w + r) @ v\n",  # a bias of rows
+        LAYERS + "return torch.relu(x @ w) @ v + r\n",  # a residual that is spread
+        LAYERS + "h = torch.relu(x @ w)\nreturn h @ v, h\n",
+        LAYERS + "return v.t() @ torch.relu(x @ w).t()\n",
+        LAYERS + "return torch.add(torch.relu(x @ w) @ v, x, alpha=2)\n",
         GRADIENTS.format(c=1, sums="dy.sum(0), (h * dy).sum(0)"),
         GRADIENTS.format(c=0, sums="d.sum(0), (h * dy).sum(0)"),  # the weighted gradient's sum
         EDGES + "return torch.ones(5, 8).index_add(0, t, x[s])\n",
@@ -171,6 +181,9 @@ def test_what_only_looks_alike_is_none(text: str) -> None:
         ("x: bf16[9, 64]\nb: f32[64]\nreturn relu(x + b)\n", "operands of bf16, f32"),
         ("x: bf16[8, 16]\nw: bf16[16, 600]\ng: bf16[600]\nb: bf16[600]\nreturn F.layer_norm(x @ w, (600,), g, b)\n",
          "up to 512"),
+        (LAYERS.replace("64", "264") + "return torch.relu(x @ w) @ v\n", "up to 256 hidden columns"),
+        (LAYERS.replace("v: bf16", "v: f32") + "return torch.relu(x @ w).float() @ v\n", "operands of bf16, f32"),
+        (LAYERS + "return torch.relu(x.float() @ w.float()) @ v.float()\n", "bf16 in, f32 out"),
         ("a: bf16[16, 64]\nc: bf16[32, 64]\nreturn (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n", "rounded to bf16"),
         ("x: f32[2, 4, 20, 20]\nw: f32[4, 1, 9, 9]\nreturn F.conv2d(x, w, groups=4)\n", "filters up to 7"),
         (EDGES.replace("s: i64[32].below(16)", "s: i64[32]") + "return torch.zeros(5, 8).index_add(0, t, x[s])\n",

@@ -1,11 +1,13 @@
-"""Times of single kernels, profiled on an H200 on 2026-11-22 (torch 2.11.0+cu130): the estimate has their mechanism."""
+"""Times of single kernels on an H200, of 2026-11-22 and 23 (torch 2.11.0+cu130): the estimate has their mechanism."""
 
 from __future__ import annotations
 
 import pytest
 
 from app.advice import estimate
+from app.advice.call_time import between, least_bytes, own_us
 from app.advice.facts import ShapeFacts
+from app.advice.rates import FITTED
 from app.evaluate import shape_of
 from profiler.region.graph import lower
 from profiler.region.model import Binding
@@ -97,3 +99,42 @@ def test_a_backend_that_no_table_has_is_as_fast_as_what_torch_picks() -> None:
     call = "torch.nn.functional.scaled_dot_product_attention"
     times = [estimate.library_us(shape(text), H200, f"{call}{backend}") for backend in ("", ".cudnn")]
     assert times == [pytest.approx(161, rel=0.15)] * 2
+
+
+MLP = (
+    # (region, µs): two products of one kernel, measured on 2026-11-23
+    ("x: f16[1048576, 64]\nv: f16[64, 64]\nw: f16[64, 64]\nreturn relu(x @ v) @ w\n", 78),
+    # 67 million GELU between the products take longer than memory and matrix units
+    ("x: bf16[524288, 128]\nv: bf16[128, 128]\nw: bf16[128, 128]\nb: bf16[128]\nc: bf16[128]\n"
+     "return gelu(x @ v + b) @ w + c\n", 103),
+    ("x: bf16[262144, 32]\nv: bf16[32, 128]\nw: bf16[128, 32]\nreturn silu(x @ v) @ w\n", 29),
+    # the residual is read a second time
+    ("x: bf16[16384, 4096]\nw: bf16[64, 4096]\nb: bf16[64]\nv: bf16[4096, 64]\nc: bf16[4096]\n"
+     "return x + F.linear(gelu(F.linear(x, w, b)), v, c)\n", 122),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "measured_us"), MLP)
+def test_two_products_in_one_kernel(text: str, measured_us: float) -> None:
+    """By the kernel's own rate, and by what nobody has fitted: a kernel that is still to be written."""
+    assert own_us(shape(text), H200, "triton:fused_mlp", FITTED) == pytest.approx(measured_us, rel=0.2)
+    assert estimate.written_us(shape(text), H200) == pytest.approx(measured_us, rel=0.2)
+
+
+def test_a_residual_that_fits_into_l2_is_read_once() -> None:
+    short, long = (
+        shape(f"x: bf16[{m}, {k}]\nv: bf16[{k}, 64]\nw: bf16[64, {k}]\nreturn x + relu(x @ v) @ w\n")
+        for m, k in ((131072, 128), (4096, 4096))
+    )
+    assert least_bytes(short, H200) == short.cost.ideal.bytes_moved
+    assert least_bytes(long, H200) == long.cost.ideal.bytes_moved + 2 * 4096 * 4096
+
+
+def test_an_activation_behind_the_last_product_keeps_nobody_waiting() -> None:
+    """It is finished while the next tile is multiplied."""
+    last, inside = (
+        shape(f"x: bf16[4096, 64]\nv: bf16[64, 64]\nw: bf16[64, 64]\nreturn {text}\n")
+        for text in ("gelu(relu(x @ v) @ w)", "relu(gelu(x @ v) @ w)")
+    )
+    assert between(last.operations) == 0
+    assert between(inside.operations) == 4096 * 64

@@ -17,6 +17,7 @@ SCORES = "x: bf16[9, 40]\nt: i64[9].below(40)\n"
 CODES = "a: f32[6, 16]\nc: f32[20, 16]\n"
 EDGES = "x: f32[16, 8]\ns: i64[32].below(16)\nt: i64[32].below(8)\nw: f32[32]\n"
 PRODUCT = "x: f16[8, 16]\nw: f16[16, 64]\ng: f16[64]\nb: f16[64]\n"
+LAYERS = "x: f16[20, 16]\nw: f16[16, 24]\nb: f16[24]\nv: f16[24, 16]\nc: f16[16]\n"
 SPREAD = "v = x.float().pow(2).mean(1, keepdim=True)\n"
 
 # Products are of f16 or f32: the interpreter's of bf16 are wrong.
@@ -59,6 +60,12 @@ REGIONS = (
     ("matmul_layer_norm", PRODUCT + "return F.layer_norm((x @ w).float(), (64,), g.float(), b.float()).to(f16)\n"),
     ("matmul_layer_norm", "x: f32[2, 4, 16]\nw: f32[16, 64]\ng: f32[64]\nb: f32[64]\n"
      "return F.layer_norm(x @ w, (64,), g, b)\n"),
+    ("fused_mlp", LAYERS + "return torch.relu(x @ w) @ v\n"),
+    ("fused_mlp", LAYERS + "return F.linear(F.gelu(F.linear(x, w.t(), b)), v.t(), c) + x\n"),
+    ("fused_mlp", "x: f32[2, 4, 16]\nw: f32[24, 16]\nb: f32[24]\nv: f32[16, 24]\nc: f32[16]\n"
+     "return x + F.linear(F.gelu(F.linear(x, w, b), approximate='tanh'), v, c)\n"),
+    ("fused_mlp", "x: f32[2, 4, 16]\nw: f32[16, 24]\nb: f32[24]\nv: f32[24, 8]\nc: f32[8]\n"
+     "return F.silu(b + x @ w) @ v + c\n"),
     ("matmul_argmin", CODES + "return torch.cdist(a, c).argmin(-1)\n"),
     ("matmul_argmin", CODES + "return (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n"),
     ("depthwise_conv", "x: f32[2, 3, 8, 8]\nw: f32[3, 1, 3, 3]\nb: f32[3]\n"
