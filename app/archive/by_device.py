@@ -14,14 +14,15 @@ from profiler.hardware import find_device
 
 Json = dict[str, Any]
 
-SHOWN = ("name", "tool", "status", "time_us", "ratio_to_eager", "ratio_to_best_other", "share_of_limit")
+SHOWN = ("name", "tool", "status", "time_us", "wall_us", "ratio_to_eager", "ratio_to_best_other", "share_of_limit")
 
 
 def by_device(text: str, records: Iterable[Json], devices: Sequence[str] = ()) -> list[Json]:
     """The newest record of this region, at its own sizes and layout, on each device, the fastest first.
 
     records: as the archive has them, in any order. devices: only on these. Each item: id, device, here (whether this
-    server measured it), date, software, outcome, best, tool (advised after measuring), candidates.
+    server measured it), date, software, outcome, best, tool (advised after measuring), decided_by ("device time" or
+    "wall time", whose ratios the candidates have), candidates.
     """
     newest: dict[str, Json] = {}
     for record in records:
@@ -83,10 +84,14 @@ def _item(name: str, record: Json) -> Json:
         "outcome": record["outcome"],
         "best": record.get("best"),
         "tool": (record.get("advice_after") or {}).get("tool"),
+        "decided_by": str((record.get("conditions") or {}).get("decided_by") or "device time"),
         "candidates": [{key: c.get(key) for key in SHOWN} for c in record["candidates"]],
     }
 
 
 def _place(item: Json) -> tuple[float, str]:
     best = next((c for c in item["candidates"] if c["name"] == item["best"] and c["time_us"]), None)
-    return (best["time_us"]["median"] if best else float("inf")), item["device"]
+    if best is None:
+        return float("inf"), item["device"]
+    wall = best["wall_us"] if item["decided_by"].startswith("wall") else None
+    return (best["time_us"]["median"] if wall is None else wall), item["device"]

@@ -6,7 +6,7 @@ Each function gives None where there is nothing to draw. The rows behind a chart
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.web.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
@@ -257,13 +257,15 @@ def _dots(rows: Sequence[Json], low: str, mid: str, high: str, span: str) -> tup
     return traces, labels
 
 
-def intervals(rows: Sequence[Json], low: str, mid: str, high: str, floor_us: float | None, title: str) -> Chart | None:
+def intervals(
+    rows: Sequence[Json], low: str, mid: str, high: str, floor_us: float | None, title: str, key: str = "time_us"
+) -> Chart | None:
     """Dots with intervals over a time axis from zero (logarithmic over a factor of 20), with the floor as a line."""
     if not rows:
         return None
-    traces, labels = _dots(rows, low, mid, high, "time_us")
-    slowest = max(row["time_us"][high] for row in rows)
-    fastest = min([row["time_us"][low] for row in rows] + ([floor_us] if floor_us else []))
+    traces, labels = _dots(rows, low, mid, high, key)
+    slowest = max(row[key][high] for row in rows)
+    fastest = min([row[key][low] for row in rows] + ([floor_us] if floor_us else []))
     logarithmic = slowest > 20 * fastest > 0
     axis: dict[str, Any] = {"title": {"text": title}, "type": "linear", "range": [0, slowest * 1.4]}
     if logarithmic:
@@ -298,25 +300,50 @@ def intervals(rows: Sequence[Json], low: str, mid: str, high: str, floor_us: flo
     return chart(traces, layout, 92 + 34 * len(rows))
 
 
+def by_wall(validation: Json) -> bool:
+    """Whether wall time decides: the region is launch-bound."""
+    return str((validation.get("conditions") or {}).get("decided_by", "")).startswith("wall")
+
+
+def decided_us(candidate: Json, validation: Json) -> Mapping[str, float]:
+    """low, median, high of the time that decides: the device's, or where wall time does the host's of one call.
+
+    The interval of a wall time is its ratio's to eager, in eager's wall time.
+    """
+    time: Mapping[str, float] = candidate["time_us"]
+    wall, against = candidate.get("wall_us"), candidate.get("ratio_to_eager")
+    if not by_wall(validation) or wall is None:
+        return time
+    middle = against["median"] if against else 1.0
+    return {"median": wall, **{end: wall * (against[end] / middle if against else 1.0) for end in ("low", "high")}}
+
+
 def candidate_rows(validation: Json) -> list[dict[str, Any]]:
-    """Candidates that were timed, fastest first: name, tool, time_us, speed-up over eager, label."""
+    """Candidates that were timed, fastest first by what decides: name, tool, time_us, decided_us, speed-up over eager,
+    label.
+    """
     rows = []
     for candidate in validation.get("candidates", ()):
         if candidate.get("status") != "ok" or not candidate.get("time_us"):
             continue
         against = candidate.get("ratio_to_eager")
         speedup = 1 / against["median"] if against and against["median"] else None
-        label = duration(candidate["time_us"]["median"])
+        decided = decided_us(candidate, validation)
+        label = duration(decided["median"])
         if speedup is not None and candidate["name"] != "eager":
             label += f" · {factor(speedup)}"
-        rows.append({**candidate, "speedup": speedup, "label": label})
-    return sorted(rows, key=lambda row: row["time_us"]["median"])
+        rows.append({**candidate, "decided_us": decided, "speedup": speedup, "label": label})
+    return sorted(rows, key=lambda row: row["decided_us"]["median"])
 
 
 def candidates(validation: Json) -> Chart | None:
-    """Measured time of each candidate with its interval, eager among them, and the floor."""
-    rows = candidate_rows(validation)
-    return intervals(rows, "low", "median", "high", validation.get("floor_us"), "device time of one call, µs")
+    """Measured time of each candidate with its interval, eager among them; of device times with the floor, which says
+    nothing where the host sets the pace.
+    """
+    wall = by_wall(validation)
+    title = f"{'wall' if wall else 'device'} time of one call, µs"
+    floor_us = None if wall else validation.get("floor_us")
+    return intervals(candidate_rows(validation), "low", "median", "high", floor_us, title, "decided_us")
 
 
 def alternatives(advice: Json) -> Chart | None:

@@ -37,13 +37,16 @@ class KindCandidate(Answer):
     tool: str | None
     status: str
     time_us: Interval | None
+    wall_us: float | None
     ratio_to_eager: Interval | None
     ratio_to_best_other: Interval | None
     share_of_limit: float | None
 
 
 class MeasuredKind(Answer):
-    """The newest measurement of a region on one kind of GPU. here: by this server; else a record of the archive."""
+    """The newest measurement of a region on one kind of GPU. here: by this server; else a record of the archive.
+    decided_by: "device time", or "wall time" where the region is launch-bound there: the ratios are of it.
+    """
 
     id: str
     device: str
@@ -53,6 +56,7 @@ class MeasuredKind(Answer):
     outcome: str
     best: str | None
     tool: str | None
+    decided_by: str
     candidates: list[KindCandidate]
 
 

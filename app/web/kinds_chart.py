@@ -32,7 +32,7 @@ def chart_of(items: Sequence[Json]) -> Chart | None:
         return None
     layout = {
         "barmode": "group",
-        "xaxis": {"title": {"text": "times as fast as eager there"}, "range": [0, 1.12 * most]},
+        "xaxis": {"title": {"text": "times as fast as eager there"}, "range": [0, 1.12 * max(most, 1.0)]},
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True, "ticklabelstandoff": 8,
                   "showgrid": False, "tickvals": names, "ticktext": [escape(n) for n in names]},
         "shapes": [{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper",
@@ -42,6 +42,13 @@ def chart_of(items: Sequence[Json]) -> Chart | None:
     return chart(traces, layout, 110 + BAR_PX * len(names) * (len(items) + 1))
 
 
+def time_told(item: Json, candidate: Json) -> str:
+    """The time that decided there: the device's, or the wall time of a launch-bound region."""
+    if item["decided_by"].startswith("wall") and candidate["wall_us"] is not None:
+        return f"{duration(candidate['wall_us'])} wall time"
+    return duration(candidate["time_us"]["median"])
+
+
 def _bars(place: int, item: Json, names: Sequence[str]) -> Any:
     import plotly.graph_objects as go
 
@@ -49,9 +56,7 @@ def _bars(place: int, item: Json, names: Sequence[str]) -> Any:
     found = {c["name"]: c for c in item["candidates"] if c["time_us"] and c["ratio_to_eager"]}
     faster = [1 / found[n]["ratio_to_eager"]["median"] if n in found else None for n in names]
     told = [
-        f"{escape(n)} on {escape(item['device'])}: {factor(x)}, {duration(found[n]['time_us']['median'])}"
-        if x is not None
-        else ""
+        f"{escape(n)} on {escape(item['device'])}: {factor(x)}, {time_told(item, found[n])}" if x is not None else ""
         for n, x in zip(names, faster, strict=True)
     ]
     return go.Bar(

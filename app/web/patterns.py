@@ -40,10 +40,11 @@ def bar(tool: str) -> dict[str, Any]:
 def bars(tools: Iterable[str]) -> dict[str, Any]:
     """The `marker` of one trace whose bars are of several tools."""
     found = list(tools)
+    # Of several colours Plotly takes each bar's own for the pattern's ground, and warns of the list without one given.
+    ground = {"bgcolor": COLOURS["rest"]}
     return {
         "color": [COLOURS.get(t, COLOURS["rest"]) for t in found],
-        **hatched(""),
-        "pattern": {**hatched("")["pattern"], "shape": [HATCHES.get(t, "") for t in found]},
+        "pattern": {**hatched("")["pattern"], **ground, "shape": [HATCHES.get(t, "") for t in found]},
     }
 
 

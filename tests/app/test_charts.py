@@ -130,6 +130,25 @@ def test_candidates_are_sorted_and_keep_their_intervals() -> None:
     assert chart["figure"]["layout"]["shapes"][0]["x0"] == 1400.0
 
 
+def test_where_wall_time_decides_the_chart_is_of_wall_times() -> None:
+    """Beside ratios of wall times, device times of a launch-bound region would have another order."""
+    eager, ours = samples.candidate("eager", "eager", 150.0), samples.candidate("triton:x", "triton", 158.0)
+    ours = {**ours, "wall_us": 200.0, "ratio_to_eager": {"low": 0.4, "median": 0.5, "high": 0.6}}
+    both = [{**eager, "wall_us": 400.0, "ratio_to_eager": {"low": 1.0, "median": 1.0, "high": 1.0}}, ours]
+    for by, order, shown in (
+        ("wall time", ["triton:x", "eager"], {"low": 160.0, "median": 200.0, "high": 240.0}),
+        ("device time", ["eager", "triton:x"], ours["time_us"]),
+    ):
+        validation = samples.validation(candidates=both, conditions={"decided_by": by})
+        rows = charts.candidate_rows(validation)
+        assert [row["name"] for row in rows] == order
+        assert next(r for r in rows if r["name"] == "triton:x")["decided_us"] == pytest.approx(shown)
+        chart = charts.candidates(validation)
+        assert chart is not None
+        assert chart["figure"]["layout"]["xaxis"]["title"]["text"].startswith(by)
+        assert bool(chart["figure"]["layout"].get("shapes")) is (by == "device time")  # the floor is a device time
+
+
 def test_a_wide_spread_gets_a_logarithmic_axis_that_shows_every_candidate() -> None:
     wide = samples.validation(
         candidates=[samples.candidate("eager", "eager", 90000.0), samples.candidate("triton:x", "triton", 900.0)]

@@ -168,6 +168,17 @@ def test_each_device_has_its_newest_record_of_this_very_region() -> None:
     assert candidates(items) == timed
 
 
+def test_a_launch_bound_kind_is_placed_by_the_wall_time_that_decided() -> None:
+    waits = [{**c, "wall_us": 1e6} for c in SHIPPED["candidates"]]
+    known = [
+        record("NVIDIA H200", "compile", candidates=waits, conditions={"decided_by": "wall time"}),
+        record("AMD Instinct MI300X", "compile"),
+    ]
+    items = by_device(REGION, known)
+    assert [i["device"] for i in items] == ["AMD Instinct MI300X", "NVIDIA H200"]
+    assert [i["decided_by"] for i in items] == ["device time", "wall time"]
+
+
 def test_of_one_day_what_this_server_measured_is_the_newer() -> None:
     made = {"archived": {"here": True}, "created_at": "2026-11-21T10:00:00.000000Z"}
     here = record("NVIDIA H200", "triton", **made)
