@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from app.advice.call_time import (
 from app.advice.estimate import Prediction
 from app.advice.facts import RegionFacts
 from app.advice.rates import BACKWARD, SIXTEEN_BIT, Rates
+from app.archive.likeness import likeness
 from profiler.hardware import Device
 from profiler.region.model import Binding
 
@@ -104,8 +105,9 @@ def samples(questions: Sequence[Question], table: Mapping[str, Any] | None, devi
     for asked in questions:
         timed += list(_timed(asked))
         calls += list(_called(asked))
+    measured = {likeness(q.case.validation.region, "same"): q.case.program for q in questions}
     for row in rows(table) if table else ():
-        owner = program_of(row.region)
+        owner = program_of(row.region) or repeated(row, measured)
         timed += list(_row_timed(row, owner, device))
         calls += list(_row_calls(row, owner, device))
     return Samples(device, tuple(timed), tuple(calls))
@@ -115,6 +117,17 @@ def program_of(region: str) -> str:
     """The program of a region that a row of the table repeats; "" where it repeats none."""
     path = REGIONS / f"{region}.txt"
     return program(path.read_text(encoding="utf-8")) if region and path.is_file() else ""
+
+
+def repeated(row: Row, measured: Mapping[str, str]) -> str:
+    """The program of a record that a row repeats at its sizes, in this type of 16 bits or the other; "" for none.
+
+    measured: likeness of a record's text, sizes and types with it -> its program.
+    """
+    types = SIXTEEN_BIT if row.dtype in SIXTEEN_BIT else (row.dtype,)
+    texts = (replace(row, dtype=dtype).text for dtype in types)
+    found = (measured.get(likeness(text, "same")) for text in texts if text is not None)
+    return next((program for program in found if program), "")
 
 
 def _measured(case: Case) -> Iterator[tuple[str, float, float | None]]:

@@ -11,12 +11,13 @@ from app import accuracy_cli
 from app.accuracy import fitting
 from app.accuracy.fit import calls, fit, left_over, refit, touched_by
 from app.accuracy.question import Question
-from app.accuracy.samples import BOUND, Call, Samples, Timed, at_least, lowered, program_of
+from app.accuracy.samples import BOUND, Call, Samples, Timed, at_least, lowered, program_of, repeated
 from app.accuracy.split import TEST, half
 from app.accuracy.tables import Row, rows
 from app.advice import estimate
 from app.advice.rates import FITTED, SHIPPED, Rates, interpolated, rates_from_json, rates_to_json, shipped
 from app.archive import shelf
+from app.archive.likeness import likeness
 from tests.app.advice.cases import H200, chain, region
 
 TABLE = json.loads(accuracy_cli.KERNELS.read_text())
@@ -115,6 +116,21 @@ def test_nothing_of_the_other_half_is_fitted_on(everything: tuple[list[Question]
     owners = {row.region: program_of(row.region) for row in rows(TABLE) if row.region}
     assert any(half(program) == TEST for program in owners.values() if program)  # such rows are there, and left out
     assert len(kept.calls) < len(found.calls)
+
+
+def test_a_row_at_a_records_sizes_is_its_programs_whatever_the_row_says(
+    everything: tuple[list[Question], Samples],
+) -> None:
+    """In the other type of 16 bits too; at other sizes it is nobody's."""
+    asked, _ = everything
+    measured = {likeness(q.case.validation.region, "same"): q.case.program for q in asked}
+    sizes = {"m": 262144, "k": 32, "h": 128, "n": 32, "activation": "silu"}
+    row = Row("fused_mlp", "bf16", sizes, "", 0, 0, {})
+    owner = repeated(row, measured)
+    assert half(owner) == TEST
+    assert repeated(dataclasses.replace(row, dtype="f16"), measured) == owner
+    assert repeated(dataclasses.replace(row, sizes={**sizes, "m": 4096}), measured) == ""
+    assert repeated(dataclasses.replace(row, dtype="f32"), measured) == ""
 
 
 def test_leave_one_out_wants_one_program_missing(everything: tuple[list[Question], Samples]) -> None:
