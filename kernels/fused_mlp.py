@@ -10,6 +10,7 @@ then over pieces of N.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -210,7 +211,9 @@ def space(
             described = [resident(128, 8, 4, True), resident(128, warps, 4, True), resident(64, warps, 4, True)]
             first = [*described, resident(64, warps, 2, True), resident(128, 8, 3, True), *first]
         found = [*first, *found[-2:]]
-    return [v for v in found if v.shared_bytes <= SHARED_KIB["sm_90"] * 1024]
+    found = [v for v in found if v.shared_bytes <= SHARED_KIB["sm_90"] * 1024]
+    # The least of GPUs has 64 KiB.
+    return found if min(v.shared_bytes for v in found) <= 65536 else [*found, walk(16, 32, 32, 4, 2)]
 
 
 def launch(
@@ -249,7 +252,9 @@ def fused_mlp(
     of products of f32. Raises TypeError for other dtypes, ValueError for shapes that do not fit.
     """
     known(activation)
-    rows = x.reshape(-1, x.shape[-1]) if x.dim() != 2 else x
+    if x.dim() == 0:
+        raise ValueError("fused_mlp takes rows, not a single number")
+    rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     m, h, _ = checked(rows, w1, precision, "fused_mlp")
     if w2.dtype != x.dtype:
         raise TypeError(f"fused_mlp takes weights alike, not {w1.dtype} and {w2.dtype}")
@@ -266,6 +271,11 @@ def fused_mlp(
             raise TypeError(f"{name} is {t.dtype}, the product {x.dtype}")
     y = torch.empty((m, n), dtype=x.dtype, device=x.device)
     if y.numel() == 0:
+        return y.view(*x.shape[:-1], n)
+    if h == 0:  # no products: what is added is left
+        y.zero_()
+        for t in (b2, residual):
+            y = y if t is None else y + t
         return y.view(*x.shape[:-1], n)
     b1, b2 = (None if b is None else b.contiguous() for b in (b1, b2))
     tma = min(rows.shape[1], h) > 0 and tma_takes(rows, w1, w2, y)
@@ -347,6 +357,7 @@ OPERATIONS = (
             case("f16", m=70, k=72, h=48, n=136, transposed=1, bias=1, residual=1),
             case("f16", m=150, k=64, h=64, n=64), case("f16", m=1, k=1, h=1, n=1),
             case("f16", m=5, k=0, h=7, n=3, bias=1), case("f16", m=0, k=7, h=3, n=2), case("f16", m=3, k=2, h=5, n=0),
+            case("f16", m=5, k=300, h=0, n=3, bias=1, residual=1),
             case("f16", m=40, k=300, h=24, n=312, activation="gelu_tanh"),
             case("bf16", m=130, k=128, h=128, n=128, activation="silu"), case("bf16", m=64, k=600, h=256, n=520),
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton.language as tl
 from triton import knobs
@@ -22,7 +24,7 @@ def held_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def rows_of(x: torch.Tensor) -> torch.Tensor:
     """x [..., N] as [rows, N] with contiguous rows: a view where its strides allow, else a copy."""
-    flat = x.reshape(-1, x.shape[-1])
+    flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     return flat if flat.stride(1) == 1 or flat.shape[1] == 1 else flat.contiguous()
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.accuracy.samples import BOUND, Call, Samples, Timed, of_programs
-from app.advice.rates import BACKWARD, SPREAD, Curve, Rates, interpolated, names, reach, share_of
+from app.advice.rates import BACKWARD, SPREAD, Curve, Rates, names, reach, share_of
 
 CAP = math.log(2.5)
 SMALL = 0.3
@@ -28,7 +28,7 @@ LEAST, MOST = 0.02, 1.08
 """Shares that a call's own time is solved for: what stays in L2 can be a little above 1."""
 CEILING = 1.0
 """No class of kernels is predicted faster than the device copies."""
-BY_ELEMENTS = frozenset({"random", "special", "atomics", "atomics_tiled"})
+BY_ELEMENTS = frozenset({"random", "special", "atomics", "atomics_tiled", "between"})
 """Numbers that are no shares, but elements per ns and processor."""
 FEW = 4
 """Of a family with fewer samples the range is its tool's."""
@@ -205,8 +205,12 @@ SHORT = 1.3
 """A time under this many times its fixed costs says nothing of a rate."""
 
 
+def _fixed_us(item: Call, rates: Rates) -> float:
+    return rates.times.event + item.launches * rates.times.fused_kernel
+
+
 def _share(item: Call, found: Samples, rates: Rates) -> tuple[float | None, str]:
-    fixed = rates.times.event + item.launches * rates.times.fused_kernel
+    fixed = _fixed_us(item, rates)
     if item.measured_us < SHORT * fixed:
         return None, ""
     left = (item.measured_us - fixed) * 1e-6
@@ -226,12 +230,13 @@ def _share(item: Call, found: Samples, rates: Rates) -> tuple[float | None, str]
     return (item.moved / (copy * alone), "bytes") if alone else (None, "")
 
 
+MOSTLY = 0.9
+"""Share of a time that one part takes by itself, from which on it says nothing of the other."""
+
+
 def _rest(whole: float, other: float) -> float:
     """What the one part took, where both together took `whole`; 0 where the other leaves too little to tell."""
     return math.sqrt(whole**2 - other**2) if other < MOSTLY * whole else 0.0
-
-
-MOSTLY = 0.9
 
 
 def residuals(found: Samples, rates: Rates) -> dict[str, list[float]]:
@@ -247,18 +252,25 @@ def residuals(found: Samples, rates: Rates) -> dict[str, list[float]]:
         by_call[call.call].append(call)
     for name, items in by_call.items():
         for one in items if len(items) > 1 else ():
-            share, by = _share(one, found, rates)
             rest = replace(found, calls=tuple(c for c in items if c is not one))
-            bare = replace(rates, rows={k: v for k, v in rates.rows.items() if k != name})
-            others = calls(rest, bare)
-            curve = others.rows.get(name)
-            if share is None or (by == "bytes" and not curve):
-                continue
-            held = interpolated(curve, one.row_bytes) if by == "bytes" and curve else share_of(others.flops, name, 0.7)
-            fixed = rates.times.event + rates.times.fused_kernel
-            predicted = fixed + (one.measured_us - fixed) * share / held
-            left[_family(name)].append(one.measured_us / predicted)
+            others = calls(rest, replace(rates, rows={k: v for k, v in rates.rows.items() if k != name}))
+            told = one.measured_us >= SHORT * _fixed_us(one, rates)
+            if told and (name in others.rows or name in others.flops):
+                left[_family(name)].append(one.measured_us / call_us(one, found, others))
     return dict(sorted(left.items()))
+
+
+def call_us(item: Call, found: Samples, rates: Rates) -> float:
+    """µs of a call at these rates, as `call_time` has it."""
+    copy, fixed = found.device.copy_rate, _fixed_us(item, rates)
+    if item.before:
+        fixed += 1e6 * item.before / (copy * reach(rates, item.call.removesuffix(BACKWARD), item.row_bytes))
+    computed = 0.0
+    if item.flops:
+        computed = 1e6 * item.flops / (found.device.matmul_rate("bf16") * share_of(rates.flops, item.call, 0.70))
+    return fixed + math.hypot(
+        1e6 * item.moved / (copy * reach(rates, item.call, item.row_bytes)), computed + item.idle_us
+    )
 
 
 def _family(call: str) -> str:

@@ -23,7 +23,6 @@ from app.advice.call_time import (
     SHORT_HEADS,
     SPLIT,
     STRIDED,
-    between,
     heads,
     idle_us,
     joins,
@@ -221,7 +220,7 @@ def _called(asked: Question) -> Iterator[Call]:
         if shape.halves is None:
             ours = name in own
             moved = least_bytes(shape, device) if ours else shape.cost.ideal.bytes_moved
-            idle = idle_us(between(shape.operations), device, Rates()) if ours else 0.0
+            idle = idle_us(shape.between, device, Rates()) if ours else 0.0
             key += heads(shape) if facts.kind == "attention" else ""
             launches = 1 + joins(call, line, device)
             yield Call(case.program, key, moved / rows, moved, flops, device_us, launches, idle_us=idle)
@@ -274,7 +273,9 @@ def _row_calls(row: Row, owner: str, device: Device) -> Iterator[Call]:
             row_bytes = row.bytes / row.rows if row.rows else 0.0
             idle = idle_us(row.between, device, Rates())
             time_us = row.times_us[impl]
-            yield Call(owner, call + short, row_bytes, row.bytes, row.flops, time_us, launches, 0.0, True, idle)
+            yield Call(
+                owner, call + short, row_bytes, row.bytes, row.flops, time_us, launches, table=True, idle_us=idle
+            )  # fmt: skip
 
 
 def _alone(call: str, rows: int, device: Device) -> bool:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from app.advice.eager_time import alone_us, operation_us
-from app.advice.facts import CURVED, OperationFacts, ShapeFacts
+from app.advice.facts import OperationFacts, ShapeFacts
 from app.advice.fused_time import arithmetic_us, bytes_us
 from app.advice.rates import BACKWARD, FITTED, MATRIX_KINDS, Rates, reach, share_of
 from profiler.hardware import Device
@@ -80,7 +80,7 @@ def own_us(shape: ShapeFacts, device: Device, candidate: str, rates: Rates, seen
     """µs of this project's own kernel for all of the region. candidate: "triton:KERNEL"."""
     moved = _moved_us(candidate, shape.operations, least_bytes(shape, device), device, rates)
     computed = _computed_us(shape, device, candidate, rates, seen * shape.cost.gemm_flops)
-    computed += idle_us(between(shape.operations), device, rates)
+    computed += idle_us(shape.between, device, rates)
     starts = 1 + joins(candidate, widest(shape.operations), device)
     return rates.times.event + starts * rates.times.fused_kernel + math.hypot(moved, computed)
 
@@ -95,16 +95,10 @@ def least_bytes(shape: ShapeFacts, device: Device) -> int:
 
     16,384 rows of 8 KiB, two products of 64 and the residual: 118 µs, for 402 MB and not 268 (H200).
     """
-    row = max((o.k * o.itemsize for o in shape.operations if o.kind == kinds.GEMM), default=0)
-    leaves = row * ROWS_UNDER_WAY * device.processors > 0.5 * device.l2_bytes
-    return shape.cost.ideal.bytes_moved + (shape.reread if leaves else 0)
-
-
-def between(operations: Sequence[OperationFacts]) -> int:
-    """Elements of the activations between two products, as far as these take time."""
-    places = [n for n, o in enumerate(operations) if o.kind == kinds.GEMM]
-    inside = operations[places[0] : places[-1]] if places else ()
-    return sum(o.elements for o in inside if o.kind == kinds.POINTWISE and o.target in CURVED)
+    products = [o for o in shape.operations if o.kind == kinds.GEMM]
+    most = ROWS_UNDER_WAY * device.processors
+    held = max((o.k * o.itemsize * min(o.batch * o.m, most) for o in products), default=0)
+    return shape.cost.ideal.bytes_moved + (shape.reread if held > 0.5 * device.l2_bytes else 0)
 
 
 def idle_us(elements: int, device: Device, rates: Rates) -> float:
@@ -112,7 +106,7 @@ def idle_us(elements: int, device: Device, rates: Rates) -> float:
 
     67 million GELU between two products of 128 columns: 103 µs, for 268 MB and 34 GFLOP (H200).
     """
-    return 1e-3 * elements / rates.hand.special / device.processors
+    return 1e-3 * elements / rates.matrix.between / device.processors
 
 
 def joins(call: str, rows: OperationFacts | None, device: Device) -> int:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from app.advice.call_time import SDPA, STRIDED, between, idle_us, least_bytes, library_us, own_us, part_us
+from app.advice.call_time import SDPA, STRIDED, idle_us, least_bytes, library_us, own_us, part_us
 from app.advice.eager_time import eager_us, operation_us
 from app.advice.facts import Apart, Kernel, RegionFacts, ShapeFacts
 from app.advice.fused_time import UNROLLED, bytes_us, fused_share, kernels_us
@@ -228,5 +228,5 @@ def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, seen: f
         if cost.matmul_dtype in ("f32", "f64"):
             share *= rates.matrix.gemm_f32
         computed = 1e6 * seen * cost.gemm_flops / (device.matmul_rate(cost.matmul_dtype or "bf16") * share)
-        computed += idle_us(between(shape.operations), device, rates)
+        computed += idle_us(shape.between, device, rates)
     return rates.times.event + start + math.hypot(moved, computed)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 SPECIAL = frozenset({"gelu", "gelu_backward", "erf", "erfc", "erfinv", "lgamma", "digamma", "tan", "pow_tensor"})
 """Pointwise functions whose arithmetic, not their bytes, sets eager's pace in 16-bit types."""
 
-CURVED = SPECIAL | {"silu", "sigmoid", "tanh", "exp", "softplus", "mish", "elu"}
-"""Pointwise functions whose arithmetic takes longer than a product's units should wait."""
+CURVED = SPECIAL | {"silu", "sigmoid", "tanh", "softplus", "mish", "elu", "selu", "celu"}
+"""Activations whose arithmetic takes longer than a product's units should wait."""
 
 ACCUMULATING = frozenset({"index_add", "scatter_add", "scatter_reduce"})
 """Operations that add to memory at places that are data."""
@@ -116,8 +116,8 @@ class ShapeFacts:
     """The region at one binding of its sizes. calls: how often per step at this binding.
 
     halves: fewest bytes of the forward and of the backward pass, each on its own; None without gradients.
-    joined: computed tensors that the region puts together into one. reread: bytes that a product's rows and a later
-    operation both read: a residual.
+    joined: computed tensors that the region puts together into one. reread: bytes of a product's rows that an operation
+    behind it reads again: a residual. between: elements of the activations that lie between two products.
     """
 
     cost: Cost
@@ -128,6 +128,7 @@ class ShapeFacts:
     halves: tuple[int, int] | None = None
     joined: int = 0
     reread: int = 0
+    between: int = 0
 
     def operation(self, name: str) -> OperationFacts | None:
         return next((o for o in self.operations if o.name == name), None)

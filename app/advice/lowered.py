@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.advice.facts import ACCUMULATING, PARALLEL_KINDS, Cover, KernelFacts, OperationFacts, RegionFacts, ShapeFacts
+from app.advice.facts import (
+    ACCUMULATING,
+    CURVED,
+    PARALLEL_KINDS,
+    Cover,
+    KernelFacts,
+    OperationFacts,
+    RegionFacts,
+    ShapeFacts,
+)
 from app.advice.irregularity import irregularity
 from profiler.region import kinds
 from profiler.region.cost_model import Cost
@@ -48,7 +57,7 @@ def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: f
     return ShapeFacts(
         cost, found, space, calls, tuple(sorted(graph.binding.items())),
         halves_bytes(graph, after, roots) if graph.region.requires_grad else None,
-        sum(_joined(o, by_name) for o in graph.operations), _reread(graph, roots),
+        sum(_joined(o, by_name) for o in graph.operations), *_chained(graph, roots, by_name),
     )  # fmt: skip
 
 
@@ -58,17 +67,31 @@ def _joined(operation: Operation, computed: Mapping[str, OperationFacts]) -> int
     return sum(name in computed for name in operation.inputs) if joins else 0
 
 
-def _reread(graph: Graph, roots: Mapping[str, str]) -> int:
-    """Bytes of the inputs that are the first operand of a product, and that something else reads as well."""
+def _chained(graph: Graph, roots: Mapping[str, str], by_name: Mapping[str, OperationFacts]) -> tuple[int, int]:
+    """Bytes of inputs that are a product's rows and are read again behind it; elements of the activations between two
+    products, each in the data's path from the one to the other."""
+    behind: set[str] = set()
     rows: set[str] = set()
-    others: set[str] = set()
+    again: dict[str, int] = {}
     for item in graph.operations:
-        read = [roots.get(n, n) for n in item.inputs]
+        sources = {roots.get(n, n) for n in item.inputs}
         if item.kind == kinds.GEMM:
-            rows.update(read[-2:-1])  # addmm's first operand is what it adds
-        elif item.kind not in IDLE:
-            others.update(read)
-    return sum(tensor.bytes for name, tensor in graph.inputs if name in rows & others)
+            added = kinds.base_name(item.target).startswith(ADDING)
+            rows.update(roots.get(n, n) for n in item.inputs[added : added + 1])
+        elif item.kind not in IDLE and not behind.isdisjoint(sources):
+            again |= {n: t.bytes for n, t in graph.inputs if n in rows & sources}
+        if item.kind == kinds.GEMM or not behind.isdisjoint(item.inputs):
+            behind.add(item.name)
+    ahead: set[str] = set()
+    for item in reversed(graph.operations):
+        if item.kind == kinds.GEMM or item.name in ahead:
+            ahead.update(item.inputs)
+    found = (by_name[n] for n in behind & ahead if n in by_name)
+    return sum(again.values()), sum(o.elements for o in found if o.kind == kinds.POINTWISE and o.target in CURVED)
+
+
+ADDING = ("addmm", "baddbmm", "addbmm")
+"""Products whose first operand is what they add."""
 
 
 def backward(graph: Graph) -> frozenset[str]:

@@ -93,5 +93,5 @@ def _place(item: Json) -> tuple[float, str]:
     best = next((c for c in item["candidates"] if c["name"] == item["best"] and c["time_us"]), None)
     if best is None:
         return float("inf"), item["device"]
-    wall = best["wall_us"] if item["decided_by"].startswith("wall") else None
-    return (best["time_us"]["median"] if wall is None else wall), item["device"]
+    wall = best["wall_us"] or float("inf")
+    return (wall if item["decided_by"].startswith("wall") else best["time_us"]["median"]), item["device"]

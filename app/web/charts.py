@@ -305,15 +305,16 @@ def by_wall(validation: Json) -> bool:
     return str((validation.get("conditions") or {}).get("decided_by", "")).startswith("wall")
 
 
-def decided_us(candidate: Json, validation: Json) -> Mapping[str, float]:
-    """low, median, high of the time that decides: the device's, or where wall time does the host's of one call.
-
-    The interval of a wall time is its ratio's to eager, in eager's wall time.
+def decided_us(candidate: Json, validation: Json) -> Mapping[str, float] | None:
+    """low, median, high of the time that decides: the device's, or where wall time does the host's of one call; None
+    where that was not taken. The interval of a wall time is its ratio's to eager, in eager's wall time.
     """
     time: Mapping[str, float] = candidate["time_us"]
-    wall, against = candidate.get("wall_us"), candidate.get("ratio_to_eager")
-    if not by_wall(validation) or wall is None:
+    if not by_wall(validation):
         return time
+    wall, against = candidate.get("wall_us"), candidate.get("ratio_to_eager")
+    if wall is None:
+        return None
     middle = against["median"] if against else 1.0
     return {"median": wall, **{end: wall * (against[end] / middle if against else 1.0) for end in ("low", "high")}}
 
@@ -326,9 +327,11 @@ def candidate_rows(validation: Json) -> list[dict[str, Any]]:
     for candidate in validation.get("candidates", ()):
         if candidate.get("status") != "ok" or not candidate.get("time_us"):
             continue
+        decided = decided_us(candidate, validation)
+        if decided is None:
+            continue
         against = candidate.get("ratio_to_eager")
         speedup = 1 / against["median"] if against and against["median"] else None
-        decided = decided_us(candidate, validation)
         label = duration(decided["median"])
         if speedup is not None and candidate["name"] != "eager":
             label += f" · {factor(speedup)}"

@@ -44,7 +44,7 @@ def chart_of(items: Sequence[Json]) -> Chart | None:
 
 def time_told(item: Json, candidate: Json) -> str:
     """The time that decided there: the device's, or the wall time of a launch-bound region."""
-    if item["decided_by"].startswith("wall") and candidate["wall_us"] is not None:
+    if item["decided_by"].startswith("wall"):
         return f"{duration(candidate['wall_us'])} wall time"
     return duration(candidate["time_us"]["median"])
 

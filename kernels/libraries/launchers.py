@@ -20,7 +20,7 @@ from kernels.libraries.fits import DTYPES, whole
 from kernels.libraries.model import Facts
 from kernels.libraries.terms import Bound, Term, behind, fits
 from profiler.region.graph import Graph
-from profiler.region.nodes import value
+from profiler.region.nodes import is_call, shape, value
 from profiler.region.patterns import Match, Role, operation_names
 from profiler.region.roles import between, role
 from profiler.region.vocabulary import DTYPE_NAMES
@@ -153,7 +153,7 @@ class Launcher:
             for index, name in self._wanted(match).items():
                 wanted, old = value(nodes[name]), nodes[name]
                 new = made if self._single(match.roles) else module.graph.call_function(operator.getitem, (made, index))
-                if self.rank is not None and wanted.dim() != self.rank:
+                if self.rank is not None and (wanted.dim() != self.rank or _before_views(old) != wanted.shape):
                     new = module.graph.call_function(torch.reshape, (new, tuple(wanted.shape)))
                 if self._gives_dtype(index, match.roles, nodes) != wanted.dtype:
                     new = module.graph.call_function(torch.ops.aten._to_copy.default, (new,), {"dtype": wanted.dtype})
@@ -181,6 +181,13 @@ class Launcher:
     def _gives_dtype(self, index: int, roles: Mapping[str, Role], nodes: Mapping[str, Node]) -> torch.dtype:
         made = self._gives(index, roles)
         return value(nodes[str(roles[made])]).dtype if made in self.arguments else DTYPE_OF[made]
+
+
+def _before_views(node: Node) -> tuple[int, ...]:
+    """The shape in front of the views that a result goes through last."""
+    while is_call(node, "view", "_unsafe_view", "reshape") and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return shape(node)
 
 
 def _named(graph: Graph, module: torch.fx.GraphModule) -> dict[str, Node]:

@@ -139,29 +139,42 @@ def _layer_norm_limits(facts: Facts, graph: Graph) -> str:
 
 
 W1, W2 = Leaf("w1"), Leaf("w2")
-FIRST = Viewed(either(call("mm", X, W1, role="first"), call("addmm", Leaf("b1"), X, W1, role="first")))
-BIASED = either(FIRST, call("add", FIRST, Leaf("b1")))
+FIRST = Viewed(call("mm", X, W1, role="first"))
+BIASED = either(
+    call("add", FIRST, Leaf("b1"), role="biased"), Viewed(call("addmm", Leaf("b1"), X, W1, role="first")), FIRST
+)  # fmt: skip
 ACTIVATED = Viewed(either(
     With(call("relu", BIASED), {"activation": "relu"}), With(call("silu", BIASED), {"activation": "silu"}),
     With(call("gelu", BIASED), {"activation": "gelu"}),
     With(call("gelu", BIASED, approximate="tanh"), {"activation": "gelu_tanh"}),
 ))  # fmt: skip
-LAST = Viewed(either(call("mm", ACTIVATED, W2, role="last"), call("addmm", Leaf("b2"), ACTIVATED, W2, role="last")))
-SHIFTED = either(LAST, call("add", LAST, Leaf("b2")))
+LAST = Viewed(call("mm", ACTIVATED, W2, role="last"))
+SHIFTED = either(
+    call("add", LAST, Leaf("b2"), role="shifted"), Viewed(call("addmm", Leaf("b2"), ACTIVATED, W2, role="last")), LAST
+)  # fmt: skip
 TWO_LAYERS = either(SHIFTED, call("add", SHIFTED, Leaf("residual"), role="sum"))
 
 
 def _two_layers(bound: Bound) -> Roles | None:
-    """Biases along rows; the residual, behind views of the product, is one of its elements each."""
-    (rows, hidden), width = shape(bound["first"]), shape(bound["last"])[-1]
-    residual = bound.get("residual")
-    whole = residual is None or (shape(residual)[-1:] == (width,) and prod(shape(residual)) == rows * width)
-    fitting = all(b not in bound or shape(bound[b]) == (n,) for b, n in (("b1", hidden), ("b2", width)))
-    return {"b1": None, "b2": None, "residual": None, **bound} if fitting and whole else None
+    """Rows stay rows through both products, biases go along them, the residual has an element for each of the result's.
+
+    Views between may split rows into axes; none may cut a row or spread what is added.
+    """
+    (rows, hidden), (last_rows, width) = shape(bound["first"]), shape(bound["last"])
+    columns = {"biased": hidden, "shifted": width, "sum": width, "residual": width}
+    fitting = all(
+        role not in bound or (shape(bound[role])[-1:] == (n,) and prod(shape(bound[role])) == rows * n)
+        for role, n in columns.items()
+    )
+    along = all(b not in bound or shape(bound[b]) == (n,) for b, n in (("b1", hidden), ("b2", width)))
+    same = last_rows == rows and shape(bound["w2"]) == (hidden, width)
+    return {"b1": None, "b2": None, "residual": None, **bound} if fitting and along and same else None
 
 
 def _two_layers_limits(facts: Facts, graph: Graph) -> str:
-    hidden = facts.sizes["w2"][0]
+    hidden, kept = facts.sizes["w2"][0], facts.dtypes["first"]
+    if kept != facts.dtypes["x"]:
+        return f"a hidden layer in {kept}, the kernel rounds it to {facts.dtypes['x']}"
     return "" if hidden <= 256 else f"takes up to 256 hidden columns, not {hidden}"
 
 
@@ -302,7 +315,7 @@ PRODUCTS: tuple[Launcher, ...] = (
     Launcher(
         "triton:fused_mlp", "fused_mlp", "fused_mlp", ("x", "w1", "w2", "activation", "b1", "b2", "residual"), ("x",),
         (Pattern((TWO_LAYERS,)),), _two_layers, ("x", "w1", "w2", "b1", "b2", "residual"), frozenset({"activation"}),
-        rank=2, limits=_two_layers_limits,
+        rank=2, limits=_two_layers_limits, seen=("first",),
     ),
     Launcher(
         "triton:matmul_argmin", "matmul_argmin", "matmul_argmin", ("a", "codebook"), ("i64",),

@@ -135,6 +135,10 @@ def test_where_wall_time_decides_the_chart_is_of_wall_times() -> None:
     eager, ours = samples.candidate("eager", "eager", 150.0), samples.candidate("triton:x", "triton", 158.0)
     ours = {**ours, "wall_us": 200.0, "ratio_to_eager": {"low": 0.4, "median": 0.5, "high": 0.6}}
     both = [{**eager, "wall_us": 400.0, "ratio_to_eager": {"low": 1.0, "median": 1.0, "high": 1.0}}, ours]
+    unclocked = {**samples.candidate("compile", "compile", 5.0), "wall_us": None}
+    assert (
+        charts.candidate_rows(samples.validation(candidates=[unclocked], conditions={"decided_by": "wall time"})) == []
+    )
     for by, order, shown in (
         ("wall time", ["triton:x", "eager"], {"low": 160.0, "median": 200.0, "high": 240.0}),
         ("device time", ["eager", "triton:x"], ours["time_us"]),

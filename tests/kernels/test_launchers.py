@@ -19,7 +19,7 @@ SCORES = "x: bf16[8, 32]\nt: i64[8].below(32)\n"
 ROPE = "q: f32[2, 4, 16, 8]\nk: f32[2, 2, 16, 8]\nc: f32[16, 8]\ns: f32[16, 8]\n"
 CODES = "a: f32[16, 64]\nc: f32[32, 64]\n"
 PRODUCT = "x: bf16[8, 16]\nw: bf16[16, 64]\ng: bf16[64]\nb: bf16[64]\n"
-LAYERS = "x: bf16[8, 16]\nw: bf16[16, 64]\nv: bf16[64, 16]\nr: bf16[8, 1]\n"
+LAYERS = "x: bf16[8, 16]\nw: bf16[16, 64]\nb: bf16[64]\nv: bf16[64, 16]\nc: bf16[16]\nr: bf16[8, 1]\n"
 EDGES = "x: f32[16, 8]\ns: i64[32].below(16)\nt: i64[32].below(5)\nw: f32[32]\n"
 GRADIENTS = (
     "x: f32[9, 64]\ndy: f32[9, 64]\nw: f32[64]\nd = dy * w\n"
@@ -157,6 +157,12 @@ def test_other_ways_to_write_it(text: str, kernel: str) -> None:
         LAYERS + "return torch.relu(x @ w + r) @ v\n",  # a bias of rows
         LAYERS + "return torch.relu(x @ w) @ v + r\n",  # a residual that is spread
         LAYERS + "h = torch.relu(x @ w)\nreturn h @ v, h\n",
+        LAYERS + "return torch.relu(torch.addmm(b, x, w) + b) @ v\n",  # a bias twice
+        LAYERS + "return torch.addmm(c, torch.relu(x @ w), v) + c\n",
+        LAYERS + "u: bf16[32, 16]\nreturn torch.relu(x @ w).view(16, 32) @ u\n",  # rows cut in two
+        LAYERS + "q: bf16[8, 1, 16]\nreturn (torch.relu(x @ w) @ v) + q\n",  # spread to [8, 8, 16]
+        LAYERS + "return (torch.relu(x @ w) @ v).view(8, 16, 1) + c\n",
+        LAYERS + "return torch.relu((x @ w).view(8, 64, 1) + b).view(512, 64) @ v\n",
         LAYERS + "return v.t() @ torch.relu(x @ w).t()\n",
         LAYERS + "return torch.add(torch.relu(x @ w) @ v, x, alpha=2)\n",
         GRADIENTS.format(c=1, sums="dy.sum(0), (h * dy).sum(0)"),
@@ -184,6 +190,7 @@ def test_what_only_looks_alike_is_none(text: str) -> None:
         (LAYERS.replace("64", "264") + "return torch.relu(x @ w) @ v\n", "up to 256 hidden columns"),
         (LAYERS.replace("v: bf16", "v: f32") + "return torch.relu(x @ w).float() @ v\n", "operands of bf16, f32"),
         (LAYERS + "return torch.relu(x.float() @ w.float()) @ v.float()\n", "bf16 in, f32 out"),
+        (LAYERS + "return (torch.relu(x.float() @ w.float()) @ v.float()).to(bf16)\n", "a hidden layer in f32"),
         ("a: bf16[16, 64]\nc: bf16[32, 64]\nreturn (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n", "rounded to bf16"),
         ("x: f32[2, 4, 20, 20]\nw: f32[4, 1, 9, 9]\nreturn F.conv2d(x, w, groups=4)\n", "filters up to 7"),
         (EDGES.replace("s: i64[32].below(16)", "s: i64[32]") + "return torch.zeros(5, 8).index_add(0, t, x[s])\n",

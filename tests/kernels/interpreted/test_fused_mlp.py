@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -58,11 +59,33 @@ def test_leading_axes_stay_and_the_residual_has_its_own() -> None:
     torch.testing.assert_close(flat, wanted.view(6, 16))
 
 
+def test_sizes_of_nothing() -> None:
+    """As PyTorch has them: no rows, no columns, no hidden layer."""
+    for x, w1, w2 in (
+        ((2, 3, 0), (0, 5), (5, 4)),
+        ((0, 4), (4, 5), (5, 6)),
+        ((3, 4), (4, 0), (0, 6)),
+        ((3, 4), (4, 5), (5, 0)),
+    ):
+        given = [torch.randn(shape) for shape in (x, w1, w2)]
+        more = {"b2": torch.randn(w2[1]), "residual": torch.randn(*x[:-1], w2[1])}
+        torch.testing.assert_close(fused_mlp.fused_mlp(*given, **more), fused_mlp.reference(*given, **more))
+
+
+def test_some_variant_fits_every_gpus_shared_memory() -> None:
+    """64 KiB on an MI300X, 99 on GPUs for desktops: without one, tuning has nothing to choose from."""
+    for m, k, h, n in product((100, 200_000), (32, 256, 4096), (64, 256), (32, 256, 4096)):
+        x, w1, w2 = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((m, k), (k, h), (h, n)))
+        beside = fused_mlp._beside(None, "relu", None, None, x.dtype)
+        assert min(v.shared_bytes for v in fused_mlp.space(x, w1, w2, beside, True)) <= 64 * 1024
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
         (lambda: fused_mlp.fused_mlp(X, W1, W2.half()), TypeError, "weights alike"),
         (lambda: fused_mlp.fused_mlp(X.double(), W1.double(), W2.double()), TypeError, "f32, f16 or bf16"),
+        (lambda: fused_mlp.fused_mlp(X[0, 0], W1, W2), ValueError, "a single number"),
         (lambda: fused_mlp.fused_mlp(X, W2, W2), ValueError, r"\[4, 6\] and \[3, 5\]"),
         (lambda: fused_mlp.fused_mlp(X, W1, W1), ValueError, "3 columns"),
         (lambda: fused_mlp.fused_mlp(X, W1, W2, "swish"), ValueError, "activation is one of"),

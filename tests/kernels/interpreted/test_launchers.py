@@ -66,6 +66,9 @@ REGIONS = (
      "return x + F.linear(F.gelu(F.linear(x, w, b), approximate='tanh'), v, c)\n"),
     ("fused_mlp", "x: f32[2, 4, 16]\nw: f32[16, 24]\nb: f32[24]\nv: f32[24, 8]\nc: f32[8]\n"
      "return F.silu(b + x @ w) @ v + c\n"),
+    ("fused_mlp", LAYERS + "return (torch.relu(x @ w) @ v).view(10, 32)\n"),
+    ("fused_mlp", "x: f16[8, 300]\nw: f16[300, 0]\nv: f16[0, 16]\nreturn torch.relu(x @ w) @ v\n"),
+    ("fused_mlp", "x: f16[2, 3, 0]\nw: f16[0, 5]\nv: f16[5, 4]\nreturn torch.relu(x @ w) @ v\n"),
     ("matmul_argmin", CODES + "return torch.cdist(a, c).argmin(-1)\n"),
     ("matmul_argmin", CODES + "return (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n"),
     ("depthwise_conv", "x: f32[2, 3, 8, 8]\nw: f32[3, 1, 3, 3]\nb: f32[3]\n"
