@@ -121,7 +121,7 @@ class Child:
         for message in messages:
             self._take(message)
         if not still_open and self.alive:
-            self._zygote.collect(self, 5.0)  # a core dump on a busy machine takes longer than the closed connection
+            self._zygote.collect(self, 20.0)  # on a busy machine its end is told seconds after the closed connection
             self.fail("fault", self._died())
 
     def _take(self, message: dict[str, Any]) -> None:
