@@ -10,7 +10,7 @@ from app.advice import flip
 from app.advice.facts import Apart, Kernel, RegionFacts, ShapeFacts
 from app.advice.foreseen_bytes import replaces_attention
 from app.advice.irregularity import Irregularity, irregularity
-from app.advice.lowered import groups_between, region_facts, rewritten_to_sdpa, seen, shape_facts
+from app.advice.lowered import region_facts, rewritten_to_sdpa, seen, shape_facts
 from app.advice.model import Advice
 from app.advice.rates import Rates
 from app.advice.rule import advise
@@ -103,7 +103,6 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     from kernels.libraries import coverage
     from kernels.registry import hand_written
     from kernels.takehome.lines import code_lines
-    from profiler.region.fusion import groups
     from profiler.region.graph import written_alone
     from profiler.region.patterns import match, region_kind
     from profiler.region.text import to_text
@@ -122,8 +121,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     own = () if region.requires_grad else hand_written(graph, matches)  # none of them has a backward in a region
     more = {"not_generated": tried.refused, "sdpa": rewritten_to_sdpa(graph, matches), "seen": seen(matches)}
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
-    together = groups_between(graph, groups(graph))
-    more["apart"] = Apart.between(tried.launches, tried.bytes_written, tried.bytes_between, together, shape.cost)
+    more["apart"] = Apart.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0)) for c in own if c.available)
     more |= {k: v for k, v in situation.facts.items() if v is not None}
     title = str(more.pop("title", title))  # as the trace's report names it

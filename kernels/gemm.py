@@ -167,18 +167,21 @@ def build_of(
         **(beside or {}), **dict.fromkeys(("M", "N", "K", *far, *(near if described else ()), *integers), "i32"),
     }  # fmt: skip
     ones = () if described else tuple((n, 1) for n in near)
-    without = {}
-    for target, room in SHARED_KIB.items():
-        # AMD's compiler keeps one stage in registers.
-        held = shared_bytes(bm, bn, bk, max(1, stages - (target == "gfx942")), 2)
-        if described and target in ("sm_80", "gfx942"):
-            without[target] = "has no TMA"
-        elif max(held, variant.shared_bytes if target != "gfx942" else 0) > room * 1024:
-            without[target] = f"its tiles are larger than {room} KiB of shared memory"
+    # AMD's compiler keeps one stage in registers.
+    held = {t: shared_bytes(bm, bn, bk, max(1, stages - (t == "gfx942")), 2) for t in SHARED_KIB}
+    held = {t: max(n, variant.shared_bytes if t != "gfx942" else 0) for t, n in held.items()}
     return Build(
         replace(variant, constants=variant.constants + ones), signature,
-        ("M", "N", "K", *far, *integers), without,
+        ("M", "N", "K", *far, *integers), refused(described, held),
     )  # fmt: skip
+
+
+def refused(described: bool, held: Mapping[str, int]) -> dict[str, str]:
+    """Target -> why a variant is not compiled for it. described: by TMA. held: bytes of shared memory there."""
+    without = {t: "has no TMA" for t in ("sm_80", "gfx942") if described}
+    large = {t: f"its tiles are larger than {SHARED_KIB[t]} KiB of shared memory" for t, n in held.items()
+             if n > SHARED_KIB[t] * 1024}  # fmt: skip
+    return large | without
 
 
 def strips(

@@ -95,12 +95,10 @@ def _timed(validation: Validation) -> list[CandidateResult]:
 
 
 def _by_time(validation: Validation, by: str) -> tuple[measured.Contender, ...]:
-    found = []
-    for c in _timed(validation):
-        assert c.time_us is not None
-        time_us = c.wall_us if by.startswith("wall") and c.wall_us is not None else c.time_us.median
-        found.append(measured.Contender(c.name, c.tool, time_us, c.ratio_to_best_other))
-    return tuple(found)
+    return tuple(
+        measured.Contender(c.name, c.tool, measured.deciding_us(c, by), c.ratio_to_best_other)
+        for c in _timed(validation)
+    )
 
 
 def _by_bytes(validation: Validation) -> tuple[measured.Contender, ...]:

@@ -104,7 +104,9 @@ def _decide(
     """The measured decision, by device time, or by wall time where the region is launch-bound."""
     by = str(validation.conditions.get("decided_by", "device time"))
     contenders = [
-        measured.Contender(c.name, c.tool, _deciding_us(c, by), c.ratio_to_best_other) for c in timed if c.tool in TOOLS
+        measured.Contender(c.name, c.tool, measured.deciding_us(c, by), c.ratio_to_best_other)
+        for c in timed
+        if c.tool in TOOLS
     ]
     return measured.decide(validation.candidates, contenders, to_json(advice), share, by, decision_thresholds(settings))
 
@@ -112,13 +114,6 @@ def _decide(
 def decision_thresholds(settings: Thresholds) -> measured.Thresholds:
     """The rule's numbers, as the decision on measured times takes them."""
     return measured.Thresholds(settings.near_best, settings.tie_margin, settings.win_margin, settings.worth_share)
-
-
-def _deciding_us(candidate: CandidateResult, by: str) -> float:
-    assert candidate.time_us is not None
-    if by.startswith("wall") and candidate.wall_us is not None:
-        return candidate.wall_us
-    return candidate.time_us.median
 
 
 def _terminal(advice: Advice) -> bool:

@@ -117,7 +117,8 @@ class ShapeFacts:
 
     halves: fewest bytes of the forward and of the backward pass, each on its own; None without gradients.
     joined: computed tensors that the region puts together into one. reread: bytes of a product's rows that an operation
-    behind it reads again: a residual. between: elements of the activations that lie between two products.
+    behind it reads again: a residual. between: elements of the activations that lie between two products. exchanged:
+    bytes that fused groups read of each other's results.
     """
 
     cost: Cost
@@ -129,6 +130,7 @@ class ShapeFacts:
     joined: int = 0
     reread: int = 0
     between: int = 0
+    exchanged: int = 0
 
     def operation(self, name: str) -> OperationFacts | None:
         return next((o for o in self.operations if o.name == name), None)
@@ -159,17 +161,17 @@ class Apart:
     launches: int = 0
 
     @staticmethod
-    def between(launches: int, bytes_written: int, bytes_between: int, groups_between: int, cost: Cost) -> Apart:
+    def between(launches: int, bytes_written: int, bytes_between: int, shape: ShapeFacts) -> Apart:
         """What the generator makes, beside the region's fused cost at the same sizes. Never negative.
 
-        bytes_between, groups_between: what its kernels, and the groups, read of each other's results.
+        bytes_between: what its kernels read of each other's results.
         """
-        groups = [k for k in cost.kernels if k.kind == "fused"]
-        written = sum(k.bytes_written for k in groups)
+        groups = [k for k in shape.cost.kernels if k.kind == "fused"]
+        written, more = sum(k.bytes_written for k in groups), max(0, launches - len(groups))
         if not written or not launches:
-            return Apart(launches=max(0, launches - len(groups)))
-        beyond = max(0, bytes_written - written) / written
-        return Apart(beyond, max(0, bytes_between - groups_between) / written, max(0, launches - len(groups)))
+            return Apart(launches=more)
+        beyond = max(0, bytes_written - written), max(0, bytes_between - shape.exchanged)
+        return Apart(beyond[0] / written, beyond[1] / written, more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from app.archive.nearness import near, same_device
 from app.archive.schema import timed
+from kernels.measure.outcome import by_wall
 from profiler.hardware import find_device
 
 Json = dict[str, Any]
@@ -94,4 +95,4 @@ def _place(item: Json) -> tuple[float, str]:
     if best is None:
         return float("inf"), item["device"]
     wall = best["wall_us"] or float("inf")
-    return (wall if item["decided_by"].startswith("wall") else best["time_us"]["median"]), item["device"]
+    return (wall if by_wall(item["decided_by"]) else best["time_us"]["median"]), item["device"]

@@ -14,6 +14,7 @@ from app.web.labels import TOOL_LABELS
 from app.web.names import apart
 from app.web.patterns import BY_COLOUR, bar, hatched, symbol
 from app.web.units import amount, duration, factor, share
+from kernels.measure import outcome
 
 TOOLS = ("skip", "library", "compile", "triton", "cuda", "rest")
 """The order in which advice is listed: least effort first, then what is no region."""
@@ -302,7 +303,7 @@ def intervals(
 
 def by_wall(validation: Json) -> bool:
     """Whether wall time decides: the region is launch-bound."""
-    return str((validation.get("conditions") or {}).get("decided_by", "")).startswith("wall")
+    return outcome.by_wall(str((validation.get("conditions") or {}).get("decided_by", "")))
 
 
 def decided_us(candidate: Json, validation: Json) -> Mapping[str, float] | None:

@@ -9,6 +9,7 @@ from app.archive.by_device import candidates
 from app.web.figure import SEGMENTS, Chart, Json, chart, escape
 from app.web.patterns import BY_COLOUR, hatched
 from app.web.units import duration, factor
+from kernels.measure.outcome import by_wall
 
 BAR_PX = 15
 EAGER = "eager"
@@ -44,7 +45,7 @@ def chart_of(items: Sequence[Json]) -> Chart | None:
 
 def time_told(item: Json, candidate: Json) -> str:
     """The time that decided there: the device's, or the wall time of a launch-bound region."""
-    if item["decided_by"].startswith("wall"):
+    if by_wall(item["decided_by"]):
         return f"{duration(candidate['wall_us'])} wall time"
     return duration(candidate["time_us"]["median"])
 

@@ -17,6 +17,7 @@ from app.web import effort, labels, units
 from app.web.assets import asset
 from app.web.figure import HIDDEN
 from app.web.svg import drawing
+from kernels.measure.outcome import by_wall
 
 TEMPLATES = Path(__file__).resolve().parent.parent.parent / "templates"
 
@@ -47,6 +48,7 @@ def environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=shown
     )
     env.filters |= {
+        "by_wall": by_wall,
         "duration": units.duration,
         "amount": units.amount,
         "share": units.share,

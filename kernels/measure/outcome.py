@@ -74,6 +74,17 @@ def candidate_of_advice(advice: Mapping[str, Any] | None) -> str | None:
     return "compile-reduce-overhead" if graphs else None
 
 
+def by_wall(by: str) -> bool:
+    """Whether wall times decided. by: what a validation's conditions have as `decided_by`."""
+    return by.startswith("wall")
+
+
+def deciding_us(candidate: CandidateResult, by: str) -> float:
+    """µs of a timed candidate: of the device, or of wall time where that decided and was taken."""
+    assert candidate.time_us is not None
+    return candidate.wall_us if by_wall(by) and candidate.wall_us is not None else candidate.time_us.median
+
+
 def host_paced(results: Sequence[CandidateResult], name: str | None) -> str:
     """What a reader must know of a candidate whose call takes the host longer than the GPU; "" where it does not."""
     by_name = {r.name: r for r in results}
@@ -121,9 +132,7 @@ def decide(
     """
     found = _decide(results, contenders, advice, share_of_step, by, thresholds)
     tools = {c.name: c.tool for c in contenders}
-    paced = (
-        "" if by.startswith("wall") or tools.get(found.winner or "") == "eager" else host_paced(results, found.winner)
-    )
+    paced = "" if by_wall(by) or tools.get(found.winner or "") == "eager" else host_paced(results, found.winner)
     return replace(found, reason=f"{found.reason}; {paced}") if paced else found
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from app.advice import estimate
 from app.advice.facts import Apart
-from app.advice.lowered import groups_between, region_facts, shape_facts
+from app.advice.lowered import region_facts, shape_facts
 from app.advice.rates import FITTED
 from app.advice.rule import advise
 from kernels import generated
@@ -174,7 +174,7 @@ def test_what_the_generator_keeps_apart_costs_a_write_and_a_read():
     graph = lower(parse(COMBINED))
     made = generated.attempt(graph)
     found = cost(graph)
-    apart = Apart.between(made.launches, made.bytes_written, made.bytes_between, 0, found)
+    apart = Apart.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, found))
     # Its product is kept in f32 where torch.compile reads through the index: 8192 x 1024 x 4 bytes beside the result.
     assert apart.written == apart.read == pytest.approx(8192 * 1024 * 4 / (4096 * 1024 * 2), rel=0.02)
     shape = shape_facts(graph, found, groups(graph))
@@ -186,7 +186,9 @@ def test_what_the_generator_keeps_apart_costs_a_write_and_a_read():
 def test_a_generator_that_fuses_as_much_costs_nothing_more():
     graph = lower(parse("x: f32[4096, 4096]\nreturn F.gelu(x) * 2 + x"))
     made = generated.attempt(graph)
-    assert Apart.between(made.launches, made.bytes_written, made.bytes_between, 0, cost(graph)) == Apart()
+    assert (
+        Apart.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, cost(graph))) == Apart()
+    )
 
 
 def test_a_sum_that_the_generator_keeps_apart_reads_again_what_is_stored_anyway():
@@ -195,15 +197,15 @@ def test_a_sum_that_the_generator_keeps_apart_reads_again_what_is_stored_anyway(
     graph = lower(parse(inputs + "return gelu(linear(x, w, b))\n"))
     found, made = cost(graph), generated.attempt(graph)
     assert made.bytes_between == pytest.approx(50176 * 768 * 2, rel=0.02)
-    together = groups_between(graph, groups(graph))
-    apart = Apart.between(made.launches, made.bytes_written, made.bytes_between, together, found)
+    shape = shape_facts(graph, found, groups(graph))
+    apart = Apart.between(made.launches, made.bytes_written, made.bytes_between, shape)
     assert apart.written == pytest.approx(0, abs=0.02)
     assert apart.read == pytest.approx(0.5, rel=0.02)  # of GELU and its gradient, which are written
 
 
 def test_what_a_group_reads_of_another_is_not_the_generators_alone():
     graph = lower(parse("x: f32[512, 512]\ny = torch.relu(x)\nz = y @ x\nreturn y, F.gelu(z) + y\n"))
-    assert groups_between(graph, groups(graph)) == 512 * 512 * 4
+    assert shape_facts(graph, cost(graph), groups(graph)).exchanged == 512 * 512 * 4
 
 
 def test_forward_and_backward_have_the_engine_as_their_hosts_cost():
