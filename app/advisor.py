@@ -1,149 +1,182 @@
-"""Advisor: app.service for a web server. All work with torch happens in one thread, off the event loop.
+"""Advisor: app.service for a web server. Every question about a region is answered by a child of the pool.
 
-torch's FakeTensor and make_fx state is global to the process, so two regions are never lowered at once; and the
-first import of torch takes seconds, so it is started with the server and not with the first request.
+This process imports no torch. A child may hang, eat memory or die of what it was asked: it is killed at its limits, the
+question is refused with the reason, and nobody else notices.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import msgspec
 
 from app.advice.thresholds import DEFAULTS, Thresholds
-from app.evaluate import NOTHING_FORESEEN, Foreseen, Prepared
+from app.clients import CLIENT
+from app.evaluate import NOTHING_FORESEEN, Foreseen
 from app.recent import Recent
-from app.web.problems import Problem, from_region_error
+from app.service import Outline, ask_oracle
+from app.web.problems import Problem
+from kernels.own_model import Own
 from kernels.takehome.model import Kit
+from profiler.child.limits import Limits
+from profiler.child.pool import FailedError, Failure, Pool
+from profiler.child.template import Template
 from profiler.oracle.process import Oracle, UnansweredError
-from profiler.region.model import RegionError
-
-if TYPE_CHECKING:
-    from kernels.own import Own
+from profiler.oracle.wire import recompiles_to_dict, to_dict
 
 log = logging.getLogger("tritonworthy.advisor")
 
 Json = dict[str, Any]
 
-WARM_UP = "x: f32[64, 64]\ny = relu(x + 1.0)\nreturn y\n"
-
-WAITING_CAP = 16
-"""More requests than this waiting for the one thread are turned away: each would wait too long anyway."""
+WAITING_CAP = 32
+"""Questions that wait for a child; more are refused at once. Fewer than the threads that answer requests (`main`)."""
 
 RECENT = 128
 """Regions whose advice is kept: CI and a page that is loaded again ask for the same."""
 
+RETRY_S = 5
 
-FORGET_EVERY = 64
-"""Calls after which what torch keeps of them is dropped."""
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A region that is asked about. workload: keyword arguments of service.prepare_region.
+
+    traced: {"region", "trace"} as stored, where a trace saw it (`foreseen.as_traced`).
+    """
+
+    text: str
+    workload: Mapping[str, Any]
+    traced: Mapping[str, Any] | None = None
+
+    def json(self) -> Json:
+        return {"text": self.text, "workload": dict(self.workload), "traced": self.traced}
 
 
 class Advisor:
-    """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes, 503 when busy.
+    """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes and for what exceeds
+    a limit, 429 when too many wait, 503 when none could be answered in time.
 
     oracle: asked what torch.compile would make of a region, None for never; oracle_timeout_s: longest wait for it.
-    thresholds: the rule's numbers.
+    thresholds: the rule's numbers. limits: of one question. host: what the children are told of this host.
     """
 
     def __init__(
         self,
+        template: Template,
         *,
-        timeout_s: float,
+        limits: Limits,
+        size: int = 2,
         oracle: Oracle | None = None,
         oracle_timeout_s: float = 10.0,
         thresholds: Thresholds = DEFAULTS,
+        host: Callable[[], Json] = dict,
+        environment: Callable[[], dict[str, str]] = dict,
+        logs: Any = None,
     ) -> None:
-        self.timeout_s = timeout_s
         self.thresholds = thresholds
         self.oracle = oracle
         self.oracle_timeout_s = oracle_timeout_s
-        self.executor = ThreadPoolExecutor(1, thread_name_prefix="advice")
-        self.waiting = threading.BoundedSemaphore(WAITING_CAP)
-        self.calls = 0
-        self.warm = threading.Event()
-        self.when_warm: Callable[[], object] = lambda: None
+        self.limits = limits
+        numbers = asdict(thresholds)
+        self.pool = Pool(
+            template,
+            ["answers", "{fd}"],
+            size=size,
+            limits=limits,
+            waiting_cap=WAITING_CAP,
+            wait_s=limits.timeout_s,
+            hello=lambda: {**host(), "thresholds": numbers},
+            environment=environment,
+            logs=logs,
+        )
+        self.began = time.monotonic()
+        self.pool.when_ready = self._tell_ready
         self.widget_tables: set[tuple[str | None, str | None]] = set()
         self.recent: Recent[bytes] = Recent(RECENT)  # as JSON: a tenth of the size of its objects
 
     def start(self) -> None:
-        """Begin to import torch, here and in the oracle's process; returns at once."""
+        """Begin to make the children ready; returns at once."""
+        self.began = time.monotonic()
+        self.pool.start()
         if self.oracle is not None:
             self.oracle.start()
-        self.executor.submit(self._warm_up)
 
     def stop(self) -> None:
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        """Kill the children; whoever waits for them is refused."""
+        self.pool.stop()
         if self.oracle is not None:
             self.oracle.stop()
 
-    def _warm_up(self) -> None:
-        started = time.monotonic()
-        try:
-            from app import service
+    @property
+    def warm(self) -> bool:
+        """Whether a child stands ready."""
+        return self.pool.ready
 
-            service.advise_region(WARM_UP)
-        except Exception:
-            # The server serves what else it can; the first request for advice will say what is wrong.
-            log.exception("advice could not be warmed up")
-            return
-        self.warm.set()
-        self.when_warm()
-        log.info("advice is warm after %.1f s", time.monotonic() - started)
+    def _tell_ready(self) -> None:
+        log.info("advice is warm after %.1f s", time.monotonic() - self.began)
+
+    # --- regions
 
     def advise_region(
         self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
     ) -> Json:
         """The API's region with its advice; a bad text is refused before the oracle is asked.
 
-        oracle: whether to ask it. It answers from its own process: while it thinks, the one thread with torch serves
-        others. The same question gets the same answer, unless the oracle did not say all that it was asked.
+        oracle: whether to ask it. The same question gets the same answer, unless the oracle did not say all that it was
+        asked.
         """
         key = json.dumps([text, name, oracle, workload], sort_keys=True)
         known = self.recent.get(key)
         if known is not None:
             found: Json = msgspec.json.decode(known)
             return found
-        prepared = self.prepare(text, **workload)
-        foreseen = self.foresee(prepared, oracle_timeout_s) if oracle else NOTHING_FORESEEN
-        region = self.decide(prepared, foreseen, name=name)
-        if _is_whole(prepared, foreseen):
+        question = Question(text, workload)
+        foreseen, whole = NOTHING_FORESEEN, True
+        if oracle and self.oracle is not None:
+            foreseen, whole = self._foresee(question, oracle_timeout_s)
+        region = self.decide(question, foreseen, name=name)
+        if whole:
             self.recent.put(key, msgspec.json.encode(region))
         return region
 
-    def prepare(self, text: str, **workload: Any) -> Prepared:
-        """A region lowered and counted: what `foresee` and `decide` take."""
-        prepared: Prepared = self._run("prepare_region", text, thresholds=self.thresholds, **workload)
-        return prepared
+    def foresee(self, question: Question, timeout_s: float | None = None) -> Foreseen:
+        """What the oracle says of a region; nothing where it is off."""
+        return self._foresee(question, timeout_s)[0]
 
-    def foresee(self, prepared: Prepared, timeout_s: float | None = None) -> Foreseen:
-        """What the oracle says of a prepared region; nothing where it is off."""
-        from app import service
-
+    def _foresee(self, question: Question, timeout_s: float | None) -> tuple[Foreseen, bool]:
+        """The same, and whether asking again would get no more."""
         if self.oracle is None:
-            return NOTHING_FORESEEN
-        return service.foresee(self.oracle, prepared, timeout_s or self.oracle_timeout_s)
+            return NOTHING_FORESEEN, True
+        found = self._ask("outline", question)
+        asked = Outline(**{**found, "modes": tuple(found["modes"]), "bindings": tuple(found["bindings"])})
+        foreseen = ask_oracle(self.oracle, asked, timeout_s or self.oracle_timeout_s)
+        return foreseen, _is_whole(asked, foreseen)
 
-    def decide(self, prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
-        """The API's region for a prepared one."""
-        region: Json = self._run("decide_region", prepared, foreseen, name=name)
+    def decide(self, question: Question, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
+        """The API's region."""
+        said = {
+            "predictions": [to_dict(p) for p in foreseen.predictions],
+            "recompiles": recompiles_to_dict(foreseen.recompiles) if foreseen.recompiles else None,
+        }
+        region: Json = self._ask("decide", question, name=name, foreseen=said)
         return region
 
-    def on_devices(self, prepared: Prepared, advice: Json | None = None) -> list[Json]:
-        """A prepared region's advice on every device of the table; advice: what stands for its own."""
-        rows: list[Json] = self._run("on_devices", prepared, advice)
+    def on_devices(self, question: Question, advice: Json | None = None) -> list[Json]:
+        """A region's advice on every device of the table; advice: what stands for its own."""
+        rows: list[Json] = self._ask("on-devices", question, advice=advice)
         return rows
 
-    def on_device(self, prepared: Prepared, name: str, *, title: str = "") -> Json:
-        """The API's region for a prepared one, on another device."""
-        region: Json = self._run("on_device", prepared, name, title=title)
+    def on_device(self, question: Question, name: str, *, title: str = "") -> Json:
+        """The API's region, on another device."""
+        region: Json = self._ask("on-device", question, device=name, name=title)
         return region
+
+    # --- kernels
 
     def machine(self, source: str, name: str, arch: str) -> Json:
         """What Triton's compiler makes of a kernel of the oracle's. Raises UnansweredError, with the reason."""
@@ -152,19 +185,31 @@ class Advisor:
         return self.oracle.machine(source, name, arch, self.oracle_timeout_s)
 
     def make_kit(self, text: str, **more: Any) -> Kit:
-        """The starter kit of a region."""
-        kit: Kit = self._run("make_kit", text, **more)
-        return kit
+        """The starter kit of a region. Raises KeyError for a candidate that is no Triton kernel."""
+        return Kit(**self._ask("kit", Question(text, {}), more=more))
 
-    def own_code(self, text: str, *more: Any) -> Own:
+    def own_code(
+        self, text: str, sizes: Mapping[str, int], candidate: str | None, validation: Mapping[str, Any] | None
+    ) -> Own:
         """The Triton kernels that this app has for a region. Raises KeyError for a candidate that does not fit."""
-        found: Own = self._run("own_code", text, *more)
-        return found
+        more = {"sizes": dict(sizes), "candidate": candidate, "validation": validation}
+        found = self._ask("own", Question(text, {}), **more)
+        return replace(Own(**found), others=tuple(found["others"]))
 
     def replay_script(self, text: str, shapes: Any = None) -> str:
         """One file that runs a region eagerly and under torch.compile."""
-        script: str = self._run("replay_script", text, shapes)
+        script: str = self._ask("replay", Question(text, {}), shapes=shapes)
         return script
+
+    def candidates(self) -> tuple[str, ...]:
+        """Every candidate's name, whatever the region."""
+        known = self.recent.get("candidates")
+        if known is None:
+            known = msgspec.json.encode(self._ask("candidates", Question("", {})))
+            self.recent.put("candidates", known)
+        return tuple(msgspec.json.decode(known))
+
+    # --- the widget
 
     def advise_widget(self, **answers: Any) -> Json:
         """The API's advice for the widget's answers. No torch: never waits behind a region.
@@ -181,50 +226,63 @@ class Advisor:
         """Whether advise_widget has the table of these answers."""
         return (bound, kind) in self.widget_tables
 
-    def _run(self, function: str, *args: Any, **more: Any) -> Any:
-        if not self.waiting.acquire(blocking=False):
-            raise _busy()
+    # --- asking
+
+    def _ask(self, what: str, question: Question, **more: Any) -> Any:
+        client = CLIENT.get()
+        request = {"ask": what, **question.json(), **more}
         try:
-            future = self.executor.submit(self._call, function, args, more)
-            future.add_done_callback(lambda _: self.waiting.release())
-        except BaseException:
-            self.waiting.release()
-            raise
-        try:
-            return future.result(self.timeout_s)
-        except FutureTimeoutError:
-            future.cancel()
-            raise _busy() from None
-        except RegionError as error:
-            raise from_region_error(error) from None
-        except ValueError as error:
-            code = getattr(error, "code", None)
-            if code is None:
-                raise
-            raise Problem(422, code, "", str(error), remedy=getattr(error, "remedy", "")) from None
-
-    def _call(self, function: str, args: tuple[Any, ...], more: Json) -> Any:
-        from app import service
-        from profiler.region.leftovers import forget
-
-        self.calls += 1
-        if self.calls % FORGET_EVERY == 0:
-            forget()
-        return getattr(service, function)(*args, **more)
+            answer = self.pool.ask(request, who=client.name if client else None, prefer=question.text)
+        except FailedError as failed:
+            raise refusal(failed.failure, self.limits) from None
+        error = answer.get("error")
+        if error is None:
+            return answer["value"]
+        raise _from_child(error, self.limits)
 
 
-def _is_whole(prepared: Prepared, foreseen: Foreseen) -> bool:
+def refusal(failure: Failure, limits: Limits) -> Problem:
+    """Why a question has no answer, for the client."""
+    again = {"headers": {"Retry-After": str(RETRY_S)}}
+    if failure is Failure.QUEUE_FULL:
+        return Problem(429, "advice-queue-full", "Too many questions are waiting", "Try again in a moment.", **again)
+    if failure is Failure.WAITED:
+        detail = f"Other regions are worked on: this one waited {limits.timeout_s:g} s. Try again later."
+        return Problem(503, "advice-busy", "", detail, **again)
+    if failure is Failure.STOPPED:
+        return Problem(503, "stopping", "", "The server is stopping.", **again)
+    if failure is Failure.TIMEOUT:
+        detail = f"Advice on this region takes longer than {limits.timeout_s:g} s, and was stopped."
+        return Problem(503, "advice-timeout", "", detail, **again)
+    if failure is Failure.CPU:
+        what = f"more than {limits.cpu_s:g} s of processor time"
+    elif failure is Failure.MEMORY:
+        what = f"more than {(limits.memory_bytes or 0) / 2**20:,.0f} MiB of memory"
+    else:
+        detail = "The process that worked on this region crashed. Nothing else is affected."
+        return Problem(422, "advice-crashed", "", detail, remedy="Please report the region: its text is enough.")
+    remedy = "Take fewer operations or smaller sizes."
+    return Problem(422, "advice-limit", "", f"Advice on this region needs {what}, and was stopped.", remedy=remedy)
+
+
+class AnswerError(RuntimeError):
+    """A fault of ours in a child; its log has the traceback."""
+
+
+def _from_child(error: Json, limits: Limits) -> Exception:
+    told = {k: v for k, v in error.items() if k not in ("kind", "code", "message")}
+    if error["kind"] == "region":
+        return Problem(422, error["code"], "The region cannot be read", error["message"], **told)
+    if error["kind"] == "refused":
+        return Problem(422, error["code"], "", error["message"], **told)
+    if error["kind"] == "candidate":
+        return KeyError(error["message"])
+    if error["kind"] == "memory":
+        return refusal(Failure.MEMORY, limits)
+    return AnswerError(error["message"])
+
+
+def _is_whole(asked: Outline, foreseen: Foreseen) -> bool:
     """Whether asking again would get no more: every mode answered, and how sizes that vary are met."""
-    varies = len([b for b in prepared.workload.bindings if b.sizes]) > 1
-    silent = foreseen.recompiles is None and varies and bool(foreseen.predictions)
+    silent = foreseen.recompiles is None and len(asked.bindings) > 1 and bool(foreseen.predictions)
     return not silent and not any(p.unavailable for p in foreseen.predictions)
-
-
-def _busy() -> Problem:
-    return Problem(
-        503,
-        "advice-timeout",
-        "",
-        "Advice on this region takes too long. Try again later.",
-        headers={"Retry-After": "5"},
-    )

@@ -33,6 +33,16 @@ def asked_of(region: Mapping[str, Any]) -> Json:
     }
 
 
+def seen_of(trace: Mapping[str, Any]) -> Json:
+    """What `as_traced` reads of a stored trace."""
+    regions = [{k: r.get(k) for k in ("kernels_per_call", "calls_per_step")} for r in trace["regions"]]
+    return {
+        "step_time_us": trace.get("step_time_us"),
+        "gpu_busy_share": trace.get("gpu_busy_share"),
+        "regions": regions,
+    }
+
+
 def as_traced(prepared: Prepared, region: Mapping[str, Any], trace: Mapping[str, Any]) -> Prepared:
     """The same region in the situation that its trace saw: observed times, idle shares, obstacles.
 

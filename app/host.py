@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
@@ -37,6 +38,15 @@ class HostFacts:
         except Exception as error:
             log.exception("the host could not be probed")
             self.found.set_exception(error)
+
+    def when_known(self, then: Callable[[Host], object]) -> None:
+        """Do that once the host is known, unless it cannot be looked at."""
+
+        def tell(found: Future[Host]) -> None:
+            if found.exception() is None:
+                then(found.result())
+
+        self.found.add_done_callback(tell)
 
     def __call__(self) -> Json:
         try:

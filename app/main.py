@@ -7,13 +7,15 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import OperationalError
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,14 +23,15 @@ from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import app as package
-from app.advisor import Advisor
+from app.advisor import WAITING_CAP, Advisor
 from app.fleet.join import join
 from app.health import Health, said
 from app.host import HostFacts
+from app.jobs import owners
 from app.jobs.checks import check_landscape, check_report, check_trace, check_validation
 from app.jobs.queue import Queue
 from app.jobs.ray_runner import RayRunner
-from app.jobs.runner import Limits
+from app.jobs.runner import Limits, LocalRunner, clean_environment
 from app.memory import Trimmer
 from app.retention import Retention
 from app.settings import Settings
@@ -55,12 +58,19 @@ from app.web.openapi import describe
 from app.web.problems import Problem, from_http, from_validation
 from app.web.quick import Quick
 from app.web.security import BODY_BYTES, Guard
+from kernels.host import Host
+from profiler.child.process import FD, FORK, FORK_INTERPRETED
+from profiler.child.template import Template
 from profiler.oracle.cache import Cache
 from profiler.oracle.process import Oracle
 
 log = logging.getLogger("tritonworthy")
 
 ROOT = Path(package.__file__).resolve().parent.parent
+
+
+THREADS = 2 * WAITING_CAP + 8
+"""That answer requests: those that wait for advice leave as many to others."""
 
 
 class Application(FastAPI):
@@ -77,8 +87,11 @@ class Application(FastAPI):
         return self.state.requests.around(guarded)  # type: ignore[no-any-return]
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """The web application; settings come from the environment where none are given."""
+def create_app(settings: Settings | None = None, templates: Mapping[str, Template] | None = None) -> FastAPI:
+    """The web application; settings come from the environment where none are given.
+
+    templates: those that several servers of a process share, and that outlive them; by default a server has its own.
+    """
     settings = settings or Settings()
     settings.make_folders()
     app = Application(
@@ -96,11 +109,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     state.store = Store(settings.url, settings.uploads_dir)
     state.host = HostFacts()
     state.fleet = make_runner(settings)
-    state.queue = make_queue(state.store, settings, state.host, state.fleet)
+    owner = owners.owner()
+    state.templates = templates or make_templates(owner)
+    state.owns_templates = templates is None
+    state.queue = make_queue(state.store, settings, state.host, state.fleet, owner, state.templates)
     oracle = Oracle(Cache(settings.oracle_dir)) if settings.oracle == "auto" else None
     state.service = Advisor(
-        timeout_s=settings.advice_timeout_s, oracle=oracle, oracle_timeout_s=settings.oracle_timeout_s,
-        thresholds=settings.rule,
+        state.templates[FORK], limits=settings.advice_limits, size=settings.advice_processes, oracle=oracle,
+        oracle_timeout_s=settings.oracle_timeout_s, thresholds=settings.rule, host=state.host.for_children,
+        environment=lambda: {owners.MARK: f"{owner}/answers"}, logs=settings.logs_dir,
     )  # fmt: skip
     state.requests = Requests()
     state.retention = Retention(state)
@@ -140,16 +157,43 @@ def make_runner(settings: Settings) -> RayRunner | None:
     return join(settings.ray_address, settings.ray_token_file, settings.fleet_lanes, settings.queue_timeout_s)
 
 
-def make_queue(store: Store, settings: Settings, host: HostFacts, fleet: RayRunner | None) -> Queue:
-    """The queue whose children are app.jobs.tasks."""
+def make_templates(owner: str) -> dict[str, Template]:
+    """What the children of a server are forked from, by the first word of their commands."""
+    environment = {**clean_environment(), owners.MARK: f"{owner}/template"}
+    interpreted = {**environment, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return {
+        FORK: Template("app.forked", cwd=ROOT, env=environment),
+        FORK_INTERPRETED: Template("app.forked", cwd=ROOT, env=interpreted),
+    }
+
+
+MEASURES = frozenset({"validate", "landscape", "check", "health"})
+"""Kinds of jobs that use the GPU where there is one: then in a process that has never been anything else."""
+
+
+def make_queue(
+    store: Store,
+    settings: Settings,
+    host: HostFacts,
+    fleet: RayRunner | None,
+    owner: str,
+    templates: Mapping[str, Template],
+) -> Queue:
+    """The queue whose children do app.jobs.tasks: forked warm, or started where they measure, or on the fleet."""
 
     def command(kind: str) -> list[str]:
-        return [sys.executable, "-m", "app.jobs.tasks", kind, "{fd}"]
+        known = host.known()
+        if fleet is not None or (kind in MEASURES and (known is None or known.gpu is not None)):
+            return [sys.executable, "-m", "app.jobs.tasks", kind, FD]
+        if kind == "validate":
+            return [FORK_INTERPRETED, kind, FD]
+        return [FORK, "task", kind, FD]
 
     thresholds = dataclasses.asdict(settings.rule)
-    read = Limits(settings.read_timeout_s, settings.kill_grace_s, settings.read_memory_bytes)
+    per_region = dataclasses.asdict(settings.advice_limits)
+    read = settings.read_limits
     measure = Limits(settings.job_timeout_s, settings.kill_grace_s)
-    both = Limits(settings.read_timeout_s + settings.job_timeout_s, settings.kill_grace_s)
+    both = Limits(settings.read_timeout_s + settings.job_timeout_s, settings.kill_grace_s, read.memory_bytes)
     return Queue(
         store,
         command=command,
@@ -163,12 +207,13 @@ def make_queue(store: Store, settings: Settings, host: HostFacts, fleet: RayRunn
         logs=settings.logs_dir,
         lease_s=settings.lease_s,
         cwd=ROOT,
-        context=lambda: {**host.for_children(), "thresholds": thresholds},
+        context=lambda: {**host.for_children(), "thresholds": thresholds, "region_limits": per_region},
         spare=lambda kind, told: (
             kind == "validate" and settings.spare and (fleet is not None or told.get("host", {}).get("gpu") is not None)
         ),
         expected_gpu=lambda: found.gpu if fleet is None and (found := host.known()) else None,
-        runner=fleet,
+        owner=owner,
+        runner=fleet or LocalRunner(owner, templates),
         queue_timeout_s=settings.queue_timeout_s,
     )
 
@@ -178,9 +223,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
     state.host.start()
     state.service.start()
+    state.host.when_known(lambda host: state.templates[FORK_INTERPRETED].start() if _checks_here(state, host) else None)
     state.queue.start()
     state.retention.start()
     state.memory.start()
+    to_thread.current_default_thread_limiter().total_tokens = THREADS
     log.info("serving, data in %s, process %d", state.settings.data_dir, os.getpid())
     yield
     state.closing.set()
@@ -188,7 +235,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.retention.stop()
     state.queue.stop()
     state.service.stop()
+    if state.owns_templates:
+        for template in state.templates.values():
+            template.stop()
     state.store.close()
+
+
+def _checks_here(state: State, host: Host) -> bool:
+    """Whether validations run on this host without a GPU: checked in Triton's interpreter, which takes a template."""
+    return state.fleet is None and host.gpu is None and state.settings.spare
 
 
 def _respond(request: Request, problem: Problem) -> Response:

@@ -23,7 +23,7 @@ from profiler.oracle.cache import Cache
 from profiler.oracle.targets import TARGETS
 
 if TYPE_CHECKING:
-    from kernels.own import Own
+    from kernels.own_model import Own
 
 Json = dict[str, Any]
 

@@ -77,8 +77,9 @@ def serve(given: dict[str, Any]) -> int:
         place = sa.make_url(settings.url).set(query={}).render_as_string(hide_password=True)
         print(f"the database {place} cannot be used: {reason}", file=sys.stderr)
         return BAD_SETTINGS
-    # What was imported stays: a full collection that walks through its 300,000 objects stops every request meanwhile.
-    application.state.service.when_warm = gc.freeze
+    # What was imported stays: a full collection that walks through all its objects stops every request meanwhile.
+    gc.collect()
+    gc.freeze()
     try:
         make_server(application, settings).run()
     except SystemExit:

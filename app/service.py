@@ -28,7 +28,7 @@ from profiler.region import kinds
 from profiler.region.model import Binding, Region, RegionError, Workload
 
 if TYPE_CHECKING:
-    from kernels.own import Own
+    from kernels.own_model import Own
 
 Json = dict[str, Any]
 
@@ -92,24 +92,53 @@ def prepare_region(
     return prepare(region, workload, chosen, Situation(notes=notes, objective=objective, thresholds=thresholds))
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What the oracle is asked of a prepared region: plain data, so that it can be asked from another process.
+
+    device: by name; sizes: the binding that moves most bytes; modes: those that make a difference to the region.
+    """
+
+    text: str
+    device: str
+    sizes: dict[str, int]
+    modes: tuple[str, ...]
+    bindings: tuple[dict[str, int], ...]
+
+
+def outline(prepared: Prepared) -> Outline:
+    """The outline of a prepared region: max-autotune is asked as well where there is a product to tune."""
+    return Outline(
+        prepared.text,
+        prepared.device.name,
+        dict(prepared.sizes),
+        tuple(MODES if kinds.GEMM in prepared.facts.kinds else MODES[:1]),
+        tuple(dict(b.sizes) for b in prepared.workload.bindings if b.sizes),
+    )
+
+
 def foresee(oracle: Oracle, prepared: Prepared, timeout_s: float | None = None) -> Foreseen:
-    """What torch.compile makes of a prepared region; in max-autotune as well where there is a product to tune.
+    """What torch.compile makes of a prepared region, as `ask_oracle` asks it."""
+    return ask_oracle(oracle, outline(prepared), timeout_s)
+
+
+def ask_oracle(oracle: Oracle, asked: Outline, timeout_s: float | None = None) -> Foreseen:
+    """What torch.compile makes of an outlined region.
 
     Blocks until the oracle's process has answered, or timeout_s is over: never call it on an event loop.
     """
-    modes = MODES if kinds.GEMM in prepared.facts.kinds else MODES[:1]
     deadline = time.monotonic() + (timeout_s or oracle.timeout_s)
+    device = find_device(asked.device)
+    assert device is not None  # it comes from the table
 
     def left() -> float:
         return max(0.001, deadline - time.monotonic())
 
-    text, device = prepared.text, prepared.device
-    predictions = tuple(oracle.predict(text, device, mode, prepared.sizes or None, left()) for mode in modes)
-    bindings = [dict(b.sizes) for b in prepared.workload.bindings if b.sizes]
+    predictions = tuple(oracle.predict(asked.text, device, mode, asked.sizes or None, left()) for mode in asked.modes)
     recompiles = None
-    if len(bindings) > 1:
+    if len(asked.bindings) > 1:
         with suppress(UnansweredError):  # then nothing is said of recompiling
-            recompiles = oracle.recompiles(text, device, bindings, left())
+            recompiles = oracle.recompiles(asked.text, device, asked.bindings, left())
     return Foreseen(predictions, recompiles)
 
 
@@ -184,23 +213,14 @@ class Companion:
     name: str
 
 
-def read_trace_file(
-    path: str | Path,
-    name: str,
-    max_bytes: int | None = None,
-    beside: Companion | None = None,
-    execution: Companion | None = None,
-    thresholds: Thresholds = DEFAULTS,
-) -> Json:
-    """The API's trace object with its regions, each advised. Raises TraceError where the file is no trace.
+def read_trace_file(path: str | Path, name: str, max_bytes: int | None = None, **more: Any) -> Json:
+    """The API's trace object with its regions, each advised: the last of `trace_report.stages`, without `strict`.
 
-    max_bytes: largest size once unpacked; None takes the reader's own limit. beside: another trace of the same model,
-    which lends its operations and shapes to the kernels of CUDA graphs. execution: its execution trace. Where one of
-    those cannot be used the trace is read without it, and a note of level "error" says why.
+    Raises TraceError where the file is no trace. A companion that cannot be used is told of in a note of level "error".
     """
     from app.trace_report import report
 
-    return report(path, name, max_bytes, beside=beside, execution=execution, strict=False, thresholds=thresholds)
+    return report(path, name, max_bytes, strict=False, **more)
 
 
 def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:

@@ -10,12 +10,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.advice.thresholds import Thresholds
 from app.thresholds import read_thresholds
+from profiler.child.limits import GIB, MIB, Limits, host_memory_bytes
 
 PREFIX = "TRITONWORTHY_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-
-MIB = 1024 * 1024
-GIB = 1024 * MIB
 
 
 class Settings(BaseSettings):
@@ -81,7 +79,18 @@ class Settings(BaseSettings):
     )
     max_region_chars: int = Field(default=65536, ge=1, description="Longest region text.")
     max_shapes: int = Field(default=64, ge=1, description="Most shape bindings in one request.")
-    advice_timeout_s: float = Field(default=30.0, gt=0, description="Longest wait for advice on one region.")
+    advice_timeout_s: float = Field(
+        default=30.0, gt=0, description="Longest wait for advice on one region, and longest work on it."
+    )
+    advice_cpu_s: float = Field(default=20.0, ge=1, description="Processor time that one region's advice may take.")
+    advice_memory_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="Memory that one region's advice may take; 0 = a sixteenth of the host's, at most 2 GiB.",
+    )
+    advice_processes: int = Field(
+        default=2, ge=1, le=64, description="Regions that are advised on at once, each in a process that stands ready."
+    )
     oracle: Literal["auto", "off"] = Field(
         default="auto",
         description="Whether Inductor is asked what torch.compile would make of a region: `auto` or `off`. Its process"
@@ -101,7 +110,10 @@ class Settings(BaseSettings):
     max_wait_s: float = Field(default=120.0, ge=0, description="Upper bound of `?wait=` on uploads.")
     read_timeout_s: float = Field(default=600.0, gt=0, description="Time limit for reading one trace.")
     read_memory_bytes: int = Field(
-        default=16 * GIB, ge=256 * MIB, description="Address space of the process that reads a trace (RLIMIT_AS)."
+        default=0,
+        ge=0,
+        description="Memory of each of the two processes that read a trace; 0 = a quarter of the host's, at most"
+        " 16 GiB. Files that are mapped to be read do not count.",
     )
     job_timeout_s: float = Field(default=1800.0, gt=0, description="Time limit of one validation.")
     kill_grace_s: float = Field(default=5.0, ge=0, description="Time between SIGTERM and SIGKILL of a child process.")
@@ -129,6 +141,13 @@ class Settings(BaseSettings):
         default="text", description="Log lines for people (`text`), or one JSON object a line (`json`)."
     )
     shutdown_s: int = Field(default=3, ge=0, description="Time that open connections get when the server stops.")
+
+    @field_validator("advice_memory_bytes", "read_memory_bytes")
+    @classmethod
+    def _memory_suffices(cls, value: int) -> int:
+        if 0 < value < 128 * MIB:
+            raise ValueError(f"needs at least {128 * MIB} bytes, or 0")
+        return value
 
     @field_validator("archive_dir", "shared_dir", "ray_token_file", mode="before")
     @classmethod
@@ -183,6 +202,18 @@ class Settings(BaseSettings):
         own = f"[{self.host}]" if ":" in self.host else self.host.lower()
         wildcard = {"0.0.0.0", "[::]"}
         return frozenset(({"127.0.0.1", "localhost", "[::1]", own} | names) - wildcard)
+
+    @property
+    def advice_limits(self) -> Limits:
+        """Of one question about a region."""
+        memory = self.advice_memory_bytes or min(2 * GIB, host_memory_bytes() // 16)
+        return Limits(self.advice_timeout_s, 0.0, memory, self.advice_cpu_s)
+
+    @property
+    def read_limits(self) -> Limits:
+        """Of reading one trace."""
+        memory = self.read_memory_bytes or min(16 * GIB, host_memory_bytes() // 4)
+        return Limits(self.read_timeout_s, self.kill_grace_s, memory)
 
     @property
     def rule(self) -> Thresholds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,16 @@ from app.archive.likeness import likeness
 from app.database import Database, finite, is_id, new_id, now
 from app.jobs import ledger
 from app.schema import jobs, regions, traces, validations
-from app.stored import TRACE, TRACE_OWN, all_validations, insert_region, region_of, trace_of, validation_of
+from app.stored import (
+    TRACE,
+    TRACE_OWN,
+    all_validations,
+    insert_region,
+    region_of,
+    trace_of,
+    update_region,
+    validation_of,
+)
 from app.trace_gain import gain
 
 __all__ = ["Store", "finite"]
@@ -267,19 +276,51 @@ class Store:
         with self.database.read() as connection:
             return ledger.events_after(connection, job_id, after)
 
+    def put_parts(self, *, job_id: str, owner: str, attempt: int, trace: Json) -> bool:
+        """Show what is known of a trace while it is still read; False when the job is no longer ours."""
+        with self.database.write() as connection:
+            if not ledger.is_held(connection, job_id=job_id, owner=owner, attempt=attempt):
+                return False
+            self._put_trace(connection, job_id, trace)
+        return True
+
+    def put_regions(self, *, job_id: str, owner: str, attempt: int, regions: Mapping[int, Json]) -> bool:
+        """Advice on regions that `put_parts` has shown, by position; False when the job is no longer ours."""
+        with self.database.write() as connection:
+            if not ledger.is_held(connection, job_id=job_id, owner=owner, attempt=attempt):
+                return False
+            for position, region in regions.items():
+                update_region(connection, region, trace_id=job_id, position=position)
+        return True
+
     def finish_read(self, *, job_id: str, owner: str, attempt: int, trace: Json) -> bool:
-        """Store what was read and end its job, both or neither; False when the job is no longer ours."""
-        body = finite({k: v for k, v in trace.items() if k in TRACE or k not in TRACE_OWN})
+        """Store what was read and end its job, both or neither; False when the job is no longer ours.
+
+        Regions that were shown before keep their ids: somebody may look at one, or have asked for its validation.
+        """
         with self.database.write() as connection:
             if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
                 return False
-            connection.execute(
-                traces.update().where(traces.c.id == job_id).values(body=body, group_name=body.get("group"))
-            )
-            connection.execute(regions.delete().where(regions.c.trace_id == job_id))
-            for position, region in enumerate(trace.get("regions", [])):
-                insert_region(connection, region, trace_id=job_id, position=position)
+            self._put_trace(connection, job_id, trace)
         return True
+
+    def _put_trace(self, connection: sa.Connection, trace_id: str, trace: Json) -> None:
+        body = finite({k: v for k, v in trace.items() if k in TRACE or k not in TRACE_OWN})
+        connection.execute(
+            traces.update().where(traces.c.id == trace_id).values(body=body, group_name=body.get("group"))
+        )
+        found = trace.get("regions", [])
+        columns = (regions.c.position, regions.c.name, regions.c.body)
+        wanted = sa.select(*columns).where(regions.c.trace_id == trace_id).order_by(regions.c.position)
+        shown = connection.execute(wanted).all()
+        if [(row.position, row.name) for row in shown] == [(i, region["name"]) for i, region in enumerate(found)]:
+            for row, region in zip(shown, found, strict=True):
+                if row.body.get("advice") is None:  # what has its advice may have been asked about since
+                    update_region(connection, region, trace_id=trace_id, position=row.position)
+            return
+        connection.execute(regions.delete().where(regions.c.trace_id == trace_id))
+        for position, region in enumerate(found):
+            insert_region(connection, region, trace_id=trace_id, position=position)
 
     def finish_validation(self, *, job_id: str, owner: str, attempt: int, validation: Json) -> bool:
         """Store what was measured and end its job, both or neither; False when the job is no longer ours."""

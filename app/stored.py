@@ -71,31 +71,35 @@ def trace_of(row: Any) -> Json:
 def insert_region(connection: sa.Connection, region: Json, *, trace_id: str | None, position: int) -> str:
     """A new row; its id."""
     region_id = new_id()
-    body = finite({k: v for k, v in region.items() if k not in REGION_OWN})
-    if trace_id is not None:
-        body["source"] = {**(body.get("source") or {}), "trace": trace_id}
     connection.execute(
         regions.insert().values(
-            id=region_id,
-            trace_id=trace_id,
-            position=position,
-            created_at=now(),
-            name=region["name"],
-            text=region["text"] or "",
-            body=body,
+            id=region_id, trace_id=trace_id, position=position, created_at=now(), **_columns(region, trace_id)
         )
     )
     return region_id
 
 
+def update_region(connection: sa.Connection, region: Json, *, trace_id: str, position: int) -> None:
+    """What is known now of the region at that place of a trace."""
+    place = sa.and_(regions.c.trace_id == trace_id, regions.c.position == position)
+    connection.execute(regions.update().where(place).values(**_columns(region, trace_id)))
+
+
+def _columns(region: Json, trace_id: str | None) -> Json:
+    body = finite({k: v for k, v in region.items() if k not in REGION_OWN})
+    if trace_id is not None:
+        body["source"] = {**(body.get("source") or {}), "trace": trace_id}
+    return {"name": region["name"], "text": region["text"] or "", "body": body}
+
+
 def region_of(row: Any, measured: list[Any]) -> Json:
     """A region; its advice is the one issued again with the newest evidence, where there is any."""
     body = row["body"]
-    advice = body.get("advice") or {}
+    advice = body.get("advice")
     done = next((m for m in measured if m["body"]), None)
     if done is not None:
         evidence = {k: v for k, v in done["body"].items() if k not in ("advice_before", "advice_after")}
-        advice = (done["body"].get("advice_after") or advice) | {"validation": {"id": done["id"], **evidence}}
+        advice = (done["body"].get("advice_after") or advice or {}) | {"validation": {"id": done["id"], **evidence}}
     return {
         "id": row["id"],
         **body,

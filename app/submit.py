@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app import ceilings, digests, foreseen, measured
+from app.advisor import Question
 from app.archive import shelf
 from app.archive.by_device import by_device
-from app.candidates import known_names
 from app.fits import check_fits
 from app.fleet.model import kind_json
 from app.fleet.targets import Target, of_names, table_entry
@@ -23,9 +23,6 @@ from app.web.problems import Problem, not_found, queue_full, without_text
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.process import UnansweredError
 from profiler.oracle.targets import TARGETS
-
-if TYPE_CHECKING:
-    from app.evaluate import Prepared
 
 Json = dict[str, Any]
 
@@ -83,11 +80,11 @@ def foresee_region(state: Any, region_id: str) -> Json:
 
 def _foresee(state: Any, region: Json) -> None:
     """Ask, advise again, store."""
-    prepared = _as_advised(state, region)
-    found = state.service.decide(prepared, state.service.foresee(prepared))
+    asked = _as_advised(state, region)
+    found = state.service.decide(asked, state.service.foresee(asked))
     advice = region["advice"]
     if any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
-        without = finite(state.service.decide(prepared)["advice"])
+        without = finite(state.service.decide(asked)["advice"])
         advice = foreseen.reissued(advice, without, finite(found["advice"]))
     kept = {key: found[key] for key in ("oracle", "recompiles")}
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
@@ -95,20 +92,20 @@ def _foresee(state: Any, region: Json) -> None:
 
 def region_on(state: Any, region_id: str, device: str) -> Json:
     """A stored region with the cost and advice of another device; kept nowhere. 422 for one that the table lacks."""
-    region, prepared = _prepared(state, region_id)
-    there: Json = finite(state.service.on_device(prepared, device, title=region["name"]))
+    region, asked = _asked_again(state, region_id)
+    there: Json = finite(state.service.on_device(asked, device, title=region["name"]))
     return {**region, **{key: there[key] for key in ("cost", "advice")}, "oracle": [], "validations": []}
 
 
 def region_on_devices(state: Any, region_id: str) -> list[Json]:
     """A stored region's advice on every device of the table; its own device's is the one that stands."""
-    region, prepared = _prepared(state, region_id)
-    rows: list[Json] = finite(state.service.on_devices(prepared, region["advice"]))
+    region, asked = _asked_again(state, region_id)
+    rows: list[Json] = finite(state.service.on_devices(asked, region["advice"]))
     return rows
 
 
-def _prepared(state: Any, region_id: str) -> tuple[Json, Prepared]:
-    """A stored region, and prepared again in the situation that its trace saw. 404, or 422 without a text."""
+def _asked_again(state: Any, region_id: str) -> tuple[Json, Question]:
+    """A stored region, and the question that it was advised on. 404, or 422 without a text."""
     region: Json | None = state.store.region(region_id)
     if region is None:
         raise not_found("region")
@@ -117,12 +114,12 @@ def _prepared(state: Any, region_id: str) -> tuple[Json, Prepared]:
     return region, _as_advised(state, region)
 
 
-def _as_advised(state: Any, region: Json) -> Prepared:
-    """A region prepared again as it was when it was advised on, in the situation that its trace saw."""
-    prepared: Prepared = state.service.prepare(region["text"], **foreseen.asked_of(region))
+def _as_advised(state: Any, region: Json) -> Question:
+    """What a region was advised on: its text and use, and the situation that its trace saw."""
     trace_id = (region.get("source") or {}).get("trace")
     trace: Json | None = state.store.trace(trace_id) if trace_id else None
-    return prepared if trace is None else foreseen.as_traced(prepared, region, trace)
+    traced = None if trace is None else {"region": region, "trace": foreseen.seen_of(trace)}
+    return Question(region["text"], foreseen.asked_of(region), traced)
 
 
 def kernel_machine(state: Any, region_id: str, mode: str, key: str) -> Json:
@@ -196,7 +193,7 @@ def submit_validation(
         not candidates or len(candidates) > MAX_CANDIDATES or any(len(c) > CANDIDATE_CHARS for c in candidates)
     ):
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
-    _check_candidates(candidates or ())
+    _check_candidates(state, candidates or ())
     asked = [_asked(state, target, region, region_id, known, shapes, candidates) for target in targets]
     versions = [_versions(state, target) for target in targets]
     digest = [
@@ -312,10 +309,10 @@ def _check_region(settings: Settings, text: str, shapes: list[dict[str, float]] 
         raise Problem(422, "too-many-shapes", "", f"At most {settings.max_shapes} shape bindings, please.")
 
 
-def _check_candidates(names: Sequence[str]) -> None:
+def _check_candidates(state: Any, names: Sequence[str]) -> None:
     """422 for a name that no candidate has; whether a known one fits the region is the measurement's to say."""
-    unknown = [name for name in names if name not in known_names()]
+    known = state.service.candidates() if names else ()
+    unknown = [name for name in names if name not in known]
     if unknown:
-        known = known_names()
         detail = f"There is no candidate {unknown[0][:80]!r}. Known: {', '.join(known)}."
         raise Problem(422, "candidate-unknown", "", detail, known=list(known))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,11 @@ from app.trace_gain import gain, launches_left
 from app.trace_step import IDLE_WORDS, graphs_json, rests, step_json
 from app.trace_timeline import timeline_json
 from app.trace_where import owners, streams, where_json
+from kernels.host import probe_host
 from kernels.measure.model import to_json
+from profiler.child.each import each
+from profiler.child.limits import GIB, MIB, Limits
+from profiler.child.pool import Failure
 from profiler.hardware import Device
 from profiler.region.model import RegionError
 from profiler.region.text import parse
@@ -29,7 +35,7 @@ from profiler.trace.model import Trace
 from profiler.trace.obstacles import Obstacle, find_obstacles
 from profiler.trace.obstacles import beside as near
 from profiler.trace.pace import Pace, pace
-from profiler.trace.source import Limits
+from profiler.trace.source import Limits as ReadLimits
 
 if TYPE_CHECKING:
     from profiler.region.mining import MinedRegion, Mining
@@ -37,25 +43,66 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def report(
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The trace as soon as its parts are known: the API's object, its regions without advice, in their final order."""
+
+    trace: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """One of the regions of Parts, with its cost and advice, or without where that failed."""
+
+    position: int
+    region: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The trace with everything."""
+
+    trace: Json
+
+
+Stage = Parts | Advised | Whole
+
+REGION_LIMITS = Limits(timeout_s=60.0, grace_s=0.0, memory_bytes=2 * GIB, cpu_s=30.0)
+"""Of one region's advice where nobody says otherwise: one region is never the whole trace."""
+
+
+def report(path: str | Path, name: str, max_bytes: int | None = None, **more: Any) -> Json:
+    """The last of `stages`: everything at once."""
+    found: Json = {}
+    for stage in stages(path, name, max_bytes, **more):
+        if isinstance(stage, Whole):
+            found = stage.trace
+    return found
+
+
+def stages(
     path: str | Path, name: str, max_bytes: int | None = None, *, beside: Companion | None = None,
     execution: Companion | None = None, strict: bool = True, thresholds: Thresholds = DEFAULTS,
-    what_if: str | None = None,
-) -> Json:  # fmt: skip
-    """Read, mine and advise. Raises TraceError where the file is no trace, or holds no kernel to advise on.
+    what_if: str | None = None, limits: Limits = REGION_LIMITS,
+) -> Iterator[Stage]:  # fmt: skip
+    """Read, mine and advise: the parts first, then each region's advice as it comes, then the whole.
+
+    Raises TraceError where the file is no trace, or holds no kernel to advise on.
 
     beside: another trace of the same model, whose operations and shapes the kernels of CUDA graphs are given.
     execution: what ExecutionTraceObserver wrote in the same run: which operand is which value is then exact.
     strict: raises TraceError as well where one of those cannot be read, or is of another run; else the trace is read
-    without it, and a note of level "error" says why. thresholds: the rule's numbers.
+    without it, and a note of level "error" says why. thresholds: the rule's numbers. limits: of one region's advice.
     what_if: advise as if on this device of the table: observed times are carried over, the step's shares and waiting
     stay as recorded, and what the step would take is not said. Raises DeviceUnknownError.
     """
-    limits = Limits() if max_bytes is None else Limits(max_bytes=max_bytes)
-    trace = read_trace(path, limits)
+    probe = threading.Thread(target=probe_host, daemon=True)  # seconds, where nobody has told of the host
+    probe.start()
+    room = ReadLimits() if max_bytes is None else ReadLimits(max_bytes=max_bytes)
+    trace = read_trace(path, room)
     _require_kernels(trace)
     if beside is not None:
-        trace = lend(trace, beside, limits, strict)
+        trace = lend(trace, beside, room, strict)
     device, note = choose_device(None, trace.device)
     from profiler.region.mining import mine  # imports torch: not before the file is known to be a trace
     from profiler.region.sources import locate
@@ -68,31 +115,61 @@ def report(
         trace = judge_join(trace, mining.joined_share, strict)
         if mining.joined_share == 0.0:
             mining = mine(trace)
-    mining = locate(mining, trace, path, limits)
+    mining = locate(mining, trace, path, room)
     parts = step_parts(trace, mining.mined)
-    obstacles = _obstacles(path, limits, trace, mining)
+    obstacles = _obstacles(path, room, trace, mining)
     target = choose_device(what_if, None)[0] if what_if else device
-    regions = [
-        _region(mining, r, device, near(obstacles, r.spans, r.module), thresholds, target) for r in mining.regions
-    ]
-    for region, busy_us in zip(regions, mining.shares.groups_us if mining.shares else (), strict=False):
+    stops = [near(obstacles, r.spans, r.module) for r in mining.regions]
+    listed = [_listed(r, o) for r, o in zip(mining.regions, stops, strict=True)]
+    for region, busy_us in zip(listed, mining.shares.groups_us if mining.shares else (), strict=False):
         region["busy_us_per_step"] = busy_us / len(mining.mined)
     paced = pace(trace, mining.mined, [r.kernels for r in mining.regions])
-    for region, gpu_us in zip(regions, paced.groups_us, strict=True):
+    for region, gpu_us in zip(listed, paced.groups_us, strict=True):
         region["gpu_paced_us_per_step"] = gpu_us
-    order = sorted(range(len(regions)), key=lambda i: -(regions[i]["time_us_per_step"] or 0.0))
+    order = sorted(range(len(listed)), key=lambda i: -(listed[i]["time_us_per_step"] or 0.0))
     for index, lanes in zip(order, streams(trace, mining, order), strict=True):
-        regions[index]["streams"] = lanes
-    regions = [regions[i] for i in order]
+        listed[index]["streams"] = lanes
     remarks = [note] if note else []
     if target is not device:
         remarks.append(f"what if: advice is for {target.name}; times and shares of the step are as recorded")
+    regions = [listed[i] for i in order]
     found = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
     found["pace"] = _pace_json(mining, paced)
     owner = owners(trace, mining, order)
     found["where"] = where_json(trace, mining, owner)
     found["timeline"] = timeline_json(trace, mining, owner)
-    return {**found, "gain": gain(found) if target is device else None}
+    yield Parts({**found, "gain": None})
+
+    def advise_one(position: int) -> Json:
+        index = order[position]
+        return _region(mining, mining.regions[index], device, stops[index], thresholds, target)
+
+    probe.join()
+    failed: list[tuple[int, Failure]] = []
+    for position, made in each(advise_one, range(len(order)), limits):
+        if isinstance(made, Failure):
+            failed.append((position, made))
+        else:
+            regions[position] |= {k: v for k, v in made.items() if k in ADVISED}
+        yield Advised(position, regions[position])
+    notes = [*found["notes"], *(failed_note(regions[i]["name"], why, limits) for i, why in sorted(failed))]
+    found = {**found, "regions": regions, "notes": notes}
+    yield Whole({**found, "gain": gain(found) if target is device else None})
+
+
+def failed_note(name: str, why: Failure, limits: Limits) -> Json:
+    """What the trace says of a region that could not be advised on."""
+    words = {
+        Failure.TIMEOUT: f"it took longer than {limits.timeout_s:g} s",
+        Failure.CPU: f"it took more than {limits.cpu_s or 0:g} s of processor time",
+        Failure.MEMORY: f"it needed more than {(limits.memory_bytes or 0) / MIB:,.0f} MiB of memory",
+    }.get(why, "the process that worked on it failed")
+    return {
+        "code": "region-failed",
+        "level": "error",
+        "message": f"There is no advice on the region {name!r}: {words}. All else stands.",
+        "remedy": "Its text, where it has one, can be advised on by itself; please report it where that fails too.",
+    }
 
 
 def _pace_json(mining: Mining, paced: Pace) -> Json:
@@ -105,7 +182,7 @@ MAX_OBSTACLES, MAX_CALLERS, MAX_TEXT = 40, 3, 160
 """How many are told of, from how many calls of each the caller is looked up, and the longest name that is repeated."""
 
 
-def _obstacles(path: str | Path, limits: Limits, trace: Trace, mining: Mining) -> tuple[Obstacle, ...]:
+def _obstacles(path: str | Path, limits: ReadLimits, trace: Trace, mining: Mining) -> tuple[Obstacle, ...]:
     """What would stop torch.compile in the mined steps, with who called it where stacks were recorded."""
     found = find_obstacles(trace, mining.mined)[:MAX_OBSTACLES]
     asked = [(i, at) for i, o in enumerate(found) for at in o.at[:MAX_CALLERS]]
@@ -228,7 +305,6 @@ def _region(
 ) -> Json:  # fmt: skip
     """device: where the trace was recorded; target: which the advice is for."""
     step_time = _step_time(mining)
-    share = mined.workload.share_of_step
     workload = mined.workload
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
@@ -247,7 +323,6 @@ def _region(
             "obstacles": obstacles,
         },
     )
-    source = {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
     if mined.text is not None:
         try:
             region = parse(mined.text, mined.title)
@@ -255,35 +330,44 @@ def _region(
             evaluated = decide(prepared if target is device else moved(prepared, target))
         except RegionError as fault:
             # A text that mining checked and that does not lower is our defect: say so, keep the region.
-            return _without_text(mined, workload, share, target, situation, source, f"no cost: {fault.message}")
-        found = region_json(evaluated, workload, name=mined.title, source=source)
+            return _without_text(mined, workload, target, situation) | {"missing": f"no cost: {fault.message}"}
+        found = region_json(evaluated, workload, name=mined.title, source=_source(mined))
         left = launches_left(evaluated.facts, evaluated.advice)
-        return found | _observed(mined, share, obstacles) | {"launches_left": left}
-    return _without_text(mined, workload, share, target, situation, source, mined.missing)
+        return found | {"launches_left": left}
+    return _without_text(mined, workload, target, situation)
 
 
-def _without_text(
-    mined: MinedRegion, workload: Any, share: float | None, device: Device, situation: Situation, source: Json, why: str
-) -> Json:
+def _without_text(mined: MinedRegion, workload: Any, device: Device, situation: Situation) -> Json:
     facts = RegionFacts(
         name=mined.title, kind=mined.kind, by_hand=mined.by_hand,
         **{k: v for k, v in situation.facts.items() if v is not None},
     )  # fmt: skip
     advice = advise(facts, workload, device, situation.thresholds)
     advice = replace(advice, would_change=flip.would_change(facts, workload, device, situation.thresholds))
-    return {
-        "name": mined.title, "kind": mined.kind, "by_hand": mined.by_hand, "text": None,
-        "source": source, "calls_per_step": mined.calls_per_step, "irregularity": None, "cost": None,
-        "advice": to_json(advice),
-    } | _observed(mined, share, facts.obstacles, why)  # fmt: skip
+    return {"text": None, "irregularity": None, "cost": None, "advice": to_json(advice)}
 
 
-def _observed(mined: MinedRegion, share: float | None, obstacles: tuple[Obstacle, ...], missing: str = "") -> Json:
-    """What the trace says of a region, beside its cost and advice. missing: why it has no text."""
+def _source(mined: MinedRegion) -> Json:
+    return {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
+
+
+def _listed(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> Json:
+    """The API's region before its cost and advice are known: what the trace says of it."""
     return {
+        "name": mined.title,
+        "kind": mined.kind,
+        "by_hand": mined.by_hand,
+        "text": mined.text,
+        "source": _source(mined),
+        "irregularity": None,
+        "cost": None,
+        "advice": None,
+        "oracle": [],
+        "recompiles": None,
+        "launches_left": {},
         "key": mined.id_hint,
         "forward_of": mined.forward_of or None,
-        "missing": missing,
+        "missing": mined.missing if mined.text is None else "",
         "assumed": list(mined.assumed),
         "compile_obstacles": [obstacle_json(o) for o in obstacles],
         "title": mined.title,
@@ -294,7 +378,7 @@ def _observed(mined: MinedRegion, share: float | None, obstacles: tuple[Obstacle
         "kernels_per_call": mined.kernels_per_call,
         "kernel_names": list(mined.kernel_names),
         "backward": mined.backward,
-        "share_of_step": share,
+        "share_of_step": mined.workload.share_of_step,
         "shapes": [
             {
                 "binding": dict(shape.sizes),
@@ -305,6 +389,12 @@ def _observed(mined: MinedRegion, share: float | None, obstacles: tuple[Obstacle
             for shape in mined.shapes
         ],
     }
+
+
+ADVISED = frozenset({
+    "kind", "by_hand", "text", "irregularity", "cost", "oracle", "recompiles", "advice", "launches_left", "missing",
+})  # fmt: skip
+"""What a region's advice adds to what its trace says of it, or says better."""
 
 
 MAX_OPERANDS = 16

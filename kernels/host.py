@@ -92,12 +92,12 @@ _assumed: list[Host] = []
 _looking = threading.Lock()
 
 
-def assume(host: Host) -> None:
-    """Take these facts for this process instead of looking: a child is told what its parent found.
+def assume(host: Host | None) -> None:
+    """Take these facts for this process instead of looking, None for none: a child is told what its parent found.
 
-    A child with a limit on its address space could not even look: CUDA reserves far more than it uses.
+    A child with a limit on its memory could not even look: what CUDA needs is not its own.
     """
-    _assumed[:] = [host]
+    _assumed[:] = [] if host is None else [host]
 
 
 def probe_host() -> Host:

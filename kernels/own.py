@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
+from kernels.own_model import Own
 from kernels.registry import Candidate, build, candidates
 from profiler.region.graph import lower
 from profiler.region.program import program
@@ -25,21 +26,6 @@ RIGHT = ("ok", "correct")
 """What became of a candidate whose code may be shown as one that works."""
 MOST_KERNELS = 8
 """Kernels of one region that are compiled: each takes seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """candidate: its fixed name, "" where there is none and `reason` says why. call: what the user writes.
-
-    source: the kernel's text; of a kernel with a file of its own the jit functions that its tuner chooses among.
-    others: further Triton candidates that would do.
-    """
-
-    candidate: str = ""
-    call: str = ""
-    source: str = ""
-    others: tuple[str, ...] = ()
-    reason: str = ""
 
 
 def own(

@@ -15,7 +15,6 @@ from app.jobs import ledger
 from app.jobs.exits import Ended, ExitReason, failed
 from app.jobs.ledger import Json, Kind
 from app.jobs.runner import Verdict
-from app.schema import jobs
 from app.store import Store, finite
 
 log = logging.getLogger("tritonworthy.queue")
@@ -23,6 +22,9 @@ log = logging.getLogger("tritonworthy.queue")
 EVENTS_PER_S = 10.0
 CANCEL_POLL_S = 1.0
 """How often a cancel that another server was asked for is looked for; one of this server is seen at the next tick."""
+
+PARTS_EVERY_S = 0.25
+"""Between two transactions that store what a reading trace has new."""
 
 RETRY_S = 1.0
 """Until a heartbeat that could not be written is tried again."""
@@ -57,12 +59,17 @@ class Attempt:
         self.next_look = 0.0
         self.next_event = 0.0
         self.pending: Json | None = None
+        self.parts: dict[int, Json] = {}  # regions that are advised on and not stored yet
+        self.next_parts = 0.0
         self.verdict: Verdict = "go"
 
     def progress(self, said: Json) -> None:
-        """What the child says of itself."""
+        """What the child says of itself, or a part of its result."""
         if self.verdict != "go":
             return  # what a child says of its end after it was told to stop is no progress
+        if said.get("type") == "part":
+            self._take_part(said)
+            return
         fraction = said.get("fraction")
         number = isinstance(fraction, int | float) and not isinstance(fraction, bool) and 0 <= fraction <= 1
         self.pending = ledger.progress(
@@ -71,6 +78,29 @@ class Attempt:
             candidate=str(said.get("candidate") or "")[:200],
             fraction=float(fraction) if number and fraction is not None else None,
         )
+
+    def _take_part(self, said: Json) -> None:
+        """Parts of a trace are shown as they come. One that cannot be stored is no loss: the whole comes at the end."""
+        if self.job["kind"] != "read":
+            return
+        if isinstance(said.get("trace"), dict):
+            self.parts = {}
+            self._keep_part(lambda: self.store.put_parts(**self.key, trace=said["trace"]))
+        elif isinstance(said.get("position"), int) and isinstance(said.get("region"), dict):
+            self.parts[said["position"]] = said["region"]
+
+    def _store_parts(self) -> None:
+        if self.parts:
+            parts, self.parts = self.parts, {}
+            self._keep_part(lambda: self.store.put_regions(**self.key, regions=parts))
+
+    def _keep_part(self, step: Callable[[], bool]) -> None:
+        try:
+            step()
+        except sa.exc.DBAPIError as error:
+            log.warning("a part of job %s was not stored: %s", self.job["id"], error.orig)
+        except Exception:
+            log.exception("a part of job %s makes no sense", self.job["id"])
 
     def tick(self) -> Verdict:
         """Keep the lease, write progress, look for a cancel: whether to go on."""
@@ -89,6 +119,9 @@ class Attempt:
         return self.verdict
 
     def _keep_up(self, clock: float) -> None:
+        if self.parts and clock >= self.next_parts:
+            self.next_parts = clock + PARTS_EVERY_S
+            self._store_parts()
         if self.pending is not None and clock >= self.next_event:
             self.next_event = clock + 1 / EVENTS_PER_S
             self._write_progress()
@@ -125,7 +158,7 @@ class Attempt:
 
     def _write_progress(self) -> None:
         with self.store.database.write() as connection:
-            if self.pending is not None and _held(connection, **self.key):
+            if self.pending is not None and ledger.is_held(connection, **self.key):
                 ledger.add_event(connection, self.job["id"], "progress", self.pending)
         self.pending = None
 
@@ -195,11 +228,6 @@ class Attempt:
         if kind == "check":
             return checks.finish(self.store, **self.key, report=finite(value))
         return self.store.finish_validation(**self.key, validation=value)
-
-
-def _held(connection: sa.Connection, *, job_id: str, owner: str, attempt: int) -> bool:
-    wanted = sa.select(jobs.c.id).where(ledger.held(job_id=job_id, owner=owner, attempt=attempt))
-    return connection.scalar(wanted.with_for_update()) is not None
 
 
 def _words(error: sa.exc.DBAPIError) -> str:

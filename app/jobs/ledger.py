@@ -223,6 +223,12 @@ def held(*, job_id: str, owner: str, attempt: int) -> sa.ColumnElement[bool]:
     return sa.and_(jobs.c.id == job_id, jobs.c.owner == owner, jobs.c.attempt == attempt, jobs.c.state == "running")
 
 
+def is_held(connection: sa.Connection, *, job_id: str, owner: str, attempt: int) -> bool:
+    """Whether that attempt of that owner runs the job; until the transaction ends nobody takes it."""
+    wanted = sa.select(jobs.c.id).where(held(job_id=job_id, owner=owner, attempt=attempt))
+    return connection.scalar(wanted.with_for_update()) is not None
+
+
 def take_back(
     connection: sa.Connection,
     condition: sa.ColumnElement[bool],

@@ -75,6 +75,7 @@ class Queue:
         checks: dict[Kind, Check],
         logs: Path,
         lease_s: float,
+        owner: str | None = None,
         cwd: Path | None = None,
         context: Callable[[], Json] = dict,
         spare: Callable[[Kind, Json], bool] = lambda kind, context: False,
@@ -83,7 +84,7 @@ class Queue:
         expected_gpu: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.store = store
-        self.owner = owners.owner()
+        self.owner = owner or owners.owner()
         self.runner: Runner = runner or LocalRunner(self.owner)
         self.queue_timeout_s = queue_timeout_s
         self.spare = spare

@@ -1,40 +1,30 @@
 """LocalRunner: one job in one child process, which may hang, crash, lie or fork without harming the server.
 
-The child leads a session of its own. It reads its request as one line on stdin and keeps stdin open: end of file
-there means that the server is gone. It answers with JSON lines on a descriptor of its own; stdout and stderr are a
-log that nobody parses:
+The child reads its request as one line on stdin and answers with JSON lines (profiler.child.lines):
 
-    {"type": "progress", ...}                                    any number
+    {"type": "progress", ...} and {"type": "part", ...}          any number
     {"type": "result", "value": ...}  or  {"type": "error", "code": ..., "message": ..., "remedy": ...}   the last
 """
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import secrets
-import selectors
 import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from app.jobs import owners
 from app.jobs.exits import Ended, ExitReason, failed
+from profiler.child.limits import Limits, impose, over_cpu
+from profiler.child.lines import LOG_BYTES, OUTPUT_BYTES, BrokenChildError, LineChild
+from profiler.child.process import terminate
+from profiler.child.template import Template
 
-TICK_S = 0.05
-LOG_BYTES = 8 * 1024 * 1024
-OUTPUT_BYTES = 256 * 1024 * 1024
-"""A report of a trace is a few MB; a child that sends more is broken."""
-
-UNKILLABLE_S = 10.0
-"""SIGKILL ends a process at once unless it hangs in the kernel (a driver); then it is reported and left."""
+__all__ = ["LOG_BYTES", "OUTPUT_BYTES", "Limits", "LocalRunner", "Verdict"]
 
 CANCEL_GRACE_S = 1.5
 """Who cancels waits for it: a child that does not react to SIGTERM by then is killed with all that it started."""
@@ -44,17 +34,7 @@ OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 Verdict = Literal["go", "cancel", "drop"]
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a child may use. memory_bytes is address space (RLIMIT_AS); None = unlimited."""
-
-    timeout_s: float
-    grace_s: float = 5.0
-    memory_bytes: int | None = None
-
-
-Started = tuple[tuple[str, ...], Path | None]
+Place = tuple[tuple[str, ...], Path | None]
 """A command and its folder: what a spare was started with."""
 
 
@@ -63,12 +43,14 @@ class LocalRunner:
 
     A spare is a child that was started before there is a request for it, and does what it can without: `keep` starts
     one, `run` of the same command takes it. It serves one request, as any child does. label: what the marks of all
-    children begin with, so that whoever comes after a killed server finds them (`owners.end_children`).
+    children begin with, so that whoever comes after a killed server finds them (`owners.end_children`). templates: what
+    is forked from by the first word of a command, such as profiler.child.process.FORK.
     """
 
-    def __init__(self, label: str = "") -> None:
+    def __init__(self, label: str = "", templates: Mapping[str, Template] | None = None) -> None:
         self.label = label
-        self.spares: dict[Started, _Child] = {}
+        self.templates = dict(templates or {})
+        self.spares: dict[Place, _Child] = {}
         self.lock = threading.Lock()
         self.closed = False
 
@@ -85,7 +67,7 @@ class LocalRunner:
                 del self.spares[found]
                 spare.drop()
                 return False
-            self.spares[found] = _Child(command, logs / f"spare-{secrets.token_hex(8)}.log", cwd, self.label)
+            self.spares[found] = _Child(command, logs / f"spare-{secrets.token_hex(8)}.log", cwd, self)
             return True
 
     def _spare(self, command: Sequence[str], cwd: Path | None) -> _Child | None:
@@ -134,40 +116,32 @@ class LocalRunner:
         tick is called about every 50 ms and decides whether to go on; "cancel" asks the child to end (SIGTERM, and
         SIGKILL after CANCEL_GRACE_S or the shorter grace), "drop" kills it at once.
         """
-        child = self._spare(command, cwd) or _Child(command, log, cwd, self.label)
+        child = self._spare(command, cwd) or _Child(command, log, cwd, self)
         return child.watch(request, limits, log, on_progress, tick)
 
 
 class _Child:
     """A process that waits for its request on stdin."""
 
-    def __init__(self, command: Sequence[str], log: Path, cwd: Path | None, label: str) -> None:
-        self.mark = f"{label}/{secrets.token_hex(16)}"
-        self.unsent = b""
-        self.received = bytearray()
-        self.taken = 0
+    def __init__(self, command: Sequence[str], log: Path, cwd: Path | None, runner: LocalRunner) -> None:
+        mark = f"{runner.label}/{secrets.token_hex(16)}"
         self.last: dict[str, Any] | None = None
         self.broken = ""
+        self.line = LineChild(
+            command,
+            log=log,
+            cwd=cwd,
+            env=clean_environment(),
+            environment={owners.MARK: mark},
+            template=runner.templates.get(command[0]),
+            sweep=lambda: owners.kill(owners.marked(mark)),
+        )
         self.path = log
-        self.log = _open_log(log)
-        self.output, theirs = os.pipe()
-        try:
-            self.process = subprocess.Popen(
-                [part.replace("{fd}", str(theirs)) for part in command],
-                stdin=subprocess.PIPE,
-                stdout=self.log,
-                stderr=self.log,
-                pass_fds=(theirs,),
-                start_new_session=True,
-                cwd=cwd,
-                env=_environment(self.mark),
-            )
-        except BaseException:
-            os.close(self.output)
-            self.log.close()
-            raise
-        finally:
-            os.close(theirs)
+
+    @property
+    def process(self) -> Any:
+        """The process, for tests and for `keep`."""
+        return self.line.process
 
     def watch(
         self,
@@ -182,131 +156,54 @@ class _Child:
         stuck: int | None = None
         kill_at = float("inf")
         deadline = time.monotonic() + limits.timeout_s
-        self.unsent = json.dumps(request).encode() + b"\n"
+        line = self.line
         try:
-            if self.path != log:
-                with suppress(OSError):  # a log that could not be opened
-                    self.path.replace(log)
-            # Before the request is sent, so before the child can use any of it.
-            if limits.memory_bytes is not None and hasattr(resource, "prlimit"):
-                with suppress(ProcessLookupError):
-                    resource.prlimit(self.process.pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-            with selectors.DefaultSelector() as selector:
-                self._register(selector)
-                while self.process.poll() is None:
-                    self._exchange(selector, on_progress)
-                    verdict = tick()
-                    late = time.monotonic() > deadline
-                    if verdict == "drop":
-                        stopped = ExitReason.CANCELLED
-                        break
-                    if self.broken:
-                        stopped = ExitReason.BAD_OUTPUT
-                        break
-                    if stopped is None and (late or verdict == "cancel"):
-                        stopped = ExitReason.TIMEOUT if late else ExitReason.CANCELLED
-                        grace_s = limits.grace_s
-                        kill_at = time.monotonic() + (grace_s if late else min(grace_s, CANCEL_GRACE_S))
-                        # To the leader alone: it tidies up after the processes that it started.
-                        self.process.terminate()
-                    if time.monotonic() > kill_at:
-                        break
-                stuck = self._end()
-                while self._exchange(selector, on_progress):
-                    pass
+            line.move_log(log)
+            impose(line.pid, limits)  # before the request is sent, so before the child can use any of it
+            line.send(request)
+            while line.poll() is None:
+                self._hear(line.exchange, on_progress)
+                verdict = tick()
+                late = time.monotonic() > deadline
+                if verdict == "drop":
+                    stopped = ExitReason.CANCELLED
+                    break
+                if self.broken:
+                    stopped = ExitReason.BAD_OUTPUT
+                    break
+                if stopped is None and (late or verdict == "cancel"):
+                    stopped = ExitReason.TIMEOUT if late else ExitReason.CANCELLED
+                    kill_at = time.monotonic() + (limits.grace_s if late else min(limits.grace_s, CANCEL_GRACE_S))
+                    terminate(line.process)
+                if time.monotonic() > kill_at:
+                    break
+            if not line.end():
+                stuck = line.pid
+            self._hear(line.rest, on_progress)
         finally:
-            self._leave(end=self.process.returncode is None and stuck is None)
+            line.close()
         return self._judge(stopped, stuck)
 
     def drop(self) -> None:
         """End it without a request; nothing of it is left."""
-        self._leave(end=True)
+        self.line.close()
         self.path.unlink(missing_ok=True)
 
-    def _leave(self, end: bool) -> None:
-        if end:
-            self._end()
-        if self.process.stdin is not None:
-            with suppress(OSError):
-                self.process.stdin.close()
-        os.close(self.output)
-        self.log.close()
-
-    def _register(self, selector: selectors.BaseSelector) -> None:
-        assert self.process.stdin is not None
-        os.set_blocking(self.output, False)
-        os.set_blocking(self.process.stdin.fileno(), False)
-        selector.register(self.output, selectors.EVENT_READ)
-        selector.register(self.process.stdin.fileno(), selectors.EVENT_WRITE)
-
-    def _exchange(self, selector: selectors.BaseSelector, on_progress: Callable[[dict[str, Any]], None]) -> bool:
-        """One round of sending and receiving; whether anything was received."""
-        received = b""
-        if not selector.get_map():
-            time.sleep(TICK_S)
-            return False
-        for key, _ in selector.select(TICK_S):
-            if key.fd == self.output:
-                with suppress(BlockingIOError):
-                    received = os.read(self.output, 1 << 20)
-                    if not received:
-                        selector.unregister(key.fd)
-            else:
-                self._send(selector, key.fd)
-        if os.fstat(self.log.fileno()).st_size > LOG_BYTES:  # never of os.devnull
-            # Keep the beginning of what a chatty child says: its first error is the one that matters.
-            os.ftruncate(self.log.fileno(), LOG_BYTES)
-        self._take(received, on_progress)
-        return bool(received)
-
-    def _send(self, selector: selectors.BaseSelector, fd: int) -> None:
+    def _hear(self, listen: Callable[[], list[Any]], on_progress: Callable[[dict[str, Any]], None]) -> None:
         try:
-            self.unsent = self.unsent[os.write(fd, self.unsent) :]
-        except BlockingIOError:
+            said = listen()
+        except BrokenChildError as fault:
+            self.broken = str(fault)
             return
-        except BrokenPipeError:
-            self.unsent = b""
-        if not self.unsent:
-            # Sent, but kept open: its end tells the child that the server is gone.
-            selector.unregister(fd)
-
-    def _take(self, received: bytes, on_progress: Callable[[dict[str, Any]], None]) -> None:
-        self.taken += len(received)
-        if self.taken > OUTPUT_BYTES:
-            self.broken = "It sent too much."
-        if not received or self.broken:
-            return
-        self.received += received
-        if b"\n" not in received:  # nor copied: a line of 256 MB comes in 4,000 pieces
-            return
-        *lines, rest = self.received.split(b"\n")
-        self.received = bytearray(rest)
-        for line in lines:
-            try:
-                said = json.loads(line)
-                kind = said["type"]
-            except (ValueError, TypeError, KeyError, RecursionError):
-                self.broken = "It did not speak the protocol."
-                return
-            if kind == "progress":
-                on_progress(said)
+        for message in said:
+            kind = message.get("type") if isinstance(message, dict) else None
+            if kind in ("progress", "part"):
+                on_progress(message)
             elif kind in ("result", "error") and self.last is None:
-                self.last = said
+                self.last = message
             else:
                 self.broken = "It answered twice, or in a way unknown."
                 return
-
-    def _end(self) -> int | None:
-        """Kill whatever is left of the child; its pid if even that does not end it."""
-        if self.process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        owners.kill(owners.marked(self.mark))
-        try:
-            self.process.wait(UNKILLABLE_S)
-        except subprocess.TimeoutExpired:
-            return self.process.pid
-        return None
 
     def _judge(self, stopped: ExitReason | None, stuck: int | None) -> Ended:
         if stuck is not None:
@@ -317,13 +214,16 @@ class _Child:
             return failed(ExitReason.BAD_OUTPUT, self.broken)
         if stopped is not None:
             return failed(stopped)
-        status = self.process.returncode
+        status = self.line.poll()
+        assert status is not None  # else it is stuck
         if self.last is not None and self.last["type"] == "error":
             return _told(self.last)
         if status == 0 and self.last is not None and self.last.get("stopped"):
             return failed(ExitReason.LOST, "(signal SIGTERM)", again=True)
         if status == 0 and self.last is not None:
             return Ended(ExitReason.OK, self.last.get("value"))
+        if over_cpu(status):
+            return failed(ExitReason.TIMEOUT, "(it used up its processor time)")
         if status == -signal.SIGKILL:
             # We did not send it: the kernel's out-of-memory killer is who does.
             return failed(ExitReason.OUT_OF_MEMORY, "(it was killed by the system)", again=True)
@@ -347,17 +247,9 @@ def _told(said: dict[str, Any]) -> Ended:
     return Ended(ExitReason.ERROR, None, {**error, **more})
 
 
-def _environment(mark: str) -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Ours without our settings: the tokens and the database's password are no business of a child."""
-    return {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "RAY_"))} | {owners.MARK: mark}
-
-
-def _open_log(path: Path) -> BinaryIO:
-    """The log; where it cannot be written (a full disk), nowhere: the job is worth more."""
-    try:
-        return path.open("wb")
-    except OSError:
-        return open(os.devnull, "wb")
+    return {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "RAY_"))}
 
 
 def _signal_name(number: int) -> str:

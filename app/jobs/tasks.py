@@ -76,25 +76,37 @@ def stopped() -> bool:
 def read(request: Json, say: Say) -> Json:
     """A trace file as the API's trace, with its regions and their advice."""
     say({"type": "progress", "phase": "reading"})
-    from app import service
+    from app import trace_report
     from app.advice.thresholds import Thresholds
+    from app.service import Companion
+    from profiler.child.limits import Limits
     from profiler.trace.errors import TraceError
 
     limit, companions = request.get("max_uncompressed_bytes"), request.get("companions") or {}
     beside, execution = (
-        service.Companion(**companions[field]) if field in companions else None
-        for field in ("beside", "execution_trace")
+        Companion(**companions[field]) if field in companions else None for field in ("beside", "execution_trace")
     )
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
+    own: Json = {"group": request.get("group"), "companions": {f: c["name"] for f, c in companions.items()}}
+    added = [_unknown_beside(request["beside_unknown"])] if request.get("beside_unknown") else []
+    limits = Limits(**request["region_limits"]) if request.get("region_limits") else trace_report.REGION_LIMITS
+    trace: Json = {}
     try:
-        trace = service.read_trace_file(request["path"], request["name"], limit, beside, execution, thresholds)
+        for stage in trace_report.stages(
+            request["path"], request["name"], limit, beside=beside, execution=execution, strict=False,
+            thresholds=thresholds, limits=limits,
+        ):  # fmt: skip
+            if isinstance(stage, trace_report.Advised):
+                say({"type": "part", "position": stage.position, "region": stage.region})
+                continue
+            trace = {**stage.trace, "notes": [*stage.trace["notes"], *added], **own}
+            if isinstance(stage, trace_report.Parts):
+                say({"type": "part", "trace": trace})
     except TraceError as error:
         if error.code == "trace-too-large":
             os.unlink(request["path"])  # nobody can read it again here, and it may be a bomb
         raise
-    if request.get("beside_unknown"):
-        trace["notes"].append(_unknown_beside(request["beside_unknown"]))
-    return {**trace, "group": request.get("group"), "companions": {f: c["name"] for f, c in companions.items()}}
+    return trace
 
 
 def _unknown_beside(wanted: str) -> Json:

@@ -37,7 +37,7 @@ def readyz(request: Request) -> Response:
     if found.wrong:
         raise Problem(503, "not-ready", "", "; ".join(found.wrong), warnings=list(found.warnings))
     status = "degraded" if found.warnings else "ok"
-    warm = state.service.warm.is_set()
+    warm = state.service.warm
     return answer({"status": status, "warnings": list(found.warnings), "advice_warm": warm})
 
 

@@ -10,7 +10,7 @@ from app.own_code import keys
 from app.web import oracle_views
 
 if TYPE_CHECKING:
-    from kernels.own import Own
+    from kernels.own_model import Own
 
 Json = Mapping[str, Any]
 

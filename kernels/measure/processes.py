@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -189,7 +190,8 @@ class Zygote:
     """Start once, fork often. Use as a context manager, or keep it between validations.
 
     interpret: the children run Triton kernels in its interpreter, which must be known before triton is imported.
-    warm: it imports what children need; without, each child imports for itself.
+    warm: it imports what children need; without, each child imports for itself. forked: from this process, which has
+    imported all of that, as interpret says, and has one thread.
     """
 
     def __init__(
@@ -197,19 +199,32 @@ class Zygote:
         *,
         interpret: bool = False,
         warm: bool = True,
+        forked: bool = False,
         env: Mapping[str, str] | None = None,
         start_s: float = 60.0,
     ) -> None:
         self.interpret = interpret
         ours, theirs = socket.socketpair()
         self._log = _appending()
+        self._process: Any = _fork(ours, theirs, self._log) if forked else self._start(theirs, interpret, warm, env)
+        theirs.close()
+        self._channel = Channel(ours)
+        self._exits: dict[int, int] = {}
+        self.standby: Any = None  # kernels.measure.standby.Standby, where one was begun
+        self._start_s = start_s
+        self._ready = False
+        self.lock = threading.RLock()  # a spare prepares itself while it waits for its request
+
+    def _start(
+        self, theirs: socket.socket, interpret: bool, warm: bool, env: Mapping[str, str] | None
+    ) -> subprocess.Popen[bytes]:
         environ = {**os.environ, **ZYGOTE_ENV, **(env or {})}
         environ.pop("TRITON_INTERPRET", None)
         if interpret:
             environ |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environ.get("PYTHONPATH", "")]))
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "kernels.measure.zygote", str(theirs.fileno()), "warm" if warm else "cold"],
             pass_fds=[theirs.fileno()],
             env=environ,
@@ -218,13 +233,6 @@ class Zygote:
             stderr=self._log,
             start_new_session=True,
         )
-        theirs.close()
-        self._channel = Channel(ours)
-        self._exits: dict[int, int] = {}
-        self.standby: Any = None  # kernels.measure.standby.Standby, where one was begun
-        self._start_s = start_s
-        self._ready = False
-        self.lock = threading.RLock()  # a spare prepares itself while it waits for its request
 
     def __enter__(self) -> Zygote:
         return self
@@ -308,6 +316,52 @@ class Zygote:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return f": {lines[-1][:300]}" if lines else ""
+
+
+class _Forked:
+    """A fork of this process, as far as subprocess.Popen is asked here."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._wait(0)
+
+    def _wait(self, options: int) -> int | None:
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:
+                self._status = 0
+            else:
+                self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status
+
+
+def _fork(ours: socket.socket, theirs: socket.socket, log: IO[bytes]) -> _Forked:
+    """kernels.measure.zygote.main in a fork of this process."""
+    from kernels.measure import zygote
+
+    pid = os.fork()
+    if pid:
+        return _Forked(pid)
+    try:
+        os.setsid()
+        ours.close()
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        os.environ.update(ZYGOTE_ENV)
+        zygote.main(os.dup(theirs.fileno()), warmed=False)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def _appending() -> IO[bytes]:

@@ -108,6 +108,7 @@ def main() -> int:
         return queue
 
     app.main.make_queue = make_queue
+    app.main._checks_here = lambda *_: False
     Advisor.start = lambda self: None  # type: ignore[method-assign]  # nobody asks for advice here: no torch
     return tritonworthy(["serve"])
 

@@ -21,8 +21,7 @@ REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 
 def run(folder: Path, task: str, request: dict[str, Any], limits: Limits | None = None, **more: Any) -> Ended:
     command = [sys.executable, "-m", "app.jobs.tasks", task, "{fd}"]
-    settings = Settings()
-    chosen = limits or Limits(120, 3, settings.read_memory_bytes if task == "read" else None)
+    chosen = limits or Limits(120, 3, Settings().read_limits.memory_bytes if task == "read" else None)
     return LocalRunner().run(command, request, limits=chosen, log=folder / "log", cwd=ROOT, **more)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import socket
 import sys
 import threading
@@ -16,9 +18,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from app.main import create_app
+from app.jobs import owners
+from app.main import create_app, make_templates
 from app.serve import Server, make_server
 from app.settings import Settings
+from profiler.child.template import Template
 
 CHILDREN = Path(__file__).with_name("children.py")
 
@@ -51,6 +55,15 @@ class Serving:
 Serve = Callable[..., Any]
 
 
+@functools.cache
+def shared_templates() -> dict[str, Template]:
+    """What the servers of one test process fork from: each would import for seconds."""
+    made = make_templates(owners.owner())
+    for template in made.values():
+        atexit.register(template.stop)
+    return made
+
+
 @contextmanager
 def serving(folder: Path, child: str | None = None, **settings: Any) -> Iterator[Serving]:
     """Serve on a free port of 127.0.0.1 until the block ends, with jobs done by a child of children.py or for real.
@@ -58,7 +71,7 @@ def serving(folder: Path, child: str | None = None, **settings: Any) -> Iterator
     Without the oracle, whose process takes half a gigabyte and seconds to start: test_oracle.py has one with it.
     """
     defaults = {"port": 0, "kill_grace_s": 0.3, "shutdown_s": 2, "oracle": "off"}
-    app = create_app(Settings(data_dir=folder, **{**defaults, **settings}))
+    app = create_app(Settings(data_dir=folder, **{**defaults, **settings}), shared_templates())
     # With the protocol named: asyncio turns Nagle's algorithm off for such sockets only, as for uvicorn's own.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))

@@ -1,0 +1,159 @@
+"""each: many small pieces of work, bounded one by one, in forks of this process: what hangs costs itself alone.
+
+A fork takes 10 ms and has everything that this process has read, so nothing is sent to it. It works on one piece after
+the other; where one exceeds its limits the fork is killed, the piece is told as failed, and another fork goes on with
+the next.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from profiler.child.limits import Limits, impose, over_cpu
+from profiler.child.pool import Failure
+from profiler.child.template import PR_SET_PDEATHSIG
+
+log = logging.getLogger("tritonworthy.each")
+
+
+def each(
+    work: Callable[[int], Any], pieces: Sequence[int], limits: Limits, *, lanes: int = 2
+) -> Iterator[tuple[int, Any | Failure]]:
+    """(piece, what `work` returns as JSON, or why it has no result) for every piece, as they are done.
+
+    work: raises nothing that is not a failure of its piece (Failure.CRASHED, with a traceback on stderr; MEMORY for
+    MemoryError). limits: of one piece. lanes: forks at once. The caller has one thread that does anything.
+    """
+    waiting = deque(pieces)
+    poll = select.poll()
+    running: dict[int, _Lane] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < lanes:
+                lane = _Lane(
+                    work, [waiting.popleft() for _ in range(_take(len(waiting), lanes - len(running)))], limits
+                )
+                running[lane.output] = lane
+                poll.register(lane.output, select.POLLIN)
+            left_s = max(0.0, min(lane.deadline for lane in running.values()) - time.monotonic())
+            ready = {fd for fd, _ in poll.poll(min(left_s, 1.0) * 1000)}
+            for fd, lane in list(running.items()):
+                if fd in ready:
+                    yield from lane.read()
+                elif time.monotonic() >= lane.deadline:
+                    lane.kill()
+                    lane.failure = Failure.TIMEOUT
+                    lane.over = True
+                if lane.over:
+                    poll.unregister(fd)
+                    del running[fd]
+                    failure = lane.end()
+                    if lane.left:
+                        yield lane.left.popleft(), failure
+                        waiting.extendleft(reversed(lane.left))
+    finally:
+        for lane in running.values():
+            lane.kill()
+            lane.end()
+
+
+def _take(waiting: int, lanes: int) -> int:
+    """How many pieces the next of so many lanes gets."""
+    return max(1, -(-waiting // lanes))
+
+
+class _Lane:
+    """One fork and the pieces that it works on, in order."""
+
+    def __init__(self, work: Callable[[int], Any], pieces: Sequence[int], limits: Limits) -> None:
+        self.left = deque(pieces)
+        self.limits = limits
+        self.over = False
+        self.failure: Failure | None = None
+        self.received = b""
+        self.output, theirs = os.pipe()
+        parent = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.output)
+            _work(work, pieces, theirs, parent)
+        os.close(theirs)
+        impose(self.pid, limits)
+        self.deadline = time.monotonic() + limits.timeout_s
+
+    def read(self) -> Iterator[tuple[int, Any | Failure]]:
+        """What it has done by now."""
+        part = os.read(self.output, 1 << 20)
+        if not part:
+            self.over = True
+        *lines, self.received = (self.received + part).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            piece = self.left.popleft()
+            self.deadline = time.monotonic() + self.limits.timeout_s
+            impose(self.pid, Limits(0, 0, None, self.limits.cpu_s))
+            yield piece, Failure(said["failure"]) if "failure" in said else said["value"]
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def end(self) -> Failure:
+        """Why it ended before it had done all; reaps it."""
+        os.close(self.output)
+        _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if self.failure is not None:
+            return self.failure
+        if over_cpu(code):
+            return Failure.CPU
+        return Failure.MEMORY if code == -signal.SIGKILL else Failure.CRASHED
+
+
+def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent: int) -> None:
+    """The fork's life; never returns."""
+    status = 1
+    try:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(status)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        gc.freeze()
+        for piece in pieces:
+            try:
+                said = {"value": work(piece)}
+            except MemoryError:
+                said = {"failure": Failure.MEMORY}
+            except Exception as fault:
+                traceback.print_exc()
+                memory = "can't allocate memory" in str(fault)
+                said = {"failure": Failure.MEMORY if memory else Failure.CRASHED}
+            _write(output, json.dumps(said).encode() + b"\n")
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _write(output: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(output, line) :]

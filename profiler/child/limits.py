@@ -1,0 +1,76 @@
+"""What a child process may use, imposed from outside with prlimit: it cannot be forgotten by the work itself."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1024**2
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """timeout_s: wall time until the child is asked to end, and killed grace_s later.
+
+    memory_bytes: private memory (RLIMIT_DATA) beyond what the child has when its request arrives, None = unlimited.
+    Not address space: files that are mapped to be read, and what CUDA reserves, cost nothing. cpu_s: processor time of
+    one request, None = unlimited.
+    """
+
+    timeout_s: float
+    grace_s: float = 5.0
+    memory_bytes: int | None = None
+    cpu_s: float | None = None
+
+
+def impose(pid: int, limits: Limits) -> None:
+    """Limit the process from now on; one that has ended is no error. Linux only: elsewhere wall time alone holds."""
+    if not hasattr(resource, "prlimit"):
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        if limits.memory_bytes is not None:
+            most = private_bytes(pid) + limits.memory_bytes
+            resource.prlimit(pid, resource.RLIMIT_DATA, (most, most))
+        if limits.cpu_s is not None:
+            # Whole seconds; the hard limit stays open, so that a kept child's can be raised for its next request.
+            most = math.ceil(cpu_used_s(pid) + limits.cpu_s)
+            resource.prlimit(pid, resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+
+
+def over_cpu(status: int) -> bool:
+    """Whether that exit status says that the process used up its processor time."""
+    return status == -signal.SIGXCPU
+
+
+def private_bytes(pid: int) -> int:
+    """Private memory of a process as RLIMIT_DATA counts it (VmData); 0 for none that runs."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+
+
+def cpu_used_s(pid: int) -> float:
+    """Processor time of a process, all its threads; 0 for none that runs."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def host_memory_bytes() -> int:
+    """Memory of this host, or what its container may use of it where that is less."""
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max": no limit
+            most = min(most, int(Path(name).read_text()))
+    return most

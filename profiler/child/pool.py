@@ -1,0 +1,291 @@
+"""Pool: a few children that stand ready and answer one request each at a time, within limits. Torch-free.
+
+A child that exceeds its limits, dies or stops making sense is killed, its caller is told which, and another is forked;
+every child is replaced after a bounded number of requests. Who asks waits for a free child in turn: so many at most,
+so long at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from profiler.child.limits import Limits, impose, over_cpu
+from profiler.child.lines import BrokenChildError, LineChild
+from profiler.child.process import FORK
+from profiler.child.template import Template
+
+log = logging.getLogger("tritonworthy.pool")
+
+Json = dict[str, Any]
+
+ASKS_PER_CHILD = 64
+"""Requests after which a child is replaced: torch keeps something of every graph."""
+STUCK_S = 5.0
+"""A child that is this much over its limit and still there could not be killed, or nobody watches it."""
+PAUSE_S = 1.0
+"""Until a child is forked again where one could not be."""
+
+
+class Failure(StrEnum):
+    """Why a request has no answer."""
+
+    QUEUE_FULL = "queue-full"  # too many wait already
+    WAITED = "waited"  # no child became free in time
+    TIMEOUT = "timeout"  # wall time
+    CPU = "cpu"  # processor time
+    MEMORY = "memory"
+    CRASHED = "crashed"
+    STOPPED = "stopped"  # the server stops
+
+
+class FailedError(Exception):
+    """No answer, and why. detail: for the log."""
+
+    def __init__(self, failure: Failure, detail: str = "") -> None:
+        super().__init__(f"{failure}: {detail}" if detail else str(failure))
+        self.failure = failure
+        self.detail = detail
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    child: LineChild
+    asks: int = 0
+    holder: str | None = None
+    deadline: float | None = None
+    recent: str = ""
+
+
+class Pool:
+    """start() and stop() once; `ask` from any thread.
+
+    arguments: what a fork of the template is told; "{fd}" stands for the descriptor to answer on. hello: the first line
+    that a child is sent, which it answers before any request. size: children; waiting_cap: requests that may wait.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        arguments: Sequence[str],
+        *,
+        size: int,
+        limits: Limits,
+        waiting_cap: int,
+        wait_s: float,
+        hello: Callable[[], Json] = dict,
+        logs: Path | None = None,
+        environment: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        self.template = template
+        self.arguments = list(arguments)
+        self.size = size
+        self.limits = limits
+        self.waiting_cap = waiting_cap
+        self.wait_s = wait_s
+        self.hello = hello
+        self.logs = logs
+        self.environment = environment
+        self.changed = threading.Condition()
+        self.idle: list[_Member] = []
+        self.busy: list[_Member] = []
+        self.waiting = 0
+        self._stop = threading.Event()
+        self.forks = 0
+        self.ended: dict[Failure, int] = {}
+        self.keeper: threading.Thread | None = None
+        self.when_ready: Callable[[], object] = lambda: None
+
+    def start(self) -> None:
+        """Begin to fork the children; returns at once."""
+        self.template.start()
+        with self.changed:
+            if self.keeper is None and not self.stopped:
+                self.keeper = threading.Thread(target=self._keep, name="pool", daemon=True)
+                self.keeper.start()
+
+    def stop(self) -> None:
+        """Kill the children; whoever waits for an answer hears so."""
+        with self.changed:
+            self._stop.set()
+            self.changed.notify_all()
+            members = [*self.idle, *self.busy]
+            idle, self.idle = self.idle, []
+        for member in members:
+            with suppress(OSError):
+                member.child.end()
+        for member in idle:
+            member.child.close()
+        if self.keeper is not None:
+            self.keeper.join(5.0)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a child has said hello and has not ended."""
+        with self.changed:
+            return bool(self.idle or self.busy)
+
+    def stuck(self) -> int:
+        """Children that are well over their limit and still there."""
+        now = time.monotonic()
+        with self.changed:
+            return sum(m.deadline is not None and now > m.deadline + STUCK_S for m in self.busy)
+
+    def ask(self, request: Json, *, who: str | None = None, prefer: str = "", limits: Limits | None = None) -> Any:
+        """The child's answer. Raises FailedError where there is none.
+
+        who: a client; one of them never has the last child, unless it is the only one. None: nobody in particular.
+        prefer: of the free children the one that had a request of that key last, where there is one.
+        """
+        member = self._take(who, prefer)
+        keep = False
+        try:
+            answer = self._converse(member, request, limits or self.limits)
+            keep = not (isinstance(answer, dict) and answer.get("retire"))
+        except FailedError as failed:
+            with self.changed:
+                self.ended[failed.failure] = self.ended.get(failed.failure, 0) + 1
+            if failed.failure is not Failure.STOPPED:
+                log.warning("a request was given up: %s", failed)
+            raise
+        finally:
+            self._give_back(member, prefer, keep)
+        return answer
+
+    # --- taking turns
+
+    def _take(self, who: str | None, prefer: str) -> _Member:
+        deadline = time.monotonic() + self.wait_s
+        with self.changed:
+            if self.waiting >= self.waiting_cap:
+                raise FailedError(Failure.QUEUE_FULL, f"{self.waiting} wait already")
+            self.waiting += 1
+            try:
+                while True:
+                    if self.stopped:
+                        raise FailedError(Failure.STOPPED)
+                    found = self._free(who, prefer)
+                    if found is not None:
+                        found.holder = who
+                        self.idle.remove(found)
+                        self.busy.append(found)
+                        return found
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise FailedError(Failure.WAITED, f"{self.wait_s:g} s")
+                    self.changed.wait(left)
+            finally:
+                self.waiting -= 1
+
+    def _free(self, who: str | None, prefer: str) -> _Member | None:
+        if who is not None and self.size > 1 and sum(m.holder == who for m in self.busy) >= self.size - 1:
+            return None
+        return next((m for m in self.idle if m.recent == prefer), next(iter(self.idle), None))
+
+    def _give_back(self, member: _Member, prefer: str, keep: bool) -> None:
+        member.asks += 1
+        again = keep and member.asks < ASKS_PER_CHILD and member.child.poll() is None and not self.stopped
+        if not again:
+            member.child.close()  # still among the busy: one that does not end is told of by `stuck`
+        with self.changed:
+            if again or not member.child.stuck:
+                self.busy.remove(member)
+            if again:
+                member.recent, member.deadline, member.holder = prefer, None, None
+                self.idle.append(member)
+            self.changed.notify_all()
+
+    # --- one conversation
+
+    def _converse(self, member: _Member, request: Json, limits: Limits) -> Any:
+        child = member.child
+        deadline = time.monotonic() + limits.timeout_s
+        member.deadline = deadline
+        impose(child.pid, Limits(limits.timeout_s, limits.grace_s, None, limits.cpu_s))
+        try:
+            child.send(request)
+            while True:
+                said = child.exchange(max(0.0, min(0.5, deadline - time.monotonic())))
+                if not said and child.poll() is not None:
+                    said = child.rest()
+                if said:
+                    return said[0]
+                if (status := child.poll()) is not None:
+                    raise self._died(status)
+                if time.monotonic() >= deadline:
+                    raise FailedError(Failure.TIMEOUT, f"{limits.timeout_s:g} s")
+        except BrokenChildError as fault:
+            raise FailedError(Failure.CRASHED, str(fault)) from None
+
+    def _died(self, status: int) -> FailedError:
+        if self.stopped:
+            return FailedError(Failure.STOPPED)
+        if over_cpu(status):
+            return FailedError(Failure.CPU)
+        if status == -signal.SIGKILL:
+            return FailedError(Failure.MEMORY, "it was killed by the system")
+        return FailedError(Failure.CRASHED, f"exit status {status}")
+
+    # --- keeping
+
+    def _keep(self) -> None:
+        """Fork what is missing, as long as the pool is there."""
+        told = False
+        while not self._stop.is_set():
+            with self.changed:
+                for member in [m for m in self.idle if m.child.poll() is not None]:
+                    self.idle.remove(member)
+                    member.child.close()
+                missing = self.size - len(self.idle) - len(self.busy)
+            if missing <= 0:
+                with self.changed:
+                    self.changed.wait(1.0)
+                continue
+            try:
+                member = self._fork()
+            except (OSError, FailedError) as fault:
+                if not self._stop.is_set():
+                    log.warning("no child for the pool: %s", fault)
+                    with self.changed:
+                        self.changed.wait(PAUSE_S)
+                continue
+            with self.changed:
+                if not self._stop.is_set():
+                    self.idle.append(member)
+                self.changed.notify_all()
+            if self._stop.is_set():
+                member.child.close()
+            elif not told:
+                told = True
+                self.when_ready()
+
+    def _fork(self) -> _Member:
+        self.forks += 1
+        name = f"{self.arguments[0]}-{self.forks % (2 * self.size)}.log"
+        child = LineChild(
+            [FORK, *self.arguments],
+            log=self.logs / name if self.logs is not None else None,
+            template=self.template,
+            environment=self.environment(),
+        )
+        try:
+            impose(child.pid, Limits(0, 0, self.limits.memory_bytes, None))
+            member = _Member(child)
+            self._converse(member, self.hello(), Limits(60.0))
+        except BaseException:
+            child.close()
+            raise
+        member.deadline = None
+        return member
