@@ -167,7 +167,7 @@ def make_templates(owner: str) -> dict[str, Template]:
     }
 
 
-MEASURES = frozenset({"validate", "landscape", "check", "health"})
+MEASURES = frozenset({"validate", "landscape", "check", "health", "ceilings"})
 """Kinds of jobs that use the GPU where there is one: then in a process that has never been anything else."""
 
 

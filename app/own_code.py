@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import app as package
 from app.jobs.runner import Limits, LocalRunner
 from app.recent import Recent
 from app.web.problems import Problem, not_found, without_text
+from profiler.child.limits import GIB
+from profiler.child.process import FD, FORK
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.cache import Cache
 from profiler.oracle.targets import TARGETS
@@ -28,15 +27,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 TIMEOUT_S = 90.0
-MEMORY_BYTES = 12 * 1024**3
-"""Address space of the child; torch alone reserves several GB of it."""
+MEMORY_BYTES = 2 * GIB
 WAIT_S = 60.0
 """Longest wait for the child that compiles for somebody else: there is one at a time."""
 WAITING = 4
 """Requests that wait for it or have it; more would hold all threads that answer requests."""
 KEPT = 64
 """Texts of regions looked at last."""
-ROOT = Path(package.__file__).resolve().parent.parent
 
 _one = threading.Lock()
 _waiting = threading.BoundedSemaphore(WAITING)
@@ -103,13 +100,12 @@ def _busy() -> Problem:
 
 def _by_child(state: Any, request: Json) -> Json:
     log = state.settings.logs_dir / f"machines-{secrets.token_hex(8)}.log"
-    ended = LocalRunner().run(
-        [sys.executable, "-m", "app.jobs.tasks", "machines", "{fd}"],
+    ended = LocalRunner(templates=state.templates).run(
+        [FORK, "task", "machines", FD],
         request,
         limits=Limits(TIMEOUT_S, 2.0, MEMORY_BYTES),
         log=log,
         tick=lambda: "drop" if state.closing.is_set() else "go",
-        cwd=ROOT,
     )
     if ended.error is not None:
         status = 422 if ended.error["code"] == "kernel-refused" else 503

@@ -32,7 +32,7 @@ def _without_source(region: Json) -> Json:
     return region | {"oracle": oracle}
 
 
-@router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404, 422, 503)})
+@router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404, 422, 429, 503)})
 def region(
     request: Request,
     region_id: str,
@@ -49,7 +49,7 @@ def region(
     return answer(found | {"archive": recorded})
 
 
-@router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 422, 503)})
+@router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 422, 429, 503)})
 def foresee(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region; keep the answer and advise again with it.
 
@@ -58,7 +58,7 @@ def foresee(request: Request, region_id: str) -> Response:
     return answer(submit.foresee_region(request.app.state, region_id))
 
 
-@router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 503)})
+@router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 429, 503)})
 def kernel(
     request: Request,
     region_id: str,
@@ -72,7 +72,9 @@ def kernel(
     return answer(submit.kernel_machine(request.app.state, region_id, mode, kernel))
 
 
-@router.post("/advice", dependencies=JSON_ONLY, responses={200: {"model": AdviceAnswer}, **errors(413, 415, 422, 503)})
+@router.post(
+    "/advice", dependencies=JSON_ONLY, responses={200: {"model": AdviceAnswer}, **errors(413, 415, 422, 429, 503)}
+)
 def advice(request: Request, body: AdviceRequest) -> Response:
     """Advice at once, on a region's text or the widget's answers. Nothing is stored.
 

@@ -53,7 +53,7 @@ class RegionDevices(Answer):
 Device = Annotated[str, Query(max_length=200, description="A device of the table, such as A100.")]
 
 
-@api.get("/regions/{region_id}/devices", responses={200: {"model": RegionDevices}, **errors(404, 422, 503)})
+@api.get("/regions/{region_id}/devices", responses={200: {"model": RegionDevices}, **errors(404, 422, 429, 503)})
 def devices(request: Request, region_id: str) -> Response:
     """The region's advice on every device of the table, predicted; its own device's is the one that stands."""
     return answer({"items": submit.region_on_devices(request.app.state, region_id)})

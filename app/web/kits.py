@@ -34,7 +34,9 @@ def _validation(request: Request, validation_id: str) -> Json | None:
     return found
 
 
-@api.get("/validations/{validation_id}/kit.zip", response_class=Response, responses={**ZIP, **errors(404, 422, 503)})
+@api.get(
+    "/validations/{validation_id}/kit.zip", response_class=Response, responses={**ZIP, **errors(404, 422, 429, 503)}
+)
 def kit_zip(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """A kernel to take home: one file that runs alone with its test and benchmark, and a replay of the region."""
     found = _validation(request, validation_id)
