@@ -5,7 +5,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 BIN := $(VENV)/bin
 
-.PHONY: run test lint unit audit check-api fuzz soak bench-uploads bench-fleet check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
+.PHONY: run test lint unit audit check-wheel check-api fuzz soak bench-uploads bench-fleet check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
 
 run: $(VENV)/.run
 	$(BIN)/tritonworthy serve --host $(HOST) --port $(PORT)
@@ -26,6 +26,10 @@ unit: $(VENV)/.dev
 # Known holes in what is installed; says so where the service that knows them cannot be asked.
 audit: $(VENV)/.dev
 	$(BIN)/python -m tools.audit
+
+# What somebody gets who installs the package: sdist and wheel built, installed outside the checkout, served, used.
+check-wheel:
+	$(PYTHON) -m tools.check_wheel
 
 # The API of a running server against its own description, CASES an operation.
 CASES ?= 1500

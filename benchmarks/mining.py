@@ -2,7 +2,7 @@
 
     python -m benchmarks.mining [TRACE ...]
 
-Default: the largest traces in ../shared/traces. Prints seconds and the ratio to reading. Asked for: 4 s more at most
+Default: the largest traces in tests/data/traces. Prints seconds and the ratio to reading. Asked for: 4 s more at most
 for the largest, the import of torch included.
 """
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "traces"
+TRACES = Path(__file__).resolve().parent.parent / "tests" / "data" / "traces"
 LARGEST = 6
 
 ONE = """
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _largest() -> list[Path]:
-    found = sorted(SHARED.glob("*.json.gz"), key=lambda p: -p.stat().st_size)
+    found = sorted(TRACES.glob("*.json.gz"), key=lambda p: -p.stat().st_size)
     return [p for p in found if ".et." not in p.name][:LARGEST]
 
 

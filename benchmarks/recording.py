@@ -28,7 +28,7 @@ every dry run."""
 
 
 def record(model: torch.nn.Module, inputs: Sequence[torch.Tensor], device: str, target: Path, steps: int = 2) -> None:
-    """Warms up, then writes `steps` steps with shapes to target (.json.gz), as ../shared/traces were recorded."""
+    """Warms up, then writes `steps` steps with shapes to target (.json.gz), as tests/data/traces were recorded."""
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
     written = target.with_suffix("")  # torch.profiler's own compression is its slowest part
     with torch.no_grad():

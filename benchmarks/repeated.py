@@ -9,6 +9,14 @@ from pathlib import Path
 
 from isal import igzip
 
+TRAINING = (
+    Path(__file__).resolve().parent.parent / "tests" / "data" / "traces" / "large_t5_train_autocast_2steps.json.gz"
+)
+"""Two steps of T5 training: what the long traces of the tests and the benchmarks are made of."""
+
+LONG_BYTES = 215_000_000
+"""JSON of 24 of its steps."""
+
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
 _CLOSING = re.compile(rb"\}\s*\]")
 _NUMBER = re.compile(rb'"(ts|correlation|External id)"\s*:\s*(\d+)')

@@ -24,10 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.repeated import repeat  # noqa: E402 (run as a file)
-
-TRACES = ROOT.parent / "shared" / "traces"
-LARGE = TRACES / "large_t5_train_autocast_24steps.json.gz"
+from benchmarks.repeated import LONG_BYTES, TRAINING, repeat  # noqa: E402 (run as a file)
 
 # What each tool is asked: a script that gets the file as its argument and prints the seconds that its job took.
 _TIMED = """
@@ -210,8 +207,10 @@ def table(file: Path, mb: float, costs: list[tuple[str, Cost | str]]) -> str:
 def main() -> int:
     """Print one table a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--file", type=Path, default=LARGE, help="a real trace as torch wrote it (.json, .json.gz)")
-    parser.add_argument("--repeated", type=Path, help="the trace that --gb repeats (default: --file)")
+    parser.add_argument(
+        "--file", type=Path, help="a trace as torch wrote it (default: T5 training of 215 MB)"
+    )
+    parser.add_argument("--repeated", type=Path, help="the trace that --gb repeats (default: T5 training)")
     parser.add_argument("--gb", type=float, nargs="*", default=[1.0], help="sizes to repeat it to, in GB of JSON")
     parser.add_argument("--runs", type=int, default=3, help="runs of each tool; the fastest counts")
     parser.add_argument("--hta", default=sys.executable, help="a Python that has HolisticTraceAnalysis")
@@ -224,11 +223,14 @@ def main() -> int:
     parser.add_argument("--folder", help="where the long traces are written (default: the system's temporary folder)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        if arguments.file is None:
+            arguments.file = Path(folder) / "t5_training_repeated.json.gz"
+            repeat(TRAINING, arguments.file, LONG_BYTES)
         asked = tools(arguments, Path(folder))
         files = [(arguments.file, uncompressed_mb(arguments.file))]
         for gb in arguments.gb:
             file = Path(folder) / f"repeated_{gb:g}GB.json.gz"
-            files.append((file, repeat(arguments.repeated or arguments.file, file, int(gb * 1e9)) / 1e6))
+            files.append((file, repeat(arguments.repeated or TRAINING, file, int(gb * 1e9)) / 1e6))
         for file, mb in files:
             costs = []
             for tool in asked:

@@ -1,4 +1,4 @@
-"""The 215 MB trace through the browser: `python benchmarks/upload.py [TRACE.json.gz]`.
+"""A trace of 215 MB through the browser: `python benchmarks/upload.py [TRACE.json.gz]`.
 
 A real server, a real Chromium. Printed: how the progress bar moved, the seconds from the last byte to the page with its
 regions, the peak memory of the server's process and of each child. 1 where the page took longer than 10 s, the bar
@@ -19,11 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from playwright.sync_api import Page, expect, sync_playwright
 
+from benchmarks.repeated import LONG_BYTES, TRAINING, repeat
 from kernels.measure.zygote import descendants
 from tests.browser.conftest import ARGUMENTS, running
-from tests.conftest import SHARED
 
-TRACE = SHARED / "traces" / "large_t5_train_autocast_24steps.json.gz"
 PAGE_S, SERVER_MB, STEPS = 10.0, 500.0, 5
 
 WATCH = """() => {
@@ -78,6 +77,17 @@ def upload(page: Page, path: Path) -> tuple[list[tuple[float, float, str]], floa
     return moves, there - sent
 
 
+def plain_trace(source: Path | None, folder: Path) -> Path:
+    """The trace as plain JSON in this folder; without one T5 training, repeated to 215 MB."""
+    if source is None:
+        source = folder / "t5_training_repeated.json.gz"
+        repeat(TRAINING, source, LONG_BYTES)
+    plain = folder / source.name.removesuffix(".gz")
+    with gzip.open(source) as packed, plain.open("wb") as file:
+        shutil.copyfileobj(packed, file)
+    return plain
+
+
 def server_pid(port: int) -> int:
     """The process of ours that serves there, by the command that started it."""
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -91,11 +101,9 @@ def server_pid(port: int) -> int:
 
 def main() -> int:
     """Print the figures; 1 where one misses its aim."""
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else TRACE
+    source = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as base, sync_playwright() as driver:
-        plain = Path(folder) / source.name.removesuffix(".gz")
-        with gzip.open(source) as packed, plain.open("wb") as file:
-            shutil.copyfileobj(packed, file)
+        plain = plain_trace(source, Path(folder))
         memory = Memory(server_pid(int(base.rsplit(":", 1)[1])))
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         moves, waited_s = upload(browser.new_context(base_url=base).new_page(), plain)

@@ -11,7 +11,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared"
+DATA = ROOT / "tests" / "data"
+"""Real traces, regions and measurements; each folder says where they come from in its MANIFEST.md."""
 
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if WORKERS > 1:
@@ -85,6 +86,6 @@ def gradients():
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder of real traces, regions and measurements that stands beside the repository."""
-    return SHARED
+def data() -> Path:
+    """The folder of real traces, regions and measurements."""
+    return DATA

@@ -16,7 +16,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20, what: object = "") -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 120, what: object = "") -> Any:
     """What it says as soon as that is true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

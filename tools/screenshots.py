@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, running
 from tests.browser.furnished import furnish
-from tests.conftest import ROOT, SHARED
+from tests.conftest import DATA, ROOT
 
 FOLDER = ROOT / "docs" / "screenshots"
 DESKTOP, PHONE = (1280, 800), (390, 844)
@@ -130,7 +130,7 @@ def main() -> int:
     """Take those that are named, or all."""
     wanted = [s for s in SHOTS if not sys.argv[1:] or s.name in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as base, sync_playwright() as driver:
-        paths = furnish(base, SHARED)
+        paths = furnish(base, DATA)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         reader = browser.new_page()
         for shot in wanted:

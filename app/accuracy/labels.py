@@ -1,7 +1,7 @@
 """What published figures said of a region before anybody measured it: tool, share of the step, objective.
 
-labels.json holds ../shared/regions/regions.json by the hash of each region's text, so that the benchmark runs without
-that folder. It is what the advice is compared with, and nothing that the advice may look at; only the share of the
+labels.json holds tests/data/regions/regions.json by the hash of each region's text, so that the benchmark runs without
+the tests. It is what the advice is compared with, and nothing that the advice may look at; only the share of the
 step and the objective, which a user would give, go into the question.
 """
 

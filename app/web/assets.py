@@ -11,8 +11,17 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "static"
+WEB = Path(__file__).resolve().parent
 YEAR_S = 365 * 24 * 3600
+
+
+def folder(name: str) -> Path:
+    """templates or static: in this package where it was built (setup.py), at the top of the tree in a checkout."""
+    built = WEB / name
+    return built if built.is_dir() else WEB.parent.parent / name
+
+
+FOLDER = folder("static")
 
 
 @cache

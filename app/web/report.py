@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from app import __version__
 from app.web import oracle_views, trace_page, views
+from app.web.assets import folder
 from app.web.templating import environment
 
 Json = Mapping[str, Any]
 
-STYLES = Path(__file__).resolve().parent.parent.parent / "static" / "app.css"
+STYLES = folder("static") / "app.css"
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
@@ -14,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from app.web import effort, labels, units
-from app.web.assets import asset
+from app.web.assets import asset, folder
 from app.web.figure import HIDDEN
 from app.web.svg import drawing
 from kernels.measure.outcome import by_wall
 
-TEMPLATES = Path(__file__).resolve().parent.parent.parent / "templates"
+TEMPLATES = folder("templates")
 
 
 def ticks(text: object) -> Markup:

@@ -1,4 +1,4 @@
-"""What FINDINGS.md beside the real traces advises, as data: one Want for each thing that a row of it names.
+"""What FINDINGS.md of the real traces advises, as data: one Want for each thing that a row of it names.
 
 A row is told by its traces and by how its region begins, as in tests/profiler/region/test_findings.py, which holds the
 regions themselves to the table.

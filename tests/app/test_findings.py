@@ -24,8 +24,6 @@ from tests.profiler.region.test_findings import GLOBS, NAMES, TRACES, rows
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
-
 LEAST_SAVED = 0.01
 """Of a step: less is not worth a change."""
 H200 = host.Host("NVIDIA H200", (9, 0), {}, frozenset({"torch", "triton"}), frozenset())

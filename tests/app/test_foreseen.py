@@ -8,7 +8,7 @@ import pytest
 
 from app import foreseen, service
 from app.store import finite
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
 TRACES = [
     "handrolled_blocks_bf16_eager_stack.json.gz",
@@ -18,7 +18,7 @@ TRACES = [
 
 
 def read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = finite(service.read_trace_file(SHARED / "traces" / name, name))
+    found: dict[str, Any] = finite(service.read_trace_file(DATA / "traces" / name, name))
     return found
 
 

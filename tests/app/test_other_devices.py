@@ -169,7 +169,6 @@ def test_the_shell_prints_the_apis_rows(
     assert "scaled by the datasheet ceilings" in text
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 def test_a_trace_on_another_device_keeps_its_shares_and_says_no_step_time() -> None:
     name = "handrolled_blocks_bf16_eager.json.gz"
     here, there = report(TRACES / name, name), report(TRACES / name, name, what_if="L40S")

@@ -13,9 +13,9 @@ import pytest
 from app.archive import shelf
 from app.trace_report import report
 from tests.app.web.conftest import Serving, serving
-from tests.conftest import ROOT, SHARED
+from tests.conftest import DATA, ROOT
 
-TRACE = SHARED / "traces" / "t5_train_autocast_eager.json.gz"
+TRACE = DATA / "traces" / "t5_train_autocast_eager.json.gz"
 REGIONS, PAGE_BYTES, ANSWER_S = 50, 300_000, 0.1
 
 BUNDLE = "plotly-cartesian.min.js"

@@ -17,10 +17,10 @@ import pytest
 from app.web.calls import calls
 from app.web.examples import examples
 from tests.app.web.conftest import serving
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
-TRACE = SHARED / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"
+TRACE = DATA / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"
 HTMX = {"HX-Request": "true"}
 
 
@@ -82,7 +82,7 @@ def test_the_trace_page_shows_the_trace_and_its_twin(client: httpx.Client, trace
 
 
 def test_a_trace_without_operators_shows_what_its_time_is_and_one_recipe(client: httpx.Client) -> None:
-    path = SHARED / "traces" / "handrolled_blocks_bf16_cudagraph.json.gz"
+    path = DATA / "traces" / "handrolled_blocks_bf16_cudagraph.json.gz"
     with path.open("rb") as file:
         answer = client.post("/traces", files={"file": (path.name, file)})
     page = settled(client, answer.headers["location"])
@@ -277,7 +277,7 @@ def test_every_command_of_the_api_page_works(client: httpx.Client, trace: str, r
 
 
 def test_a_region_that_could_not_be_written_down_has_a_page_that_says_why(client: httpx.Client) -> None:
-    path = SHARED / "traces" / "handrolled_blocks_noshapes.json.gz"
+    path = DATA / "traces" / "handrolled_blocks_noshapes.json.gz"
     with path.open("rb") as file:
         answer = client.post("/traces", files={"file": (path.name, file)})
     page = settled(client, answer.headers["location"])

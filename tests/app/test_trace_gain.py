@@ -16,8 +16,6 @@ from tests.profiler.trace.files import TRACES
 
 Json = dict[str, Any]
 
-real = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
-
 
 def region(name: str, busy: float, tool: str = "compile", speedup: float | None = 2.0, **more: Any) -> Json:
     """A region of ten launches a step; predicted from 3/4 of its speed-up to 5/4."""
@@ -125,7 +123,6 @@ def ready(name: str) -> Json:
     return {"id": "t", "status": "ready", **json.loads(json.dumps(found, allow_nan=False))}
 
 
-@real
 @pytest.mark.parametrize(
     "name",
     [
@@ -151,7 +148,6 @@ def test_a_real_step_keeps_what_no_advice_is_on(name: str) -> None:
         assert result["all"]["step_time_us"]["mid"] <= result["top"]["step_time_us"]["mid"] + 1e-6
 
 
-@real
 def test_page_shell_and_json_say_the_same() -> None:
     found = ready("llama_prefill_bf16_eager.json.gz")
     page = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
@@ -165,7 +161,6 @@ def test_page_shell_and_json_say_the_same() -> None:
     assert "not known: idle time waiting for launches" in trace_text(found)
 
 
-@real
 def test_without_shapes_no_time_is_predicted_and_the_page_says_why() -> None:
     found = ready("handrolled_blocks_noshapes.json.gz")
     page = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))

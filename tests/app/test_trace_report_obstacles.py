@@ -10,12 +10,12 @@ from app.trace_report import report
 from app.web import trace_page
 from app.web.templating import environment
 from tests.app.samples import region
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
 
 @cache
 def of(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(report(SHARED / "traces" / name, name)))
+    found: dict[str, Any] = json.loads(json.dumps(report(DATA / "traces" / name, name)))
     return found
 
 
@@ -97,7 +97,7 @@ def test_names_from_a_trace_are_text_on_the_page():
 def test_a_region_knows_its_source_line_where_stacks_were_recorded() -> None:
     from app.service import read_trace_file
 
-    path = SHARED / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"
+    path = DATA / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"
     found = {r["name"]: r["source"]["line"] for r in read_trace_file(path, path.name)["regions"]}
     assert all(line for line in found.values()), found
     assert len(set(found.values())) > 1

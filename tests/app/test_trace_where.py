@@ -15,12 +15,10 @@ from app.trace_timeline import ELSEWHERE, MAX_GAPS, MAX_SPANS, Span, fitted, mer
 from app.trace_where import module_class
 from app.web import trace_page
 from app.web.templating import environment
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
-TRACES = SHARED / "traces"
+TRACES = DATA / "traces"
 NAMES = ("gpt2_train_autocast_eager_stack", "t5_train_autocast_eager", "hta_nccl")
-
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -44,7 +43,6 @@ def test_every_variant_is_a_name_that_is_in_use() -> None:
     assert set(VARIANTS) <= short_names
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 def test_what_a_trace_does_not_record_is_said_once() -> None:
     found = report(TRACES / "llama_prefill_bf16_eager.json.gz", "llama")
     assumed = [r for r in found["regions"] if r["assumed"]]

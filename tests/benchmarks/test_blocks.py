@@ -86,10 +86,8 @@ def of_trace(path):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_has_the_operations_of_its_trace_on_the_same_shapes(name, shared):
-    path = shared / "traces" / f"{CASES[name].trace}.json.gz"
-    if not path.exists():
-        pytest.skip("the real traces are not here")
+def test_a_step_has_the_operations_of_its_trace_on_the_same_shapes(name, data):
+    path = data / "traces" / f"{CASES[name].trace}.json.gz"
     ours, recorded = of_model(name), of_trace(path)
     assert sum(recorded.values()) > 50
     assert (ours - recorded, recorded - ours) == (Counter(), Counter())

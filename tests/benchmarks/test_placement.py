@@ -115,10 +115,8 @@ def test_outputs_in_a_graphs_memory_are_copied_before_the_next_call(called):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_its_own_trace_says_to_replace_has_a_part_of_those_types_shapes_and_layouts(name, shared):
-    path = shared / "traces" / f"{CASES[name].trace}.json.gz"
-    if not path.exists():
-        pytest.skip("the real traces are not here")
+def test_what_its_own_trace_says_to_replace_has_a_part_of_those_types_shapes_and_layouts(name, data):
+    path = data / "traces" / f"{CASES[name].trace}.json.gz"
     from app.trace_report import report
 
     called = placement.calls(*made(name, False, "meta"))

@@ -277,11 +277,8 @@ def test_every_recorded_winner_is_in_its_part_and_right_or_says_why_not(record):
             assert region["winner"] in region["candidates"]
 
 
-def test_a_recorded_step_has_the_kernels_of_its_trace(record, shared):
-    path = shared / "traces" / "expected.json"
-    if not path.exists():
-        pytest.skip("the real traces are not here")
-    expected = json.loads(path.read_text())
+def test_a_recorded_step_has_the_kernels_of_its_trace(record, data):
+    expected = json.loads((data / "traces" / "expected.json").read_text())
     for model in record["models"]:
         trace = expected[f"{CASES[model['model']].trace}.json.gz"]
         recorded = trace["kernels"] / max(1, trace["profiler_steps"])

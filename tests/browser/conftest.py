@@ -166,5 +166,5 @@ def open_page(chromium: Browser, server: str) -> Iterator[Callable[..., Watched]
 
 
 @pytest.fixture(scope="session")
-def handrolled(shared: Path) -> Path:
-    return shared / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"
+def handrolled(data: Path) -> Path:
+    return data / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"

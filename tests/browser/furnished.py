@@ -42,9 +42,9 @@ def kept_region(base: str, text: str) -> str:
         return str(urllib.parse.urlsplit(response.url).path)
 
 
-def furnish(base: str, shared: Path) -> dict[str, str]:
+def furnish(base: str, data: Path) -> dict[str, str]:
     """What a page shows -> its path, on a server that holds the traces, the regions and the archive."""
-    trace, before, after = (upload(base, shared / "traces" / name) for name in (TRACE, *TWO_STEPS))
+    trace, before, after = (upload(base, data / "traces" / name) for name in (TRACE, *TWO_STEPS))
     seen = next(r for r in trace["regions"] if re.search("RMSNorm", r["name"]) and r["text"])
     example = kept_region(base, RMS_NORM)
     record, alike = [r for r in shelf.records() if r["name"] == "GEMM with GELU and mask tail"][:2]

@@ -31,8 +31,8 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def paths(server: str, shared: Path) -> dict[str, str]:
-    return furnish(server, shared)
+def paths(server: str, data: Path) -> dict[str, str]:
+    return furnish(server, data)
 
 
 def violations(page: Page) -> list[str]:

@@ -93,9 +93,9 @@ def settled(page: Page, path: str) -> None:
 
 
 @pytest.mark.parametrize("all_names", [False, True])
-def test_nothing_runs_on_any_page(open_page: Open, shared: Path, server: str, tmp_path: Path, all_names: bool) -> None:
+def test_nothing_runs_on_any_page(open_page: Open, data: Path, server: str, tmp_path: Path, all_names: bool) -> None:
     path = tmp_path / (ATTACKS[0].replace("/", "") + ".json")
-    path.write_text(json.dumps(attacked(shared / "traces" / TRACE, all_names)), encoding="utf-8")
+    path.write_text(json.dumps(attacked(data / "traces" / TRACE, all_names)), encoding="utf-8")
     trace = upload(server, path)
     assert ATTACKS[0][:20].replace("/", "") in trace["name"]
     watched = open_page()
@@ -138,9 +138,9 @@ def test_nothing_runs_from_an_address_or_a_text(open_page: Open) -> None:
     assert dialogs == []
 
 
-def test_every_export_is_harmless(chromium: Browser, shared: Path, server: str, tmp_path: Path) -> None:
+def test_every_export_is_harmless(chromium: Browser, data: Path, server: str, tmp_path: Path) -> None:
     """The files that a user keeps: JSON, the report, a kernel's replay; and each format of a check."""
-    body = json.dumps(attacked(shared / "traces" / TRACE, all_names=False)).encode()
+    body = json.dumps(attacked(data / "traces" / TRACE, all_names=False)).encode()
     source = tmp_path / "attack.json"
     source.write_bytes(body)
     trace = upload(server, source)
@@ -192,9 +192,9 @@ def opens_offline(chromium: Browser, path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_report_is_saved_by_its_button_and_opens_offline(
-    open_page: Open, chromium: Browser, shared: Path, server: str, tmp_path: Path, scheme: str
+    open_page: Open, chromium: Browser, data: Path, server: str, tmp_path: Path, scheme: str
 ) -> None:
-    trace = upload(server, shared / "traces" / TRACE)
+    trace = upload(server, data / "traces" / TRACE)
     page = open_page(color_scheme=scheme, accept_downloads=True).page
     written = next(r for r in trace["regions"] if r["text"])
     for number, address in enumerate((f"/traces/{trace['id']}", f"/regions/{written['id']}")):

@@ -91,10 +91,10 @@ def test_learn_without_javascript_on_a_phone(open_page: Open) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_two_traces_are_compared(open_page: Open, shared: Path) -> None:
+def test_two_traces_are_compared(open_page: Open, data: Path) -> None:
     page = open_page().page
-    one = upload(page, shared / "traces" / "llama_prefill_bf16_eager.json.gz")
-    other = upload(page, shared / "traces" / "llama_prefill_bf16_compiled.json.gz")
+    one = upload(page, data / "traces" / "llama_prefill_bf16_eager.json.gz")
+    other = upload(page, data / "traces" / "llama_prefill_bf16_compiled.json.gz")
     page.goto("/compare")
     page.select_option("#traces-a", one)
     page.select_option("#traces-b", other)

@@ -24,8 +24,8 @@ WIDE = "hta_nccl.json.gz"
 
 
 @pytest.fixture(scope="module")
-def trace(server: str, shared: Path) -> dict[str, Any]:
-    return upload(server, shared / "traces" / DEEP)
+def trace(server: str, data: Path) -> dict[str, Any]:
+    return upload(server, data / "traces" / DEEP)
 
 
 def path(trace: dict[str, Any]) -> str:
@@ -200,8 +200,8 @@ def test_all_of_it_without_a_script(open_page: Open, trace: dict[str, Any]) -> N
     expect(page.locator("#where table").first).to_be_visible()
 
 
-def test_a_phone_has_it_all_within_its_width(open_page: Open, server: str, shared: Path, trace: dict[str, Any]) -> None:
-    wide = upload(server, shared / "traces" / WIDE)
+def test_a_phone_has_it_all_within_its_width(open_page: Open, server: str, data: Path, trace: dict[str, Any]) -> None:
+    wide = upload(server, data / "traces" / WIDE)
     page = open_page(viewport={"width": 390, "height": 844}, color_scheme="dark", has_touch=True).page
     for one in (trace, wide):
         opened(page, path(one))

@@ -6,14 +6,10 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from tests.conftest import ROOT, SHARED
+from tests.conftest import DATA, ROOT
 from tools import trace_table
 
-TRACES = SHARED / "traces"
-
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
+TRACES = DATA / "traces"
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -52,8 +52,8 @@ def test_a_program_that_came_later_goes_by_its_hash(program: str, side: str) -> 
     assert split.half(program) == side
 
 
-def test_the_labels_are_the_published_ones(shared: Path) -> None:
-    published = {e["name"]: e for e in json.loads((shared / "regions" / "regions.json").read_text())}
+def test_the_labels_are_the_published_ones(data: Path) -> None:
+    published = {e["name"]: e for e in json.loads((data / "regions" / "regions.json").read_text())}
     wanted = {labels.key(text): published[name] for name, text in TEXTS.items()}
     assert {k: asdict(v) for k, v in labels.labels().items()} == {
         k: asdict(labels.from_published(v)) for k, v in wanted.items()

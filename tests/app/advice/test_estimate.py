@@ -37,8 +37,8 @@ def near(pairs: list[tuple[float, float]]) -> float:
     return sum(abs(p / m - 1) <= 0.2 for p, m in pairs) / len(pairs)
 
 
-def test_predictions_stay_near_the_times_measured_on_an_h200(lowered, shared):
-    measured = {r["name"]: r.get("h200", {}) for r in json.loads((shared / "regions" / "regions.json").read_text())}
+def test_predictions_stay_near_the_times_measured_on_an_h200(lowered, data):
+    measured = {r["name"]: r.get("h200", {}) for r in json.loads((data / "regions" / "regions.json").read_text())}
     eager, compiled, speedups = [], [], []
     for name, (_, shape) in lowered.items():
         times = measured[name]
@@ -84,11 +84,11 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("name", ADVICE)
-def test_advice_on_real_regions(lowered, shared, name):
+def test_advice_on_real_regions(lowered, data, name):
     from kernels.host import Host
     from kernels.libraries import coverage
 
-    share = {r["name"]: r["share"] for r in json.loads((shared / "regions" / "regions.json").read_text())}[name]
+    share = {r["name"]: r["share"] for r in json.loads((data / "regions" / "regions.json").read_text())}[name]
     graph, shape = lowered[name]
     matches = match(graph)
     kind, title = region_kind(graph, matches)

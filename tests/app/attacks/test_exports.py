@@ -50,9 +50,9 @@ class Hostile:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Iterator[Hostile]:
+def hostile(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[Hostile]:
     """The real server and the real reader."""
-    body = json.dumps(attacked(shared / "traces" / TRACE, all_names=False)).encode()
+    body = json.dumps(attacked(data / "traces" / TRACE, all_names=False)).encode()
     with running(tmp_path_factory.mktemp("hostile")) as server:
         sent = server.client.post("/api/v1/traces", params={"wait": 60, "name": EVIL}, content=body)
         assert sent.status_code == 201, sent.text

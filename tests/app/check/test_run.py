@@ -19,7 +19,7 @@ from profiler.region.model import RegionError
 from tests.app.check.hostile_trace import EXAMPLE, write_hostile_trace
 from tests.app.check.subjects import region, timed, trace
 from tests.app.check.validators import VALIDATORS, sarif
-from tests.conftest import ROOT, SHARED
+from tests.conftest import DATA, ROOT
 
 Json = dict[str, Any]
 
@@ -71,14 +71,14 @@ def test_subjects_of_one_name_have_findings_and_cases_of_their_own() -> None:
 
 
 def test_a_trace_of_a_host_without_a_gpu_is_unmeasured() -> None:
-    path = SHARED / "traces" / "hta_cpu_only.json.gz"
+    path = DATA / "traces" / "hta_cpu_only.json.gz"
     report = checked({"name": "step", "path": str(path)}, assertions={"triton": "error"})
     assert (report["outcome"], report["exit_code"]) == ("unmeasured", 2)
     assert report["subjects"][0]["error"]
 
 
 def test_the_same_trace_twice_is_no_regression_and_steps_that_differ_are_compared() -> None:
-    path = SHARED / "traces" / "large_t5_train_autocast_24steps.json.gz"
+    path = DATA / "traces" / "large_t5_train_autocast_2steps.json.gz"
     source = {"name": "step", "path": str(path)}
     report = checked(source, baseline=source, assertions={"regression": "error", "region-regression": "error"})
     assert report["passed"], report["unmeasured"]

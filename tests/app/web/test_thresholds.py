@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.app.web.conftest import Serving, serving
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
 REGION = "x: f32[4096, 4096]\ny = gelu(x) * 2 + x\nreturn y\n"
-TRACE = SHARED / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"
+TRACE = DATA / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"
 HTMX = {"HX-Request": "true", "Accept": "text/html"}
 
 

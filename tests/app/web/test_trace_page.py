@@ -14,9 +14,9 @@ from app.trace_report import report
 from app.web import trace_page
 from app.web.region_list import View
 from tests.app.web.conftest import Serving, serving
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
-TRACE = SHARED / "traces" / "gpt2_train_autocast_eager_stack.json.gz"
+TRACE = DATA / "traces" / "gpt2_train_autocast_eager_stack.json.gz"
 ID, OTHER = "t" * 26, "u" * 26
 
 Json = dict[str, Any]

@@ -5,6 +5,7 @@ Timed by the host's clock on the CPU: no figure here says anything of a GPU.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from kernels.measure.processes import Zygote
 from kernels.measure.session import Modules
 from profiler.region.model import RegionError
 from tests.kernels.measure.landscape_host import DEVICE
+from tests.kernels.measure.limits import ANSWER_S, Clock, clock_of, short_for
 
 REAL = Modules(
     "tests.kernels.measure.landscape_host",
@@ -27,17 +29,21 @@ REAL = Modules(
     read=lambda index, pids: {},
 )
 MIXED = replace(REAL, registry="tests.kernels.measure.landscape_registry")
+HANGS = "x 16 warps"
+"""In the key of a point whose launch does not return."""
+
 LINEAR = "x: f32[9, 8]\nreturn x * 2 + 1"
 
 
-def surveyed(zygote, candidate="triton:mixed", text=LINEAR, modules=MIXED, **more):
-    request = LandscapeRequest(text, candidate, **{"budget_s": 30.0, "points": 60, "point_s": 2.0, **more})
-    return landscape(request, zygote=zygote, modules=modules)
+def surveyed(zygote, candidate="triton:mixed", text=LINEAR, modules=MIXED, told=None, **more):
+    request = LandscapeRequest(text, candidate, **{"budget_s": 3600.0, "points": 60, "point_s": ANSWER_S, **more})
+    return landscape(request, told, zygote=zygote, modules=modules)
 
 
 @pytest.fixture(scope="module")
 def mixed(zygote):
-    return surveyed(zygote)
+    with short_for(lambda _, command, arguments: command == "point" and HANGS in arguments["key"]):
+        return surveyed(zygote)
 
 
 def by(found, **wanted):
@@ -118,7 +124,15 @@ def test_points_behind_the_budget_are_not_run_and_say_so(zygote):
 
 
 def test_a_point_cut_off_by_the_budget_is_not_said_to_hang(zygote):
-    found = surveyed(zygote, budget_s=8.0, point_s=40.0, points=30)
+    clock = Clock(held=True)
+
+    def told(progress):
+        """The budget is spent in a point that hangs, whatever the others took."""
+        if progress.message.endswith("16 warps"):
+            clock.passed_s = 3600.0
+
+    with clock_of(sys.modules[landscape.__module__], clock):
+        found = surveyed(zygote, told=told, budget_s=4.0, points=30)
     assert by(found, status="timeout") == []
     assert any("under way" in p.reason for p in by(found, status="not_run", warps=16))
 

@@ -12,6 +12,8 @@ import pytest
 from kernels.measure import gpu_lock, standby
 from kernels.measure.pump import pump
 from kernels.measure.standby import Standby
+from tests.kernels.measure.limits import ANSWER_S
+from tests.processes import alive, wait_for
 
 WORKER = "kernels.measure.worker"
 REGION = "x: f32[4, 8]\nreturn torch.softmax(x, -1)\n"
@@ -28,11 +30,11 @@ def waiting(zygote, monkeypatch):
 
 def prepared(child, candidate, tmp_path):
     child.ask(
-        "prepare", 60, candidate=candidate, tasks=[{"region": REGION, "sizes": {}}], device="cpu", seed=0,
+        "prepare", ANSWER_S, candidate=candidate, tasks=[{"region": REGION, "sizes": {}}], device="cpu", seed=0,
         turn=str(tmp_path / "turn"), memory_bytes=1e9, l2_bytes=0.0, compile_workers=1, registry="kernels.registry",
         env={"TRITON_CACHE_DIR": str(tmp_path)},
     )  # fmt: skip
-    pump([child], time.monotonic() + 60)
+    pump([child], time.monotonic() + ANSWER_S)
     return child
 
 
@@ -67,18 +69,9 @@ def test_one_that_died_meanwhile_is_passed_over(zygote, monkeypatch):
     made.import_packages()
     (child,) = made._waiting["wave"]
     os.kill(child.pid, signal.SIGKILL)
-    ends = time.monotonic() + 10
-    while not child.exited and time.monotonic() < ends:
-        zygote.collect(child, 0.1)
+    zygote.collect(child, ANSWER_S)
+    assert child.exited
     assert made.take("library:wave.any") is None
-
-
-def running(child):
-    try:
-        with open(f"/proc/{child.pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_a_hint_that_fails_leaves_a_worker_that_can_be_asked(zygote, monkeypatch, tmp_path):
@@ -97,10 +90,7 @@ def test_contexts_are_given_up_and_imports_kept_where_another_measures(zygote, m
     made.open_contexts("cpu", 0)
     held = [c for kind in standby.EARLY for c in made._waiting[kind]]
     made.close_contexts()
-    ends = time.monotonic() + 10
-    while any(map(running, held)) and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert not any(map(running, held))
+    wait_for(lambda: not any(alive(c.pid) for c in held), what="contexts are still held")
     assert made.take("eager") is None
     made.take("library:wave.any").release()
 

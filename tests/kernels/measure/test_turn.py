@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -13,13 +15,14 @@ import pytest
 from kernels.measure.channel import Channel
 from kernels.measure.pump import pump
 from kernels.measure.turn import Turn, _held_while_tuning
+from tests.kernels.measure.limits import ANSWER_S
 
 HOLDER = """
-import fcntl, sys, time
+import fcntl, sys
 with open(sys.argv[1], "a") as file:
     fcntl.flock(file, fcntl.LOCK_EX)
     print("held", flush=True)
-    time.sleep(float(sys.argv[2]))
+    sys.stdin.read()
 """
 
 
@@ -37,32 +40,46 @@ def mine(path):
         turn.close()
 
 
-def holder(path, seconds):
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, path, str(seconds)], stdout=subprocess.PIPE, text=True)
+def holder(path):
+    """A process that has the turn until its input is closed."""
+    command = [sys.executable, "-c", HOLDER, path]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     return process
 
 
 def test_a_second_child_waits_and_says_so(path, mine):
     turn, heard = mine
-    with holder(path, 0.3) as other, turn():
-        assert other.poll() is not None or other.wait(1) == 0
-    assert heard.receive() == {"event": "waiting"}
+    events = []
+    with holder(path) as other:
+
+        def free_it_once_somebody_waits():
+            events.append((heard.receive(), is_free(path)))
+            other.stdin.close()
+
+        listener = threading.Thread(target=free_it_once_somebody_waits)
+        listener.start()
+        with turn():
+            assert not is_free(path)
+        listener.join()
+        other.wait()
+    assert events == [({"event": "waiting"}, False)]
     assert heard.receive() == {"event": "running"}
 
 
 def test_a_killed_child_frees_the_turn(path, mine):
-    with holder(path, 60) as other:
+    turn, heard = mine
+    with holder(path) as other:
         other.kill()
-    started = time.monotonic()
-    with mine[0](), mine[0]():  # re-entrant
-        assert time.monotonic() - started < 1
+    with turn(), turn():  # re-entrant
+        assert not is_free(path)
+    assert select.select([heard.end], [], [], 0.0)[0] == []  # it did not wait, or it would have said so
 
 
 def test_benchmarks_of_inductor_and_triton_take_their_turn(zygote, path):
     child = zygote.fork("guarded", "tests.kernels.measure.guarded")
-    child.ask("look", 60, path=path)
-    pump([child], time.monotonic() + 60)
+    child.ask("look", ANSWER_S, path=path)
+    pump([child], time.monotonic() + ANSWER_S)
     assert child.answer["result"] == [True, True, True, True], child.failure
     child.release()
 

@@ -14,6 +14,7 @@ from kernels.measure.channel import Channel
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
 from kernels.measure.worker import Worker, fault_of
 from tests.kernels.measure import candidates
+from tests.processes import wait_for
 
 EXAMPLE = """x: bf16[8192, 4096]
 w: bf16[4096, 16384]
@@ -90,12 +91,7 @@ def test_eager_is_right_and_nothing_is_timed(example):
 def test_processes_that_a_candidate_started_are_gone(example):
     pids = example[2]
     assert len(pids) >= 3
-    ends = time.monotonic() + 5
-    alive = pids
-    while alive and time.monotonic() < ends:
-        alive = [p for p in pids if os.path.exists(f"/proc/{p}")]
-        time.sleep(0.05)
-    assert alive == []
+    wait_for(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids), what=f"of {pids} some still run")
 
 
 def test_compile_and_absent_libraries_say_what_they_need(zygote):

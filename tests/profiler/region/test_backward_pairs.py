@@ -17,11 +17,11 @@ from torch.utils.checkpoint import checkpoint
 from profiler.region.mining import MinedRegion, Mining, mine
 from profiler.trace.model import Trace
 from profiler.trace.reader import read_trace
-from tests.conftest import SHARED
+from tests.conftest import DATA
 from tests.profiler.region.mined import mined
 from tests.profiler.region.recording import record
 
-TRACES = SHARED / "traces"
+TRACES = DATA / "traces"
 TRAINING = (
     "gpt2_train_autocast_eager",
     "gpt2_train_autocast_eager_stack",
@@ -35,8 +35,6 @@ TRAINING = (
 """Recorded by one script each: nothing but their own forward and backward is in the window."""
 OTHERS = ("tl_mi300_resnet_actckpt", "hta_nccl", "hta_trace_diff_control", "kineto_resnet50_workers0")
 GRADIENTS = ("AccumulateGrad",)  # gradients put into parameters: no forward operation made these nodes
-
-real = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 
 
 def document(name: str) -> dict[str, Any]:
@@ -105,7 +103,6 @@ def regions_of(trace: Trace, found: Mining) -> dict[int, MinedRegion]:
     return {int(trace.kernels.correlation[k]): r for r in found.regions for k in r.kernels}
 
 
-@real
 @pytest.mark.parametrize("name", [*TRAINING, *OTHERS])
 def test_every_backward_kernel_stands_with_the_forward_of_its_number(name: str) -> None:
     trace, found = mined(f"{name}.json.gz")
@@ -125,7 +122,6 @@ def test_every_backward_kernel_stands_with_the_forward_of_its_number(name: str) 
     assert all(bool(r.backward_time_us_per_step) == r.backward for r in found.regions)
 
 
-@real
 @pytest.mark.parametrize("name", TRAINING)
 def test_the_time_of_both_passes_is_told_apart(name: str) -> None:
     """What autograd's nodes launched, by the JSON, is the backward time; nearly all of it stands with its forward."""
@@ -148,7 +144,6 @@ def test_the_time_of_both_passes_is_told_apart(name: str) -> None:
     assert all(bool(r.backward_time_us_per_step) == r.backward for r in found.regions)
 
 
-@real
 def test_numbers_that_a_recomputing_thread_counts_again_change_no_region(tmp_path: Path) -> None:
     """Activation checkpointing runs the forward again on autograd's thread, which numbers on its own from zero.
 

@@ -165,9 +165,9 @@ def h200() -> Device:
     return found
 
 
-def test_no_region_was_ever_faster_than_its_floor(shared: Path, h200: Device) -> None:
+def test_no_region_was_ever_faster_than_its_floor(data: Path, h200: Device) -> None:
     """Every time that was measured on an H200: eager, compiled, autotuned, and the peers' libraries."""
-    times = {r["name"]: r["h200"] for r in json.loads((shared / "regions" / "regions.json").read_text())}
+    times = {r["name"]: r["h200"] for r in json.loads((data / "regions" / "regions.json").read_text())}
     ratios = {}
     for path in REGIONS.glob("*.txt"):
         measured = [v for k, v in times.get(path.stem, {}).items() if k != "floor_us" and isinstance(v, float)]
@@ -179,8 +179,8 @@ def test_no_region_was_ever_faster_than_its_floor(shared: Path, h200: Device) ->
     assert min(ratios.values()) < 1.05  # a floor that nothing comes near would prove nothing
 
 
-def test_no_peer_was_ever_faster_than_the_floor(shared: Path, h200: Device) -> None:
-    rows = json.loads((shared / "measurements" / "peers-h200.json").read_text())["rows"]
+def test_no_peer_was_ever_faster_than_the_floor(data: Path, h200: Device) -> None:
+    rows = json.loads((data / "measurements" / "peers-h200.json").read_text())["rows"]
     ratios = {}
     for row in rows:
         if row["op"] in PEERS and row.get("ms"):

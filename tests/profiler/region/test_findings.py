@@ -1,8 +1,8 @@
 """The table of what a performance engineer reads off the recorded traces, walked row by row.
 
-The table is FINDINGS.md beside the traces: the rows are read from it, and each must have its wants below. A want is a
-region: how it may be called, the operations that its row lists for it, how much of the step it is at least, and what
-its text must hold. The table's advice is for advice's own tests.
+The table is the traces' FINDINGS.md: the rows are read from it, and each must have its wants below. A want is a region:
+how it may be called, the operations that its row lists for it, how much of the step it is at least, and what its text
+must hold. The table's advice is for advice's own tests.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ import pytest
 from profiler.region.graph import lower
 from profiler.region.mining import COPIES, MinedRegion
 from profiler.region.text import parse
-from tests.conftest import SHARED
+from tests.conftest import DATA
 from tests.profiler.region.mined import mined
 
-TRACES = SHARED / "traces"
+TRACES = DATA / "traces"
 NAMES = sorted(p.name.removesuffix(".json.gz") for p in TRACES.glob("*.json.gz") if ".et." not in p.name)
-
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 
 
 @dataclass(frozen=True)
@@ -160,8 +158,6 @@ def rows() -> list[tuple[str, str]]:
     """(traces, region) of each line of the table; a line without traces continues the one above."""
     found: list[tuple[str, str]] = []
     above = ""
-    if not TRACES.is_dir():
-        return found
     for line in (TRACES / "FINDINGS.md").read_text().splitlines():
         cells = [c.strip() for c in line.strip().strip("|").split("|")] if line.startswith("|") else []
         if len(cells) == 3 and cells[0] not in ("trace", "-"):

@@ -23,12 +23,12 @@ from profiler.trace.execution import Execution, read_execution
 from profiler.trace.model import NONE
 from profiler.trace.reader import read_trace
 from profiler.trace.steps import steady_step
-from tests.conftest import SHARED
+from tests.conftest import DATA
 from tests.profiler.region.recording import record
 from tools.check_edges import score
 
-LLAMA = SHARED / "traces" / "llama_eager_attention_prefill.json.gz"
-BESIDE = SHARED / "traces" / "llama_eager_attention_prefill.et.json.gz"
+LLAMA = DATA / "traces" / "llama_eager_attention_prefill.json.gz"
+BESIDE = DATA / "traces" / "llama_eager_attention_prefill.et.json.gz"
 SIZE, HEADS, LENGTH = 32, 4, 24
 
 
@@ -166,7 +166,7 @@ def test_mining_with_an_execution_trace_writes_what_was_read() -> None:
 
 
 def test_an_execution_trace_of_another_run_joins_nothing() -> None:
-    trace = read_trace(SHARED / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz")
+    trace = read_trace(DATA / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz")
     execution = read_execution(BESIDE)
     assert int(trace.ops.record_id.max()) != NONE  # the numbers are there, and mean other operations
     found = mine(trace, execution=execution)

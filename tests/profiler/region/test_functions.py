@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +14,10 @@ from profiler.region.model import Input, Region
 from profiler.region.program import program
 from profiler.region.text import parse, to_text
 from profiler.region.vocabulary import DTYPE_NAMES
-from tests.conftest import ROOT, SHARED
+from tests.conftest import ROOT
+from tests.data.regions.functions import CASES
 
 FOLDER = ROOT / "tests" / "regions"
-FUNCTIONS = SHARED / "regions" / "regions.py"
-
-pytestmark = pytest.mark.skipif(not FUNCTIONS.is_file(), reason="regions.py is not beside the repository")
 
 LEFT_OUT = {"moe_expert_loop_sm90": "torch.where(idx == e)"}
 """Regions that the language cannot say, with the call that stands in the way."""
@@ -55,16 +52,6 @@ SMALL: dict[str, dict[int, int]] = {
 RANDOM = ("dropout_add_layernorm", "top_p_sampling_sort")
 
 
-def _functions() -> dict[str, dict[str, Any]]:
-    spec = importlib.util.spec_from_file_location("regions_of_the_study", FUNCTIONS)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return {r["name"]: r for r in module.REG}
-
-
-REGIONS = _functions() if FUNCTIONS.is_file() else {}
 NAMES = sorted(p.stem for p in FOLDER.glob("*.txt"))
 
 
@@ -127,8 +114,8 @@ def same(got: tuple[torch.Tensor, ...], want: tuple[torch.Tensor, ...]) -> None:
 
 
 def test_all_but_the_named_regions_are_here() -> None:
-    assert len(REGIONS) == 44
-    assert set(REGIONS) - set(NAMES) == set(LEFT_OUT)
+    assert len(CASES) == 44
+    assert set(CASES) - set(NAMES) == set(LEFT_OUT)
     assert set(NAMES) == set(SMALL)
 
 
@@ -152,16 +139,12 @@ def test_region_left_out_is_refused_for_the_reason_given() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_inputs_are_those_of_the_function(name: str) -> None:
-    region, asked = parse(text_of(name), name), REGIONS[name]
-    assert len(region.inputs) == len(asked["args"])
-    for item, spec in zip(region.inputs, asked["args"], strict=True):
-        kind, shape, dtype = spec[:3]
-        assert (item.dtype, item.shape) == (DTYPE_NAMES[dtype], tuple(shape))
-        assert item.requires_grad == ("bwd" in asked["mode"] and dtype.is_floating_point)
+    region, case = parse(text_of(name), name), CASES[name]
+    for item, given in zip(region.inputs, case.arguments, strict=True):
+        assert (item.dtype, item.shape) == (DTYPE_NAMES[given.dtype], given.shape)
+        assert item.requires_grad == (case.backward and given.dtype.is_floating_point)
         assert item.strides is None
-        if kind == "i":
-            assert spec[3] == (item.below if item.offsets is None else item.offsets)
-        assert (kind == "i") == (item.below is not None or item.offsets is not None)
+        assert given.below == (item.below if item.offsets is None else item.offsets)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -177,7 +160,7 @@ def test_text_computes_what_the_function_does(name: str) -> None:
     region = small(name)
     assert max(s for i in region.inputs for s in i.shape) < 5000
     inputs = inputs_of(region)
-    same(run(name, program(region).module, inputs), run(name, REGIONS[name]["fn"], inputs))
+    same(run(name, program(region).module, inputs), run(name, CASES[name].function, inputs))
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in RANDOM])
@@ -185,7 +168,7 @@ def test_aten_graph_computes_what_the_function_does(name: str) -> None:
     torch.manual_seed(5)
     region = small(name)
     inputs = inputs_of(region)
-    want = run(name, REGIONS[name]["fn"], inputs)
+    want = run(name, CASES[name].function, inputs)
     count = len(region.outputs)
     upstream = upstream_of(want[:count]) if region.requires_grad else []
     same(tuple(lower(region).module(*inputs, *upstream)), want)
@@ -195,7 +178,7 @@ def test_dropout_drops_as_often_as_the_function_does() -> None:
     torch.manual_seed(1)
     region = small("dropout_add_layernorm")
     inputs = inputs_of(region)
-    built, function = program(region).module, REGIONS["dropout_add_layernorm"]["fn"]
+    built, function = program(region).module, CASES["dropout_add_layernorm"].function
     ours = torch.stack([built(*inputs)[0].float() for _ in range(400)])
     theirs = torch.stack([function(*inputs).float() for _ in range(400)])
     spread = theirs.std(0) / 400**0.5
@@ -207,7 +190,7 @@ def test_samples_come_as_often_as_the_function_s() -> None:
     torch.manual_seed(2)
     region = small("top_p_sampling_sort")
     inputs = inputs_of(region)
-    built, function = program(region).module, REGIONS["top_p_sampling_sort"]["fn"]
+    built, function = program(region).module, CASES["top_p_sampling_sort"].function
     rounds, words = 1500, int(region.inputs[0].shape[-1])
     ours = torch.stack([built(*inputs)[0][:, 0] for _ in range(rounds)])
     theirs = torch.stack([function(*inputs)[:, 0] for _ in range(rounds)])

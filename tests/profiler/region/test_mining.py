@@ -25,17 +25,15 @@ from profiler.region.trace_render import UnwritableError
 from profiler.trace.model import NONE, Step, Trace
 from profiler.trace.reader import read_trace
 from profiler.trace.steps import steady_step
-from tests.conftest import SHARED
+from tests.conftest import DATA
 from tests.profiler.region.mined import mined
 from tests.profiler.region.rows import ROWS, Row
 
-TRACES = SHARED / "traces"
+TRACES = DATA / "traces"
 FILES = sorted(
     p.name for p in TRACES.glob("*.json*") if p.name != "expected.json" and not p.name.endswith(".et.json.gz")
 )
 H200 = ("bert_", "gpt2_", "handrolled_", "large_t5_", "llama_", "mixtral_", "pyg_", "t5_", "timm_")
-
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 
 
 def find(row: Row) -> MinedRegion:

@@ -11,11 +11,9 @@ import pytest
 from profiler.region.mining import mine
 from profiler.region.sources import locate
 from profiler.trace.reader import read_trace
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
-TRACES = SHARED / "traces"
-
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
+TRACES = DATA / "traces"
 
 
 @pytest.mark.parametrize("name", ["llama_prefill_bf16_eager_stack", "gpt2_train_autocast_eager_stack"])

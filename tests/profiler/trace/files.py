@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from profiler.trace import Trace, read_trace
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
-TRACES = SHARED / "traces"
+TRACES = DATA / "traces"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((TRACES / "expected.json").read_text())
 
 SMALL = "handrolled_blocks_bf16_eager.json.gz"  # 2345 events, one chunk and a bit

@@ -12,9 +12,9 @@ import pytest
 from profiler.trace import TraceError
 from profiler.trace.execution import read_execution
 from profiler.trace.source import Limits
-from tests.conftest import SHARED
+from tests.conftest import DATA
 
-REAL = SHARED / "traces" / "llama_eager_attention_prefill.et.json.gz"
+REAL = DATA / "traces" / "llama_eager_attention_prefill.et.json.gz"
 
 
 def plain() -> dict[str, Any]:

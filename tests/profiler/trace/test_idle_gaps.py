@@ -12,7 +12,6 @@ from profiler.trace.steps import steady_step
 from tests.profiler.trace.files import TRACES
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 @pytest.mark.parametrize(
     "name", ["hta_nccl", "gpt2_train_autocast_eager", "llama_decode_bf16_eager", "hta_event_sync_multistream"]
 )

@@ -31,7 +31,6 @@ LINKED = (
 )  # fmt: skip
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 @pytest.mark.parametrize("kind", SAME)
 def test_the_kind_by_name_is_the_kind_of_the_operation_that_launched_it(kind: str) -> None:
     """The link knows nothing of names: by time, at least 97 % of the kernels agree with it."""
@@ -53,7 +52,6 @@ def test_the_kind_by_name_is_the_kind_of_the_operation_that_launched_it(kind: st
     assert times[True] >= 0.97 * times.total(), wrong.most_common(5)
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="the folder of real traces is not beside the repository")
 def test_little_of_any_trace_is_of_no_kind() -> None:
     for path in sorted(TRACES.glob("*.json.gz")):
         if path.stat().st_size > 800_000 or ".et." in path.name:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.repeated import LONG_BYTES, TRAINING, repeat
 from profiler.trace import Limits, TraceError, read_trace
 from profiler.trace.assemble import assemble
 from profiler.trace.model import Trace
@@ -75,9 +76,17 @@ def test_two_processes_find_what_one_finds(name: str) -> None:
     assert_equal(in_two(TRACES / name, 700_000 if name.startswith("tl_xdit") else SEGMENT_BYTES), alone)
 
 
-def test_a_large_file_is_read_by_two_and_a_small_one_by_one() -> None:
-    assert pays(TRACES / "large_t5_train_autocast_24steps.json.gz", 2)
-    assert not pays(TRACES / "large_t5_train_autocast_24steps.json.gz", 1)
+@pytest.fixture(scope="module")
+def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """215 MB of JSON: two steps of training again and again."""
+    path = tmp_path_factory.mktemp("long") / "long.json.gz"
+    repeat(TRAINING, path, LONG_BYTES)
+    return path
+
+
+def test_a_large_file_is_read_by_two_and_a_small_one_by_one(long_trace: Path) -> None:
+    assert pays(long_trace, 2)
+    assert not pays(long_trace, 1)
     assert not pays(TRACES / LARGER, 2)
 
 
@@ -178,12 +187,11 @@ def test_reading_imports_no_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_memory_is_that_of_the_columns_not_of_the_file() -> None:
+def test_memory_is_that_of_the_columns_not_of_the_file(long_trace: Path) -> None:
     # 215 MB of JSON. Measured: 79 MB, 34 of them before a byte is read.
     code = (
         "import sys; from profiler.trace import read_trace; read_trace(sys.argv[1], processes=1); "
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )
-    path = TRACES / "large_t5_train_autocast_24steps.json.gz"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code, str(long_trace)], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 130 * 1024
