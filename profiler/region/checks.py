@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.region import vocabulary
+from profiler.region.limits import BACKWARD, BACKWARD_OF, MAX_LOWERED
 from profiler.region.syntax import error
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -46,29 +47,12 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(part)
 
 
-def pieces(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """How many tensors a split gives, before it is made: unbind(x) is as many as x is long."""
-    label = label_of(target)
-    if label not in ("unbind", "split", "chunk", "tensor_split", "unsafe_chunk", "hsplit", "vsplit") or not args:
-        return 1
-    x, number = args[0], args[1] if len(args) > 1 else next(iter(kwargs.values()), 1)
-    if label == "tensor_split" and isinstance(number, int):
-        return number
-    if not isinstance(x, torch.Tensor) or not x.dim():
-        return 1
-    longest = max(x.shape)
-    if label == "unbind":
-        dim = number if len(args) > 1 or kwargs else 0
-        return x.shape[dim] if isinstance(dim, int) and -x.dim() <= dim < x.dim() else 1
-    if not isinstance(number, int) or number <= 0:
-        return 1
-    return longest // number if label == "split" else min(number, longest)
-
-
 def refuse(node: ast.AST, target: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
     """What is refused by the name of the call: strings that are no options, a softmax over no dimension."""
     tensors = list(tensors_in(args))
     equations = args[:1] if target is torch.einsum else ()
+    if target is torch.einsum:
+        _refuse_operands(node, args)
     for text in (a for a in (*args, *kwargs.values()) if isinstance(a, str)):
         if text not in vocabulary.STRINGS and text not in equations:
             raise error(node, f"{text[:30]!r} is no option", code="region-type")
@@ -81,13 +65,56 @@ def refuse(node: ast.AST, target: Any, args: Any, kwargs: Mapping[str, Any]) -> 
             raise error(node, f"{label_of(target)} needs a dimension", hint="softmax(x, -1)", code="region-type")
 
 
+def _refuse_operands(node: ast.AST, args: tuple[Any, ...]) -> None:
+    """einsum takes an equation and tensors, or a tensor and the list of its letters, in turn: torch tells the two apart
+    by the first alone, and goes through a tensor that stands for letters element by element.
+    """
+    by_letters = bool(args) and isinstance(args[0], torch.Tensor)
+    if by_letters and any(isinstance(a, torch.Tensor) for a in args[1::2][: len(args) // 2]):
+        message = "einsum takes an equation before the tensors, not a tensor"
+        raise error(node, message, hint="einsum('ij,jk->ik', x, y)", code="region-type")
+    if not by_letters and not (args and isinstance(args[0], str)):
+        message = "einsum takes an equation first"
+        raise error(node, message, hint="einsum('ij,jk->ik', x, y)", code="region-type")
+
+
 class Checking(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Looks at every aten operation on its way to the FakeTensorMode below; raises RefusedError."""
+    """Looks at every aten operation on its way to the FakeTensorMode below, and counts them; raises RefusedError.
+
+    lowered: operations so far, with what their gradients add; gradient: one passes through the call in hand.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lowered = 0
+        self.gradient = False
+
+    def count(self, number: int, what: str) -> None:
+        """So many operations more."""
+        self.lowered += number
+        if self.lowered > MAX_LOWERED:
+            backward = ", counted with their backward" if self.gradient else ""
+            message = f"with {what} the region comes to more than {MAX_LOWERED:,} operations of torch{backward}"
+            raise RefusedError(message, hint="write fewer rounds, or a part of it", code="region-too-long")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func.namespace != "prim":  # prim.device and the like ask a tensor, and are free
+            self.count(1 + (_backward_of(func) if self.gradient else 0), func.overloadpacket.__name__)
         check(func, args, kwargs)
         return func(*args, **kwargs)
+
+
+def _backward_of(function: Any) -> int:
+    if is_view(function):
+        return 1
+    return BACKWARD_OF.get(function.overloadpacket.__name__, BACKWARD)
+
+
+def is_view(function: Any) -> bool:
+    """What comes out shares the memory of what goes in, and nothing is written."""
+    returns = function._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
 def check(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -105,9 +132,7 @@ def check(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> No
 
 def _takes_float8(function: Any, name: str) -> bool:
     """What only moves bytes: views, copies, casts, gathers; and the scaled products."""
-    returns = function._schema.returns
-    view = bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
-    return view or "scaled" in name or name in FLOAT8_MOVES
+    return is_view(function) or "scaled" in name or name in FLOAT8_MOVES
 
 
 FLOAT8_MOVES = frozenset(
