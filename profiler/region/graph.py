@@ -19,7 +19,7 @@ from profiler.region.kinds import kind_of
 from profiler.region.model import Region, RegionError
 from profiler.region.nodes import name_of
 from profiler.region.program import Program, program
-from profiler.region.recorder import one_line, place_of
+from profiler.region.recorder import one_line, place_of, quiet
 from profiler.region.vocabulary import DTYPE_NAMES
 from profiler.region.whole import whole_operations
 
@@ -156,7 +156,7 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     built = program(region, binding, device)
     grad = region.requires_grad
     runner = _Lowering(built.module, grad)
-    with built.mode, _preserved_meta():
+    with quiet(), built.mode, _preserved_meta():
         upstream = [torch.empty_like(o) for o in built.outputs if o.is_floating_point()] if grad else []
         traced = _joint(runner, region) if grad else _forward(runner)
         try:
