@@ -19,7 +19,7 @@ from profiler.region.kinds import kind_of
 from profiler.region.model import Region, RegionError
 from profiler.region.nodes import name_of
 from profiler.region.program import Program, program
-from profiler.region.recorder import one_line
+from profiler.region.recorder import one_line, place_of, quiet
 from profiler.region.vocabulary import DTYPE_NAMES
 from profiler.region.whole import whole_operations
 
@@ -119,6 +119,11 @@ class _Lowering(torch.fx.Interpreter):
     def __init__(self, module: torch.fx.GraphModule, grad: bool) -> None:
         super().__init__(module)
         self.grad = grad
+        self.current: torch.fx.Node | None = None  # of the user's program, None in the backward
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        self.current = n if n.op != "output" else None
+        return super().run_node(n)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is F.dropout and args[0].device.type != "cuda" and (len(args) < 3 or args[2] is not False):
@@ -151,21 +156,33 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     built = program(region, binding, device)
     grad = region.requires_grad
     runner = _Lowering(built.module, grad)
-    with built.mode, _preserved_meta():
+    with quiet(), built.mode, _preserved_meta():
         upstream = [torch.empty_like(o) for o in built.outputs if o.is_floating_point()] if grad else []
         traced = _joint(runner, region) if grad else _forward(runner)
         try:
             module = make_fx(traced)(*built.inputs, *upstream)
-        except (
-            RuntimeError,
-            NotImplementedError,
-        ) as fault:  # autograd refuses: a value changed in place, no derivative
-            raise RegionError(one_line(fault), code="region-shape", text=region.source) from None
+        except MemoryError:
+            raise
+        except Exception as fault:  # autograd refuses (a value changed in place, no derivative), or torch fails
+            raise _not_lowered(built.region, runner.current, fault) from None
     module.graph.eliminate_dead_code(is_impure_node=_mutates)
     _keep_names_apart(region, module)
     module.recompile()
     chosen = dict(region.bindings[0] if binding is None else binding)
     return graph_of(region, chosen, built, module)
+
+
+def _not_lowered(region: Region, node: torch.fx.Node | None, fault: Exception) -> RegionError:
+    """The error at the place of the call that torch was at; of the backward, which has none, at the return."""
+    message = one_line(fault)
+    if not isinstance(fault, RuntimeError) or isinstance(fault, RecursionError):
+        message = f"torch fails {'here' if node is not None else 'in the backward'}: {message}"
+    at = node.meta["custom"]["at"] if node is not None and "custom" in node.meta else place_of(region.returned[0])
+    line, column, end_line, end_column = at
+    end = end_column + 1 if end_line == line else None
+    return RegionError(
+        message, code="region-shape", line=max(1, line), column=column + 1, end_column=end, text=region.source
+    )
 
 
 def without_grad(region: Region) -> Region:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from profiler.region.model import RegionError
 
-MAX_OPERATIONS = 1_500  # after unrolling
+MAX_OPERATIONS = 1_500  # written, after unrolling
+MAX_LOWERED = 2_500  # as torch runs them: what one call comes to, what a split gives, and backward
+MAX_NESTING = 16  # tuples and lists within each other
 MAX_RANK = 8  # of an input
 MAX_RESULT_RANK = 16  # of a result: a few more, for unsqueeze and expand
 MAX_SIZE = 2**40
@@ -15,6 +19,15 @@ MAX_REGION_BYTES = 2**46  # of all tensors that a region makes
 MAX_ITEMS = 2_048  # numbers and tensors in the arguments of one operation, or results of one
 MAX_NUMBER = 2**63
 MAX_EXPONENT = 64
+
+BACKWARD = 4
+"""What a gradient adds to an operation that it passes through, in operations; a view adds one."""
+
+BACKWARD_OF: Mapping[str, int] = MappingProxyType(
+    {"native_layer_norm": 9, "native_batch_norm": 11, "_native_batch_norm_legit": 11, "_fused_rms_norm": 19,
+     "native_group_norm": 29, "_cdist_forward": 29, "binary_cross_entropy_with_logits": 14}
+)  # fmt: skip
+"""The same where torch writes the backward out as many operations: by the time that advice on them takes."""
 
 COUNTED = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript)
 

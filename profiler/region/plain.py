@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.fx
 
-from profiler.region.limits import MAX_EXPONENT, MAX_ITEMS, MAX_NUMBER
+from profiler.region.limits import MAX_EXPONENT, MAX_ITEMS, MAX_NESTING, MAX_NUMBER
 from profiler.region.syntax import error
 
 Operator = Callable[..., Any]
@@ -50,15 +50,19 @@ def has_tensor(value: Any) -> bool:
 
 
 def weigh(node: ast.AST, *values: Any) -> None:
-    """Raises RegionError where values hold more than MAX_ITEMS, counted with repetition: `(a, a)` doubles a."""
-    stack, seen = list(values), 0
+    """Raises RegionError where values hold more than MAX_ITEMS, counted with repetition: `(a, a)` doubles a; or are
+    nested too deeply for what goes through them by recursion.
+    """
+    stack, seen = [(value, 0) for value in values], 0
     while stack:
-        value = stack.pop()
+        value, depth = stack.pop()
         seen += 1
         if seen > MAX_ITEMS or len(stack) > MAX_ITEMS:
             raise error(node, f"more than {MAX_ITEMS} values in one list", code="region-too-long")
         if isinstance(value, tuple | list):
-            stack.extend(value)
+            if depth >= MAX_NESTING:
+                raise error(node, f"lists are nested more than {MAX_NESTING} deep", code="region-too-deep")
+            stack.extend((part, depth + 1) for part in value)
 
 
 def kept(node: ast.AST, value: Any) -> Any:

@@ -79,6 +79,15 @@ class _Builder:
         self.line = 0
 
     def build(self) -> Program:
+        try:
+            return self.built()
+        except (RegionError, MemoryError):
+            raise
+        except Exception as fault:  # what torch raises about a shape, a dtype or a number outside of a call
+            message = f"this line cannot be evaluated: {one_line(fault)}"
+            raise RegionError(message, code="region-type", line=max(1, self.line)) from None
+
+    def built(self) -> Program:
         recorder = self.recorder
         with recorder.recording():
             for item in self.region.inputs:

@@ -18,9 +18,18 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from profiler.region import plain, vocabulary
-from profiler.region.checks import Checking, RefusedError, label_of, pieces, refuse, tensors_in
-from profiler.region.limits import MAX_BYTES, MAX_ITEMS, MAX_OPERATIONS, MAX_REGION_BYTES, MAX_RESULT_RANK
+from profiler.region.checks import Checking, RefusedError, label_of, refuse, tensors_in
+from profiler.region.fanout import outputs, rounds
+from profiler.region.limits import (
+    MAX_BYTES,
+    MAX_ITEMS,
+    MAX_LOWERED,
+    MAX_OPERATIONS,
+    MAX_REGION_BYTES,
+    MAX_RESULT_RANK,
+)
 from profiler.region.model import Input, RegionError
+from profiler.region.signatures import Call, MisplacedError, bind
 from profiler.region.syntax import error
 
 REFUSED_KEYWORDS = frozenset({"out", "generator", "pin_memory", "layout", "requires_grad", "names", "jiterator"})
@@ -72,12 +81,13 @@ class Recorder:
     def __init__(self, device: str, mode: FakeTensorMode | None = None) -> None:
         self.device = device
         self.mode = mode or FakeTensorMode()
-        self.checking = Checking()  # type: ignore[no-untyped-call]
+        self.checking = Checking()
         self.graph = torch.fx.Graph()
         self.operations = 0
         self.bytes = 0
         self.storages: set[int] = set()
         self.leaves: set[int] = set()  # storages of inputs that require a gradient
+        self.reached: set[torch.fx.Node] = set()  # values through which a gradient passes
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -88,14 +98,20 @@ class Recorder:
     def input(self, item: Input, sizes: Mapping[str, int]) -> torch.fx.Node:
         """A placeholder with a fake of the input, if that is no larger than any GPU's memory at these sizes."""
         shape = shape_of(item, sizes)
-        reach = 1 + sum((n - 1) * s for n, s in zip(shape, item.strides or (), strict=False))
+        reach = 1 + sum(max(0, n - 1) * s for n, s in zip(shape, item.strides or (), strict=False))
         for size in shape if item.strides is None else ():
             reach *= size
         if reach * vocabulary.DTYPES[item.dtype].itemsize > MAX_BYTES:
             asked = ", ".join(map(str, shape))
             message = f"{item.name} would be {item.dtype}[{asked}]: more than any GPU holds"
             raise RegionError(message, code="region-too-large", line=max(1, item.line))
-        fake: Any = empty_input(item, sizes, self.device)
+        try:
+            fake: Any = empty_input(item, sizes, self.device)
+        except MemoryError:
+            raise
+        except Exception as fault:  # strides of [0, 2^40, 2^40] do not fit 64 bits
+            message = f"{item.name} cannot be made: {one_line(fault)}"
+            raise RegionError(message, code="region-too-large", line=max(1, item.line)) from None
         self.storages.add(fake.untyped_storage()._cdata)
         if item.requires_grad:
             self.leaves.add(fake.untyped_storage()._cdata)
@@ -106,6 +122,8 @@ class Recorder:
         node = self.graph.placeholder("input_self" if item.name == "self" else item.name)
         node.target = node.name  # fx renames what shadows a builtin, but not in the generated signature
         node.meta["val"] = fake
+        if item.requires_grad:
+            self.reached.add(node)
         return node
 
     def emit(self, node: ast.AST, line: int, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -120,21 +138,27 @@ class Recorder:
         fakes: Any = torch.fx.node.map_aggregate((args, kwargs), _fake)
         refuse(node, target, fakes[0], fakes[1])
         self.keep_leaves(node, target, fakes[0], fakes[1])
-        if pieces(target, fakes[0], fakes[1]) > MAX_ITEMS:
-            raise error(node, f"{label_of(target)} gives more than {MAX_ITEMS} tensors", code="region-too-long")
+        self.checking.gradient = bool(self.reached) and self.is_reached(args, kwargs)
         try:
-            function = getattr(fakes[0][0], target) if isinstance(target, str) else target
-            rest = fakes[0][1:] if isinstance(target, str) else fakes[0]
-            result = function(*rest, **fakes[1])
+            call = self.bounded(node, target, fakes[0], fakes[1])
+            result = called(target, call, fakes[0], fakes[1])
         except RefusedError as fault:
             raise error(node, str(fault), hint=fault.hint, code=fault.code) from None
+        except (RegionError, MemoryError):
+            raise
         except Exception as fault:  # torch raises every kind; all of them mean that the call does not fit
+            if "bad_alloc" in str(fault):
+                raise MemoryError(str(fault)) from None
             raise self.misfit(node, fault, fakes[0]) from None
         for tensor in tensors_in(result):
             self.measure(node, tensor)
         kind = "call_method" if isinstance(target, str) else "call_function"
         made = self.graph.create_node(kind, target, args, kwargs)
         made.meta["val"] = result
+        if self.checking.gradient:
+            self.reached.add(made)
+            changed = next((a for a in args if isinstance(a, torch.fx.Node)), made)
+            self.reached.add(changed if label_of(target).endswith("_") else made)
         several = isinstance(result, tuple | list)
         made.meta["custom"] = {"line": line, "label": label_of(target), "at": place_of(node), "several": several}
         if several:
@@ -142,6 +166,26 @@ class Recorder:
         if not isinstance(result, torch.Tensor):
             raise error(node, "this gives no tensor", code="region-type")
         return made
+
+    def bounded(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """The call's arguments by name, if it is no more work than a region may be."""
+        label = label_of(target)
+        try:
+            call = bind(target, args, kwargs)
+        except MisplacedError as fault:
+            raise error(node, f"{label}: {fault}", hint=operands(args), code="region-type") from None
+        if outputs(label, call) > MAX_ITEMS:
+            raise error(node, f"{label} gives more than {MAX_ITEMS} tensors", code="region-too-long")
+        if rounds(label, call) > MAX_LOWERED:
+            raise error(node, f"{label} goes through more than {MAX_LOWERED:,} rounds", code="region-too-long")
+        self.checking.count(max(0, outputs(label, call) - 1), f"what {label} gives")
+        return call
+
+    def is_reached(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """A gradient passes through some argument."""
+        found: list[torch.fx.Node] = []
+        torch.fx.node.map_arg((args, dict(kwargs)), found.append)
+        return not self.reached.isdisjoint(found)
 
     def keep_leaves(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Autograd refuses to change an input that requires a gradient."""
@@ -172,6 +216,8 @@ class Recorder:
 
     def part(self, made: torch.fx.Node, i: int, value: Any) -> torch.fx.Node:
         node = self.graph.call_function(operator.getitem, (made, i))
+        if made in self.reached:
+            self.reached.add(node)
         node.meta["val"] = value
         node.meta["custom"] = made.meta["custom"]
         return node
@@ -181,8 +227,21 @@ class Recorder:
         if type(fault).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
             hint = "sizes cannot depend on values: where(condition, a, b), or repeat_interleave(..., output_size=n)"
             return error(node, f"the size of this depends on the data ({message[:80]})", hint=hint, code="region-shape")
-        shapes = [f"{vocabulary.DTYPE_NAMES.get(t.dtype, t.dtype)}{list(t.shape)}" for t in tensors_in(args)]
-        return error(node, message, hint="operands: " + ", ".join(shapes) if shapes else "", code="region-shape")
+        return error(node, message, hint=operands(args), code="region-shape")
+
+
+def called(target: Any, call: Call | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The result on fakes. Of `aten.NAME` the overload that the arguments fit: trying all goes through a tensor."""
+    if isinstance(target, str):
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    overload = None if call is None else call.signature.overload
+    return (overload or target)(*args, **kwargs)
+
+
+def operands(args: Any) -> str:
+    """The tensors of a call, for a hint: their types and shapes."""
+    shapes = [f"{vocabulary.DTYPE_NAMES.get(t.dtype, t.dtype)}{list(t.shape)}" for t in tensors_in(args)]
+    return "operands: " + ", ".join(shapes) if shapes else ""
 
 
 def place_of(node: ast.AST) -> tuple[int, int, int, int]:
