@@ -1,16 +1,37 @@
-"""Unpacking a gzip stream, as far as it is whole."""
+"""Unpacking a gzip stream, as far as it is whole.
+
+Members are unpacked as raw deflate; header, checksum and length (RFC 1952) are read here. A decompressor that checks
+them itself raises where they are wrong, and the text that it had unpacked is lost.
+"""
 
 from __future__ import annotations
 
+import zlib
+from contextlib import suppress
 from typing import Protocol, cast
 
-from isal import igzip_lib
+from isal import igzip_lib, isal_zlib
 
-from profiler.trace.errors import TraceError
+from profiler.trace.errors import Damage, TraceError
 from profiler.trace.limits import CHUNK_BYTES
 
 GZIP = b"\x1f\x8b"
 _IsalError = cast("type[Exception]", igzip_lib.IsalError)  # the stub has an instance
+
+_DEFLATE = 8
+_HEADER_BYTES = 10
+_TRAILER_BYTES = 8
+_HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT, _RESERVED = 0x02, 0x04, 0x08, 0x10, 0xE0
+_TEXT_BYTES = 64 * 1024
+"""Longest name and longest comment in a header: with more it is taken for no gzip."""
+
+PIECE_BYTES = 32 * 1024
+"""Unpacked at once: where the compressed data is broken, what the decompressor has unpacked in that call, and up to
+64 KiB that it works ahead, are lost."""
+
+_RESCUED_BYTES = 128 * 1024
+"""Of a member that breaks so early that all of it would be lost: more than the decompressor works ahead."""
+_STEP_BYTES = 512
 
 
 class Packed(Protocol):
@@ -30,16 +51,35 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
 
+def _rescued(data: bytes) -> bytes:
+    """The text before the break in a deflate stream that begins here: zlib loses less of it, but is slower."""
+    member = zlib.decompressobj(-zlib.MAX_WBITS)
+    text = b""
+    with suppress(zlib.error):
+        while data and len(text) < _RESCUED_BYTES:
+            text += member.decompress(data, _STEP_BYTES)
+            data = member.unconsumed_tail
+    return text
+
+
 class Gunzip:
-    """A gzip stream of any number of members; a broken one gives what came before the break."""
+    """A gzip stream of any number of members; a broken one gives what came before the break.
+
+    truncated: the compressed data breaks off, or cannot be unpacked from some place on. damage: what else is wrong,
+    as far as it was read.
+    """
 
     def __init__(self, packed: Packed) -> None:
         self.truncated = False
+        self.damage = Damage.NONE
         self._packed = packed
         self._raw = b""
         self._given = 0
-        self._broken = False
+        self._members = 0  # that were unpacked to their end
+        self._ended = False
         self._member: _Decompressor | None = None
+        self._checksum = 0
+        self._size = 0
         self._first = True
         self.head = self._next()
 
@@ -51,49 +91,128 @@ class Gunzip:
         return self._next()
 
     def _next(self) -> bytes:
-        data = b"" if self._broken else self._inflate()
-        self._given += len(data)
-        return data
-
-    def _more(self) -> bytes:
-        data, self._raw = self._raw, b""
-        return data or self._packed.read()
-
-    def _inflate(self) -> bytes:
-        while True:
-            if self._member is None:
-                data = self._more()
-                if len(data) == 1:  # the first two bytes of a member may come in two reads
-                    data += self._packed.read()
-                # Some writers pad the end of a stream with zero bytes; anything else that is no member ends it too.
-                if not data.startswith(GZIP):
-                    self.truncated |= bool(data.strip(b"\0")) and self._given == 0
-                    return b""
-                self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-            elif self._member.needs_input:
-                data = self._more()
-                if not data:
-                    return self._break_off()
-            else:
-                data = b""
-            try:
-                out: bytes = self._member.decompress(data, CHUNK_BYTES)
-            except _IsalError:
-                return self._break_off()
-            if self._member.eof:
-                self._raw = self._member.unused_data + self._raw
-                self._member = None
-            if out:
-                return out
-
-    def _break_off(self) -> bytes:
-        self.truncated = True
-        self._broken = True
-        self._raw = b""
-        if self._given == 0:
+        pieces: list[bytes] = []
+        size = 0
+        while not self._ended and size <= CHUNK_BYTES - PIECE_BYTES:
+            if self._member is None and not self._begin():
+                break
+            piece = self._piece()
+            pieces.append(piece)
+            size += len(piece)
+        self._given += size
+        if self.truncated and self._given == 0:
             raise TraceError(
                 "trace-bad-gzip",
                 "The file starts like gzip, but nothing in it can be unpacked.",
                 "Copy the file again; `gzip -t FILE` tells whether a copy is whole.",
             )
-        return b""
+        return b"".join(pieces)
+
+    def _piece(self) -> bytes:
+        """Some text of the member, after which it may have ended."""
+        member = self._member
+        assert member is not None
+        data = b""
+        if member.needs_input:
+            data, self._raw = self._raw or self._packed.read(), b""
+            if not data:
+                self._break_off()
+                return b""
+        try:
+            piece = member.decompress(data, PIECE_BYTES)
+        except _IsalError:
+            self._break_off()
+            return b"" if self._size else _rescued(data)
+        self._checksum = isal_zlib.crc32(piece, self._checksum)
+        self._size += len(piece)
+        if member.eof:
+            self._raw = member.unused_data + self._raw
+            self._member = None
+            self._members += 1
+            self._check()
+        return piece
+
+    def _break_off(self) -> None:
+        self.truncated = True
+        self._ended = True
+        self._raw = b""
+
+    def _has(self, count: int) -> bool:
+        """Whether so many bytes come; then they lie in `_raw`."""
+        while len(self._raw) < count:
+            data = self._packed.read()
+            if not data:
+                return False
+            self._raw += data
+        return True
+
+    def _check(self) -> None:
+        """Compare the eight bytes after a member with what was unpacked."""
+        if not self._has(_TRAILER_BYTES):
+            self.damage |= Damage.NO_CHECKSUM
+            self._ended = True
+            return
+        stated = self._checksum.to_bytes(4, "little") + (self._size % 2**32).to_bytes(4, "little")
+        if self._raw[:_TRAILER_BYTES] != stated:
+            self.damage |= Damage.CHECKSUM
+        self._raw = self._raw[_TRAILER_BYTES:]
+
+    # -- between members
+
+    def _begin(self) -> bool:
+        """Whether another member begins here: its header is taken."""
+        if not self._has(len(GZIP)) or not self._raw.startswith(GZIP):
+            return self._no_member()
+        if self._has(4) and (self._raw[2] != _DEFLATE or self._raw[3] & _RESERVED):
+            return self._no_member()
+        end = self._header_end()
+        if end is None:
+            self._break_off()
+            return False
+        if self._raw[3] & _HEADER_CHECKSUM:
+            stated = isal_zlib.crc32(self._raw[: end - 2]) & 0xFFFF
+            if self._raw[end - 2 : end] != stated.to_bytes(2, "little"):
+                self.damage |= Damage.CHECKSUM
+        self._raw = self._raw[end:]
+        self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
+        self._checksum = self._size = 0
+        return True
+
+    def _no_member(self) -> bool:
+        """The stream ends: at its end, or before zero bytes, with which some writers pad, or before something else."""
+        self._ended = True
+        if not self._members:
+            self.truncated = True
+            return False
+        while not self._raw.strip(b"\0"):
+            self._raw = self._packed.read()
+            if not self._raw:
+                return False
+        self._raw = b""
+        self.damage |= Damage.TRAILING_BYTES
+        return False
+
+    def _header_end(self) -> int | None:
+        """Where the header that `_raw` begins with ends; None where the file ends first, or no header is so long."""
+        if not self._has(_HEADER_BYTES):
+            return None
+        flags, end = self._raw[3], _HEADER_BYTES
+        if flags & _EXTRA:
+            if not self._has(end + 2):
+                return None
+            end += 2 + int.from_bytes(self._raw[end : end + 2], "little")
+        for flag in (_NAME, _COMMENT):
+            if flags & flag:
+                found = self._zero(end)
+                if found is None:
+                    return None
+                end = found + 1
+        end += 2 if flags & _HEADER_CHECKSUM else 0
+        return end if self._has(end) else None
+
+    def _zero(self, start: int) -> int | None:
+        """Where the first zero byte at or after `start` lies."""
+        while (found := self._raw.find(b"\0", start)) < 0:
+            if len(self._raw) > start + _TEXT_BYTES or not self._has(len(self._raw) + 1):
+                return None
+        return found
