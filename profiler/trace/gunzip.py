@@ -29,6 +29,9 @@ PIECE_BYTES = 32 * 1024
 """Unpacked at once: where the compressed data is broken, what the decompressor has unpacked in that call, and up to
 64 KiB that it works ahead, are lost."""
 
+_FEED_BYTES = 64 * 1024
+"""Compressed bytes given to the decompressor at once: it copies those that it does not need, for each member."""
+
 _RESCUED_BYTES = 128 * 1024
 """Of a member that breaks so early that all of it would be lost: more than the decompressor works ahead."""
 _STEP_BYTES = 512
@@ -74,6 +77,7 @@ class Gunzip:
         self.damage = Damage.NONE
         self._packed = packed
         self._raw = b""
+        self._at = 0  # in _raw: what lies before it is taken
         self._given = 0
         self._members = 0  # that were unpacked to their end
         self._ended = False
@@ -114,10 +118,10 @@ class Gunzip:
         assert member is not None
         data = b""
         if member.needs_input:
-            data, self._raw = self._raw or self._packed.read(), b""
-            if not data:
+            if not self._has(1):
                 self._break_off()
                 return b""
+            data = self._take(_FEED_BYTES)
         try:
             piece = member.decompress(data, PIECE_BYTES)
         except _IsalError:
@@ -126,7 +130,7 @@ class Gunzip:
         self._checksum = isal_zlib.crc32(piece, self._checksum)
         self._size += len(piece)
         if member.eof:
-            self._raw = member.unused_data + self._raw
+            self._at -= len(member.unused_data)
             self._member = None
             self._members += 1
             self._check()
@@ -135,16 +139,22 @@ class Gunzip:
     def _break_off(self) -> None:
         self.truncated = True
         self._ended = True
-        self._raw = b""
+        self._raw, self._at = b"", 0
 
     def _has(self, count: int) -> bool:
-        """Whether so many bytes come; then they lie in `_raw`."""
-        while len(self._raw) < count:
+        """Whether so many bytes come; then they lie in `_raw`, from `_at` on."""
+        while len(self._raw) - self._at < count:
             data = self._packed.read()
             if not data:
                 return False
-            self._raw += data
+            self._raw, self._at = self._raw[self._at :] + data, 0
         return True
+
+    def _take(self, count: int) -> bytes:
+        """At most so many bytes of those that lie here."""
+        data = self._raw[self._at : self._at + count]
+        self._at += len(data)
+        return data
 
     def _check(self) -> None:
         """Compare the eight bytes after a member with what was unpacked."""
@@ -153,27 +163,26 @@ class Gunzip:
             self._ended = True
             return
         stated = self._checksum.to_bytes(4, "little") + (self._size % 2**32).to_bytes(4, "little")
-        if self._raw[:_TRAILER_BYTES] != stated:
+        if self._take(_TRAILER_BYTES) != stated:
             self.damage |= Damage.CHECKSUM
-        self._raw = self._raw[_TRAILER_BYTES:]
 
     # -- between members
 
     def _begin(self) -> bool:
         """Whether another member begins here: its header is taken."""
-        if not self._has(len(GZIP)) or not self._raw.startswith(GZIP):
+        if not self._has(len(GZIP)) or not self._raw.startswith(GZIP, self._at):
             return self._no_member()
-        if self._has(4) and (self._raw[2] != _DEFLATE or self._raw[3] & _RESERVED):
+        if self._has(4) and (self._byte(2) != _DEFLATE or self._byte(3) & _RESERVED):
             return self._no_member()
-        end = self._header_end()
-        if end is None:
+        size = self._header_bytes()
+        if size is None:
             self._break_off()
             return False
-        if self._raw[3] & _HEADER_CHECKSUM:
-            stated = isal_zlib.crc32(self._raw[: end - 2]) & 0xFFFF
-            if self._raw[end - 2 : end] != stated.to_bytes(2, "little"):
-                self.damage |= Damage.CHECKSUM
-        self._raw = self._raw[end:]
+        header = self._take(size)
+        if header[3] & _HEADER_CHECKSUM and header[-2:] != (isal_zlib.crc32(header[:-2]) & 0xFFFF).to_bytes(
+            2, "little"
+        ):
+            self.damage |= Damage.CHECKSUM
         self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
         self._checksum = self._size = 0
         return True
@@ -184,35 +193,40 @@ class Gunzip:
         if not self._members:
             self.truncated = True
             return False
-        while not self._raw.strip(b"\0"):
-            self._raw = self._packed.read()
-            if not self._raw:
+        rest = self._raw[self._at :]
+        self._raw, self._at = b"", 0
+        while not rest.strip(b"\0"):
+            rest = self._packed.read()
+            if not rest:
                 return False
-        self._raw = b""
         self.damage |= Damage.TRAILING_BYTES
         return False
 
-    def _header_end(self) -> int | None:
-        """Where the header that `_raw` begins with ends; None where the file ends first, or no header is so long."""
+    def _byte(self, place: int) -> int:
+        return self._raw[self._at + place]
+
+    def _header_bytes(self) -> int | None:
+        """Length of the header that begins here; None where the file ends inside it, or no header is so long."""
         if not self._has(_HEADER_BYTES):
             return None
-        flags, end = self._raw[3], _HEADER_BYTES
+        flags, size = self._byte(3), _HEADER_BYTES
         if flags & _EXTRA:
-            if not self._has(end + 2):
+            if not self._has(size + 2):
                 return None
-            end += 2 + int.from_bytes(self._raw[end : end + 2], "little")
+            size += 2 + self._byte(size) + 256 * self._byte(size + 1)
         for flag in (_NAME, _COMMENT):
             if flags & flag:
-                found = self._zero(end)
+                found = self._zero(size)
                 if found is None:
                     return None
-                end = found + 1
-        end += 2 if flags & _HEADER_CHECKSUM else 0
-        return end if self._has(end) else None
+                size = found + 1
+        size += 2 if flags & _HEADER_CHECKSUM else 0
+        return size if self._has(size) else None
 
     def _zero(self, start: int) -> int | None:
-        """Where the first zero byte at or after `start` lies."""
-        while (found := self._raw.find(b"\0", start)) < 0:
-            if len(self._raw) > start + _TEXT_BYTES or not self._has(len(self._raw) + 1):
+        """Where the first zero byte at or after `start` lies, counted from here."""
+        while (found := self._raw.find(b"\0", self._at + start)) < 0:
+            here = len(self._raw) - self._at
+            if here > start + _TEXT_BYTES or not self._has(here + 1):
                 return None
-        return found
+        return found - self._at
