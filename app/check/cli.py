@@ -16,6 +16,7 @@ from types import MethodType
 from typing import Any, NoReturn
 
 from app.archive import shelf
+from app.check.bounds import MAX_CHARS
 from app.check.config import DEFAULTS, Config, ConfigError, read_toml
 from app.thresholds import ThresholdError, thresholds_in_force
 
@@ -95,7 +96,8 @@ def _config(arguments: argparse.Namespace) -> Config:
         config = DEFAULTS
     else:
         try:
-            config = read_toml(path.read_text(encoding="utf-8"), str(path))
+            with path.open(encoding="utf-8") as file:
+                config = read_toml(file.read(MAX_CHARS + 1), str(path))
         except UnicodeDecodeError:
             raise ConfigError("", "not UTF-8", str(path)) from None
     device = arguments.device or config.device
