@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.accuracy import table
+from app.cli_options import given_path
 
 if TYPE_CHECKING:
     from app.accuracy.evaluation import Oracle
@@ -32,7 +33,9 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Puts every record of the Archive to today's rule, which does not see it, and compares the advice"
         " with what was measured: regret, right or wrong, predicted against measured speed-up; and other policies.",
     )
-    accuracy.add_argument("--records", type=Path, metavar="DIR", help="this folder's records, instead of the shipped")
+    accuracy.add_argument(
+        "--records", type=given_path, metavar="DIR", help="this folder's records, instead of the shipped"
+    )
     accuracy.add_argument("--json", action="store_true", help="print the figures as JSON")
     accuracy.add_argument(
         "--oracle",

@@ -7,7 +7,6 @@ be done is done. No record is overwritten or taken away unless --replace asks fo
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -17,6 +16,8 @@ from typing import Any
 
 from app.archive import listing, merging, nearness, schema, shelf
 from app.archive.schema import RecordError
+from app.cli_options import given_path
+from app.cli_streams import json_text
 from kernels.measure.model import OUTCOMES
 
 Json = dict[str, Any]
@@ -64,7 +65,7 @@ def add_archive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _part(parts: Any, name: str, run: Callable[[argparse.Namespace], int], said: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = parts.add_parser(name, help=said, description=said[0].upper() + said[1:] + ".")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="your archive, instead of the setting's")
+    parser.add_argument("--folder", type=given_path, metavar="DIR", help="your archive, instead of the setting's")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_guarded(run))
     return parser
@@ -88,8 +89,6 @@ def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
             return run(arguments)
         except RecordError as error:
             _complain(error)
-        except BrokenPipeError:  # main's business
-            raise
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
             print(f"{place}{error.strerror or error}\nChoose another folder with --folder", file=sys.stderr)
@@ -193,9 +192,9 @@ def _record(arguments: argparse.Namespace) -> int:
 def _merge(arguments: argparse.Namespace) -> int:
     files: list[str] = []
     for given in arguments.files:
-        path = Path(given)
-        if path.is_dir():
-            files += map(str, sorted(path.glob("*.json")))
+        folder = Path(given)
+        if folder.is_dir():
+            files += map(str, sorted(folder.glob("*.json")))
         else:
             files.append(given)
     return _put(arguments, ((name, partial(_record_file, name)) for name in files))
@@ -302,4 +301,4 @@ def _bytes(name: str) -> bytes:
 
 
 def _print_json(body: Any) -> None:
-    print(json.dumps(body, indent=2, allow_nan=False, ensure_ascii=False))
+    print(json_text(body))

@@ -1,15 +1,17 @@
 """tritonworthy serve | advise | oracle | validate | check | watch | archive | ...: the web, from a shell.
 
 All but `serve` and `report` import neither FastAPI nor a database: they run where only torch, triton and numpy are.
-Exit status: 0 done; 1 the input is wrong; 2 it could not be measured or predicted, or the settings are wrong.
+Exit status: 0 done; 1 the input is wrong; 2 it could not be measured, predicted or written, the settings or the usage
+are wrong, or there is a fault in the command itself; 130 interrupted; 141 nobody reads the output any more. `check` and
+`watch` have statuses of their own for what they assert, and share the others.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
@@ -21,8 +23,10 @@ from app.accuracy_cli import add_accuracy
 from app.archive_cli import add_archive, hint
 from app.ask_oracle import LISTINGS
 from app.check.cli import add_check
+from app.check.safe import visible
 from app.check.watch_cli import add_watch
-from app.cli_options import shapes, workload_options
+from app.cli_options import budget_s, count, given_path, shapes, workload_options
+from app.cli_streams import NoReaderError, OutputError, json_text, standard_streams
 from app.cli_text import ranks_text, region_text, show_progress, trace_text, validation_text
 from app.devices_cli import ALL, devices_text, on_devices
 from app.fleet.cli import add_fleet
@@ -38,6 +42,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 OK, BAD_INPUT, NOT_MEASURED = 0, 1, 2
+FAILED = 2
+"""Not written, or a fault of the command: never 1, which says something of the input, or of what `check` asserts."""
+INTERRUPTED, NO_READER = 130, 141
+"""128 and the number of the signal, as a shell has it: SIGINT, SIGPIPE."""
+
+DEBUG_VARIABLE = "TRITONWORTHY_DEBUG"
+"""Set, a fault of the command shows its whole traceback."""
 
 TRACE_SUFFIXES = (".json", ".gz")
 
@@ -48,6 +59,22 @@ class InputError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
+    with standard_streams():
+        try:
+            try:
+                return _run(argv)
+            finally:
+                sys.stdout.flush()
+        except NoReaderError:  # `tritonworthy advise FILE | head`
+            return NO_READER
+        except OutputError as error:
+            return _failed(str(error))
+        except KeyboardInterrupt:
+            return INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    """Run one command; what it raises of the input and of the system, and its own faults, as one line."""
     parser = _parser()
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -58,12 +85,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (InputError, ThresholdError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT if isinstance(error, InputError) else NOT_MEASURED
-    except BrokenPipeError:
-        # `tritonworthy advise FILE | head`: nobody reads any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-    except KeyboardInterrupt:
-        return 130
+    except (OutputError, NoReaderError):
+        raise
+    except ImportError as error:
+        return _failed(f"cannot import what this command needs: {error}")
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        hint = "" if os.environ.get(DEBUG_VARIABLE) else f"; {DEBUG_VARIABLE}=1 shows where"
+        return _failed(f"internal error: {visible(said)} ({place}){hint}")
+
+
+def _failed(message: str) -> int:
+    """One line on stderr, after the traceback of what is being handled where that is wanted."""
+    if os.environ.get(DEBUG_VARIABLE) and sys.exc_info()[0] is not None:
+        traceback.print_exc()
+    print(f"tritonworthy: {' '.join(message.split())}", file=sys.stderr)
+    return FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,8 +114,8 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", help="serve the web app; settings by TRITONWORTHY_* (docs/settings.md)")
     serve.add_argument("--host", help="address to listen on")
-    serve.add_argument("--port", type=int, help="port to listen on")
-    serve.add_argument("--data-dir", type=Path, help="folder of the database and uploads")
+    serve.add_argument("--port", type=count(0, 65535), help="port to listen on; 0 picks a free one")
+    serve.add_argument("--data-dir", type=given_path, help="folder of the database and uploads")
     serve.set_defaults(run=_serve)
 
     advise = commands.add_parser("advise", help="advice on every part of a trace, or on a region's text")
@@ -86,13 +127,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     advise.add_argument(
         "--beside",
-        type=Path,
+        type=given_path,
         metavar="TRACE",
         help="a trace of the same model without CUDA graphs, or of their capture: lends its operations and shapes",
     )
     advise.add_argument(
         "--execution-trace",
-        type=Path,
+        type=given_path,
         metavar="ET",
         help="what ExecutionTraceObserver wrote in the same run (.json, .json.gz): which operand is which value",
     )
@@ -118,12 +159,14 @@ def _parser() -> argparse.ArgumentParser:
 
     validate = commands.add_parser("validate", help="measure the candidates of a region on this host's GPU")
     validate.add_argument("file", metavar="REGION", nargs="?", help="a region's text, or - for stdin")
-    validate.add_argument("--trace", type=Path, metavar="FILE", help="take the region from this trace")
+    validate.add_argument("--trace", type=given_path, metavar="FILE", help="take the region from this trace")
     validate.add_argument("--region", metavar="NAME", help="the region's name or number (from 1) in the trace")
     validate.add_argument("--candidates", metavar="A,B", help="only these candidates")
     validate.add_argument("--shapes", type=shapes, metavar="JSON", help='sizes in use: [{"N": 37, "calls": 3}]')
-    validate.add_argument("--record", type=Path, metavar="DIR", help="write the result as a record of the archive")
-    validate.add_argument("--budget", type=float, metavar="SECONDS", help="time that measuring may take")
+    validate.add_argument(
+        "--record", type=given_path, metavar="DIR", help="write the result as a record of the archive"
+    )
+    validate.add_argument("--budget", type=budget_s, metavar="SECONDS", help="time that measuring may take")
     workload_options(validate)
     validate.set_defaults(run=_validate)
     for add in (add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy, add_fleet):
@@ -390,7 +433,7 @@ def _region_to_validate(arguments: argparse.Namespace) -> Json:
 
 
 def _print(arguments: argparse.Namespace, body: Json, text: Callable[[Json], str]) -> None:
-    print(json.dumps(body, indent=2, allow_nan=False, ensure_ascii=False) if arguments.json else text(body))
+    print(json_text(body) if arguments.json else text(body))
     sys.stdout.flush()
 
 

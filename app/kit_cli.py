@@ -1,6 +1,7 @@
 """tritonworthy kit: a kernel to take home, from a region's text or from what `validate --json` printed.
 
-Exit status: 0 written; 1 the input is wrong; 2 there is no kernel: what else the kit has is written, with the reason.
+Exit status: 0 written; 1 the input is wrong; 2 there is no kernel: what else the kit has is written, with the
+reason; or the kit cannot be written.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from app.cli_options import given_path
+from app.cli_streams import json_text
+
 Json = dict[str, Any]
 
-OK, BAD_INPUT, NO_KERNEL = 0, 1, 2
+OK, BAD_INPUT, NO_KERNEL, NOT_WRITTEN = 0, 1, 2, 2
 
 
 def add_kit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,7 +34,7 @@ def add_kit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     kit.add_argument("--shapes", metavar="JSON", help='sizes in use: [{"N": 37}]; by default those of the file')
     kit.add_argument(
-        "--out", type=Path, metavar="PATH", help="a folder, or a name that ends in .zip; by default ./NAME"
+        "--out", type=given_path, metavar="PATH", help="a folder, or a name that ends in .zip; by default ./NAME"
     )
     kit.add_argument("--json", action="store_true", help="print the API's object and write nothing")
     kit.set_defaults(run=_kit)
@@ -44,7 +48,13 @@ def _kit(arguments: argparse.Namespace) -> int:
         text, validation = _read(arguments.file)
         shapes = json.loads(arguments.shapes) if arguments.shapes else None
         made = make_kit(text, shapes=shapes, candidate=arguments.candidate, validation=validation)
-    except (RegionError, OSError, ValueError) as error:
+    except OSError as error:
+        print(f"{arguments.file}: {error.strerror}", file=sys.stderr)
+        return BAD_INPUT
+    except RecursionError:
+        print("the JSON is nested too deep", file=sys.stderr)
+        return BAD_INPUT
+    except (RegionError, ValueError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     except KeyError as error:
@@ -54,7 +64,7 @@ def _kit(arguments: argparse.Namespace) -> int:
         print(f"no kernel: {made.why}", file=sys.stderr)
     if arguments.json:
         body = {"name": made.name, "candidate": made.candidate, "why": made.why, "files": dict(made.files)}
-        print(json.dumps(body, indent=2, ensure_ascii=False))
+        print(json_text(body))
         return NO_KERNEL if made.why else OK
     out = arguments.out or Path(made.name)
     try:
@@ -68,7 +78,7 @@ def _kit(arguments: argparse.Namespace) -> int:
                 print(out / name)
     except OSError as error:
         print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return BAD_INPUT
+        return NOT_WRITTEN
     return NO_KERNEL if made.why else OK
 
 

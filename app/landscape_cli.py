@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from app.cli_options import budget_s, count
+from app.cli_streams import json_text
 from app.landscape import BUDGET_S
 from profiler.oracle.targets import TARGETS
 
@@ -33,8 +35,8 @@ def add_landscape(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("file", metavar="REGION", help="a region's text, or - for stdin")
     parser.add_argument("--candidate", metavar="NAME", required=True, help="triton:KERNEL, or triton:generated")
     parser.add_argument("--binding", metavar="JSON", help='sizes: {"N": 37}; by default the first of the region')
-    parser.add_argument("--budget", type=float, metavar="SECONDS", default=BUDGET_S, help="time for the points")
-    parser.add_argument("--points", type=int, metavar="COUNT", help="at most so many points")
+    parser.add_argument("--budget", type=budget_s, metavar="SECONDS", default=BUDGET_S, help="time for the points")
+    parser.add_argument("--points", type=count(1, 1_000_000), metavar="COUNT", help="at most so many points")
     parser.add_argument(
         "--target", choices=sorted(TARGETS), help="compile the points for a GPU that is not here; nothing is measured"
     )
@@ -54,15 +56,21 @@ def _landscape(arguments: argparse.Namespace) -> int:
         if arguments.target:
             asked["target"] = arguments.target
         found = survey(asked, on_progress=_show_progress)
-    except (RegionError, OSError, ValueError) as error:
+    except OSError as error:
+        print(f"{arguments.file}: {error.strerror}", file=sys.stderr)
+        return BAD_INPUT
+    except (RegionError, ValueError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
-    print(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) if arguments.json else landscape_text(found))
+    print(json_text(found) if arguments.json else landscape_text(found))
     return OK if found["outcome"] == ("compiled" if arguments.target else "measured") else NOT_MEASURED
 
 
 def _binding(text: str | None) -> dict[str, int]:
-    found = json.loads(text) if text else {}
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        raise ValueError("--binding: not JSON") from None
     if not isinstance(found, dict) or not all(isinstance(v, int) and not isinstance(v, bool) for v in found.values()):
         raise ValueError('--binding takes an object of whole numbers, such as {"N": 37}')
     return found

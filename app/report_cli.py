@@ -1,6 +1,7 @@
 """tritonworthy report: a trace or a region as one HTML file that opens offline.
 
-Needs jinja2 and plotly beside what the other commands do. Exit status: 0 written; 1 the input is wrong.
+Needs jinja2 and plotly beside what the other commands do. Exit status: 0 written; 1 the input is wrong;
+2 the file cannot be written.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from app.archive import shelf
-from app.cli_options import workload_options
+from app.cli_options import given_path, workload_options
 
 Json = dict[str, Any]
 
-OK, BAD_INPUT = 0, 1
+OK, NOT_WRITTEN = 0, 2
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], advised: Callable[..., Json]) -> None:
@@ -29,7 +30,7 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], ad
         " nothing to load. A region's has the archive's nearest measurement.",
     )
     report.add_argument("file", metavar="FILE", help="a trace (.json, .json.gz), a region's text, or - for stdin")
-    report.add_argument("--out", type=Path, metavar="PATH", help="by default the file's name with .html")
+    report.add_argument("--out", type=given_path, metavar="PATH", help="by default the file's name with .html")
     workload_options(report)
     report.set_defaults(run=lambda arguments: _report(arguments, advised))
 
@@ -50,6 +51,6 @@ def _report(arguments: argparse.Namespace, advised: Callable[..., Json]) -> int:
         out.write_text(page, encoding="utf-8")
     except OSError as error:
         print(f"{out}: {error.strerror}", file=sys.stderr)
-        return BAD_INPUT
+        return NOT_WRITTEN
     print(out)
     return OK

@@ -35,8 +35,6 @@ def read_config(data: Mapping[str, Any] | str, file: str = "config") -> Config:
 
     file: what the message calls a TOML text.
     """
-    if isinstance(data, str) and len(data) > CONFIG_BYTES:
-        raise Problem(422, "invalid-request", "", f"A configuration has at most {CONFIG_BYTES} bytes.")
     try:
         config = read_toml(data, file) if isinstance(data, str) else from_mapping(data)
     except ConfigError as error:

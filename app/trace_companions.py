@@ -14,6 +14,7 @@ from profiler.trace.beside import borrow, lender_of_launches, lender_of_step
 from profiler.trace.capture import captured_launches
 from profiler.trace.execution import Execution, read_execution
 from profiler.trace.model import NONE, Note, Trace
+from profiler.trace.notes import damage_notes
 from profiler.trace.source import Limits
 
 JOINED = 0.9
@@ -37,9 +38,10 @@ def lend(trace: Trace, beside: Companion, limits: Limits, strict: bool) -> Trace
 def observe(trace: Trace, execution: Companion, strict: bool) -> tuple[Trace, Execution | None]:
     """The execution trace, and the trace with a note where there is none."""
     try:
-        return trace, read_execution(execution.path)
+        read = read_execution(execution.path)
     except TraceError as error:
         return _without(trace, execution, error, strict), None
+    return replace(trace, notes=(*trace.notes, *damage_notes(read.damage, execution.name))), read
 
 
 def judge_join(trace: Trace, share: float, strict: bool) -> Trace:
@@ -69,6 +71,7 @@ def _without(trace: Trace, companion: Companion | None, error: TraceError, stric
 def _borrowed(trace: Trace, beside: Companion, limits: Limits) -> Trace:
     path = Path(beside.path)
     other = read_trace(path, limits)
+    trace = replace(trace, notes=(*trace.notes, *damage_notes(other.damage, beside.name)))
     lender = lender_of_launches(other, captured_launches(path, other, limits)) if _is_capture(other) else None
     lender = lender or lender_of_step(other)
     if lender is None:

@@ -1,8 +1,8 @@
 """tritonworthy check: assertions on traces and regions, for CI without a server.
 
 Exit status: 0 every error-level assertion holds; 1 one does not; 2 it could not be measured (no GPU, a machine that is
-not fit, a trace that cannot be read, no baseline); 3 nothing was checked, for the command, the configuration or a
-region's text is wrong.
+not fit, a trace that cannot be read, no baseline), or its report could not be written; 3 nothing was checked, for the
+command, the configuration or a region's text is wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from types import MethodType
 from typing import Any, NoReturn
 
 from app.archive import shelf
+from app.check.bounds import MAX_CHARS
 from app.check.config import DEFAULTS, Config, ConfigError, read_toml
+from app.check.judge import UNMEASURED
+from app.cli_options import given_path
 from app.thresholds import ThresholdError, thresholds_in_force
 
 Json = dict[str, Any]
@@ -35,11 +38,13 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     check = commands.add_parser("check", help=said, description=said[0].upper() + said[1:] + ".")
     check.error = MethodType(usage_error, check)  # type: ignore[method-assign]
     check.add_argument("files", metavar="TRACE|REGION", nargs="+", help="traces (.json, .json.gz) and regions' texts")
-    check.add_argument("--baseline", type=Path, metavar="TRACE", help="the same step before the change")
-    check.add_argument("--config", type=Path, metavar="FILE", help=f"assertions; {FILE} where it is there (docs/ci.md)")
+    check.add_argument("--baseline", type=given_path, metavar="TRACE", help="the same step before the change")
+    check.add_argument(
+        "--config", type=given_path, metavar="FILE", help=f"assertions; {FILE} where it is there (docs/ci.md)"
+    )
     check.add_argument("--format", nargs="+", choices=tuple(FORMATS), default=(), metavar="FORMAT",
                        help=f"reports to write: {', '.join(FORMATS)}; one without --out goes to stdout")  # fmt: skip
-    check.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the reports, {STEM}.json and so on")
+    check.add_argument("--out", type=given_path, metavar="DIR", help=f"folder of the reports, {STEM}.json and so on")
     check.add_argument("--validate", action="store_true", help="measure what an assertion wants measured, on this GPU")
     check.add_argument("--device", metavar="NAME", help="device to predict for, such as H200")
     check.set_defaults(run=_check, complain=check.error)
@@ -62,18 +67,22 @@ def _check(arguments: argparse.Namespace) -> int:
             raise ConfigError("", "several formats need --out DIR")
         config = _config(arguments)
         report = _report(arguments, config)
-        rendered = {name: FORMATS[name].render(report) for name in arguments.format}
-        if arguments.out is not None:
-            arguments.out.mkdir(parents=True, exist_ok=True)
-            for name, text in rendered.items():
-                path = arguments.out / f"{STEM}.{FORMATS[name].suffix}"
-                path.write_text(text, encoding="utf-8", newline="")
     except (ConfigError, DeviceUnknownError) as error:
         return _wrong(f"{error.message}\n{getattr(error, 'remedy', '')}".strip())
     except (RegionError, ThresholdError) as error:
         return _wrong(str(error))
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
+    rendered = {name: FORMATS[name].render(report) for name in arguments.format}
+    if arguments.out is not None:
+        try:
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            for name, text in rendered.items():
+                path = arguments.out / f"{STEM}.{FORMATS[name].suffix}"
+                path.write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            print(f"the report cannot be written: {error.filename or arguments.out}: {error.strerror}", file=sys.stderr)
+            return UNMEASURED
     if rendered and arguments.out is None:
         sys.stdout.write(next(iter(rendered.values())))
         print(to_text(report), file=sys.stderr)
@@ -95,7 +104,8 @@ def _config(arguments: argparse.Namespace) -> Config:
         config = DEFAULTS
     else:
         try:
-            config = read_toml(path.read_text(encoding="utf-8"), str(path))
+            with path.open(encoding="utf-8") as file:
+                config = read_toml(file.read(MAX_CHARS + 1), str(path))
         except UnicodeDecodeError:
             raise ConfigError("", "not UTF-8", str(path)) from None
     device = arguments.device or config.device

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
+from app.check.bounds import BoundsError, check_bounds
 from app.check.keys import line_of
 
 Json = dict[str, Any]
@@ -157,7 +158,10 @@ _OF_CHECK = tuple(f.name for f in fields(Config) if f.name != "assertions")
 def read_toml(text: str, file: str = "tritonworthy.toml") -> Config:
     """The configuration in a file's text. Raises ConfigError with the file, the line and the key."""
     try:
+        check_bounds(text)
         data = tomllib.loads(text)
+    except BoundsError as error:
+        raise ConfigError("", error.problem, file, error.line) from None
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         last = len(text.splitlines()) or 1  # "at end of document"
@@ -254,15 +258,18 @@ def _value(place: str, key: str, value: Any) -> Any:
 
 
 def _join(place: str, key: object) -> str:
-    text = str(key)
-    shown = text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else f'"{text[:MAX_TEXT]}"'
+    text = str(key)[:MAX_TEXT]
+    shown = text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else f'"{text}"'
     return f"{place}.{shown}" if place else shown
 
 
 def _said(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value)[:80]
+    try:
+        return repr(value)[:80]
+    except (ValueError, RecursionError):  # thousands of digits; nested too deep
+        return "what would be too long to show"
 
 
 def _meant(word: str, known: tuple[str, ...]) -> str:

@@ -7,7 +7,6 @@ or a region's text is wrong.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -23,6 +22,8 @@ from app.check.remote import Remote, RemoteError
 from app.check.safe import visible
 from app.check.watch import Plan, judged, line, plan, planned
 from app.check.watch_remote import Watched
+from app.cli_options import budget_s, given_path
+from app.cli_streams import json_text
 from app.thresholds import ThresholdError, thresholds_in_force
 
 Json = dict[str, Any]
@@ -40,10 +41,10 @@ def add_watch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     watch.add_argument("--dry-run", action="store_true", help="say what would be measured again, and why")
     watch.add_argument("--force", action="store_true", help="measure also what no upgrade concerns")
     watch.add_argument("--record", action="store_true", help="keep the new measurements in your archive")
-    watch.add_argument("--folder", type=Path, metavar="DIR", help="your archive, instead of the setting's")
-    watch.add_argument("--budget", type=float, metavar="SECONDS", help="time that measuring one region may take")
+    watch.add_argument("--folder", type=given_path, metavar="DIR", help="your archive, instead of the setting's")
+    watch.add_argument("--budget", type=budget_s, metavar="SECONDS", help="time that measuring one region may take")
     watch.add_argument("--server", metavar="URL", help="measure on a server's hosts; it keeps what they measure")
-    watch.add_argument("--token-file", type=Path, metavar="FILE", help="the server's token")
+    watch.add_argument("--token-file", type=given_path, metavar="FILE", help="the server's token")
     watch.add_argument("--on", metavar="KIND", action="append", help="on each of these kinds of the server's fleet")
     watch.add_argument("--json", action="store_true", help="print JSON")
     watch.set_defaults(run=_watch, complain=watch.error)
@@ -153,8 +154,8 @@ def _measured(arguments: argparse.Namespace, found: Plan, row: Json) -> Json:
     }  # fmt: skip
     validation = validate_region(request, on_progress=lambda said: _say(found.name, said))
     if arguments.record and validation["outcome"] != "unmeasured":
-        path = shelf.write(schema.read({**validation, "name": found.name}), arguments.folder or shelf.user_folder())
-        print(f"recorded: {path}", file=sys.stderr)
+        written = shelf.write(schema.read({**validation, "name": found.name}), arguments.folder or shelf.user_folder())
+        print(f"recorded: {written}", file=sys.stderr)
     return judged(row, found.record, before, validation)
 
 
@@ -165,7 +166,7 @@ def _say(name: str, progress: Json) -> None:
 
 def _print(arguments: argparse.Namespace, rows: list[Json], remark: str) -> None:
     if arguments.json:
-        print(json.dumps({"items": rows}, indent=2, allow_nan=False, ensure_ascii=False))
+        print(json_text({"items": rows}))
     else:
         print("\n".join(visible(line(r), 2000) for r in rows))
     sys.stdout.flush()

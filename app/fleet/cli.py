@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from app.cli_options import count
 from app.fleet import model
 
 Json = dict[str, Any]
@@ -41,7 +42,9 @@ def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     what = resources.add_mutually_exclusive_group(required=True)
     what.add_argument("--accelerator", metavar="NAME", help="the host's GPUs, such as H200 or AMD-Instinct-MI300X-OAM")
-    what.add_argument("--read-slots", metavar="N", type=int, help="a host without GPUs: traces that it reads at once")
+    what.add_argument(
+        "--read-slots", metavar="N", type=count(1, 10_000), help="a host without GPUs: traces that it reads at once"
+    )
     resources.set_defaults(run=_resources)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.columns import Columns, GpuColumns, Spans
+from profiler.trace.errors import Damage
 from profiler.trace.events import Header
 from profiler.trace.links import Launches, external_disagreement, innermost, launch_of, nesting
 from profiler.trace.model import (
@@ -33,7 +34,7 @@ _EXACT_US = 2.0**43
 """Below this (102 days) a float64 of microseconds tells nanoseconds apart. Older files count from the epoch."""
 
 
-def assemble(columns: Columns, header: Header, dropped: int, truncated: bool) -> Trace:
+def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, damage: Damage = Damage.NONE) -> Trace:
     """Takes the columns (they are empty afterwards). dropped: events lost before they became columns."""
     names, threads = columns.names(), columns.threads()
     details, detail_index = columns.details()
@@ -75,6 +76,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool) ->
         notes=(),
         syncs=_syncs(columns.syncs, clock),
         triton_files=columns.tables.triton_files,
+        damage=damage,
     )
     disagreement = external_disagreement(kernels.op, external_id, ops.external_id)
     return replace(trace, notes=trace_notes(trace, disagreement))

@@ -1,6 +1,8 @@
-"""What went wrong with a file that cannot be read as a trace at all."""
+"""What is wrong with a file: it cannot be read as a trace at all, or what was unpacked from it may not be right."""
 
 from __future__ import annotations
+
+from enum import Flag, auto
 
 
 class TraceError(Exception):
@@ -20,3 +22,15 @@ class TraceError(Exception):
     def __reduce__(self) -> tuple[type[TraceError], tuple[str, str, str]]:
         """Pickles whole: the reader runs in a child process."""
         return (TraceError, (self.code, self.message, self.remedy))
+
+
+class Damage(Flag):
+    """What is wrong with a gzip file of which every member could be unpacked to its end."""
+
+    NONE = 0
+    CHECKSUM = auto()
+    """A member's checksum or length is not that of what was unpacked, or its header's is wrong."""
+    NO_CHECKSUM = auto()
+    """The file ends inside the checksum of its last member."""
+    TRAILING_BYTES = auto()
+    """Something that is no gzip follows the last member."""

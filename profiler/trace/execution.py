@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from profiler.trace.errors import TraceError
+from profiler.trace.errors import Damage, TraceError
 from profiler.trace.source import Limits, Source
 
 LIMITS = Limits(max_bytes=1024**3)
@@ -109,10 +109,14 @@ class _Side(msgspec.Struct):
 
 
 class Execution:
-    """The operations of one execution trace by record id; each is decoded when it is asked for."""
+    """The operations of one execution trace by record id; each is decoded when it is asked for.
 
-    def __init__(self, schema: str, nodes: dict[int, _Node], nested: bool) -> None:
+    damage: of the gzip file, which was read to its end all the same.
+    """
+
+    def __init__(self, schema: str, nodes: dict[int, _Node], nested: bool, damage: Damage = Damage.NONE) -> None:
         self.schema = schema
+        self.damage = damage
         self._nodes = nodes
         self._nested = nested
 
@@ -155,7 +159,7 @@ def read_execution(path: Path | str, limits: Limits = LIMITS) -> Execution:
     with Source(Path(path), limits) as source:
         while chunk := source.read():
             data += chunk
-        truncated = source.truncated
+        truncated, damage = source.truncated, source.damage
     try:
         file = msgspec.json.decode(data, type=_File)
     except msgspec.ValidationError as error:
@@ -186,7 +190,7 @@ def read_execution(path: Path | str, limits: Limits = LIMITS) -> Execution:
             "No operation of the execution trace has a record id (rf_id) to find it by in the trace.",
             RECORD,
         )
-    return Execution(file.schema, nodes, layout == NESTED)
+    return Execution(file.schema, nodes, layout == NESTED, damage)
 
 
 def _short(error: Exception) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from profiler.trace.errors import Damage
+
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -147,6 +149,7 @@ class Trace:
     syncs: Annotations | None = None  # runtime calls in which the host waits for the GPU (cudaStreamSynchronize)
     # Ops that are one launch by torch.compile's runner of Triton kernels: name -> file of the source ("" where absent).
     triton_files: Mapping[str, str] = field(default_factory=dict)
+    damage: Damage = Damage.NONE  # of the gzip file, which was read to its end all the same
 
     @property
     def kernel_time_us(self) -> float:

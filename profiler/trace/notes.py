@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from profiler.trace.busy import union_us
 from profiler.trace.communication import communication_kernels
+from profiler.trace.errors import Damage
 from profiler.trace.graphs import PAST_IT
 from profiler.trace.model import NONE, Note, Trace
 from profiler.trace.origins import compiled_kernels, hand_written_triton
@@ -29,6 +30,27 @@ with profile(
         prof.step()
 """
 """A recording that has everything that is read here."""
+
+_GZIP_DAMAGE = (
+    (
+        Damage.CHECKSUM,
+        "bad-checksum",
+        "The file's checksum does not match what was unpacked from it: it may be damaged, and figures may be wrong. "
+        "Everything that could be unpacked was read.",
+    ),
+    (
+        Damage.NO_CHECKSUM,
+        "no-checksum",
+        "The file is cut off inside its checksum: everything before it could be unpacked and was read, but nothing "
+        "tells whether it is right.",
+    ),
+    (
+        Damage.TRAILING_BYTES,
+        "trailing-bytes",
+        "Bytes that are not gzip follow the compressed trace in the file; they were left out.",
+    ),
+)
+_COPY_AGAIN = "Copy the file again after the profiler has stopped; `gzip -t FILE` tells whether a copy is whole."
 
 DISAGREEMENT_SHARE = 0.01
 """Below this share of kernels a differing "External id" is not worth a note."""
@@ -56,6 +78,13 @@ def trace_notes(trace: Trace, external_disagreement: tuple[int, int] = (0, 0)) -
     return tuple(sorted(notes, key=lambda note: rank[note.level]))
 
 
+def damage_notes(damage: Damage, name: str = "") -> Iterator[Note]:
+    """What is wrong with a gzip file that was read to its end. name: the file's, where it is not the trace itself."""
+    for kind, code, message in _GZIP_DAMAGE:
+        if kind in damage:
+            yield Note(code, "warning", f"{name}: {message}" if name else message, _COPY_AGAIN)
+
+
 def _damage(trace: Trace) -> Iterator[Note]:
     if trace.truncated:
         yield Note(
@@ -65,6 +94,7 @@ def _damage(trace: Trace) -> Iterator[Note]:
             "are lost. GPU events often stand last.",
             "Copy the file again after the profiler has stopped.",
         )
+    yield from damage_notes(trace.damage)
     if trace.dropped:
         yield Note(
             "dropped-events",

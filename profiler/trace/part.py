@@ -9,6 +9,7 @@ import numpy as np
 
 from profiler.trace.column import Column
 from profiler.trace.columns import Columns, Tables, Thread
+from profiler.trace.errors import Damage
 from profiler.trace.events import Header
 from profiler.trace.limits import Limits, check_events
 from profiler.trace.model import NONE, Ints
@@ -38,6 +39,7 @@ class Part:
     truncated: bool
     unclosed: bool  # the file ends with the list
     bare: bool  # the file is a list
+    damage: int  # value of the file's Damage, where this is its last segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def parts_of(segments: Segments, numbers: Iterable[int], tables: Tables, limits:
             truncated=stream.truncated,
             unclosed=stream.unclosed,
             bare=stream.bare,
+            damage=segment.damage.value,
         )
         if segment.is_last:
             return
@@ -104,8 +107,8 @@ class _Numbers:
             self._known[i] = known[i]
 
 
-def merge(shares: list[Share]) -> tuple[Columns, Header, bool]:
-    """(columns, header, truncated). Raises MisfitError unless the parts make up one file.
+def merge(shares: list[Share]) -> tuple[Columns, Header, bool, Damage]:
+    """(columns, header, truncated, damage). Raises MisfitError unless the parts make up one file.
 
     Holds one part at a time.
     """
@@ -132,7 +135,7 @@ def merge(shares: list[Share]) -> tuple[Columns, Header, bool]:
     if not last.is_last:
         raise MisfitError
     truncated = last.truncated or (last.unclosed and not first.bare)
-    return columns, first.header.or_else(last.header), truncated
+    return columns, first.header.or_else(last.header), truncated, Damage(last.damage)
 
 
 def _append(columns: Columns, part: Part, numbers: tuple[Ints, ...]) -> None:

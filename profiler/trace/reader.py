@@ -6,7 +6,7 @@ from pathlib import Path
 
 from profiler.trace.assemble import assemble
 from profiler.trace.columns import Columns
-from profiler.trace.errors import TraceError
+from profiler.trace.errors import Damage, TraceError
 from profiler.trace.events import Header
 from profiler.trace.limits import Limits, check_events
 from profiler.trace.model import Trace
@@ -28,7 +28,7 @@ def read_trace(path: Path | str, limits: Limits = Limits(), processes: int | Non
     """
     path = Path(path)
     found = read_in_two(path, limits) if pays(path, processes) else None
-    columns, header, dropped, truncated = found or _read_alone(path, limits)
+    columns, header, dropped, truncated, damage = found or _read_alone(path, limits)
     check_events(columns.events, limits)
     if columns.events and not columns.is_trace:
         raise TraceError(
@@ -36,15 +36,17 @@ def read_trace(path: Path | str, limits: Limits = Limits(), processes: int | Non
             "The file lists objects, but none is a trace event.",
             "Record with torch.profiler and export_chrome_trace(), and give that file.",
         )
-    return assemble(columns, header, dropped, truncated)
+    return assemble(columns, header, dropped, truncated, damage)
 
 
-def _read_alone(path: Path, limits: Limits) -> tuple[Columns, Header, int, bool]:
-    """(columns, header, events dropped, truncated)."""
+def _read_alone(path: Path, limits: Limits) -> tuple[Columns, Header, int, bool, Damage]:
+    """(columns, header, events dropped, truncated, damage)."""
     columns = Columns()
     with Source(path, limits) as source:
         stream = EventStream(source, limits)
         for batch in stream:
             columns.add(batch)
             check_events(columns.events, limits)
-    return columns, stream.header, stream.dropped, stream.truncated or (stream.unclosed and not stream.bare)
+        damage = source.damage
+    truncated = stream.truncated or (stream.unclosed and not stream.bare)
+    return columns, stream.header, stream.dropped, truncated, damage

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from profiler.trace.errors import Damage
 from profiler.trace.source import Source
 
 _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
@@ -39,6 +40,10 @@ class Segment:
     def truncated(self) -> bool:
         return self.is_last and self._segments.truncated
 
+    @property
+    def damage(self) -> Damage:
+        return self._segments.damage if self.is_last else Damage.NONE
+
     def read(self) -> bytes:
         """The next chunk; b"" at the end of the segment."""
         if self._done:
@@ -63,6 +68,10 @@ class Segments:
     @property
     def truncated(self) -> bool:
         return self._source.truncated
+
+    @property
+    def damage(self) -> Damage:
+        return self._source.damage
 
     def segment(self, number: int) -> Segment | None:
         """Segment `number`, counted from 0, each larger than the one before; None where the file ends before it."""

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol
 
 from profiler.trace.archive import Member, is_tar
-from profiler.trace.errors import TraceError
+from profiler.trace.errors import Damage, TraceError
 from profiler.trace.gunzip import GZIP, Gunzip
 from profiler.trace.limits import CHUNK_BYTES, Limits
 
@@ -65,7 +65,10 @@ class _File:
 
 
 class Source:
-    """Uncompressed chunks of one file. `truncated` is set when a gzip stream or an archive ends early or breaks off."""
+    """Uncompressed chunks of one file. `truncated` is set when a gzip stream or an archive ends early or breaks off.
+
+    `damage`: what else is wrong with the gzip stream, known at the end.
+    """
 
     continues = False
 
@@ -106,12 +109,29 @@ class Source:
     def truncated(self) -> bool:
         return any(layer.truncated for layer in self._layers)
 
+    @property
+    def damage(self) -> Damage:
+        found = Damage.NONE
+        for layer in self._layers:
+            if isinstance(layer, Gunzip):
+                found |= layer.damage
+        return found
+
     def read(self) -> bytes:
         """The next chunk, at most CHUNK_BYTES long; b"" at the end."""
         data = self._layers[-1].read()
         self._given += len(data)
         self._check_size()
+        if not data:
+            self._read_rest()
         return data
+
+    def _read_rest(self) -> None:
+        """What follows the trace in a compressed archive: blanks as a rule, and the checksum of all."""
+        for layer in reversed(self._layers[:-1]):
+            while isinstance(layer, Gunzip) and (data := layer.read()):
+                self._given += len(data)
+                self._check_size()
 
     def _check_size(self) -> None:
         limits = self._limits

@@ -19,7 +19,7 @@ from typing import IO, Any
 import msgspec
 
 from profiler.trace.columns import Columns, Tables, Thread
-from profiler.trace.errors import TraceError
+from profiler.trace.errors import Damage, TraceError
 from profiler.trace.events import Header
 from profiler.trace.limits import Limits
 from profiler.trace.parcels import Place, get, put
@@ -60,8 +60,8 @@ def pays(path: Path, processes: int | None) -> bool:
 
 def read_in_two(
     path: Path, limits: Limits, segment_bytes: int = SEGMENT_BYTES
-) -> tuple[Columns, Header, int, bool] | None:
-    """(columns, header, events dropped, truncated), or None where the file must be read in one piece.
+) -> tuple[Columns, Header, int, bool, Damage] | None:
+    """(columns, header, events dropped, truncated, damage), or None where the file must be read in one piece.
 
     Raises what EventStream raises.
     """
@@ -75,7 +75,7 @@ def read_in_two(
 
 def _read(
     path: Path, limits: Limits, size: int, mine: IO[bytes], theirs: IO[bytes]
-) -> tuple[Columns, Header, int, bool] | None:
+) -> tuple[Columns, Header, int, bool, Damage] | None:
     reading, writing = os.pipe()
     try:
         twin = _start(path, limits, size, reading, theirs) if _fill(writing) else None
@@ -88,8 +88,8 @@ def _read(
                     claims = _claims(reading, first=True)
                     places = put(parts_of(Segments(source, size), claims, tables, limits), mine)
                 shares = [_share(_texts(tables, places), mine), _receive(twin, theirs)]
-                columns, header, truncated = merge(shares)
-                return columns, header, 0, truncated
+                columns, header, truncated, damage = merge(shares)
+                return columns, header, 0, truncated, damage
             finally:
                 twin.kill()
     finally:

@@ -152,6 +152,23 @@ def test_a_form_that_cannot_be_checked_leaves_nothing(real: Serving) -> None:
     assert real.files() == before
 
 
+def test_a_configuration_that_takes_long_to_parse_is_refused_at_once(real: Serving) -> None:
+    before, url = real.files(), "/api/v1/checks"
+    file = ("file", ("chain.txt", REGION.encode()))
+    digits, keys = "9" * 60_000, ".".join(["a"] * 20_000)
+    for config in (f"[check]\nstep_time_us = {digits}", f"{keys} = 1", f"[assertions]\nlibrary.{keys} = 1"):
+        for given in ((None, config), ("tritonworthy.toml", config.encode())):
+            answer = form(real, file, ("config", given), wait=0)
+            assert (answer.status_code, answer.json()["code"]) == (422, "config-invalid")
+            assert "more than" in answer.json()["detail"]
+    for key, value in (("check", f'{{"step_time_us": {digits}}}'), ("assertions", '{"a":' * 9000 + "1" + "}" * 9000)):
+        body = f'{{"regions": ["x: f32[4]\\nreturn x\\n"], "{key}": {value}}}'
+        answer = real.client.post(url, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 422, answer.text[:300]
+        assert len(answer.text) < 2000
+    assert real.files() == before
+
+
 def test_other_bodies_are_refused(real: Serving) -> None:
     url = "/api/v1/checks"
     assert real.client.post(url, content=b"x").status_code == 415

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.trace import TraceError, read_trace
+from profiler.trace.errors import Damage
 from profiler.trace.model import NONE
 from tests.profiler.trace.files import EXPECTED, SMALL, TRACES, plain
 
@@ -71,7 +72,8 @@ def test_a_gzip_cut_anywhere_reads_or_is_refused(path: Path, cut: int) -> None:
     except TraceError as refused:
         assert refused.code in {"trace-empty", "trace-not-json", "trace-bad-gzip"}
     else:
-        assert trace.truncated
+        # Cut inside the checksum, which is all that is missing then.
+        assert trace.truncated or (trace.damage == Damage.NO_CHECKSUM and trace.events == len(_EVENTS))
         assert trace.dropped == 0
 
 
