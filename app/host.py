@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, InvalidStateError, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import Any
 
 from app.web.problems import Problem
@@ -34,9 +35,17 @@ class HostFacts:
     def _find(self) -> None:
         try:
             self.found.set_result(probe_host())
+        except InvalidStateError:  # the server stops
+            return
         except Exception as error:
             log.exception("the host could not be probed")
-            self.found.set_exception(error)
+            with suppress(InvalidStateError):
+                self.found.set_exception(error)
+
+    def stop(self) -> None:
+        """Whoever waits for the facts goes on without them."""
+        with suppress(InvalidStateError):
+            self.found.set_exception(RuntimeError("the server stops"))
 
     def __call__(self) -> Json:
         try:

@@ -73,6 +73,7 @@ class Application(FastAPI):
         guarded = Guard(
             inner, hosts=settings.hosts, token=token, requests_per_minute=settings.requests_per_minute,
             most_waiting=settings.client_queue_cap, body_s=settings.request_timeout_s,
+            stopping=self.state.closing.is_set,
         )  # fmt: skip
         return self.state.requests.around(guarded)  # type: ignore[no-any-return]
 
