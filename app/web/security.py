@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.clients import CLIENT, Allowance, Client, Rates, client_name
-from app.web.access import is_open, takes_files
+from app.web.access import computes, is_open, takes_files
 from app.web.problems import Problem, from_http
 
 CSP = (
@@ -142,6 +142,9 @@ class Guard:
             return Problem(
                 403, "cross-origin", "", "Requests that change something must come from this site."
             ).response()
+        if scope["method"] in SAFE_METHODS and not bearer and computes(scope["path"]) and _is_embedded(headers):
+            detail = "A page of another site may link to this, and neither embed nor fetch it."
+            return Problem(403, "cross-origin", "", detail).response()
         known = bearer or self._is_token(_cookie(headers))
         beyond = scope.get("state", {}).get(RESERVED_PLACE)
         if beyond and not known and not WITHOUT_PLACE.fullmatch(scope["path"]):
@@ -150,7 +153,7 @@ class Guard:
             ).response()
         if self.token is None or known or is_open(scope["path"]):
             return None
-        if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+        if scope["method"] in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
             query = scope["query_string"].decode("latin-1")
             wanted = scope["path"] + (f"?{query}" if query else "")
             return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", status_code=303)
@@ -220,6 +223,16 @@ def _same_origin(headers: Headers, host: str) -> bool:
         return urlsplit(origin).netloc.lower() == host.lower() and host != ""
     except ValueError:
         return False
+
+
+def _is_embedded(headers: Headers) -> bool:
+    """Whether a browser says that a page of another site asks for this without a person who goes there: an image, a
+    frame, a script's fetch, a prefetch. Other clients, and browsers that say nothing, are not meant."""
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+        return False
+    goes_there = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    ahead = "prefetch" in headers.get("sec-purpose", "") or "prefetch" in headers.get("purpose", "")
+    return ahead or not goes_there
 
 
 def _cookie(headers: Headers) -> str:
