@@ -30,6 +30,7 @@ from app.cli_streams import NoReaderError, OutputError, json_text, standard_stre
 from app.cli_text import ranks_text, region_text, show_progress, trace_text, validation_text
 from app.devices_cli import ALL, devices_text, on_devices
 from app.fleet.cli import add_fleet
+from app.init import under_init
 from app.kit_cli import add_kit
 from app.landscape_cli import add_landscape
 from app.report_cli import add_report
@@ -179,10 +180,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from app.serve import serve
-
     given = {"host": arguments.host, "port": arguments.port, "data_dir": arguments.data_dir}
-    return serve({name: value for name, value in given.items() if value is not None})
+
+    def run() -> int:
+        from app.serve import serve
+
+        return serve({name: value for name, value in given.items() if value is not None})
+
+    return under_init(run)
 
 
 # -------------------------------------------------------------------------------------------------------------- advise

@@ -6,8 +6,9 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, InvalidStateError, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import Any
 
 from app.web.problems import Problem
@@ -35,9 +36,17 @@ class HostFacts:
     def _find(self) -> None:
         try:
             self.found.set_result(probe_host())
+        except InvalidStateError:  # the server stops
+            return
         except Exception as error:
             log.exception("the host could not be probed")
-            self.found.set_exception(error)
+            with suppress(InvalidStateError):
+                self.found.set_exception(error)
+
+    def stop(self) -> None:
+        """Whoever waits for the facts goes on without them."""
+        with suppress(InvalidStateError):
+            self.found.set_exception(RuntimeError("the server stops"))
 
     def when_known(self, then: Callable[[Host], object]) -> None:
         """Do that once the host is known, unless it cannot be looked at."""

@@ -52,6 +52,7 @@ from app.web import (
 from app.web.access import audit
 from app.web.assets import Assets
 from app.web.conditional import Conditional
+from app.web.head import Head
 from app.web.limits import LimitHeaders
 from app.web.metrics import Requests
 from app.web.openapi import describe
@@ -79,10 +80,11 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         settings: Settings = self.state.settings
         token = settings.token.get_secret_value() if settings.token else None
-        inner = Quick(Conditional(LimitHeaders(super().build_middleware_stack(), self.state)), self.state)
+        inner = Head(Quick(Conditional(LimitHeaders(super().build_middleware_stack(), self.state)), self.state))
         guarded = Guard(
             inner, hosts=settings.hosts, token=token, requests_per_minute=settings.requests_per_minute,
             most_waiting=settings.client_queue_cap, body_s=settings.request_timeout_s,
+            stopping=self.state.closing.is_set,
         )  # fmt: skip
         return self.state.requests.around(guarded)  # type: ignore[no-any-return]
 
@@ -274,7 +276,8 @@ def _allowed(request: Request) -> list[str]:
     """The methods of a path; Starlette names those of one of its routes."""
     routes = request.app.router.routes
     asked = [{**request.scope, "method": method} for method in ("DELETE", "GET", "POST", "PUT")]
-    return [s["method"] for s in asked if any(route.matches(s)[0] is Match.FULL for route in routes)]
+    found = [s["method"] for s in asked if any(route.matches(s)[0] is Match.FULL for route in routes)]
+    return sorted([*found, "HEAD"]) if "GET" in found else found
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:

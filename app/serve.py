@@ -26,15 +26,18 @@ so that it is they who close. At uvicorn's 5 s one of 29,000 requests of the soa
 
 
 class Server(uvicorn.Server):
-    """Tells the application that it stops before it waits for connections: an open event stream ends by itself then.
+    """Tells the application that it stops before it waits for connections: streams, `?wait=` and bodies that are still
+    on their way end by themselves then.
 
-    Without that uvicorn waits for the streams, and the streams for their jobs.
+    Without that uvicorn waits for them, they wait for their jobs, and are answered with 500 in the end.
     """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         application = self.config.app
         assert isinstance(application, FastAPI)
         application.state.closing.set()
+        application.state.queue.begin_stop()
+        application.state.host.stop()
         await super().shutdown(sockets)
 
 
@@ -45,7 +48,11 @@ def make_server(application: FastAPI, settings: Settings, log_level: str = "info
             application,
             host=settings.host,
             port=settings.port,
-            http=connection_class(head_s=settings.request_timeout_s, most=settings.max_connections),
+            http=connection_class(
+                head_s=settings.request_timeout_s,
+                most=settings.max_connections,
+                most_of_client=settings.max_client_connections,
+            ),
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=settings.shutdown_s,
             server_header=False,

@@ -70,7 +70,15 @@ class Settings(BaseSettings):
     request_timeout_s: float = Field(
         default=20.0, gt=0, description="Time for the head of a request, and for a body that is no upload, to arrive."
     )
-    max_connections: int = Field(default=512, ge=1, description="Most connections at once; more are answered with 503.")
+    max_connections: int = Field(
+        default=512,
+        ge=1,
+        description="Most connections at once. For one more an idle one is closed; where all have requests it is"
+        " answered with 503.",
+    )
+    max_client_connections: int = Field(
+        default=128, ge=1, description="The same for the connections of one address, loopback apart."
+    )
     requests_per_minute: int = Field(
         default=6000,
         ge=0,
@@ -140,7 +148,7 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = Field(
         default="text", description="Log lines for people (`text`), or one JSON object a line (`json`)."
     )
-    shutdown_s: int = Field(default=3, ge=0, description="Time that open connections get when the server stops.")
+    shutdown_s: int = Field(default=1, ge=0, description="Time that open requests get when the server stops.")
 
     @field_validator("advice_memory_bytes", "read_memory_bytes")
     @classmethod

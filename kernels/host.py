@@ -20,6 +20,9 @@ PACKAGES = DISTRIBUTIONS
 PROBE_TIMEOUT_S = 120.0
 
 _PROBE = """
+import os, threading
+# The other end of stdin is the parent's: it ends with it, also when it is killed.
+threading.Thread(target=lambda: os.read(0, 1) or os._exit(1), daemon=True).start()
 import importlib.metadata, importlib.util, json, platform, sys
 out = {"gpu": None, "capability": None, "versions": {"python": platform.python_version()}, "features": [], "note": ""}
 def there(name):
@@ -114,12 +117,17 @@ def probe_host() -> Host:
 @functools.lru_cache(maxsize=1)
 def _look() -> Host:
     command = [sys.executable, "-c", _PROBE, json.dumps(PACKAGES)]
+    theirs, ours = os.pipe()
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False, env=dict(os.environ)
-        )
+            command, stdin=theirs, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False,
+            env=dict(os.environ),
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as fault:
         return Host(note=f"the host could not be probed: {fault}"[:300])
+    finally:
+        os.close(theirs)
+        os.close(ours)
     answer = next((line[6:] for line in done.stdout.splitlines() if line.startswith("PROBE ")), None)
     if answer is None:
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]

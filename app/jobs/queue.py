@@ -122,11 +122,15 @@ class Queue:
         thread.start()
         self.threads.append(thread)
 
-    def stop(self) -> None:
-        """Kill what runs and give it back to the queue: the next server does it again."""
+    def begin_stop(self) -> None:
+        """Take no more jobs, kill what runs, and let nobody wait for its end any more; returns at once."""
         self.stopping.set()
         for event in self.wakeups.values():
             event.set()
+
+    def stop(self) -> None:
+        """Kill what runs and give it back to the queue: the next server does it again."""
+        self.begin_stop()
         deadline = time.monotonic() + STOP_S
         for thread in self.threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))

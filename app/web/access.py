@@ -1,7 +1,9 @@
 """Access: what every route is, declared in one table. A route that is not in it keeps the server from starting.
 
 open    needs no token: health, and what it takes to sign in. The guard lets nothing else pass without one.
-read    answers from what is here. Only these and open ones may be reached by GET.
+read    answers from what is here.
+compute works for its answer: it parses, lowers, advises, compiles, exports or starts a program. Another site's page may
+        link to it and not embed or fetch it (app.web.security). GET reaches these two and open ones, nothing else.
 change  changes what is stored.
 work    queues a job, or keeps torch busy.
 upload  the same, with files in the body: app.uploads counts them, all other bodies are small.
@@ -22,12 +24,13 @@ class Access(StrEnum):
 
     OPEN = "open"
     READ = "read"
+    COMPUTE = "compute"
     CHANGE = "change"
     WORK = "work"
     UPLOAD = "upload"
 
 
-_READING = frozenset({Access.OPEN, Access.READ})
+_READING = frozenset({Access.OPEN, Access.READ, Access.COMPUTE})
 _CHANGING = frozenset({Access.OPEN, Access.CHANGE, Access.WORK, Access.UPLOAD})
 _MAY = {"GET": _READING, "MOUNT": _READING}
 """What a method may be; all others are _CHANGING."""
@@ -69,28 +72,67 @@ change  POST    /traces/{trace_id}/delete
 change  POST    /validations/{validation_id}/cancel
 change  POST    /validations/{validation_id}/landscape/cancel
 
+compute GET     /api/v1/checks/{check_id}.{suffix}
+compute GET     /api/v1/regions/{region_id}
+compute GET     /api/v1/regions/{region_id}/devices
+compute GET     /api/v1/regions/{region_id}/kernels/{kernel}
+compute GET     /api/v1/regions/{region_id}/kinds
+compute GET     /api/v1/validations/{validation_id}
+compute GET     /api/v1/validations/{validation_id}/kinds
+compute GET     /api/v1/validations/{validation_id}/kit.zip
+compute GET     /api/v1/validations/{validation_id}/since
+compute GET     /
+compute GET     /device/state
+compute GET     /device/state.json
+compute GET     /learn
+compute GET     /learn.json
+compute GET     /learn/decided
+compute GET     /learn/decided.json
+compute GET     /learn/decided/{kernel}/{listing}.txt
+compute GET     /learn/program
+compute GET     /learn/rule
+compute GET     /region
+compute GET     /region.json
+compute GET     /regions/{region_id}
+compute GET     /regions/{region_id}.json
+compute GET     /regions/{region_id}/devices
+compute GET     /regions/{region_id}/devices.json
+compute GET     /regions/{region_id}/kinds
+compute GET     /regions/{region_id}/kinds.json
+compute GET     /regions/{region_id}/kernels/{mode}/{kernel}
+compute GET     /regions/{region_id}/kernels/{mode}/{kernel}.json
+compute GET     /regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt
+compute GET     /regions/{region_id}/replay.py
+compute GET     /regions/{region_id}/report.html
+compute GET     /regions/{region_id}/triton
+compute GET     /regions/{region_id}/triton.json
+compute GET     /regions/{region_id}/triton/machine
+compute GET     /regions/{region_id}/triton/machine.json
+compute GET     /regions/{region_id}/triton/{kernel}/{listing}.txt
+compute GET     /traces/{trace_id}/report.html
+compute GET     /traces/{trace_id}
+compute GET     /accuracy
+compute GET     /validations/{validation_id}
+compute GET     /validations/{validation_id}.json
+compute GET     /validations/{validation_id}/kinds
+compute GET     /validations/{validation_id}/kinds.json
+compute GET     /validations/{validation_id}/kit
+compute GET     /validations/{validation_id}/kit.json
+compute GET     /validations/{validation_id}/panel
+compute GET     /widget
+compute GET     /widget/table
+
 read    GET     /api/v1/checks
 read    GET     /api/v1/checks/{check_id}
-read    GET     /api/v1/checks/{check_id}.{suffix}
 read    GET     /api/v1/device
 read    GET     /api/v1/jobs/{job_id}
 read    GET     /api/v1/jobs/{job_id}/events
 read    GET     /api/v1/regions
-read    GET     /api/v1/regions/{region_id}
-read    GET     /api/v1/regions/{region_id}/devices
-read    GET     /api/v1/regions/{region_id}/kernels/{kernel}
-read    GET     /api/v1/regions/{region_id}/kinds
 read    GET     /api/v1/traces
 read    GET     /api/v1/traces/{trace_id}
 read    GET     /api/v1/traces/{trace_id}/ranks
 read    GET     /api/v1/validations
-read    GET     /api/v1/validations/{validation_id}
-read    GET     /api/v1/validations/{validation_id}/kinds
-read    GET     /api/v1/validations/{validation_id}/kit.zip
-read    GET     /api/v1/validations/{validation_id}/since
 read    GET     /api/v1/validations/{validation_id}/landscape
-read    GET     /
-read    GET     /accuracy
 read    GET     /accuracy.json
 read    GET     /api
 read    GET     /checks
@@ -103,58 +145,20 @@ read    GET     /compare.json
 read    GET     /device
 read    GET     /device.json
 read    GET     /device/ceilings
-read    GET     /device/state
-read    GET     /device/state.json
 read    GET     /history
 read    GET     /history.json
 read    GET     /host
-read    GET     /learn
-read    GET     /learn.json
 read    GET     /learn/autotune
-read    GET     /learn/decided
-read    GET     /learn/decided.json
-read    GET     /learn/decided/{kernel}/{listing}.txt
-read    GET     /learn/program
-read    GET     /learn/rule
 read    GET     /learn/tiles
 read    GET     /metrics
 read    GET     /openapi.json
-read    GET     /region
-read    GET     /region.json
-read    GET     /regions/{region_id}
-read    GET     /regions/{region_id}.json
-read    GET     /regions/{region_id}/devices
-read    GET     /regions/{region_id}/devices.json
-read    GET     /regions/{region_id}/kinds
-read    GET     /regions/{region_id}/kinds.json
-read    GET     /regions/{region_id}/kernels/{mode}/{kernel}
-read    GET     /regions/{region_id}/kernels/{mode}/{kernel}.json
-read    GET     /regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt
-read    GET     /regions/{region_id}/replay.py
-read    GET     /regions/{region_id}/report.html
-read    GET     /regions/{region_id}/triton
-read    GET     /regions/{region_id}/triton.json
-read    GET     /regions/{region_id}/triton/machine
-read    GET     /regions/{region_id}/triton/machine.json
-read    GET     /regions/{region_id}/triton/{kernel}/{listing}.txt
-read    GET     /traces/{trace_id}
 read    GET     /traces/{trace_id}.json
-read    GET     /traces/{trace_id}/report.html
-read    GET     /validations/{validation_id}
-read    GET     /validations/{validation_id}.json
-read    GET     /validations/{validation_id}/kinds
-read    GET     /validations/{validation_id}/kinds.json
-read    GET     /validations/{validation_id}/kit
-read    GET     /validations/{validation_id}/kit.json
 read    GET     /validations/{validation_id}/landscape
 read    GET     /validations/{validation_id}/landscape.json
 read    GET     /validations/{validation_id}/landscape/panel
 read    GET     /validations/{validation_id}/landscape/progress
-read    GET     /validations/{validation_id}/panel
 read    GET     /validations/{validation_id}/progress
 read    GET     /what-if
-read    GET     /widget
-read    GET     /widget/table
 """
 
 
@@ -178,6 +182,14 @@ def _pattern(templates: Iterable[str]) -> re.Pattern[str]:
 
 
 _UPLOADS = _pattern(path for (_, path), access in ACCESS.items() if access is Access.UPLOAD)
+
+
+_COMPUTING = _pattern(path for (_, path), access in ACCESS.items() if access is Access.COMPUTE)
+
+
+def computes(path: str) -> bool:
+    """Whether a GET of this path makes the server work. A path of several routes is what any of them is."""
+    return _COMPUTING.fullmatch(path) is not None
 
 
 def is_open(path: str) -> bool:

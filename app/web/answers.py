@@ -60,6 +60,12 @@ def listed(request: Request, page: Json) -> JSONAnswer:
     return answer(page, Link=f'<{following.path}?{following.query}>; rel="next"')
 
 
+def status_of(request: Request, found: Json, status: int = 200) -> int:
+    """The status of an answer about a job or its trace: 202 where the server stops while it is not done yet."""
+    under_way = found.get("state") in ("queued", "running") or found.get("status") == "reading"
+    return 202 if under_way and request.app.state.closing.is_set() else status
+
+
 async def waited(request: Request, job_id: str, wait: float, find: Callable[[], Json]) -> Json:
     """What `find` finds once the job has ended or the wait is over; at once where there is no such job."""
     if wait:

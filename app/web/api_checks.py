@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from app import checks, submit_check
 from app.check.formats import BY_SUFFIX
 from app.uploads import UNCOUNTED, chunks
-from app.web.answers import After, Json, Limit, Wait, answer, errors, listed, need_json, waited
+from app.web.answers import After, Json, Limit, Wait, answer, errors, listed, need_json, status_of, waited
 from app.web.check_models import Check, CheckList, CheckRequest
 from app.web.models import Job
 from app.web.problems import Problem, not_found
@@ -76,7 +76,7 @@ async def check(request: Request, wait: Wait = 0.0) -> Response:
     if wait:
         await state.queue.wait(job["id"], min(wait, state.settings.max_wait_s))
         job = await run_in_threadpool(state.store.job, job["id"]) or job
-    return answer(job, 202 if new else 200, Location=f"/api/v1/checks/{job['id']}")
+    return answer(job, 202 if new else status_of(request, job), Location=f"/api/v1/checks/{job['id']}")
 
 
 async def _read(request: Request) -> dict[str, Any]:
@@ -127,7 +127,8 @@ def report(request: Request, check_id: str, suffix: str) -> Response:
 @router.get("/{check_id}", responses={200: {"model": Check}, **errors(404, 422)})
 async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
     """One check: its verdict once it is done. A check that failed or was cancelled could not be measured."""
-    return answer(await waited(request, check_id, wait, lambda: _found(request, check_id)))
+    found = await waited(request, check_id, wait, lambda: _found(request, check_id))
+    return answer(found, status_of(request, found))
 
 
 def _found(request: Request, check_id: str) -> Json:

@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app import submit
 from app.since import since
-from app.web.answers import JSON_ONLY, After, Json, Limit, Wait, answer, errors, listed, waited
+from app.web.answers import JSON_ONLY, After, Json, Limit, Wait, answer, errors, listed, status_of, waited
 from app.web.events import job_events
 from app.web.models import Job, Since, Validation, ValidationList
 from app.web.problems import not_found
@@ -38,7 +38,7 @@ async def validate(request: Request, body: ValidationRequest, wait: Wait = 0.0) 
     if wait:
         beside = {key: job[key] for key in ("validations",) if key in job}
         job = await waited(request, job["id"], wait, lambda: _job(request, job["id"])) | beside
-    return answer(job, 202 if new else 200, Location=f"/api/v1/jobs/{job['id']}")
+    return answer(job, 202 if new else status_of(request, job), Location=f"/api/v1/jobs/{job['id']}")
 
 
 @router.get("/validations", responses={200: {"model": ValidationList}, **errors(422)})
@@ -55,7 +55,8 @@ def validations(
 @router.get("/validations/{validation_id}", responses={200: {"model": Validation}, **errors(404, 422)})
 async def validation(request: Request, validation_id: str, wait: Wait = 0.0) -> Response:
     """One validation, also of the archive. Where nothing could be measured, `archive` has the nearest record."""
-    return answer(await waited(request, validation_id, wait, lambda: _validation(request, validation_id)))
+    found = await waited(request, validation_id, wait, lambda: _validation(request, validation_id))
+    return answer(found, status_of(request, found))
 
 
 def _validation(request: Request, validation_id: str) -> Json:
@@ -86,7 +87,8 @@ def _job(request: Request, job_id: str) -> Json:
 @router.get("/jobs/{job_id}", responses={200: {"model": Job}, **errors(404, 422)})
 async def job(request: Request, job_id: str, wait: Wait = 0.0) -> Response:
     """One job, with its result once it is done."""
-    return answer(await waited(request, job_id, wait, lambda: _job(request, job_id)))
+    found = await waited(request, job_id, wait, lambda: _job(request, job_id))
+    return answer(found, status_of(request, found))
 
 
 @router.post("/jobs/{job_id}/cancel", responses={200: {"model": Job}, **errors(404)})

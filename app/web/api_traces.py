@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app import submit, submit_trace
 from app.uploads import UNCOUNTED
-from app.web.answers import After, Limit, Wait, answer, errors, listed, waited
+from app.web.answers import After, Limit, Wait, answer, errors, listed, status_of, waited
 from app.web.models import Ranks, Trace, TraceList
 from app.web.problems import from_trace_error
 from app.web.trace_views import rank_section
@@ -118,7 +118,7 @@ async def _created(request: Request, trace_id: str, wait: float, status: int = 2
         problem = from_trace_error(trace["error"])
         problem.extra["trace"] = trace_id
         raise problem
-    return answer(trace, status, Location=f"/api/v1/traces/{trace_id}")
+    return answer(trace, status_of(request, trace, status), Location=f"/api/v1/traces/{trace_id}")
 
 
 @router.get("", responses={200: {"model": TraceList}, **errors(422)})
@@ -141,7 +141,8 @@ def ranks(request: Request, trace_id: str) -> Response:
 @router.get("/{trace_id}", responses={200: {"model": Trace}, **errors(404, 422)})
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
-    return answer(await waited(request, trace_id, wait, lambda: submit.find_trace(request.app.state, trace_id)))
+    found = await waited(request, trace_id, wait, lambda: submit.find_trace(request.app.state, trace_id))
+    return answer(found, status_of(request, found))
 
 
 @router.delete("/{trace_id}", status_code=204, responses=errors(404))

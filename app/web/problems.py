@@ -115,7 +115,7 @@ def from_http(error: HTTPException) -> Problem:
     """What Starlette and FastAPI raise themselves."""
     if error.status_code == 400 and error.detail == "There was an error parsing the body":
         return Problem(422, "invalid-json", "", "The body is not JSON that can be read.")
-    code = CODES.get(error.status_code, f"http-{error.status_code}")
+    code = getattr(error, "code", "") or CODES.get(error.status_code, f"http-{error.status_code}")
     return Problem(error.status_code, code, "", str(error.detail), headers=dict(error.headers or {}))
 
 

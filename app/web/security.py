@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import time
+from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
@@ -15,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.clients import CLIENT, Allowance, Client, Rates, client_name
-from app.web.access import is_open, takes_files
+from app.web.access import computes, is_open, takes_files
 from app.web.problems import Problem, from_http
 
 CSP = (
@@ -37,6 +39,12 @@ HEADERS = {
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE = "tritonworthy_token"
 
+RESERVED_PLACE = "reserved_place"
+"""In a request's `state`: its connection is one beyond those that there may be (app.connection)."""
+
+WITHOUT_PLACE = re.compile(r"/healthz|/readyz|/api/v1/jobs/[^/]+(/cancel)?")
+"""What such a connection may ask without the token: is the server well, what became of a job, and to end one."""
+
 BODY_BYTES = 1024 * 1024
 """Largest body but for uploads: a region of the longest text with the most shapes fits ten times."""
 
@@ -45,7 +53,7 @@ class Guard:
     """Pure ASGI, wrapped around everything, so that error responses of inner layers carry the headers too.
 
     requests_per_minute, most_waiting: of one client (app.clients), 0 for no limit of requests. body_s: time for a
-    body that is no upload to come.
+    body that is no upload to come. stopping: whether the server ends; bodies that are still on their way are refused.
     """
 
     def __init__(
@@ -57,6 +65,7 @@ class Guard:
         requests_per_minute: int = 0,
         most_waiting: int = 0,
         body_s: float = 20.0,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.app = app
         self.hosts = hosts
@@ -64,6 +73,7 @@ class Guard:
         self.rates = Rates(requests_per_minute) if requests_per_minute else None
         self.most_waiting = most_waiting
         self.body_s = body_s
+        self.stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -86,24 +96,31 @@ class Guard:
                 for name, value in told.items():
                     headers.append(name, value)  # an inner layer tells of other limits
                 headers.setdefault("Cache-Control", "no-store")
-                if message["status"] == 500:
+                if message["status"] == 500 or beyond:
                     # uvicorn closes after a fault: a client that is not told sends its next request into nothing.
                     headers["Connection"] = "close"
             await send(message)
 
         client = client_name(scope)
         CLIENT.set(Client(client, self.most_waiting) if client else None)
+        beyond = bool(scope.get("state", {}).get(RESERVED_PLACE))
         allowance = self.rates.take(client) if self.rates and client else None
         told = allowance.headers() if allowance else {}
         refused = self._refuse(scope, allowance)
-        if not takes_files(scope["path"]) and _has_body(scope):
-            receive = _impatient(receive, self.body_s)
+        if _has_body(scope):
+            receive = _impatient(receive, None if takes_files(scope["path"]) else self.body_s, self.stopping)
         try:
             await (refused or self.app)(scope, receive, send_with_headers)
-        except StalledError as stalled:
-            # Whoever reads a body outside of FastAPI's handlers need not know that it may stall.
+        except CutOffError as cut:
+            # Whoever reads a body outside of FastAPI's handlers need not know that it may not come.
             if not started:
-                await from_http(stalled).response()(scope, receive, send_with_headers)
+                await from_http(cut).response()(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            # uvicorn's patience with open requests ends when it stops, and its own answer is 500.
+            if started or not self.stopping():
+                raise
+            late = _stopping("The server stopped before this was answered. Look when it is back whether it was done.")
+            await late.response()(scope, receive, send_with_headers)
 
     def _refuse(self, scope: Scope, allowance: Allowance | None) -> Response | None:
         headers = Headers(scope=scope)
@@ -125,9 +142,18 @@ class Guard:
             return Problem(
                 403, "cross-origin", "", "Requests that change something must come from this site."
             ).response()
-        if self.token is None or bearer or is_open(scope["path"]) or self._is_token(_cookie(headers)):
+        if scope["method"] in SAFE_METHODS and not bearer and computes(scope["path"]) and _is_embedded(headers):
+            detail = "A page of another site may link to this, and neither embed nor fetch it."
+            return Problem(403, "cross-origin", "", detail).response()
+        known = bearer or self._is_token(_cookie(headers))
+        beyond = scope.get("state", {}).get(RESERVED_PLACE)
+        if beyond and not known and not WITHOUT_PLACE.fullmatch(scope["path"]):
+            return Problem(
+                503, "too-many-connections", "", "Too many connections are open. Try again later."
+            ).response()
+        if self.token is None or known or is_open(scope["path"]):
             return None
-        if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+        if scope["method"] in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
             query = scope["query_string"].decode("latin-1")
             wanted = scope["path"] + (f"?{query}" if query else "")
             return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", status_code=303)
@@ -147,13 +173,25 @@ def _has_body(scope: Scope) -> bool:
     return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
 
-class StalledError(HTTPException):
-    """A body that did not come in time. An HTTPException, because FastAPI takes any other for a body of bad JSON."""
+class CutOffError(HTTPException):
+    """A body that is not waited for any longer. An HTTPException, because FastAPI takes any other for bad JSON.
+
+    code: the problem's, where it is not the status's own.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.status, problem.detail, problem.headers)
+        self.code = problem.code
 
 
-def _impatient(receive: Receive, seconds: float) -> Receive:
-    """The same, for a body that has to be there after so many seconds however slowly it trickles."""
-    deadline = time.monotonic() + seconds
+def _stopping(detail: str) -> Problem:
+    return Problem(503, "stopping", "", detail, headers={"Retry-After": "5"})
+
+
+def _impatient(receive: Receive, seconds: float | None, stopping: Callable[[], bool]) -> Receive:
+    """The same, for a body that has to be there after so many seconds however slowly it trickles, and before the
+    server stops."""
+    deadline = None if seconds is None else time.monotonic() + seconds
     complete = False
 
     async def receive_in_time() -> Message:
@@ -161,11 +199,13 @@ def _impatient(receive: Receive, seconds: float) -> Receive:
         if complete:  # what comes now is that the client is gone
             return await receive()
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
+            async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
                 message = await receive()
         except TimeoutError:
-            raise StalledError(408, "The request did not come in time.") from None
+            raise CutOffError(Problem(408, "request-stalled", "", "The request did not come in time.")) from None
         complete = message["type"] != "http.request" or not message.get("more_body", False)
+        if not complete and stopping():
+            raise CutOffError(_stopping("The server stops, nothing of this was kept. Send it again when it is back."))
         return message
 
     return receive_in_time
@@ -183,6 +223,16 @@ def _same_origin(headers: Headers, host: str) -> bool:
         return urlsplit(origin).netloc.lower() == host.lower() and host != ""
     except ValueError:
         return False
+
+
+def _is_embedded(headers: Headers) -> bool:
+    """Whether a browser says that a page of another site asks for this without a person who goes there: an image, a
+    frame, a script's fetch, a prefetch. Other clients, and browsers that say nothing, are not meant."""
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+        return False
+    goes_there = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    ahead = "prefetch" in headers.get("sec-purpose", "") or "prefetch" in headers.get("purpose", "")
+    return ahead or not goes_there
 
 
 def _cookie(headers: Headers) -> str:

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from app import uploads
+from app.admission import RESERVED
 from tests.app.attacks.process import Process, running
 from tests.app.web.conftest import serving
+from tests.processes import wait_for
 
 MIB = 1024 * 1024
 UPLOAD = 10 * MIB
@@ -221,12 +223,22 @@ def test_slow_reader_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_too_many_connections_are_told_so(tmp_path: Path) -> None:
-    with serving(tmp_path, "trace", max_connections=3) as web, ExitStack() as held:
+    """With requests, also in the places that are kept for some of them; tests/app/attacks/test_connections.py has those
+    that ask nothing."""
+    with serving(tmp_path, "hang", max_connections=3) as web, ExitStack() as held:
         host, port = web.url.removeprefix("http://").split(":")
+        job = web.client.post("/api/v1/traces", content=b"x").json()["job"]
+        request = f"GET /api/v1/jobs/{job}?wait=100 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         for _ in range(3):
-            held.enter_context(socket.create_connection((host, int(port))))
-        time.sleep(0.2)
-        with socket.create_connection((host, int(port)), timeout=5) as one_more:
+            held.enter_context(socket.create_connection((host, int(port)))).sendall(
+                b"POST /api/v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
+            )
+        wait_for(lambda: len(web.files()) == 4)
+        for _ in range(RESERVED):
+            held.enter_context(socket.create_connection((host, int(port)))).sendall(request)
+        admission = web.server.config.http_protocol_class.admission
+        wait_for(lambda: len(admission.places) == 3 + RESERVED and not admission.idle)
+        with socket.create_connection((host, int(port)), timeout=30) as one_more:
             answer = one_more.recv(65536)
         assert answer.startswith(b"HTTP/1.1 503")
         assert b"content-security-policy" in answer.lower()

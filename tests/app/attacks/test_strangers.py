@@ -95,7 +95,8 @@ def test_csrf_every_route_that_changes_something_refuses_another_site(web: Servi
 
 
 def test_csrf_nothing_changes_by_get() -> None:
-    assert {kind for (method, _), kind in ACCESS.items() if method == "GET"} <= {Access.OPEN, Access.READ}
+    by_get = {kind for (method, _), kind in ACCESS.items() if method == "GET"}
+    assert by_get == {Access.OPEN, Access.READ, Access.COMPUTE}
 
 
 # ------------------------------------------------------------------------------------------------------- DNS rebinding
@@ -148,7 +149,7 @@ def test_no_auth_when_exposed_the_server_does_not_start_without_a_token(tmp_path
 
 
 def test_no_auth_when_exposed_every_route_but_the_open_ones_asks_for_the_token(locked: Serving) -> None:
-    for method, path in addresses(Access.READ, Access.CHANGE, Access.WORK, Access.UPLOAD):
+    for method, path in addresses(Access.READ, Access.COMPUTE, Access.CHANGE, Access.WORK, Access.UPLOAD):
         for headers in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Cookie": f"{security.COOKIE}=wrong"}):
             response = locked.client.request(method, path, headers=headers)
             assert (response.status_code, response.json()["code"]) == (401, "token-missing"), (method, path)
@@ -283,3 +284,65 @@ def test_no_lock_is_needed_to_sign_in_many_at_once(locked: Serving) -> None:
 
 def test_no_auth_when_exposed_these_paths_are_open_and_no_other() -> None:
     assert sorted(access.OPEN_PATHS) == ["/healthz", "/readyz", "/sign-in"]
+
+
+# ------------------------------------------------------------------------------------------------- work by another site
+
+REGION_QUERY = "/region?text=x%3A+f32%5B64%2C128%5D%0Areturn+exp%28x%29"
+FETCHES: dict[str, tuple[dict[str, str], bool]] = {
+    "no browser": ({}, True),
+    "our page": ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}, True),
+    "typed address": ({"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, True),
+    "link": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, True),
+    "link nearby": ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, True),
+    "image": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, False),
+    "image nearby": ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, False),
+    "script": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "script"}, False),
+    "fetch": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}, False),
+    "frame": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, False),
+    "embed": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "embed"}, False),
+    "object": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "object"}, False),
+    "prerender": (
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document",
+         "Sec-Purpose": "prefetch;prerender"}, False,
+    ),
+    "prefetch": (
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document",
+         "Purpose": "prefetch"}, False,
+    ),
+    "only half told": ({"Sec-Fetch-Site": "cross-site"}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FETCHES)
+def test_work_by_another_site_only_a_person_who_goes_there_may_cause(
+    web: Serving, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers, allowed = FETCHES[name]
+    advised: list[str] = []
+    advise = web.state.service.advise_region
+    monkeypatch.setattr(
+        web.state.service, "advise_region", lambda text, **more: (advised.append(text), advise(text, **more))[1]
+    )
+    for method in ("GET", "HEAD"):
+        response = web.client.request(method, REGION_QUERY, headers=headers)
+        assert response.status_code == (200 if allowed else 403)
+    assert bool(advised) == allowed
+    if not allowed:
+        assert web.client.get(REGION_QUERY, headers=headers).json()["code"] == "cross-origin"
+    assert web.client.get("/api/v1/traces", headers=headers).status_code == 200, "reading costs nothing"
+
+
+def test_work_by_another_site_is_refused_on_every_route_that_works(web: Serving) -> None:
+    image = FETCHES["image"][0]
+    for method, path in addresses(Access.COMPUTE):
+        assert method == "GET"
+        response = web.client.get(path, headers=image)
+        assert (response.status_code, response.json()["code"]) == (403, "cross-origin"), path
+    for _, path in addresses(Access.OPEN):
+        assert web.client.get(path, headers=image).status_code in (200, 404), path
+
+
+def test_work_by_another_site_with_the_token_is_a_programs_own(locked: Serving) -> None:
+    headers = {**FETCHES["fetch"][0], "Authorization": f"Bearer {TOKEN}"}
+    assert locked.client.get(REGION_QUERY, headers=headers).status_code == 200

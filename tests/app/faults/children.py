@@ -144,6 +144,18 @@ def filler() -> None:
     answer("much " * 100_000)
 
 
+def orphans() -> None:
+    """Leaves ten processes behind that nobody waits for, some of which have ended."""
+    for number in range(10):
+        if os.fork() == 0:
+            os.setsid()
+            if number % 2:
+                time.sleep(120)
+            os._exit(0)
+    note("pids", str(os.getpid()))
+    answer()
+
+
 def health() -> None:
     """What the GPU says of itself: well, unless the file `sick` says otherwise; `hung` is one that does not answer."""
     note("asked", str(os.getpid()))

@@ -84,7 +84,11 @@ def test_a_share_that_is_not_known_counts_as_worth_it(web: Serving) -> None:
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
-    [("/api/v1/traces", {"GET", "POST"}), ("/api/v1/traces/abc", {"GET", "DELETE"}), ("/api/v1/advice", {"POST"})],
+    [
+        ("/api/v1/traces", {"GET", "HEAD", "POST"}),
+        ("/api/v1/traces/abc", {"GET", "HEAD", "DELETE"}),
+        ("/api/v1/advice", {"POST"}),
+    ],
 )
 def test_a_405_names_every_method_of_the_path(web: Serving, path: str, allowed: set[str]) -> None:
     answer = web.client.request("PATCH", path)
