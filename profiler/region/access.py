@@ -163,7 +163,7 @@ def _touched(operation: Operation) -> int:
         if "index_put" in name:
             index *= math.prod(target.shape[max(len(t.shape) for t in indices) if indices[0].dtype == "bool"
                                             else len(indices) :])  # fmt: skip
-        elif "index_fill" in name and operation.axes:
+        elif "index_fill" in name and operation.axes and target.shape:
             index *= target.elements // max(1, target.shape[operation.axes[0]])
         elements = index
     return min(elements * _itemsize(target), target.bytes)
