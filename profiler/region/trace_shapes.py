@@ -56,6 +56,7 @@ LOST: Mapping[str, object] = {
 }
 """Arguments without a default that traces before torch 2.0 do not record: the defaults of torch.nn's modules."""
 
+
 @dataclass(slots=True)
 class _Known:
     """Calls that were looked up. weight: of all of them, one each and one for each output."""
