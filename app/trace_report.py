@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app import region_failed
 from app.advice import flip
 from app.advice.facts import RegionFacts
 from app.advice.rule import advise
@@ -33,6 +35,9 @@ from profiler.trace.source import Limits
 
 if TYPE_CHECKING:
     from profiler.region.mining import MinedRegion, Mining
+    from profiler.trace.execution import Execution
+
+log = logging.getLogger("tritonworthy.trace_report")
 
 Json = dict[str, Any]
 
@@ -57,17 +62,16 @@ def report(
     if beside is not None:
         trace = lend(trace, beside, limits, strict)
     device, note = choose_device(None, trace.device)
-    from profiler.region.mining import mine  # imports torch: not before the file is known to be a trace
-    from profiler.region.sources import locate
-
     observed = None
     if execution is not None:
         trace, observed = observe(trace, execution, strict)
-    mining = mine(trace, execution=observed)
+    mining, failed = _mined(trace, observed)
     if mining.joined_share is not None:
         trace = judge_join(trace, mining.joined_share, strict)
         if mining.joined_share == 0.0:
-            mining = mine(trace)
+            mining, failed = _mined(trace)
+    from profiler.region.sources import locate
+
     mining = locate(mining, trace, path, limits)
     parts = step_parts(trace, mining.mined)
     obstacles = _obstacles(path, limits, trace, mining)
@@ -88,11 +92,25 @@ def report(
     if target is not device:
         remarks.append(f"what if: advice is for {target.name}; times and shares of the step are as recorded")
     found = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
+    found["notes"] = failed + region_failed.among(regions) + found["notes"]
     found["pace"] = _pace_json(mining, paced)
     owner = owners(trace, mining, order)
     found["where"] = where_json(trace, mining, owner)
     found["timeline"] = timeline_json(trace, mining, owner)
     return {**found, "gain": gain(found) if target is device else None}
+
+
+def _mined(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Json]]:
+    """The regions of the trace, and why there are none where that fails: the trace's own figures are left."""
+    from profiler.region.mining import Mining, mine  # imports torch: not before the file is known to be a trace
+
+    try:
+        return mine(trace, execution=execution), []
+    except MemoryError:
+        raise  # the trace is too large for this process, and whoever started it says so
+    except Exception as fault:
+        log.exception("the trace could not be cut into regions")
+        return Mining((), 0.0, 0.0, 0.0, (), ()), [region_failed.of_all(fault)]
 
 
 def _pace_json(mining: Mining, paced: Pace) -> Json:
@@ -226,7 +244,18 @@ def _region(
     mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
     target: Device,
 ) -> Json:  # fmt: skip
-    """device: where the trace was recorded; target: which the advice is for."""
+    """device: where the trace was recorded; target: which the advice is for. A region that fails has no advice."""
+    try:
+        return _advised(mining, mined, device, obstacles, thresholds, target)
+    except Exception as fault:  # one region, whatever it is, is never the whole trace
+        log.exception("no advice on the region %r", mined.title)
+        return _failed(mined, obstacles, fault)
+
+
+def _advised(
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
+    target: Device,
+) -> Json:  # fmt: skip
     step_time = _step_time(mining)
     share = mined.workload.share_of_step
     workload = mined.workload
@@ -247,7 +276,7 @@ def _region(
             "obstacles": obstacles,
         },
     )
-    source = {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
+    source = _source(mined)
     if mined.text is not None:
         try:
             region = parse(mined.text, mined.title)
@@ -276,6 +305,19 @@ def _without_text(
         "source": source, "calls_per_step": mined.calls_per_step, "irregularity": None, "cost": None,
         "advice": to_json(advice),
     } | _observed(mined, share, facts.obstacles, why)  # fmt: skip
+
+
+def _failed(mined: MinedRegion, obstacles: tuple[Obstacle, ...], fault: Exception) -> Json:
+    """What the trace says of a region on which advising failed, and a note that says so."""
+    return {
+        "name": mined.title, "kind": mined.kind, "by_hand": mined.by_hand, "text": mined.text,
+        "source": _source(mined), "irregularity": None, "cost": None, "advice": None,
+        "notes": [region_failed.of_region(mined.title, fault)],
+    } | _observed(mined, mined.workload.share_of_step, obstacles, mined.missing)  # fmt: skip
+
+
+def _source(mined: MinedRegion) -> Json:
+    return {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
 
 
 def _observed(mined: MinedRegion, share: float | None, obstacles: tuple[Obstacle, ...], missing: str = "") -> Json:

@@ -1,13 +1,14 @@
 """tritonworthy check: assertions on traces and regions, for CI without a server.
 
 Exit status: 0 every error-level assertion holds; 1 one does not; 2 it could not be measured (no GPU, a machine that is
-not fit, a trace that cannot be read, no baseline); 3 nothing was checked, for the command, the configuration or a
-region's text is wrong.
+not fit, a trace that cannot be read, no baseline, a crash); 3 nothing was checked, for the command, the configuration
+or a region's text is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -17,10 +18,14 @@ from typing import Any, NoReturn
 
 from app.archive import shelf
 from app.check.config import DEFAULTS, Config, ConfigError, read_toml
+from app.region_failed import DEFECT, in_words
 from app.thresholds import ThresholdError, thresholds_in_force
+
+log = logging.getLogger("tritonworthy.check")
 
 Json = dict[str, Any]
 
+CRASHED = 2
 WRONG = 3
 FILE = "tritonworthy.toml"
 STEM = "check"
@@ -74,6 +79,11 @@ def _check(arguments: argparse.Namespace) -> int:
         return _wrong(str(error))
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
+    except Exception as fault:
+        # Python's own status for this is 1: an assertion that does not hold.
+        log.exception("the check crashed")
+        print(f"could not be checked: {in_words(fault)}; {DEFECT.format(what='the file')}", file=sys.stderr)
+        return CRASHED
     if rendered and arguments.out is None:
         sys.stdout.write(next(iter(rendered.values())))
         print(to_text(report), file=sys.stderr)
