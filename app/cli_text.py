@@ -89,7 +89,7 @@ def trace_text(trace: Json) -> str:
     for number, region in enumerate(trace["regions"], 1):
         share = region.get("share_of_step")
         lines += ["", f"{number}. {region['name']}" + ("" if share is None else f" ({share:.1%} of the step)")]
-        lines += ["   " + line for line in advice_text(region["advice"]).splitlines() if region.get("advice")]
+        lines += ["   " + line for line in advice_text(region["advice"]).splitlines()] if region["advice"] else []
     return "\n".join(lines)
 
 

@@ -344,7 +344,7 @@ class Store:
             summary = (trace["error"] or {}).get("message", "") or ("" if kernels is None else _kernels(kernels))
             found.append(_entry("trace", trace, trace["name"], trace["status"], summary))
         for region in self.region_list(limit)["items"]:
-            headline = region["advice"].get("headline", "")
+            headline = (region["advice"] or {}).get("headline", "")
             found += [_entry("region", region, region["name"], "ready", headline)]
         for check in self.validations(limit)["items"]:
             status = check["outcome"] or check["state"]

@@ -93,13 +93,14 @@ def _columns(region: Json, trace_id: str | None) -> Json:
 
 
 def region_of(row: Any, measured: list[Any]) -> Json:
-    """A region; its advice is the one issued again with the newest evidence, where there is any."""
+    """A region; its advice is the one issued again with the newest evidence, where there is any. None: it failed."""
     body = row["body"]
     advice = body.get("advice")
     done = next((m for m in measured if m["body"]), None)
     if done is not None:
         evidence = {k: v for k, v in done["body"].items() if k not in ("advice_before", "advice_after")}
-        advice = (done["body"].get("advice_after") or advice or {}) | {"validation": {"id": done["id"], **evidence}}
+        issued = done["body"].get("advice_after") or advice
+        advice = issued and issued | {"validation": {"id": done["id"], **evidence}}
     return {
         "id": row["id"],
         **body,

@@ -82,11 +82,14 @@ def _foresee(state: Any, region: Json) -> None:
     """Ask, advise again, store."""
     asked = _as_advised(state, region)
     found = state.service.decide(asked, state.service.foresee(asked))
+    kept = {key: found[key] for key in ("oracle", "recompiles")}
     advice = region["advice"]
-    if any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
+    if advice is None:  # advising failed when the trace was read, and does not now
+        kept |= {**{key: found[key] for key in ("cost", "irregularity")}, "notes": []}
+        advice = finite(found["advice"])
+    elif any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
         without = finite(state.service.decide(asked)["advice"])
         advice = foreseen.reissued(advice, without, finite(found["advice"]))
-    kept = {key: found[key] for key in ("oracle", "recompiles")}
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 

@@ -209,6 +209,7 @@ def unknown(trace: Json, known: Sequence[Item] = ()) -> list[dict[str, Any]]:
     regions, parts, wall = trace["regions"], trace["step_parts"], trace["step_parts"]["wall_us"]
     told = {i for item in known for i in item.regions}
     blind = [regions[i] for item in items(regions) for i in item.regions if i not in told]
+    without = [r for r in regions if not r.get("advice")]
     graphs = [regions[i] for item in known if item.mode == GRAPHS for i in item.regions]
     why = "" if trace.get("has_shapes", True) else ": shapes were not recorded"
     paced = (wall - trace["pace"]["gpu_us"]) / wall
@@ -217,6 +218,11 @@ def unknown(trace: Json, known: Sequence[Item] = ()) -> list[dict[str, Any]]:
             "no-prediction",
             sum(map(_busy, blind)),
             f"advice on {_count(len(blind), 'region')} with no predicted time{why}; counted as today",
+        ),
+        (
+            "no-advice",
+            sum(map(_busy, without)),
+            f"{_count(len(without), 'region')} on which advising failed; counted as today",
         ),
         (
             "graphs",

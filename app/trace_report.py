@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app import region_failed
 from app.advice import flip
 from app.advice.facts import RegionFacts
 from app.advice.rule import advise
@@ -23,7 +25,7 @@ from app.trace_where import owners, streams, where_json
 from kernels.host import probe_host
 from kernels.measure.model import to_json
 from profiler.child.each import each
-from profiler.child.limits import GIB, MIB, Limits
+from profiler.child.limits import GIB, Limits
 from profiler.child.pool import Failure
 from profiler.hardware import Device
 from profiler.region.model import RegionError
@@ -39,6 +41,9 @@ from profiler.trace.source import Limits as ReadLimits
 
 if TYPE_CHECKING:
     from profiler.region.mining import MinedRegion, Mining
+    from profiler.trace.execution import Execution
+
+log = logging.getLogger("tritonworthy.trace_report")
 
 Json = dict[str, Any]
 
@@ -104,17 +109,16 @@ def stages(
     if beside is not None:
         trace = lend(trace, beside, room, strict)
     device, note = choose_device(None, trace.device)
-    from profiler.region.mining import mine  # imports torch: not before the file is known to be a trace
-    from profiler.region.sources import locate
-
     observed = None
     if execution is not None:
         trace, observed = observe(trace, execution, strict)
-    mining = mine(trace, execution=observed)
+    mining, lost = _mined(trace, observed)
     if mining.joined_share is not None:
         trace = judge_join(trace, mining.joined_share, strict)
         if mining.joined_share == 0.0:
-            mining = mine(trace)
+            mining, lost = _mined(trace)
+    from profiler.region.sources import locate
+
     mining = locate(mining, trace, path, room)
     parts = step_parts(trace, mining.mined)
     obstacles = _obstacles(path, room, trace, mining)
@@ -134,6 +138,7 @@ def stages(
         remarks.append(f"what if: advice is for {target.name}; times and shares of the step are as recorded")
     regions = [listed[i] for i in order]
     found = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
+    found["notes"] = lost + found["notes"]
     found["pace"] = _pace_json(mining, paced)
     owner = owners(trace, mining, order)
     found["where"] = where_json(trace, mining, owner)
@@ -145,31 +150,26 @@ def stages(
         return _region(mining, mining.regions[index], device, stops[index], thresholds, target)
 
     probe.join()
-    failed: list[tuple[int, Failure]] = []
     for position, made in each(advise_one, range(len(order)), limits):
         if isinstance(made, Failure):
-            failed.append((position, made))
-        else:
-            regions[position] |= {k: v for k, v in made.items() if k in ADVISED}
+            made = {"notes": [region_failed.of_limit(regions[position]["name"], made, limits)]}
+        regions[position] |= {k: v for k, v in made.items() if k in ADVISED}
         yield Advised(position, regions[position])
-    notes = [*found["notes"], *(failed_note(regions[i]["name"], why, limits) for i, why in sorted(failed))]
-    found = {**found, "regions": regions, "notes": notes}
+    found = {**found, "regions": regions, "notes": region_failed.among(regions) + found["notes"]}
     yield Whole({**found, "gain": gain(found) if target is device else None})
 
 
-def failed_note(name: str, why: Failure, limits: Limits) -> Json:
-    """What the trace says of a region that could not be advised on."""
-    words = {
-        Failure.TIMEOUT: f"it took longer than {limits.timeout_s:g} s",
-        Failure.CPU: f"it took more than {limits.cpu_s or 0:g} s of processor time",
-        Failure.MEMORY: f"it needed more than {(limits.memory_bytes or 0) / MIB:,.0f} MiB of memory",
-    }.get(why, "the process that worked on it failed")
-    return {
-        "code": "region-failed",
-        "level": "error",
-        "message": f"There is no advice on the region {name!r}: {words}. All else stands.",
-        "remedy": "Its text, where it has one, can be advised on by itself; please report it where that fails too.",
-    }
+def _mined(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Json]]:
+    """The regions of the trace, and why there are none where that fails: the trace's own figures are left."""
+    from profiler.region.mining import Mining, mine  # imports torch: not before the file is known to be a trace
+
+    try:
+        return mine(trace, execution=execution), []
+    except MemoryError:
+        raise  # the trace is too large for this process, and whoever started it says so
+    except Exception as fault:
+        log.exception("the trace could not be cut into regions")
+        return Mining((), 0.0, 0.0, 0.0, (), ()), [region_failed.of_all(fault)]
 
 
 def _pace_json(mining: Mining, paced: Pace) -> Json:
@@ -303,7 +303,18 @@ def _region(
     mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
     target: Device,
 ) -> Json:  # fmt: skip
-    """device: where the trace was recorded; target: which the advice is for."""
+    """device: where the trace was recorded; target: which the advice is for. A region that fails has no advice."""
+    try:
+        return _advised(mining, mined, device, obstacles, thresholds, target)
+    except Exception as fault:  # one region, whatever it is, is never the whole trace
+        log.exception("no advice on the region %r", mined.title)
+        return _failed(mined, fault)
+
+
+def _advised(
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
+    target: Device,
+) -> Json:  # fmt: skip
     step_time = _step_time(mining)
     workload = mined.workload
     kernels = mined.kernels_per_call * mined.calls_per_step
@@ -345,6 +356,11 @@ def _without_text(mined: MinedRegion, workload: Any, device: Device, situation: 
     advice = advise(facts, workload, device, situation.thresholds)
     advice = replace(advice, would_change=flip.would_change(facts, workload, device, situation.thresholds))
     return {"text": None, "irregularity": None, "cost": None, "advice": to_json(advice)}
+
+
+def _failed(mined: MinedRegion, fault: Exception) -> Json:
+    """What becomes of a region on which advising failed: no advice, and a note that says so."""
+    return {"advice": None, "notes": [region_failed.of_region(mined.title, fault)]}
 
 
 def _source(mined: MinedRegion) -> Json:
@@ -393,6 +409,7 @@ def _listed(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> Json:
 
 ADVISED = frozenset({
     "kind", "by_hand", "text", "irregularity", "cost", "oracle", "recompiles", "advice", "launches_left", "missing",
+    "notes",
 })  # fmt: skip
 """What a region's advice adds to what its trace says of it, or says better."""
 

@@ -207,9 +207,7 @@ def table(file: Path, mb: float, costs: list[tuple[str, Cost | str]]) -> str:
 def main() -> int:
     """Print one table a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--file", type=Path, help="a trace as torch wrote it (default: T5 training of 215 MB)"
-    )
+    parser.add_argument("--file", type=Path, help="a trace as torch wrote it (default: T5 training of 215 MB)")
     parser.add_argument("--repeated", type=Path, help="the trace that --gb repeats (default: T5 training)")
     parser.add_argument("--gb", type=float, nargs="*", default=[1.0], help="sizes to repeat it to, in GB of JSON")
     parser.add_argument("--runs", type=int, default=3, help="runs of each tool; the fastest counts")

@@ -105,7 +105,9 @@ def _waves(facts: OperationFacts, device: Device, rates: Rates) -> float:
     A long inner size is split between processors that have no tile: cuBLAS's split-K.
     """
     tiles = facts.batch * math.ceil(facts.m / rates.matrix.wave_rows) * math.ceil(facts.n / rates.matrix.wave_columns)
-    splits = max(1, min(facts.k // SPLIT_K, device.processors // max(1, tiles)))
+    if not tiles:
+        return 1.0  # a result of no elements
+    splits = max(1, min(facts.k // SPLIT_K, device.processors // tiles))
     waves = tiles * splits / device.processors
     return max(0.25, math.sqrt(min(1.0, waves / math.ceil(waves))))
 

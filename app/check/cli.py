@@ -1,13 +1,14 @@
 """tritonworthy check: assertions on traces and regions, for CI without a server.
 
 Exit status: 0 every error-level assertion holds; 1 one does not; 2 it could not be measured (no GPU, a machine that is
-not fit, a trace that cannot be read, no baseline), or its report could not be written; 3 nothing was checked, for the
-command, the configuration or a region's text is wrong.
+not fit, a trace that cannot be read, no baseline, a crash), or its report could not be written; 3 nothing was checked,
+for the command, the configuration or a region's text is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -20,10 +21,14 @@ from app.check.bounds import MAX_CHARS
 from app.check.config import DEFAULTS, Config, ConfigError, read_toml
 from app.check.judge import UNMEASURED
 from app.cli_options import given_path
+from app.region_failed import DEFECT, in_words
 from app.thresholds import ThresholdError, thresholds_in_force
+
+log = logging.getLogger("tritonworthy.check")
 
 Json = dict[str, Any]
 
+CRASHED = 2
 WRONG = 3
 FILE = "tritonworthy.toml"
 STEM = "check"
@@ -73,6 +78,11 @@ def _check(arguments: argparse.Namespace) -> int:
         return _wrong(str(error))
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
+    except Exception as fault:
+        # Python's own status for this is 1: an assertion that does not hold.
+        log.exception("the check crashed")
+        print(f"could not be checked: {in_words(fault)}; {DEFECT.format(what='the file')}", file=sys.stderr)
+        return CRASHED
     rendered = {name: FORMATS[name].render(report) for name in arguments.format}
     if arguments.out is not None:
         try:

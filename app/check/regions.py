@@ -14,6 +14,7 @@ Json = Mapping[str, Any]
 Judged = Finding | Unmeasured
 
 NOT_VALIDATED = "measured evidence is asked for and there is none: check with --validate on a host with a GPU"
+WITHOUT_ADVICE = "advising on this region failed: the trace's notes say how"
 NOT_RECORDED = "recorded evidence is asked for, and the archive has no record of this region on this device"
 
 
@@ -29,6 +30,10 @@ def on_regions(assertion: Assertion, subject: Subject, baseline: Subject | None)
         return
     before = None if baseline is None else _fired(assertion, baseline)
     for place, region in enumerate(subject.regions):
+        if not region.get("advice") and _looked_at(assertion, region):
+            name = str(region.get("name") or "")
+            yield Unmeasured(assertion.name, assertion.level, subject.name, name, WITHOUT_ADVICE)
+            continue
         fired = _fires(assertion, region)
         if fired is None:
             continue
@@ -46,7 +51,7 @@ def on_regions(assertion: Assertion, subject: Subject, baseline: Subject | None)
 def may_fire(assertion: Assertion, region: Json) -> bool:
     """Whether measuring the region could make or break the assertion: what --validate has to measure."""
     if assertion.check == "beats":
-        return _looked_at(assertion, region)
+        return bool(region.get("advice")) and _looked_at(assertion, region)
     return assertion.check in KINDS and assertion.evidence == "measured" and _fires(assertion, region) is not None
 
 

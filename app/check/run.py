@@ -6,6 +6,7 @@ For the job's child and for the command line: imports neither web nor database.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,9 +21,14 @@ from app.check.config import Config, from_mapping
 from app.check.judge import judge
 from app.check.regions import may_fire
 from app.check.subject import Subject, evidence_of, slim, slim_region
+from app.region_failed import DEFECT, in_words
+from app.service import DeviceUnknownError
 from kernels.measure.model import Validation
 from profiler.hardware import find_device
+from profiler.region.model import RegionError
 from profiler.trace.errors import TraceError
+
+log = logging.getLogger("tritonworthy.check")
 
 Json = dict[str, Any]
 Say = Callable[[Json], None]
@@ -116,20 +122,35 @@ def read(source: Json, config: Config, thresholds: Thresholds, max_bytes: int | 
         )
     except TraceError as error:
         return Subject(name, "trace", error=f"{error.message} {error.remedy}".strip())
+    except (DeviceUnknownError, MemoryError):
+        raise
+    except Exception as fault:
+        return _unread(name, "trace", fault)
+
+
+def _unread(name: str, kind: str, fault: Exception) -> Subject:
+    """A defect costs the check one subject, which is then not measured: it says nothing for or against it."""
+    log.exception("%s could not be checked", name)
+    return Subject(name, kind, error=f"{in_words(fault)}; {DEFECT.format(what='the file')}")
 
 
 def _region(name: str, text: str, config: Config, thresholds: Thresholds) -> Subject:
     from app import service
 
-    region = service.advise_region(
-        text,
-        name=Path(name).stem,
-        share_of_step=config.share_of_step,
-        step_time_us=config.step_time_us,
-        target_step_time_us=config.target_step_time_us,
-        device=config.device,
-        thresholds=thresholds,
-    )
+    try:
+        region = service.advise_region(
+            text,
+            name=Path(name).stem,
+            share_of_step=config.share_of_step,
+            step_time_us=config.step_time_us,
+            target_step_time_us=config.target_step_time_us,
+            device=config.device,
+            thresholds=thresholds,
+        )
+    except (RegionError, DeviceUnknownError, MemoryError):
+        raise
+    except Exception as fault:
+        return _unread(name, "region", fault)
     return _alone(name, region)
 
 
@@ -208,7 +229,7 @@ def measured(subjects: Sequence[Subject], config: Config, validate: Validate) ->
 
 def _issued(region: Json, validation: Json) -> Json:
     """The advice after a measurement, carrying it."""
-    advice = validation.get("advice_after") or region["advice"]
+    advice = validation.get("advice_after") or region["advice"] or {}
     held = {k: v for k, v in validation.items() if k not in ("advice_before", "advice_after")}
     return {**advice, "validation": {**held, **(advice.get("validation") or {})}}
 
@@ -225,7 +246,7 @@ def _validator(config: Config, thresholds: Thresholds, say: Say, cancelled: Call
             "advice_before": region["advice"],
             "thresholds": dataclasses.asdict(thresholds),
         }
-        asked = find_device(config.device or (region["advice"].get("device") or None))
+        asked = find_device(config.device or (region["advice"] or {}).get("device"))
         here = _gpu()
         if here is None:
             return {"outcome": "unmeasured", "reason": "this host has no GPU that torch can use"}

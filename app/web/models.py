@@ -205,7 +205,8 @@ class Region(Answer):
     shapes: list[Any]
     cost: dict[str, Any] | None
     oracle: list[OraclePrediction] = []
-    advice: Advice | dict[str, Any]
+    notes: list[Any] = []  # why there is no advice, as a trace's notes are
+    advice: Advice | dict[str, Any] | None  # null: advising on it failed
     validations: list[str]
 
 

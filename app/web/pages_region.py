@@ -69,7 +69,7 @@ def preview_region(
     region = submit.preview_region(state, text, oracle_timeout_s=PREVIEW_ORACLE_S, **_workload(form))
     stored = _unedited(request, region_id, text)
     newest = _newest(request, stored) if stored else None
-    same = stored is not None and stored["advice"].get("device") == region["advice"]["device"]
+    same = stored is not None and (stored["advice"] or {}).get("device") == region["advice"]["device"]
     evidence = _evidence(request, region, newest)
     context = {
         **views.analysis(region, evidence.get("nearest") or newest),
@@ -253,10 +253,10 @@ def foresee(request: Request, region_id: str) -> Response:
     found = submit.foresee_region(request.app.state, region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
-    changed = before["advice"].get("alternatives") != found["advice"].get("alternatives")
+    old, new = ((region["advice"] or {}).get("alternatives") for region in (before, found))
     evidence = _evidence(request, found, newest := _newest(request, found))
     analysed = _analysed(request, found, evidence.get("nearest") or newest)
-    context = {**analysed, **evidence, "advice_changed": changed}
+    context = {**analysed, **evidence, "advice_changed": old != new}
     return render("partials/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"})
 
 

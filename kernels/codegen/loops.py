@@ -50,7 +50,7 @@ def write_loops(writer: Writer, width: int, col_lines: list[str], step: int) -> 
     values = writer.plan.values
     level, pairs = levels_of(values)
     reductions = [v for v in values if v.kind == "reduce"]
-    last = max(level[id(v)] for v in reductions)
+    last = max((level[id(v)] for v in reductions), default=0)  # none: the same number in every column
     ragged = width % step != 0
     for walk in range(1, last + 1):
         _row_values(writer, level, walk - 1)

@@ -22,6 +22,7 @@ from kernels.codegen.nodes import base
 from kernels.codegen.rules import RULES
 from profiler.region import kinds
 from profiler.region.graph import Graph, graph_of
+from profiler.region.recorder import one_line
 
 aten = torch.ops.aten
 
@@ -112,8 +113,8 @@ def _retraced(graph: Graph, in_place: bool) -> Graph:
     with graph.program.mode, torch.fx.traceback.preserve_node_meta():
         try:
             module = make_fx(called, decomposition_table=dict(_table()))(*inputs)
-        except (RuntimeError, NotImplementedError) as fault:
-            raise Unsupported(f"it cannot be taken apart: {str(fault).splitlines()[0][:200]}") from None
+        except (RuntimeError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as fault:
+            raise Unsupported(f"it cannot be taken apart: {one_line(fault)}") from None
     module.graph.eliminate_dead_code()
     taken = {name for name, _ in graph.inputs}
     for node in module.graph.nodes:

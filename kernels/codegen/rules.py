@@ -264,9 +264,13 @@ def _looked_up(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> V
         spot = b.value(a["indices"], index[:-1])
         return b.gathered(a["weight"], (ZERO, index[-1]), 0, spot)
     source = a["self"]
+    if name in ("index_select", "gather") and not fake(source).dim():
+        return b.value(source, ())  # a scalar has one element to pick
     if name == "index_select":
-        dim = a["dim"] % fake(source).dim()
-        return b.gathered(source, index, dim, b.value(a["index"], (index[dim],)))
+        dim, rank = a["dim"] % fake(source).dim(), fake(a["index"]).dim()
+        if rank > 1:
+            raise Unsupported(f"index_select by an index of {rank} dimensions")
+        return b.gathered(source, index, dim, b.value(a["index"], (index[dim],)[:rank]))
     if name == "gather":
         dim = a["dim"] % fake(source).dim()
         return b.gathered(source, index, dim, b.value(a["index"], index))

@@ -18,6 +18,7 @@ from kernels.libraries.packages import install_command
 from kernels.libraries.products import product_and_bias
 from kernels.libraries.recognised import recognised
 from kernels.libraries.spelling import Spelling, atom, negated, shown
+from kernels.libraries.terms import promoted
 from profiler.region import kinds
 from profiler.region.graph import Graph
 from profiler.region.nodes import argument, is_call, value
@@ -221,7 +222,7 @@ def _wider(match: Match, graph: Graph) -> str:
     result = output.meta["val"]
     made = (result[0] if isinstance(result, tuple) else result).dtype
     narrow = value(x).dtype
-    return str(made) if narrow != made and torch.promote_types(narrow, made) == made else ""
+    return str(made) if narrow != made and promoted(narrow, made) == made else ""
 
 
 def activations(graph: Graph) -> tuple[Match, ...]:

@@ -12,6 +12,7 @@ import torch
 import torch.fx
 
 from kernels.codegen.index import Unsupported
+from kernels.libraries.terms import promoted
 from profiler.region.graph import Graph
 from profiler.region.nodes import is_call
 from profiler.region.patterns import Match
@@ -131,7 +132,7 @@ def operand(e: Editor, match: Match) -> torch.fx.Node:
     wanted = e.nodes[match.output].meta["val"]
     wanted = (wanted if isinstance(wanted, torch.Tensor) else wanted[0]).dtype
     own = x.meta["val"].dtype
-    return e.cast(x, torch.promote_types(own, wanted))
+    return e.cast(x, promoted(own, wanted) or own)
 
 
 def vector(e: Editor, node: torch.fx.Node) -> torch.fx.Node:

@@ -11,8 +11,7 @@ from profiler.region.nodes import behind_casts, is_call, operands, shape, vector
 
 def product_and_bias(node: Any) -> tuple[Node, Node, Node] | None:
     """(bias, a, b) of a @ b + bias with a 1-D bias; views of whole leading dimensions are looked through."""
-    while is_call(node, "view", "_unsafe_view") and shape(node)[-1] == shape(node.args[0])[-1]:
-        node = node.args[0]
+    node = behind_views(node)
     if is_call(node, "addmm") and not node.kwargs:
         bias, a, b = node.args
     elif is_call(node, "add") and not node.kwargs:
@@ -31,8 +30,8 @@ def product_and_bias(node: Any) -> tuple[Node, Node, Node] | None:
 
 
 def behind_views(node: Any) -> Any:
-    """The node behind views that keep the last dimension."""
-    while is_call(node, "view", "_unsafe_view") and shape(node)[-1] == shape(node.args[0])[-1]:
+    """The node behind views that keep the last dimension; a scalar has none to keep."""
+    while is_call(node, "view", "_unsafe_view") and shape(node)[-1:] == shape(node.args[0])[-1:]:
         node = node.args[0]
     return node
 

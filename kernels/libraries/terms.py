@@ -225,6 +225,15 @@ def _all(pairs: list[tuple[Term, Any]], bound: Bound, exact: bool) -> Iterator[B
         yield from _all(rest, found, exact)
 
 
+def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype | None:
+    """torch.promote_types, and for 8-bit floats, which it refuses: the longer float; None where there is none."""
+    short = [dtype for dtype in (a, b) if dtype.is_floating_point and dtype.itemsize == 1]
+    if a == b or not short:
+        return torch.promote_types(a, b)
+    other = b if short[0] == a else a
+    return other if len(short) == 1 and other.is_floating_point else None
+
+
 def last(axis: Any, node: Node) -> bool:
     """The axis is the node's last one."""
     return positive(axis, node) == len(shape(node)) - 1

@@ -63,9 +63,12 @@ def total(accesses: Iterable[Access]) -> int:
 
 
 def reads(operation: Operation) -> tuple[Access, ...]:
-    """What one operation reads."""
+    """What one operation reads; nothing where its results have no elements."""
     name = kinds.base_name(operation.target)
     if nothing(operation) or operation.kind == kinds.CONSTANT or name in SHAPE_ONLY:
+        return ()
+    results = (*operation.writes, *operation.mutated)
+    if results and not any(t.elements for t in results):
         return ()
     pairs = list(zip(operation.inputs, operation.reads, strict=False))
     if name in OVERWRITING:
@@ -154,16 +157,16 @@ def _touched(operation: Operation) -> int:
     target = operation.writes[0]
     if kinds.base_name(operation.target).startswith("embedding_dense"):
         return min(operation.reads[0].elements * _itemsize(target), target.bytes)
-    indices = [t for t in operation.reads[1:] if t.dtype in ("i64", "i32", "bool")]
+    indices = [t for t in operation.reads[1:] if t.dtype in ("i64", "i32", "bool")]  # not of u8, torch's old masks
     values = operation.reads[-1]
     elements = values.elements
     if values.elements == 1 or values in indices[-1:]:  # one value for every place: as many as the indices say
         name = kinds.base_name(operation.target)
         index = max((t.elements for t in indices), default=1)
-        if "index_put" in name:
+        if "index_put" in name and indices:
             index *= math.prod(target.shape[max(len(t.shape) for t in indices) if indices[0].dtype == "bool"
                                             else len(indices) :])  # fmt: skip
-        elif "index_fill" in name and operation.axes:
+        elif "index_fill" in name and operation.axes and target.shape:
             index *= target.elements // max(1, target.shape[operation.axes[0]])
         elements = index
     return min(elements * _itemsize(target), target.bytes)

@@ -77,7 +77,7 @@ def flops(node: torch.fx.Node) -> int:
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
         return int(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))
     if name in PRODUCTS:
-        return PRODUCTS[name](_operands(node), _largest(node.meta["val"]))
+        return PRODUCTS[name](_tensors(node.args), _largest(node.meta["val"]))
     if kind in NOTHING or not _floating(node):
         return 0
     return _counted(node, name.removesuffix("_") if name.endswith("_") else name, kind)
@@ -156,7 +156,9 @@ PRODUCTS: Mapping[str, Callable[[list[torch.Tensor], int], int]] = MappingProxyT
     "_weight_int4pack_mm": lambda t, n: 2 * n * t[0].shape[-1],
     "_weight_int8pack_mm": lambda t, n: 2 * n * t[0].shape[-1],
 })  # fmt: skip
-"""Matrix products that torch's registry does not know, from their operands and the elements of the result."""
+"""Matrix products that torch's registry does not know, from their operands as they are passed, one that is passed twice
+twice, and the elements of the result.
+"""
 
 
 def _norm(node: torch.fx.Node, name: str) -> int:

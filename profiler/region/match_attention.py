@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,9 +89,11 @@ def _scores(graph: Graph, node: Any) -> tuple[dict[str, Any], Node] | None:
     for _ in range(12):
         node = behind_batch_views(node)
         if is_call(node, "bmm"):
-            return (roles, node) if roles["scale"] > 0 else None
+            return (roles, node) if 0 < roles["scale"] < math.inf else None
         constant = number(node.args[1]) if is_call(node, "mul", "div") else None
         if constant is not None:
+            if is_call(node, "div") and not constant:
+                return None  # scores that are not finite: no scale of attention
             roles["scale"] *= constant if is_call(node, "mul") else 1 / constant
             node = node.args[0]
         elif is_call(node, "add", "masked_fill", "where") and roles["_mask_node"] is None:

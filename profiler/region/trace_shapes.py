@@ -7,12 +7,13 @@ of matching arity and kinds that runs on meta tensors is it (86 of 86 right agai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from profiler.region import vocabulary
+from profiler.region.trace_fanout import is_bounded
 from profiler.region.trace_ops import SCALAR_TYPES, Argument, Sig, Unit
 from profiler.region.trace_patterns import LETTERS
 from profiler.region.vocabulary import DTYPES
@@ -55,7 +56,18 @@ LOST: Mapping[str, object] = {
 }
 """Arguments without a default that traces before torch 2.0 do not record: the defaults of torch.nn's modules."""
 
-_calls: dict[tuple[str, tuple[Argument, ...], str], Call | None] = {}
+
+@dataclass(slots=True)
+class _Known:
+    """Calls that were looked up. weight: of all of them, one each and one for each output."""
+
+    calls: dict[tuple[str, tuple[Argument, ...], str], Call | None] = field(default_factory=dict)
+    weight: int = 0
+
+
+_known = _Known()
+MAX_KNOWN = 200_000
+"""Weight at which they are forgotten: one operation may give thousands of tensors."""
 
 
 def call(name: str, args: tuple[Argument, ...], overload: str = "") -> Call | None:
@@ -64,11 +76,14 @@ def call(name: str, args: tuple[Argument, ...], overload: str = "") -> Call | No
     overload: where an execution trace names it; "" takes the first that fits and runs.
     """
     key = (name, args, overload)
-    if key not in _calls:
-        if len(_calls) > 50_000:
-            _calls.clear()
-        _calls[key] = _call(name, args, overload)
-    return _calls[key]
+    if key not in _known.calls:
+        if _known.weight > MAX_KNOWN:
+            _known.calls.clear()
+            _known.weight = 0
+        found = _call(name, args, overload)
+        _known.calls[key] = found
+        _known.weight += 1 + (len(found.outputs) if found is not None else 0)
+    return _known.calls[key]
 
 
 ALLOWED = (
@@ -152,7 +167,7 @@ def _outputs(
     """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run."""
     if name in ATTENTION:
         return _attention(bound)
-    positional, keyword = [], {}
+    positional, keyword, named = [], {}, {}
     given: list[tuple[torch.Tensor, str]] = []
     try:
         for item in schema.arguments:
@@ -173,6 +188,7 @@ def _outputs(
             else:
                 value = _value(argument, str(item.type), item.name)
                 given += [(t, item.name) for t in (value if isinstance(value, list) else [value])]
+            named[item.name] = value
             if item.kwarg_only:
                 if item.name not in ("device", "layout", "pin_memory"):
                     keyword[item.name] = value
@@ -185,6 +201,8 @@ def _outputs(
         elif any(a.name == "device" and not a.kwarg_only for a in schema.arguments):
             places = [a.name for a in schema.arguments if not a.kwarg_only]
             positional = [torch.device("meta") if n == "device" else p for n, p in zip(places, positional, strict=True)]
+        if not is_bounded(schema, named):
+            return None
         with torch.no_grad():
             result = overload(*positional, **keyword)
     except Exception:  # torch raises every kind; each means that this overload is not it, or that meta lacks it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from profiler.region.trace_ops import Argument, Sig
 from profiler.region.trace_render import Arguments, UnwritableError, expression, literal
 from profiler.region.trace_shapes import contiguous, same_layout
 from profiler.region.trace_values import Flow, Statement, Value
+
+log = logging.getLogger("tritonworthy.mining")
 
 ROLES: dict[tuple[str, str], str] = {
     ("linear", "input"): "x", ("linear", "weight"): "w", ("linear", "bias"): "b", ("addmm", "self"): "b",
@@ -77,6 +80,12 @@ def _odd(error: Exception) -> Text:
     return Text(None, f"the recorded arguments do not fit the operation ({type(error).__name__}: {str(error)[:80]})")
 
 
+def _unforeseen(part: Part, error: Exception) -> Text:
+    """A defect of ours costs one part its text, and is told in the log."""
+    log.error("the part %r could not be written down", part.title, exc_info=error)
+    return Text(None, f"writing it down failed ({type(error).__name__}: {str(error)[:80]})")
+
+
 def bind(part: Part, graph: Graph) -> Flow | Text:
     """The part's flow, or why it has no text; never raises for what a trace holds."""
     if part.kind in NO_TEXT:
@@ -89,6 +98,8 @@ def bind(part: Part, graph: Graph) -> Flow | Text:
         return Text(None, str(lack))
     except ODD as odd:
         return _odd(odd)
+    except Exception as error:
+        return _unforeseen(part, error)
 
 
 def write(part: Part, bound: Flow) -> Text:
@@ -100,12 +111,16 @@ def write(part: Part, bound: Flow) -> Text:
         return Text(None, str(lack))
     except ODD as odd:
         return _odd(odd)
+    except Exception as error:
+        return _unforeseen(part, error)
     try:
         region = parse(text)
         program(region)
+        return Text(to_text(region), "", tuple(writer.assumed))
     except RegionError as fault:
         return Text(None, f"the inferred region does not run: {fault.message}")
-    return Text(to_text(region), "", tuple(writer.assumed))
+    except Exception as error:
+        return _unforeseen(part, error)
 
 
 class _Writer:
