@@ -266,6 +266,8 @@ def wrong(record: Json) -> list[str]:
     here, said = record["here"], []
     if here["seconds"] < SECONDS or here["at_once"] < AT_ONCE:
         said.append(f"{here['at_once']} at once for {here['seconds']:g} s, not {AT_ONCE} for {SECONDS:g}")
+    if record["commits"]["here"]["changed"]:
+        said.append("measured with changes that are not in a commit")
     if record["address_space_mb"]:
         said.append("measured under a limit that the server did not set itself")
     if record["limit_mb"] > HOST_SHARE * record["host_mb"]:

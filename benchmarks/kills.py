@@ -54,6 +54,9 @@ PAUSE_S = 1.5
 STRAY_S = 20.0
 """Who has lost its parent, or has ended and was not waited for, is left behind after so long."""
 
+STOP_S = 10.0
+"""Longest from SIGTERM to the end of the server: then `docker stop` kills it."""
+
 LOOK_S = 0.25
 SHOWN = 10
 """Of each sort of fault, so many are told in words."""
@@ -78,7 +81,7 @@ def choose(by_depth: Mapping[int, list[Process]], rng: random.Random) -> tuple[i
 
 
 class Strays:
-    """Who is left behind: watched until `stop`, in a thread. This process has adopted all orphans before."""
+    """Who is left behind: watched from `start` to `stop`, in a thread. This process has adopted all orphans before."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -88,6 +91,8 @@ class Strays:
         self.left: dict[tuple[str, tuple[int, int]], str] = {}
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._watch, name="strays", daemon=True)
+
+    def start(self) -> None:
         self.thread.start()
 
     def _watch(self) -> None:
@@ -101,7 +106,7 @@ class Strays:
         for pid in below(me, processes):
             process = processes[pid]
             if process.life not in self.parents:
-                self.parents[process.life], self.commands[process.life] = process.parent, command(pid)
+                self.parents[process.life], self.commands[process.life] = process.parent, command(pid) or process.name
             if process.dead and process.parent == me:
                 if pid != own:
                     reap(pid)
@@ -228,6 +233,7 @@ def killed_under_load(args: argparse.Namespace) -> Json:
         server.start()
         server.warm()
         strays, load = Strays(server), Load(server.url, args.seed)
+        strays.start()
         killer = Killer(server, random.Random(args.seed), args.pause_s)
         began = time.monotonic()
         with httpx.Client(base_url=server.url, timeout=2 * ANSWER_S) as client:
@@ -246,6 +252,9 @@ def killed_under_load(args: argparse.Namespace) -> Json:
         last_stop_s = server.stop()
         strays.stop()
         after = [command(pid) for pid in below(os.getpid(), table())]
+        if load.unexpected:
+            lines = server.log.read_text(errors="replace").splitlines()
+            print("\n".join(line[:300] for line in lines if " INFO " not in line)[-6000:])
         faults = account(load.accepted, found, rows, load.cut, whole)
         states = Counter(f"{one.kind} {(found[one.id].job or {}).get('state')}" for one in load.accepted)
         reasons = Counter(_reason(found[one.id].job) for one in load.accepted)
@@ -294,7 +303,11 @@ def wrong(record: Json, parts: tuple[str, ...] = PARTS) -> list[str]:
             continue
         if found["kills"] < KILLS:
             said.append(f"{part}: {found['kills']} kills, not {KILLS}")
+        if found["changed"]:
+            said.append(f"{part}: measured with changes that are not in a commit")
         said += [f"{part}: {what}: {found[what]}" for what in NOTHING if found[what]]
+        if (found["stop_s_max"] or 0) > STOP_S:
+            said.append(f"{part}: {found['stop_s_max']} s from SIGTERM to the end, not {STOP_S:g}")
         if found["died_at_the_end"]:
             said.append(f"{part}: the server had ended by itself")
         if found["database"] != "ok":

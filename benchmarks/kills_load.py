@@ -117,14 +117,18 @@ class Load:
             return self.asked
 
     def _ask(self, client: httpx.Client, method: str, path: str, *good: int, **more: Any) -> httpx.Response | None:
-        """The answer; None where the server died over it, or was not there."""
-        try:
-            answer = client.request(method, path, **more)
-        except httpx.TransportError:
-            with self.lock:
-                self.statuses["no answer"] += 1
-            time.sleep(NO_SERVER_S)
-            return None
+        """The answer; None where the server died over it. Asked again for as long as there is no server."""
+        while True:
+            try:
+                answer = client.request(method, path, **more)
+                break
+            except httpx.TransportError as error:
+                absent = isinstance(error, httpx.ConnectError)  # so nothing can have been accepted
+                with self.lock:
+                    self.statuses["no server" if absent else "no answer"] += 1
+                time.sleep(NO_SERVER_S)
+                if not absent or self.over.is_set():
+                    return None
         with self.lock:
             self.statuses[str(answer.status_code)] += 1
             if answer.status_code not in {*good, *BUSY}:

@@ -18,9 +18,13 @@ MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """started: clock ticks since boot, which tells two lives of one pid apart. state: as in /proc, Z for a zombie."""
+    """started: clock ticks since boot, which tells two lives of one pid apart. state: as in /proc, Z for a zombie.
+
+    name: of the executable, at most 15 characters; all that is left of a zombie.
+    """
 
     pid: int
+    name: str
     parent: int
     state: str
     started: int
@@ -47,8 +51,9 @@ def table() -> dict[int, Process]:
 def parse_stat(text: str) -> Process:
     """A line of /proc/PID/stat. The name stands in brackets and may hold brackets and spaces of its own."""
     head, _, tail = text.rpartition(")")
+    pid, _, name = head.partition(" (")
     fields = tail.split()
-    return Process(int(head.split(" ", 1)[0]), int(fields[1]), fields[0], int(fields[19]))
+    return Process(int(pid), name, int(fields[1]), fields[0], int(fields[19]))
 
 
 def below(root: int, processes: Mapping[int, Process]) -> dict[int, int]:
@@ -72,7 +77,7 @@ def command(pid: int) -> str:
     except OSError:
         return ""
     told = [w for w in words[1:] if w and not w.startswith("-") and not w.isdigit()]
-    return " ".join(told)[:80] or (words[0] if words else "")
+    return " ".join(" ".join(told or words).split())[:60]
 
 
 def parse_pss(text: str) -> int:
