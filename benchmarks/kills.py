@@ -57,6 +57,9 @@ STRAY_S = 20.0
 STOP_S = 10.0
 """Longest from SIGTERM to the end of the server: then `docker stop` kills it."""
 
+END_S = 5.0
+"""A process whose server has stopped may take so long to end."""
+
 LOOK_S = 0.25
 SHOWN = 10
 """Of each sort of fault, so many are told in words."""
@@ -144,10 +147,7 @@ class Killer:
         """Returns after so many kills, with a server that lives."""
         while self.killed.total() < kills:
             time.sleep(self.rng.uniform(0, 2 * self.pause_s))
-            if self.server.ended:  # of its own accord, or because a child was killed
-                self.died.append(self.server.log.read_text(errors="replace")[-500:])
-                self._start()
-                continue
+            self.revive()
             number = signal.SIGTERM if self.rng.random() < TERM_SHARE else signal.SIGKILL
             if self.rng.random() < SERVER_SHARE:
                 self._kill_server(number)
@@ -155,6 +155,12 @@ class Killer:
                 self._kill_child(number)
             if (count := self.killed.total()) and count % 50 == 0:
                 print(f"{count} kills", flush=True)
+
+    def revive(self) -> None:
+        """Start a server where there is none: it has ended of its own accord, or because a child was killed."""
+        if self.server.ended:
+            self.died.append(self.server.log.read_text(errors="replace")[-500:])
+            self._start()
 
     def _kill_server(self, number: signal.Signals) -> None:
         self.killed[f"server {number.name}"] += 1
@@ -188,6 +194,16 @@ class Killer:
             "start_s_p50": round(statistics.median(self.start_s), 2) if self.start_s else None,
             "stop_s_max": round(max(self.term_s), 2) if self.term_s else None,
         }
+
+
+def still_there() -> list[str]:
+    """What runs below this process although the server has stopped, and END_S later still does."""
+    deadline = time.monotonic() + END_S
+    while True:
+        living = [process for of in victims(os.getpid(), table()).values() for process in of]
+        if not living or time.monotonic() > deadline:
+            return [command(process.pid) or process.name for process in living]
+        time.sleep(LOOK_S)
 
 
 # ---------------------------------------------------------------------------------------------------- what is on disk
@@ -244,14 +260,15 @@ def killed_under_load(args: argparse.Namespace) -> Json:
             finally:
                 load.finish()
             minutes = (time.monotonic() - began) / 60
+            killer.revive()
             wait_for_all(client, load.accepted)
             found = {one.id: look(client, one) for one in load.accepted}
             rows = {kind: [row for row in listed(client, kind) if row.get("name") != "kills 0"] for kind in LISTS}
         time.sleep(STRAY_S + 2 * LOOK_S)  # who is left behind by now is noticed by then
         died = server.ended
         last_stop_s = server.stop()
+        after = still_there()
         strays.stop()
-        after = [command(pid) for pid in below(os.getpid(), table())]
         if load.unexpected:
             lines = server.log.read_text(errors="replace").splitlines()
             print("\n".join(line[:300] for line in lines if " INFO " not in line)[-6000:])

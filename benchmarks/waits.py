@@ -10,8 +10,8 @@ advise                   advice on a region that nobody asked about, without and
 validate                 a validation on a host without a GPU, to its end
 memory                   of the server and all its processes (PSS): idle, and at most under several uploads at once
 
-A trace is looked at by polling: times are late by one poll at most, POLL_S or what an answer takes. Run it where
-nothing else runs. Writes a record and the claims that it does not bear out; 1 where there is one.
+A trace is looked at by polling: times are late by one poll at most, 20 ms or what an answer takes, 100 ms for the last
+advice. Run it where nothing else runs. Writes a record and the claims that it does not bear out; 1 where there is one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -68,7 +68,9 @@ ADVICES = 5
 
 UPLOADS = 8
 SIDES = ("before", "here")
-POLL_S = 0.02
+POLL_S, ADVICE_POLL_S = 0.02, 0.1
+"""A trace that has its parts is long: it is looked at less often, or the looking takes the server's time."""
+
 IDLE_S = 5.0
 """From ready to the look at an idle server's memory."""
 
@@ -99,15 +101,15 @@ def ask_json(port: int, method: str, path: str, body: Any = None) -> tuple[int, 
     return status, json.loads(answer)
 
 
-def poll(look: Any, until: Any) -> Json:
-    """What `look` answers as soon as `until` is true of it. Asks no more often than half the time."""
+def poll(look: Callable[[], Json], until: Callable[[Json], bool], every_s: float = POLL_S) -> Json:
+    """What `look` answers as soon as `until` is true of it. Asks no more than half of the time."""
     deadline = time.monotonic() + END_S
     while time.monotonic() < deadline:
         began = time.monotonic()
-        found: Json = look()
+        found = look()
         if until(found):
             return found
-        time.sleep(max(POLL_S, time.monotonic() - began))
+        time.sleep(max(every_s, time.monotonic() - began))
     raise WaitError(f"nothing came in {END_S:.0f} s")
 
 
@@ -170,7 +172,7 @@ def upload(port: int, sent: Sent, number: int) -> Json:
     if first["status"] != "reading":
         last, all_s = first, listed_s
     else:
-        last = poll(look, lambda trace: trace["status"] != "reading")
+        last = poll(look, lambda trace: trace["status"] != "reading", ADVICE_POLL_S)
         all_s = time.monotonic() - began
     if last["status"] != "ready":
         raise WaitError(f"{sent.path.name} ended {last['status']}: {last.get('error')}")
