@@ -71,6 +71,9 @@ SIDES = ("before", "here")
 POLL_S, ADVICE_POLL_S = 0.02, 0.1
 """A trace that has its parts is long: it is looked at less often, or the looking takes the server's time."""
 
+QUIET_LOAD = 1.0
+"""Most load average before the first round: on a busy machine the same commit was seen 2.7 times as slow as itself."""
+
 IDLE_S = 5.0
 """From ready to the look at an idle server's memory."""
 
@@ -306,6 +309,8 @@ def wrong(record: Json) -> list[str]:
     here, said = record["here"], []
     if record["rounds"] < ROUNDS:
         said.append(f"{record['rounds']} rounds, not {ROUNDS}")
+    if record["load_at_start"] > QUIET_LOAD:
+        said.append(f"measured at a load average of {record['load_at_start']}, not below {QUIET_LOAD:g}")
     for name, most_s in CLAIMS_S.items():
         if name not in here:
             said.append(f"{name} was not measured")
@@ -337,6 +342,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=("small", "training", "large"), help="of the traces; for a trial")
     parser.add_argument("--out", type=Path, help="the record; without it nothing is written")
     args = parser.parse_args()
+    load = os.getloadavg()[0]
     checkouts = dict(zip(SIDES, (args.base, ROOT), strict=True))
     with tempfile.TemporaryDirectory() as name:
         large = Path(name) / "large.json"
@@ -359,6 +365,7 @@ def main() -> int:
     record = {
         **stamp(VERSIONS),
         "cores": len(os.sched_getaffinity(0)),
+        "load_at_start": round(load, 2),
         "commits": {side: commit(checkout) for side, checkout in checkouts.items()},
         "rounds": args.rounds,
         "traces": sizes,

@@ -20,6 +20,7 @@ ADVISED = {f"{kind}.advised": {"p50": 8.0, "low": 8.0, "high": 8.0} for kind in 
 MEMORY = {name: {"p50": 700.0} for name in ("memory.idle_mb", "memory.uploads_peak_mb")}
 GOOD: Json = {
     "rounds": 10,
+    "load_at_start": 0.3,
     "commits": {"before": {"commit": "a", "changed": False}, "here": {"commit": "b", "changed": False}},
     "before": {**FIGURES, **ADVISED, **MEMORY},
     "here": {**FIGURES, **ADVISED, **MEMORY, "small.kernels": {"p50": 136.0}},
@@ -69,10 +70,10 @@ def test_a_record_that_does_not_hold_is_told(side: str, key: str, value: Json | 
     assert said in told
 
 
-def test_too_few_rounds_and_uncommitted_changes_are_told() -> None:
+def test_too_few_rounds_a_busy_machine_and_uncommitted_changes_are_told() -> None:
     worse = copy.deepcopy(GOOD)
-    worse["rounds"], worse["commits"]["here"]["changed"] = 9, True
-    assert len(wrong(worse)) == 2
+    worse["rounds"], worse["load_at_start"], worse["commits"]["here"]["changed"] = 9, 1.5, True
+    assert len(wrong(worse)) == 3
 
 
 def test_p50_is_of_all_rounds_and_of_each_value_of_a_list() -> None:
