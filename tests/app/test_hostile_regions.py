@@ -1,9 +1,11 @@
-"""The corpus of hostile texts, sent to the API: 422 with the place, and a server that goes on answering."""
+"""The corpus of hostile texts, sent to the API: 422 with the place, and a server that goes on answering.
+
+None is refused for its limits (`advice-limit`), whose processor time is the bound here; benchmarks/hostile.py times each.
+"""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,6 @@ from tests.app.web.conftest import Serving, serving
 from tests.profiler.region.hostile.corpus import CORPUS
 
 GOOD = "x: f32[64, 64]\ny = relu(x + 1.0)\nreturn y\n"
-BUDGET_S = 5.0  # of a request, on cores that tests share; benchmarks/hostile.py says what the text itself takes
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +33,8 @@ def speakable(text: str) -> bool:
 @pytest.mark.parametrize("name", CORPUS)
 def test_hostile_text_gets_422_with_its_place(server: Serving, name: str) -> None:
     text, line = CORPUS[name]
-    started = time.perf_counter()
     body = json.dumps({"region": text, "oracle": "off"})  # ASCII, with escapes, as json.dumps of a client writes it
     answer = server.client.post("/api/v1/advice", content=body, headers={"Content-Type": "application/json"})
-    took = time.perf_counter() - started
     assert answer.status_code == 422, answer.text[:300]
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
@@ -45,7 +44,6 @@ def test_hostile_text_gets_422_with_its_place(server: Serving, name: str) -> Non
         assert problem["column"] >= 1
         assert problem["detail"]
     assert len(answer.content) < 10_000
-    assert took < BUDGET_S
 
 
 def test_server_still_advises(server: Serving) -> None:
