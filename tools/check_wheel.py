@@ -175,7 +175,8 @@ def use_server(base: str, package: Path) -> None:
     api = f"{base}/api/v1"
     pages = ["/", "/api", "/learn", "/history", "/accuracy", "/device"]
     trace = asked(f"{api}/traces?filename={TRACE}", (package / "examples" / TRACE).read_bytes(), "application/gzip")
-    trace = until(lambda: _ended(asked(f"{api}/traces/{trace['id']}"), "reading"), "the trace is read")
+    read = f"{api}/traces/{trace['id']}"
+    trace = until(lambda: _unless(asked(read), status=("reading",)), "the trace is read")
     if trace["status"] != "ready" or not trace["regions"]:
         raise WheelError(f"the example ended {trace['status']}: {trace.get('error')}")
     pages.append(f"/traces/{trace['id']}")
@@ -186,8 +187,8 @@ def use_server(base: str, package: Path) -> None:
     body = {"region": REGION, "device": ["cpu"], "candidates": ["eager"]}
     validation = asked(f"{api}/validations", json.dumps(body).encode())
     where = f"{api}/validations/{validation['id']}"
-    validation = until(lambda: _ended(asked(where), "queued", "running"), "the validation has ended")
-    if (validation["status"], validation["candidates"][0]["status"]) != ("done", "correct"):
+    validation = until(lambda: _unless(asked(where), state=("queued", "running")), "the validation has ended")
+    if (validation["state"], validation["candidates"][0]["status"]) != ("done", "correct"):
         raise WheelError(f"the validation ended {validation}")
     pages.append(f"/validations/{validation['id']}")
     links: set[str] = {"/static/app.css"}
@@ -203,8 +204,9 @@ def use_server(base: str, package: Path) -> None:
     print(f"served: {len(pages)} pages, {len(links)} static files, a trace, advice and a validation", flush=True)
 
 
-def _ended(job: dict[str, Any], *open_states: str) -> dict[str, Any] | None:
-    return None if job["status"] in open_states else job
+def _unless(answer: dict[str, Any], **under_way: tuple[str, ...]) -> dict[str, Any] | None:
+    """The answer; None while a field of it has one of the values that it has under way."""
+    return None if any(answer[field] in values for field, values in under_way.items()) else answer
 
 
 def check(source: Path, folder: Path) -> None:

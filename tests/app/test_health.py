@@ -87,4 +87,4 @@ def test_healthz_is_cheap_and_answers_while_the_database_hangs(web: Serving) -> 
         began = time.monotonic()
         for _ in range(50):
             assert web.client.get("/healthz").json() == {"status": "ok"}
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15

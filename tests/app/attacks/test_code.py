@@ -166,7 +166,7 @@ def test_code_execution_a_parser_bomb_is_422_in_time(web: Serving, name: str) ->
     response = web.client.post("/api/v1/advice", json={"region": BOMBS[name], "oracle": "off"})
     assert response.status_code == 422, response.text[:300]
     assert response.json()["code"].startswith("region-")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20  # an advice is given up at 30
     assert web.client.get("/healthz").status_code == 200
 
 

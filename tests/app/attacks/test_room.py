@@ -129,7 +129,7 @@ def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
             name="ours", region=REGION, region_id=None, request={"region": REGION}, cap=8
         )[0]
         web.state.queue.wake("validate")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while web.client.get(f"/api/v1/jobs/{validation}").json()["state"] != "done":
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -49,7 +49,7 @@ class Bench:
             queue.wake("validate")
         return job_id
 
-    def until(self, job_id: str, *states: str, seconds: float = 20) -> Json:
+    def until(self, job_id: str, *states: str, seconds: float = 120) -> Json:
         def there() -> Json | None:
             job = self.store.job(job_id)
             return job if job and job["state"] in states else None

@@ -82,7 +82,7 @@ def submit(client: httpx.Client, number: int = 1) -> str:
     return job
 
 
-def until(client: httpx.Client, job_id: str, *states: str, seconds: float = 30) -> Json:
+def until(client: httpx.Client, job_id: str, *states: str, seconds: float = 120) -> Json:
     """The job, once it is in one of these states."""
 
     def there() -> Json | None:

