@@ -161,7 +161,8 @@ def stages(
 
 def _mined(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Json]]:
     """The regions of the trace, and why there are none where that fails: the trace's own figures are left."""
-    from profiler.region.mining import Mining, mine  # imports torch: not before the file is known to be a trace
+    # Imports torch: not before the file is known to be a trace.
+    from profiler.region.mining import mine, without_regions
 
     try:
         return mine(trace, execution=execution), []
@@ -169,12 +170,13 @@ def _mined(trace: Trace, execution: Execution | None = None) -> tuple[Mining, li
         raise  # the trace is too large for this process, and whoever started it says so
     except Exception as fault:
         log.exception("the trace could not be cut into regions")
-        return Mining((), 0.0, 0.0, 0.0, (), ()), [region_failed.of_all(fault)]
+        return without_regions(trace), [region_failed.of_all(fault)]
 
 
 def _pace_json(mining: Mining, paced: Pace) -> Json:
     """Who sets the step's pace, with the kernels and copies that the host launches in it."""
-    launches = sum(r.launches for r in mining.regions) + sum(len(r.kernels) for r in mining.rests) / len(mining.mined)
+    apart = sum(len(r.kernels) for r in mining.rests) / max(1, len(mining.mined))
+    launches = sum(r.launches for r in mining.regions) + apart
     return {"gpu_us": paced.gpu_us, "lead_us": paced.lead_us, "launches": launches}
 
 

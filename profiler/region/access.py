@@ -157,13 +157,15 @@ def _touched(operation: Operation) -> int:
     target = operation.writes[0]
     if kinds.base_name(operation.target).startswith("embedding_dense"):
         return min(operation.reads[0].elements * _itemsize(target), target.bytes)
-    indices = [t for t in operation.reads[1:] if t.dtype in ("i64", "i32", "bool")]  # not of u8, torch's old masks
+    indices = [t for t in operation.reads[1:] if t.dtype in ("i64", "i32", "bool")]
     values = operation.reads[-1]
     elements = values.elements
     if values.elements == 1 or values in indices[-1:]:  # one value for every place: as many as the indices say
         name = kinds.base_name(operation.target)
         index = max((t.elements for t in indices), default=1)
-        if "index_put" in name and indices:
+        if "index_put" in name and not indices:  # a mask of u8, as torch takes it still: where, nobody knows
+            index = target.elements
+        elif "index_put" in name:
             index *= math.prod(target.shape[max(len(t.shape) for t in indices) if indices[0].dtype == "bool"
                                             else len(indices) :])  # fmt: skip
         elif "index_fill" in name and operation.axes and target.shape:

@@ -64,7 +64,13 @@ NOTHING = frozenset({kinds.VIEW, kinds.CONSTANT, kinds.COPY, kinds.GATHER, kinds
 
 
 def flops(node: torch.fx.Node) -> int:
-    """FLOPs of one call of an aten graph, from the shapes of the fake tensors that it reads and writes."""
+    """FLOPs of one call of an aten graph, from the shapes of the fake tensors that it reads and writes.
+
+    None where all of its results have no elements.
+    """
+    made = list(_results(node.meta.get("val")))
+    if made and not any(t.numel() for t in made):
+        return 0
     target = str(node.target)
     name, kind = kinds.base_name(target), kinds.kind_of(target)
     if target.startswith(f"{LIBRARY}.attention"):

@@ -156,8 +156,7 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
             joined.append(joined_share(trace, taken.units, execution))
             edges = join(trace, taken.units, execution)
         found += _calls(trace, taken, edges)
-    count = len(chosen)
-    step_time = sum(step_time_us(trace, s) for s in chosen) / count
+    count, step_time = len(chosen), _step_time_us(trace, chosen)
     collective = [c for c in found if c.part.kind == "communication"]
     regions = _regions(trace, [c for c in found if c.part.kind != "communication"], count, step_time)
     rests = _rests(trace, chosen, unlinked, [k for c in collective for k in c.part.kernels])
@@ -167,18 +166,37 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
         replace(r, workload=replace(r.workload, share_of_step=share if step_time > 0 else None))
         for r, share in zip(regions, parts.shares, strict=False)
     )
-    return Mining(
-        steps=tuple(s.name for s in chosen),
-        step_time_us=step_time,
-        busy_us=sum(kernel_busy_us(trace, s) for s in chosen) / count,
-        kernel_time_us=sum(float(trace.kernels.duration_us[s.kernels].sum()) for s in chosen) / count,
+    return replace(
+        _of_steps(trace, chosen, parts),
         regions=regions,
         rests=rests,
         joined_share=sum(joined) / count if joined else None,
         joined_steps=tuple(s.name for s, share in zip(chosen, joined, strict=False) if share),
+    )
+
+
+def without_regions(trace: Trace) -> Mining:
+    """The steps that `mine` takes of its own accord, with none of their kernels in a region or a rest."""
+    chosen = chosen_steps(trace, None)
+    return _of_steps(trace, chosen, shares(trace, chosen, [])) if chosen else Mining((), 0.0, 0.0, 0.0, (), ())
+
+
+def _of_steps(trace: Trace, chosen: Sequence[Step], parts: Shares) -> Mining:
+    count = len(chosen)
+    return Mining(
+        steps=tuple(s.name for s in chosen),
+        step_time_us=_step_time_us(trace, chosen),
+        busy_us=sum(kernel_busy_us(trace, s) for s in chosen) / count,
+        kernel_time_us=sum(float(trace.kernels.duration_us[s.kernels].sum()) for s in chosen) / count,
+        regions=(),
+        rests=(),
         mined=tuple(chosen),
         shares=parts,
     )
+
+
+def _step_time_us(trace: Trace, chosen: Sequence[Step]) -> float:
+    return sum(step_time_us(trace, s) for s in chosen) / len(chosen)
 
 
 @dataclass(frozen=True, slots=True)

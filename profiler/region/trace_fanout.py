@@ -27,7 +27,7 @@ def is_bounded(schema: Any, arguments: Mapping[str, Any]) -> bool:
 
 def results(schema: Any, arguments: Mapping[str, Any]) -> int | None:
     """Tensors that the call gives, or a bound on them; None where the arguments do not tell."""
-    if not any(str(r.type).startswith("List[") for r in schema.returns):
+    if not any(str(r.type) == "List[Tensor]" for r in schema.returns):
         return len(schema.returns)
     size = _size(arguments)
     for name in ("split_size", "split_sizes"):
@@ -35,7 +35,7 @@ def results(schema: Any, arguments: Mapping[str, Any]) -> int | None:
         if isinstance(given, list):
             return len(given)
         if isinstance(given, int):
-            return -(-size // given) if given > 0 else 1
+            return max(1, -(-size // given)) if given > 0 else 1
     chunks, sections, indices = (arguments.get(n) for n in ("chunks", "sections", "indices"))
     if isinstance(chunks, int):
         return min(chunks, size) if size else chunks  # nothing is cut into as many pieces as are asked for

@@ -37,6 +37,22 @@ def trace() -> None:
     say({"type": "result", "value": {**counts, "linked_share": 1.0, "notes": [], "regions": regions}})
 
 
+def part_failed() -> None:
+    """Reads the trace for real; advising on its first region raises."""
+    from app import trace_report
+
+    whole, failed = trace_report.prepare, []
+
+    def prepare(*arguments: object) -> object:
+        if not failed:
+            failed.append(True)
+            raise ZeroDivisionError("float division by zero")
+        return whole(*arguments)
+
+    trace_report.prepare = prepare
+    say({"type": "result", "value": trace_report.report(REQUEST["path"], REQUEST["name"])})
+
+
 def validation() -> None:
     for number in range(3):
         say({"type": "progress", "phase": "measure", "candidate": "eager", "fraction": number / 3, "message": "…"})
