@@ -300,9 +300,9 @@ def _gathered(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwa
     _index_at(1 if name == "embedding" else 2)(name, tensors, args, kwargs)
     x = args[0]
     index, dim = (args[1], 0) if name == "embedding" else (args[2], args[1])
-    if isinstance(index, torch.Tensor) and isinstance(dim, int) and index.numel() > 0 and x.dim():
+    if isinstance(index, torch.Tensor) and isinstance(dim, int):
         _in_range(x, dim)
-        if x.shape[dim] == 0:
+        if x.dim() and x.shape[dim] == 0 and index.numel() > 0:
             raise RefusedError(f"{name} from dimension {dim}, which has no elements", code="region-shape")
 
 
@@ -317,6 +317,8 @@ def _selected(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwa
     """The fake takes an index of any rank, the kernels one row of places."""
     _gathered(name, tensors, args, kwargs)
     index = args[2]
+    if not args[0].dim() and index.numel() != 1:
+        raise RefusedError(f"index_select of a scalar takes one place, not {index.numel()}", code="region-shape")
     if index.dim() > 1:
         message = f"index_select takes an index of one dimension, not {index.dim()}"
         raise RefusedError(message, hint="x[index] takes any", code="region-shape")

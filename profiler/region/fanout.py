@@ -81,7 +81,7 @@ def _tensors(call: Call) -> int:
 def _dimensions(call: Call) -> int:
     """`where(condition)`: an index for each dimension, whose size no fake tensor knows."""
     condition = call.first("condition")
-    return condition.dim() if isinstance(condition, torch.Tensor) else 1
+    return max(1, condition.dim()) if isinstance(condition, torch.Tensor) else 1
 
 
 COUNTS: Mapping[str, Count] = MappingProxyType(

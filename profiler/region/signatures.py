@@ -94,7 +94,8 @@ class Parameter:
             return self.type in ("bool", "int", "float", "number") or (self.type == TENSOR and numbers_as_tensors)
         if isinstance(value, int | torch.SymInt):
             one = self.fixed is not None and self.type in ("List[int]", "List[float]")
-            return one or self.type in ("int", "float", "number") or (self.type == TENSOR and numbers_as_tensors)
+            number = self.type in ("bool", "int", "float", "number")
+            return one or number or (self.type == TENSOR and numbers_as_tensors)
         if isinstance(value, float | torch.SymFloat):
             one = self.fixed is not None and self.type == "List[float]"
             return one or self.type in ("float", "number") or (self.type == TENSOR and numbers_as_tensors)
@@ -158,6 +159,11 @@ class Signature:
         return next((p for p in self.parameters if p.name in bound and not p.takes_tensors_of(bound[p.name])), None)
 
 
+_ALPHA_FIRST = Signature((Parameter("self", TENSOR), Parameter("alpha", "number"), Parameter("other", TENSOR)))
+OLD_ORDER = frozenset({"add", "sub"})
+"""torch takes `add(x, 2, y)` for x + 2 y still; other calls of that time have more arguments than a schema."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A function's arguments, bound by one of its signatures."""
@@ -184,6 +190,7 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call 
     exact = isinstance(target, torch._ops.OpOverloadPacket)
     numbers = exact and torch._C._should_allow_numbers_as_tensors(target.__name__)
     misplaced: str = ""
+    nearly: Call | None = None
     for signature in known:
         bound = signature.bind(args, kwargs)
         if bound is None:
@@ -191,8 +198,12 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call 
         wrong = signature.misplaced(bound)
         if wrong is not None:
             misplaced = misplaced or f"{wrong.name} is {wrong.words}, not {_given(bound[wrong.name])}"
-        elif not exact or all(signature.parameter(n).takes(v, numbers) for n, v in bound.items()):
+        elif all(signature.parameter(n).takes(v, numbers) for n, v in bound.items()):
             return Call(signature, bound)
+        elif not exact:  # torch's own parser says what is wrong, and goes through no tensor
+            nearly = nearly or Call(signature, bound)
+    if nearly is not None:
+        return nearly
     if misplaced:
         raise MisplacedError(misplaced)
     if known and (exact or any(s.outputs is None for s in known)):
@@ -207,13 +218,16 @@ def signatures(target: Any) -> tuple[Signature, ...]:
     if isinstance(target, str):
         if inspect.isfunction(getattr(torch.Tensor, target, None)):
             return (_of_python(getattr(torch.Tensor, target), _lists(target)),)
-        return tuple(_of_schemas(getattr(torch.ops.aten, target, None), method=True))
+        old = (_ALPHA_FIRST,) if target in OLD_ORDER else ()
+        return (*_of_schemas(getattr(torch.ops.aten, target, None), method=True), *old)
     if isinstance(target, torch._ops.OpOverloadPacket):
         return tuple(_of_schemas(target, exact=True))
     if target is torch.einsum:
         return ()  # `checks.refuse` knows its two ways
     target = DISPATCHED.get(target, target)
     name = str(getattr(target, "__name__", ""))
+    if name in OLD_ORDER:
+        return (*_of_schemas(getattr(torch.ops.aten, name)), _ALPHA_FIRST)
     if inspect.isfunction(target):
         return (_of_python(target, _lists(name)),)
     return tuple(_of_schemas(getattr(torch.ops.aten, name, None)))
@@ -234,6 +248,8 @@ def _of_schemas(packet: Any, *, method: bool = False, exact: bool = False) -> It
         if name in BY_VALUES or (exact and any(a.is_out for a in schema.arguments)):
             continue
         parameters = [_of_argument(a) for a in schema.arguments]
+        if method:  # x.where(mask, y) is where(mask, x, y)
+            parameters.sort(key=lambda p: p.name != "self")
         if not exact:
             _spread_numbers(parameters, 1 if method else 0)
         several = any(str(r.type) == TENSORS for r in schema.returns)
