@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.advice.thresholds import Thresholds
@@ -16,10 +16,19 @@ PREFIX = "TRITONWORTHY_"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
+LONGEST_S = 1e9
+"""Of times: thirty years."""
+
+MAY_BE_EMPTY = frozenset(
+    {"shared_dir", "archive_dir", "token", "allowed_hosts", "database_url", "thresholds", "ray_token_file"}
+)
+"""Settings whose empty value is the same as none."""
+
+
 class Settings(BaseSettings):
     """Everything an operator can set. Names are upper-cased and prefixed in the environment."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
 
     data_dir: Path = Field(default=Path(".data"), description="Folder of the database, uploaded traces and job logs.")
     shared_dir: Path | None = Field(
@@ -155,6 +164,29 @@ class Settings(BaseSettings):
     def _memory_suffices(cls, value: int) -> int:
         if 0 < value < 128 * MIB:
             raise ValueError(f"needs at least {128 * MIB} bytes, or 0")
+        return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_said(cls, value: object, info: ValidationInfo) -> object:
+        """An empty variable is most often one whose own variable was not set: where empty is no value, it says so."""
+        if isinstance(value, str) and not value.strip() and info.field_name not in MAY_BE_EMPTY:
+            raise ValueError("it is empty: give it a value, or unset it for the default")
+        return value
+
+    @field_validator("data_dir", mode="after")
+    @classmethod
+    def _folder_is_named(cls, value: Path) -> Path:
+        if not value.name and not value.is_absolute() and ".." not in value.parts:
+            raise ValueError("it is the current folder: name the folder of the data")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _clocks_go_so_far(cls, value: object, info: ValidationInfo) -> object:
+        """No clock waits for longer; a larger number would be an error where it is used, long after the start."""
+        if isinstance(value, float) and value > LONGEST_S:
+            raise ValueError(f"at most {LONGEST_S:g}")
         return value
 
     @field_validator("archive_dir", "shared_dir", "ray_token_file", mode="before")

@@ -170,14 +170,16 @@ def _queue(
         "max_uncompressed_bytes": settings.max_uncompressed_bytes,
         "read_memory_bytes": settings.read_memory_bytes,
     }
-    asked = new_id()
+    asked, job = new_id(), None
+    digest = digests.of_check(request, sent, settings.rule)
     try:
-        check_id = checks.add(
-            state.store, check_id=asked, name=config.name, request=request, cap=settings.queue_cap,
-            digest=digests.of_check(request, sent, settings.rule), keep=not config.validate,
-        )  # fmt: skip
+        while job is None:  # the one that was here was removed meanwhile: this one is new after all
+            check_id = checks.add(
+                state.store, check_id=asked, name=config.name, request=request, cap=settings.queue_cap,
+                digest=digest, keep=not config.validate,
+            )  # fmt: skip
+            job = state.store.job(check_id)
     except ledger.QueueFullError:
         raise queue_full() from None
     state.queue.wake("check")
-    job: Json = state.store.job(check_id)
     return job, check_id == asked

@@ -137,5 +137,5 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["report", str(tmp_path / "none.json")]) == 1
     assert "none.json" in capsys.readouterr().err
     text = EXAMPLES / "gemm_gelu_mask.txt"
-    assert main(["report", str(text), "--out", str(tmp_path / "no" / "folder.html")]) == 1
+    assert main(["report", str(text), "--out", str(tmp_path / "no" / "folder.html")]) == 2
     assert "folder.html" in capsys.readouterr().err

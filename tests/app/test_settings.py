@@ -52,7 +52,7 @@ def test_thresholds_come_from_words_or_a_file(tmp_path: Path) -> None:
         Settings(thresholds=str(file))
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", ""])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
 def test_exposed_needs_a_token(host: str) -> None:
     with pytest.raises(ValidationError, match="TRITONWORTHY_TOKEN"):
         Settings(host=host)
@@ -90,9 +90,53 @@ def test_an_explanation_names_the_variable_and_hides_the_value() -> None:
     assert "tooshort" not in text
 
 
+EMPTY = {"SHARED_DIR", "ARCHIVE_DIR", "TOKEN", "ALLOWED_HOSTS", "DATABASE_URL", "THRESHOLDS", "RAY_TOKEN_FILE"}
+
+
+@pytest.mark.parametrize("name", [name.upper() for name in Settings.model_fields])
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_variable_is_unset_or_an_error_with_a_remedy(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for other in [key for key in os.environ if key.startswith(PREFIX)]:
+        monkeypatch.delenv(other)
+    unset = Settings()
+    monkeypatch.setenv(PREFIX + name, value)
+    if name in EMPTY and not value:
+        assert Settings() == unset
+        return
+    if name in EMPTY:
+        return
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert explain(caught.value) == f"{PREFIX}{name}: it is empty: give it a value, or unset it for the default"
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf", "1e300", "-1"])
+def test_no_time_is_endless_or_no_number(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [name for name, field in Settings.model_fields.items() if field.annotation is float]
+    assert len(times) > 10
+    for name in times:
+        monkeypatch.setenv(PREFIX + name.upper(), value)
+        with pytest.raises(ValidationError) as caught:
+            Settings()
+        monkeypatch.delenv(PREFIX + name.upper())
+        assert explain(caught.value).startswith(f"{PREFIX}{name.upper()}: ")
+
+
+def test_the_current_folder_is_no_data_folder() -> None:
+    for folder in (Path(), Path("."), "."):
+        with pytest.raises(ValidationError, match="name the folder"):
+            Settings(data_dir=folder)
+    for folder in ("/", "..", "./data", ".data"):
+        assert Settings(data_dir=folder).data_dir == Path(folder)
+
+
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
+        ({"TRITONWORTHY_DATA_DIR": ""}, "TRITONWORTHY_DATA_DIR: it is empty: give it a value, or unset it"),
+        ({"TRITONWORTHY_READ_TIMEOUT_S": "inf"}, "TRITONWORTHY_READ_TIMEOUT_S: "),
         ({"TRITONWORTHY_HOST": "0.0.0.0"}, "TRITONWORTHY_TOKEN"),
         ({"TRITONWORTHY_PORT": "http"}, "TRITONWORTHY_PORT"),
         ({"TRITONWORTHY_THRESHOLDS": "worth=0.02"}, "TRITONWORTHY_THRESHOLDS: no such threshold: worth; there are "),

@@ -1,0 +1,57 @@
+"""What is asked for while the same, which is here already, is removed: the interleaving, forced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app import checks, schema, submit_check
+from app.check.config import DEFAULTS
+from app.settings import Settings
+from app.store import Store
+
+
+@pytest.fixture
+def state(tmp_path: Path, database_url: str) -> Iterator[Any]:
+    """What submitting works on, with a queue that nobody serves."""
+    settings = Settings(data_dir=tmp_path / "data", min_free_disk_bytes=0)
+    settings.make_folders()
+    store = Store(database_url, settings.uploads_dir)
+    nobody = SimpleNamespace(wake=lambda kind: None, cancel=lambda job_id: None)
+    yield SimpleNamespace(settings=settings, store=store, queue=nobody)
+    store.close()
+
+
+def once(after: Callable[[], None], call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, followed the first time by something that another request does."""
+    left = [after]
+
+    def called(*given: Any, **named: Any) -> Any:
+        answer = call(*given, **named)
+        if left:
+            left.pop()()
+        return answer
+
+    return called
+
+
+def test_a_check_that_is_removed_while_the_same_is_asked_for_is_queued_anew(
+    state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, new = submit_check._queue(state, DEFAULTS, {}, [], None)
+    assert new
+
+    def remove() -> None:
+        with state.store.database.write() as connection:
+            connection.execute(schema.checks.delete().where(schema.checks.c.id == first["id"]))
+            connection.execute(schema.jobs.delete().where(schema.jobs.c.id == first["id"]))
+
+    monkeypatch.setattr(checks, "add", once(remove, checks.add))
+    second, new = submit_check._queue(state, DEFAULTS, {}, [], None)
+    assert new
+    assert second["id"] != first["id"]
+    assert state.store.job(second["id"])["state"] == "queued"
