@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from kernels.measure.zygote import descendants
+from profiler.child.process import descendants
 from tests.browser.conftest import ARGUMENTS, running
 from tests.conftest import SHARED
 

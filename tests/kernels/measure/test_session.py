@@ -43,7 +43,7 @@ def gone(pid):
 
 
 def below(pid):
-    from kernels.measure.zygote import descendants
+    from profiler.child.process import descendants
 
     return [p for p in descendants(pid) if not gone(p)]
 
