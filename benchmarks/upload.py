@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from playwright.sync_api import Page, expect, sync_playwright
 
 from benchmarks.repeated import LONG_BYTES, TRAINING, repeat
-from kernels.measure.zygote import descendants
+from profiler.child.process import descendants
 from tests.browser.conftest import ARGUMENTS, running
 
 PAGE_S, SERVER_MB, STEPS = 10.0, 500.0, 5

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from kernels.measure.channel import Channel, ProtocolError
-from kernels.measure.zygote import kill_tree
+from profiler.child.process import kill_all_of
 
 ZYGOTE_ENV = {
     # is_available() asks NVML, so that no import initialises CUDA before the fork
@@ -106,7 +106,7 @@ class Child:
         """SIGKILL, unless it is known to have ended: its number may be another process's by then."""
         self._zygote.collect(self, 0.0)
         if self.exited is None:
-            kill_tree(self.pid)
+            kill_all_of(self.pid)
         with contextlib.suppress(OSError):
             self.channel.close()
 
@@ -289,7 +289,7 @@ class Zygote:
     def close(self) -> None:
         """End it and every child."""
         if self._process.poll() is None:
-            kill_tree(self._process.pid)
+            kill_all_of(self._process.pid)
         self._process.wait()
         self._channel.close()
         self._log.close()

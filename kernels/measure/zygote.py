@@ -21,6 +21,7 @@ import traceback
 from typing import Any
 
 from kernels.measure.channel import Channel, ProtocolError, decode
+from profiler.child.process import children_of, descendants
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -43,40 +44,6 @@ def prctl(option: int, value: int) -> None:
     """Linux's prctl(2); silently nothing where libc has none."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-def children_of() -> dict[int, list[int]]:
-    """Parent -> children, of every process of the host. From /proc; {} where there is none."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if not name.isdigit():
-            continue
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rsplit(b")", 1)[1].split()
-            parents.setdefault(int(fields[1]), []).append(int(name))
-    return parents
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes below pid, nearest first."""
-    parents = children_of()
-    found: list[int] = []
-    wave = [pid]
-    while wave:
-        wave = [child for one in wave for child in parents.get(one, [])]
-        found += wave
-    return found
-
-
-def kill_tree(pid: int) -> None:
-    """SIGKILL to pid's group (where it leads one), to pid and to everything below it."""
-    below = descendants(pid)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    for one in [pid, *below]:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(one, signal.SIGKILL)
 
 
 def _become(request: dict[str, Any], end: socket.socket, log: int, parent: int) -> None:

@@ -2,7 +2,7 @@
 
 A fork takes 10 ms and has everything that this process has read, so nothing is sent to it. It works on one piece after
 the other; where one exceeds its limits the fork is killed, the piece is told as failed, and another fork goes on with
-the next.
+the next. A fork that somebody else killed is no fault of its piece, which is done again, once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from profiler.child.limits import Limits, impose, over_cpu
-from profiler.child.pool import Failure
+from profiler.child.pool import OUTSIDE, Failure
 from profiler.child.template import PR_SET_PDEATHSIG
 
 log = logging.getLogger("tritonworthy.each")
@@ -35,9 +36,11 @@ def each(
     """(piece, what `work` returns as JSON, or why it has no result) for every piece, as they are done.
 
     work: raises nothing that is not a failure of its piece (Failure.CRASHED, with a traceback on stderr; MEMORY for
-    MemoryError). limits: of one piece. lanes: forks at once. The caller has one thread that does anything.
+    MemoryError). limits: of one piece, but for memory, which is of a fork: what torch keeps of one is little. lanes:
+    forks at once. The caller has one thread that does anything.
     """
     waiting = deque(pieces)
+    killed = set[int]()
     poll = select.poll()
     running: dict[int, _Lane] = {}
     try:
@@ -61,9 +64,11 @@ def each(
                     poll.unregister(fd)
                     del running[fd]
                     failure = lane.end()
-                    if lane.left:
+                    if lane.left and failure is Failure.KILLED and lane.left[0] not in killed:
+                        killed.add(lane.left[0])
+                    elif lane.left:
                         yield lane.left.popleft(), failure
-                        waiting.extendleft(reversed(lane.left))
+                    waiting.extendleft(reversed(lane.left))
     finally:
         for lane in running.values():
             lane.kill()
@@ -91,9 +96,8 @@ class _Lane:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self.output)
-            _work(work, pieces, theirs, parent)
+            _work(work, pieces, theirs, parent, limits)
         os.close(theirs)
-        impose(self.pid, limits)
         self.deadline = time.monotonic() + limits.timeout_s
 
     def read(self) -> Iterator[tuple[int, Any | Failure]]:
@@ -106,7 +110,6 @@ class _Lane:
             said = json.loads(line)
             piece = self.left.popleft()
             self.deadline = time.monotonic() + self.limits.timeout_s
-            impose(self.pid, Limits(0, 0, None, self.limits.cpu_s))
             yield piece, Failure(said["failure"]) if "failure" in said else said["value"]
 
     def kill(self) -> None:
@@ -122,10 +125,10 @@ class _Lane:
             return self.failure
         if over_cpu(code):
             return Failure.CPU
-        return Failure.MEMORY if code == -signal.SIGKILL else Failure.CRASHED
+        return Failure.KILLED if code in OUTSIDE else Failure.CRASHED
 
 
-def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent: int) -> None:
+def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent: int, limits: Limits) -> None:
     """The fork's life; never returns."""
     status = 1
     try:
@@ -135,7 +138,9 @@ def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent
             os._exit(status)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.freeze()
+        impose(os.getpid(), limits)
         for piece in pieces:
+            impose(os.getpid(), replace(limits, memory_bytes=None))  # here: the parent may be late
             try:
                 said = {"value": work(piece)}
             except MemoryError:

@@ -20,7 +20,7 @@ class Limits:
 
     memory_bytes: private memory (RLIMIT_DATA) beyond what the child has when its request arrives, None = unlimited.
     Not address space: files that are mapped to be read, and what CUDA reserves, cost nothing. cpu_s: processor time of
-    one request, None = unlimited.
+    one request, None = unlimited; the system counts whole seconds.
     """
 
     timeout_s: float
@@ -36,12 +36,18 @@ def impose(pid: int, limits: Limits) -> None:
     with suppress(ProcessLookupError, PermissionError):
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
         if limits.memory_bytes is not None:
-            most = private_bytes(pid) + limits.memory_bytes
-            resource.prlimit(pid, resource.RLIMIT_DATA, (most, most))
+            _limit(pid, resource.RLIMIT_DATA, private_bytes(pid) + limits.memory_bytes)
         if limits.cpu_s is not None:
-            # Whole seconds; the hard limit stays open, so that a kept child's can be raised for its next request.
-            most = math.ceil(cpu_used_s(pid) + limits.cpu_s)
-            resource.prlimit(pid, resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+            _limit(pid, resource.RLIMIT_CPU, math.ceil(cpu_used_s(pid) + limits.cpu_s))
+
+
+def _limit(pid: int, what: int, most: int) -> None:
+    """The soft limit alone: a kept child's is raised for its next request, and so is that of what a limited one forks.
+
+    The hard one is the operator's. Nobody but the superuser could raise it again.
+    """
+    _, hard = resource.prlimit(pid, what)
+    resource.prlimit(pid, what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def over_cpu(status: int) -> bool:

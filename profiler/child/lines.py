@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,12 +57,20 @@ class LineChild:
         self.unsent = b""
         self.taken = 0
         self.stuck = False
-        self.began = time.monotonic()
+        self.closed = False
         added = dict(environment or {})
-        self.log = _open_log(log)
-        self.output, answer = os.pipe()
-        stdin, self.input = os.pipe()
-        try:
+        with ExitStack() as ours, ExitStack() as theirs:
+            self.log = ours.enter_context(_open_log(log))
+            self.output, answer = os.pipe()
+            ours.callback(os.close, self.output)
+            theirs.callback(os.close, answer)
+            stdin, self.input = os.pipe()
+            ours.callback(os.close, self.input)
+            theirs.callback(os.close, stdin)
+            os.set_blocking(self.output, False)
+            os.set_blocking(self.input, False)
+            self.selector = ours.enter_context(selectors.DefaultSelector())
+            self.selector.register(self.output, selectors.EVENT_READ)
             self.process: Process
             if template is not None:
                 self.process = template.fork(
@@ -74,19 +81,7 @@ class LineChild:
                     command, stdin=stdin, answer=answer, log=self.log.fileno(), cwd=cwd,
                     env={**(os.environ if env is None else env), **added},
                 )  # fmt: skip
-        except BaseException:
-            os.close(self.output)
-            os.close(self.input)
-            self.log.close()
-            raise
-        finally:
-            os.close(answer)
-            os.close(stdin)
-        os.set_blocking(self.output, False)
-        os.set_blocking(self.input, False)
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(self.output, selectors.EVENT_READ)
-        self.closed = False
+            self.ours = ours.pop_all()
 
     @property
     def pid(self) -> int:
@@ -110,8 +105,8 @@ class LineChild:
         line of JSON, or too much.
         """
         received = b""
-        if not self.selector.get_map():
-            time.sleep(min(timeout_s, TICK_S))
+        if not self.selector.get_map():  # it says nothing more: its end is all that there is to wait for
+            self.process.wait(min(timeout_s, TICK_S))
             return []
         for key, _ in self.selector.select(timeout_s):
             if key.fd == self.output:
@@ -153,13 +148,14 @@ class LineChild:
 
     def rest(self) -> list[Any]:
         """What a child that has ended still said."""
-        found: list[Any] = []
-        while self.output in self.selector.get_map():
-            more = self.exchange(0.0)
-            found += more
-            if not more and not self.received:
-                break
-        return found
+        received = b""
+        with suppress(BlockingIOError):  # no end of file where somebody else holds its pipe open
+            while self.output in self.selector.get_map() and len(received) <= OUTPUT_BYTES:
+                part = os.read(self.output, 1 << 20)
+                if not part:
+                    self.selector.unregister(self.output)
+                received += part
+        return self._messages(received)
 
     def end(self) -> bool:
         """Kill it and what it started; whether it is gone."""
@@ -175,10 +171,7 @@ class LineChild:
         self.closed = True
         if self.process.poll() is None and not self.stuck:
             self.end()
-        self.selector.close()
-        os.close(self.output)
-        os.close(self.input)
-        self.log.close()
+        self.ours.close()
 
     def move_log(self, log: Path) -> None:
         """Its log gets that name; one that could not be opened has none."""

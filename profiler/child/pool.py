@@ -1,13 +1,14 @@
 """Pool: a few children that stand ready and answer one request each at a time, within limits. Torch-free.
 
 A child that exceeds its limits, dies or stops making sense is killed, its caller is told which, and another is forked;
-every child is replaced after a bounded number of requests. Who asks waits for a free child in turn: so many at most,
-so long at most.
+every child is replaced after a bounded number of requests. One that somebody else killed is no fault of the request,
+which another child is asked, once. Who asks waits for a free child in turn: so many at most, so long at most.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -18,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from profiler.child.limits import Limits, impose, over_cpu
+from profiler.child.limits import Limits, impose, over_cpu, private_bytes
 from profiler.child.lines import BrokenChildError, LineChild
 from profiler.child.process import FORK
 from profiler.child.template import Template
@@ -33,6 +34,16 @@ STUCK_S = 5.0
 """A child that is this much over its limit and still there could not be killed, or nobody watches it."""
 PAUSE_S = 1.0
 """Until a child is forked again where one could not be."""
+LOOK_S = 1.0
+"""How often children that nobody asks are looked at."""
+HELLO_S = 60.0
+KEPT_SHARE = 0.25
+"""Of the memory that one request may take: a child that keeps more than this of those before is replaced."""
+CLIENT_SHARE = 0.5
+"""Of the places to wait that one client may have."""
+
+OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
+"""Ends that no request brings about: the system is short of memory, the template died, somebody tidies up."""
 
 
 class Failure(StrEnum):
@@ -43,6 +54,7 @@ class Failure(StrEnum):
     TIMEOUT = "timeout"  # wall time
     CPU = "cpu"  # processor time
     MEMORY = "memory"
+    KILLED = "killed"  # by somebody else
     CRASHED = "crashed"
     STOPPED = "stopped"  # the server stops
 
@@ -63,6 +75,12 @@ class _Member:
     holder: str | None = None
     deadline: float | None = None
     recent: str = ""
+    began_bytes: int = 0  # private memory before its first request
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    who: str | None
 
 
 class Pool:
@@ -97,7 +115,7 @@ class Pool:
         self.changed = threading.Condition()
         self.idle: list[_Member] = []
         self.busy: list[_Member] = []
-        self.waiting = 0
+        self.waiting: list[_Waiter] = []  # in turn
         self._stop = threading.Event()
         self.forks = 0
         self.ended: dict[Failure, int] = {}
@@ -125,7 +143,7 @@ class Pool:
         for member in idle:
             member.child.close()
         if self.keeper is not None:
-            self.keeper.join(5.0)
+            self.keeper.join(LOOK_S)
 
     @property
     def stopped(self) -> bool:
@@ -135,7 +153,7 @@ class Pool:
     def ready(self) -> bool:
         """Whether a child has said hello and has not ended."""
         with self.changed:
-            return bool(self.idle or self.busy)
+            return any(m.child.poll() is None for m in (*self.idle, *self.busy))
 
     def stuck(self) -> int:
         """Children that are well over their limit and still there."""
@@ -146,20 +164,32 @@ class Pool:
     def ask(self, request: Json, *, who: str | None = None, prefer: str = "", limits: Limits | None = None) -> Any:
         """The child's answer. Raises FailedError where there is none.
 
-        who: a client; one of them never has the last child, unless it is the only one. None: nobody in particular.
-        prefer: of the free children the one that had a request of that key last, where there is one.
+        who: a client; one of them never has the last child, unless it is the only one, nor more than a share of the
+        places to wait. None: nobody in particular. prefer: of the free children the one that had a request of that key
+        last, where there is one.
         """
-        member = self._take(who, prefer)
-        keep = False
+        limits = limits or self.limits
         try:
-            answer = self._converse(member, request, limits or self.limits)
-            keep = not (isinstance(answer, dict) and answer.get("retire"))
+            try:
+                return self._ask(request, who, prefer, limits)
+            except FailedError as failed:
+                if failed.failure is not Failure.KILLED:
+                    raise
+                log.warning("a child was killed; another is asked: %s", failed)
+                return self._ask(request, who, prefer, limits)
         except FailedError as failed:
             with self.changed:
                 self.ended[failed.failure] = self.ended.get(failed.failure, 0) + 1
             if failed.failure is not Failure.STOPPED:
                 log.warning("a request was given up: %s", failed)
             raise
+
+    def _ask(self, request: Json, who: str | None, prefer: str, limits: Limits) -> Any:
+        member = self._take(who, prefer)
+        keep = False
+        try:
+            answer = self._converse(member, request, limits)
+            keep = not (isinstance(answer, dict) and answer.get("retire"))
         finally:
             self._give_back(member, prefer, keep)
         return answer
@@ -168,15 +198,17 @@ class Pool:
 
     def _take(self, who: str | None, prefer: str) -> _Member:
         deadline = time.monotonic() + self.wait_s
+        me = _Waiter(who)
         with self.changed:
-            if self.waiting >= self.waiting_cap:
-                raise FailedError(Failure.QUEUE_FULL, f"{self.waiting} wait already")
-            self.waiting += 1
+            own = sum(w.who == who for w in self.waiting) if who is not None else 0
+            if len(self.waiting) >= self.waiting_cap or own >= max(1, self.waiting_cap * CLIENT_SHARE):
+                raise FailedError(Failure.QUEUE_FULL, f"{len(self.waiting)} wait already")
+            self.waiting.append(me)
             try:
                 while True:
                     if self.stopped:
                         raise FailedError(Failure.STOPPED)
-                    found = self._free(who, prefer)
+                    found = self._free(me, prefer)
                     if found is not None:
                         found.holder = who
                         self.idle.remove(found)
@@ -187,25 +219,42 @@ class Pool:
                         raise FailedError(Failure.WAITED, f"{self.wait_s:g} s")
                     self.changed.wait(left)
             finally:
-                self.waiting -= 1
+                self.waiting.remove(me)
+                self.changed.notify_all()  # it may be the turn of who came later
 
-    def _free(self, who: str | None, prefer: str) -> _Member | None:
-        if who is not None and self.size > 1 and sum(m.holder == who for m in self.busy) >= self.size - 1:
+    def _free(self, me: _Waiter, prefer: str) -> _Member | None:
+        """The child for the first who waits and may have one, where that is who asks."""
+        if next((w for w in self.waiting if self._may(w)), None) is not me:
             return None
-        return next((m for m in self.idle if m.recent == prefer), next(iter(self.idle), None))
+        alive = [m for m in self.idle if m.child.poll() is None]  # the others are the keeper's
+        return next((m for m in alive if m.recent == prefer), next(iter(alive), None))
+
+    def _may(self, waiter: _Waiter) -> bool:
+        """Whether the last child would be left to others."""
+        if waiter.who is None or self.size == 1:
+            return True
+        return sum(m.holder == waiter.who for m in self.busy) < self.size - 1
 
     def _give_back(self, member: _Member, prefer: str, keep: bool) -> None:
         member.asks += 1
-        again = keep and member.asks < ASKS_PER_CHILD and member.child.poll() is None and not self.stopped
+        again = keep and member.asks < ASKS_PER_CHILD and self._is_fit(member) and not self.stopped
         if not again:
-            member.child.close()  # still among the busy: one that does not end is told of by `stuck`
+            member.child.close()
         with self.changed:
-            if again or not member.child.stuck:
+            member.holder = None
+            if again or not member.child.stuck:  # one that does not end stays among the busy: `stuck` tells of it
                 self.busy.remove(member)
             if again:
-                member.recent, member.deadline, member.holder = prefer, None, None
+                member.recent, member.deadline = prefer, None
                 self.idle.append(member)
             self.changed.notify_all()
+
+    def _is_fit(self, member: _Member) -> bool:
+        """Whether it lives, and keeps little of what it was asked."""
+        if member.child.poll() is not None:
+            return False
+        most = (self.limits.memory_bytes or math.inf) * KEPT_SHARE
+        return private_bytes(member.child.pid) - member.began_bytes <= most
 
     # --- one conversation
 
@@ -213,15 +262,19 @@ class Pool:
         child = member.child
         deadline = time.monotonic() + limits.timeout_s
         member.deadline = deadline
-        impose(child.pid, Limits(limits.timeout_s, limits.grace_s, None, limits.cpu_s))
+        impose(child.pid, limits)
         try:
             child.send(request)
             while True:
                 said = child.exchange(max(0.0, min(0.5, deadline - time.monotonic())))
                 if not said and child.poll() is not None:
                     said = child.rest()
+                if len(said) > 1:
+                    raise FailedError(Failure.CRASHED, "it answered more than it was asked")
                 if said:
                     return said[0]
+                if self.stopped:
+                    raise FailedError(Failure.STOPPED)
                 if (status := child.poll()) is not None:
                     raise self._died(status)
                 if time.monotonic() >= deadline:
@@ -234,8 +287,8 @@ class Pool:
             return FailedError(Failure.STOPPED)
         if over_cpu(status):
             return FailedError(Failure.CPU)
-        if status == -signal.SIGKILL:
-            return FailedError(Failure.MEMORY, "it was killed by the system")
+        if status in OUTSIDE:
+            return FailedError(Failure.KILLED, signal.Signals(-status).name)
         return FailedError(Failure.CRASHED, f"exit status {status}")
 
     # --- keeping
@@ -248,10 +301,13 @@ class Pool:
                 for member in [m for m in self.idle if m.child.poll() is not None]:
                     self.idle.remove(member)
                     member.child.close()
+                for member in [m for m in self.busy if m.child.stuck and m.child.poll() is not None]:
+                    self.busy.remove(member)  # it has ended after all
                 missing = self.size - len(self.idle) - len(self.busy)
-            if missing <= 0:
-                with self.changed:
-                    self.changed.wait(1.0)
+                if missing <= 0:
+                    self.changed.wait(LOOK_S)
+                    continue
+            if not self.template.wait_ready(LOOK_S / 4):  # not in `fork`: a stop is not to wait for the imports
                 continue
             try:
                 member = self._fork()
@@ -281,9 +337,9 @@ class Pool:
             environment=self.environment(),
         )
         try:
-            impose(child.pid, Limits(0, 0, self.limits.memory_bytes, None))
             member = _Member(child)
-            self._converse(member, self.hello(), Limits(60.0))
+            self._converse(member, self.hello(), Limits(HELLO_S, memory_bytes=self.limits.memory_bytes))
+            member.began_bytes = private_bytes(child.pid)
         except BaseException:
             child.close()
             raise

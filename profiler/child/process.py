@@ -74,21 +74,33 @@ def terminate(process: Process) -> None:
 
 def kill_tree(process: Process) -> None:
     """SIGKILL to the leader, to its group, and to all that it started in sessions of their own."""
-    if process.poll() is not None:
-        return
-    below = descendants(process.pid)
-    for kill, pid in ((os.killpg, process.pid), (os.kill, process.pid), *((os.kill, pid) for pid in below)):
+    if process.poll() is None:
+        kill_all_of(process.pid)
+
+
+def kill_all_of(pid: int) -> None:
+    """SIGKILL to pid, to its group where it leads one, and to everything below it, whatever session that is in."""
+    below = descendants(pid)
+    for kill, one in ((os.killpg, pid), (os.kill, pid), *((os.kill, one) for one in below)):
         with suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
+            kill(one, signal.SIGKILL)
+
+
+def children_of() -> dict[int, list[int]]:
+    """Parent -> children, of every process of the host (Linux); {} where the system does not tell."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if not name.isdigit():
+            continue
+        with suppress(OSError, IndexError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+            children.setdefault(parent, []).append(int(name))
+    return children
 
 
 def descendants(pid: int) -> list[int]:
     """All processes below pid, nearest first (Linux)."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError, ValueError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(folder.name))
+    children = children_of()
     below, wave = list[int](), [pid]
     while wave:
         wave = [child for one in wave for child in children.get(one, ())]

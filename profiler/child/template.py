@@ -2,7 +2,7 @@
 
 Importing torch and the product takes 3.6 s; a fork of a process that has takes 15 ms and shares its memory. It
 does no work itself, keeps one thread, and never starts CUDA: a fork is as clean as a new process. Its children die with
-it (PR_SET_PDEATHSIG), and it ends with its server: its end of the control socket says so.
+it, and it with its server (PR_SET_PDEATHSIG), whatever any of them is doing.
 
 On the control socket, one JSON object a packet:
 
@@ -12,7 +12,9 @@ On the control socket, one JSON object a packet:
 
 from __future__ import annotations
 
+import array
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -40,6 +42,9 @@ Json = dict[str, Any]
 START_S = 120.0
 """Longest start: its imports take 4 s, on a busy machine a minute."""
 FORK_S = 20.0
+"""A fork takes 15 ms: a template that has not answered by then hangs, and is ended."""
+END_S = 10.0
+"""SIGKILL ends a process at once unless it hangs in the kernel."""
 AGAIN_S = (0.2, 10.0)
 """Between two starts of a template that dies: the first, and the longest."""
 PACKET_BYTES = 1 << 16
@@ -93,7 +98,7 @@ class _Life:
         self.children: dict[int, Forked] = {}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "profiler.child.template", module, str(theirs.fileno())],
+                [sys.executable, "-m", "profiler.child.template", module, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
@@ -146,24 +151,35 @@ class _Life:
         event, answer = threading.Event(), list[Json]()
         with self.lock:
             self.next_id += 1
-            self.asked[self.next_id] = (event, answer)
-            asked = {"id": self.next_id, "arguments": list(arguments), "environment": dict(environment)}
+            number = self.next_id
+            packet = json.dumps({"id": number, "arguments": [*arguments], "environment": {**environment}}).encode()
+            if len(packet) > PACKET_BYTES:
+                raise ValueError("what the fork is told is too long")
+            self.asked[number] = (event, answer)
             try:
-                socket.send_fds(self.control, [json.dumps(asked).encode()], list(fds))
+                # Not socket.send_fds, which waits for room: that is there unless the template hangs.
+                descriptors = array.array("i", fds)
+                told = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+                self.control.sendmsg([packet], told, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                pass  # ended below, and all others who wait hear so
             except OSError as fault:
-                del self.asked[self.next_id]
+                del self.asked[number]
                 raise NoTemplateError(f"the template is gone: {fault}") from fault
-        if not event.wait(FORK_S) or not answer or "child" not in answer[0]:
-            why = answer[0].get("error", "") if answer else "it did not answer"
+        if not event.wait(FORK_S):
+            log.error("the template has not answered for %g s and is ended", FORK_S)
+            self.process.kill()
+            raise NoTemplateError("the template did not answer")
+        if not answer or "child" not in answer[0]:
+            why = answer[0].get("error", "") if answer else "it ended"
             raise NoTemplateError(f"the template could not fork: {why}")
         child: Forked = answer[0]["child"]
         return child
 
     def end(self) -> None:
         """Kill it, and with it its children. Returns when it is gone."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.over.wait(START_S)
+        self.process.kill()
+        self.over.wait(END_S)
 
 
 class Template:
@@ -251,7 +267,7 @@ class Template:
                 life = _Life(self.module, self.cwd, self.env)
             except OSError as fault:
                 log.error("no template could be started: %s", fault)
-                self._rest(AGAIN_S[1])
+                self._stop.wait(AGAIN_S[1])
                 continue
             with self.changed:
                 self.life = life
@@ -273,23 +289,26 @@ class Template:
             )
             first, longest = AGAIN_S
             self.pause_s = first if lived_s > START_S else min(longest, max(first, 2 * self.pause_s))
-            self._rest(self.pause_s)
-
-    def _rest(self, seconds: float) -> None:
-        with self.changed:
-            if not self._stop.is_set():
-                self.changed.wait(seconds)
+            self._stop.wait(self.pause_s)
 
 
 # -------------------------------------------------------------------------------------------- the template's process
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m profiler.child.template MODULE FD`: import, then fork when asked, until the server is gone."""
-    module, fd = argv
-    control = socket.socket(fileno=int(fd))
-    control.set_inheritable(False)
+    """`python -m profiler.child.template MODULE FD SERVER`: import, then fork when asked, until the server is gone."""
+    module, fd, server = argv
     libc = ctypes.CDLL(None, use_errno=True)
+    # Bound to the thread that started this process, which lives as long as it is to: Template._keep.
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(server):
+        return 0
+    # Of its own, above the standard streams: those may be closed, and a fork has others in their place.
+    control = socket.socket(fileno=fcntl.fcntl(int(fd), fcntl.F_DUPFD_CLOEXEC, 3))
+    os.close(int(fd))
+    while (null := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(null)
     own_pid = os.getpid()
     entry = importlib.import_module(module)
     entry.prepare()
@@ -305,6 +324,7 @@ def main(argv: Sequence[str]) -> int:
                 pid = children.pop(ready)
                 poll.unregister(ready)
                 os.close(ready)
+                _end([pid])  # the rest of its group, while the number is not another's
                 _, status = os.waitpid(pid, 0)
                 with suppress(OSError):
                     control.send(json.dumps({"exited": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
@@ -355,6 +375,7 @@ def _become(
         os.dup2(log_fd, 2)
         for fd in (*close, stdin, log_fd):
             os.close(fd)
+        os.set_inheritable(answer, False)  # what it starts must not hold its answer open
         os.environ.update(asked["environment"])
         _give_way()
         random.seed()

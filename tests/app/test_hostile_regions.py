@@ -1,6 +1,6 @@
 """The corpus of hostile texts, sent to the API: 422 with the place, and a server that goes on answering.
 
-None is refused for its limits (`advice-limit`), whose processor time is the bound here; benchmarks/hostile.py times each.
+None is refused for its limits (`advice-limit`), whose processor time is the bound; benchmarks/hostile.py times each.
 """
 
 from __future__ import annotations

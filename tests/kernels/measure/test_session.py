@@ -15,7 +15,7 @@ from kernels.measure import gpu_lock, planner, pump
 from kernels.measure.model import to_json, validation_from_json
 from kernels.measure.processes import Zygote
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
-from kernels.measure.zygote import descendants
+from profiler.child.process import descendants
 from profiler.region.model import Binding, RegionError
 from tests.kernels.measure.limits import ANSWER_S, Clock, clock_of, short_for
 from tests.processes import alive, wait_for

@@ -1,0 +1,154 @@
+"""A piece that hangs, eats or dies costs itself alone; nothing runs on once nobody asks for more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.child.each import each
+from profiler.child.limits import MIB, Limits
+from profiler.child.pool import Failure
+from profiler.child.process import descendants
+from tests.conftest import ROOT
+from tests.processes import alive, wait_for
+
+LIMITS = Limits(timeout_s=60.0, memory_bytes=256 * MIB, cpu_s=30.0)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def hang() -> None:
+    while True:
+        signal.pause()
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    raise ValueError("as asked")
+
+
+def too_much() -> None:
+    bytearray(1024 * MIB)
+
+
+def of_torch() -> None:
+    raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1099511627776 bytes.")
+
+
+def found(work: Callable[[int], Any], pieces: int, limits: Limits = LIMITS, lanes: int = 2) -> dict[int, Any]:
+    made = list(each(work, range(pieces), limits, lanes=lanes))
+    assert len(made) == pieces, "each is told of once"
+    return dict(made)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5, 50])
+def test_every_piece_is_done_once_whatever_the_number_of_forks(lanes: int) -> None:
+    assert found(lambda n: {"twice": 2 * n}, 17, lanes=lanes) == {n: {"twice": 2 * n} for n in range(17)}
+
+
+def test_no_piece_is_no_work() -> None:
+    assert found(lambda n: n, 0) == {}
+
+
+@pytest.mark.parametrize(
+    ("bad", "limits", "why"),
+    [
+        (hang, Limits(0.5), Failure.TIMEOUT),
+        (spin, Limits(60.0, cpu_s=1.0), Failure.CPU),
+        (kill, LIMITS, Failure.KILLED),
+        (lambda: os._exit(0), LIMITS, Failure.CRASHED),
+        (lambda: os.abort(), LIMITS, Failure.CRASHED),
+        (fail, LIMITS, Failure.CRASHED),
+        (lambda: object(), LIMITS, Failure.CRASHED),
+        (too_much, LIMITS, Failure.MEMORY),
+        (of_torch, LIMITS, Failure.MEMORY),
+    ],
+)
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_piece_that_fails_is_told_why_and_costs_no_other(
+    bad: Callable[[], Any], limits: Limits, why: Failure, lanes: int
+) -> None:
+    assert found(lambda n: bad() if n == 2 else n, 6, limits, lanes) == {n: n for n in range(6)} | {2: why}
+
+
+def test_one_that_is_killed_from_outside_is_done_again(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    def once(n: int) -> int:
+        if n == 1 and not mark.exists():
+            mark.touch()
+            kill()
+        return n
+
+    assert found(once, 3) == {0: 0, 1: 1, 2: 2}
+
+
+def test_each_piece_has_its_own_measure_of_processor_time_though_nobody_listens() -> None:
+    """Who asks may have other things to do meanwhile."""
+
+    def burn(n: int) -> int:
+        until = time.process_time() + 0.6
+        while time.process_time() < until:
+            pass
+        return n
+
+    making = each(burn, range(3), Limits(60.0, cpu_s=1.0), lanes=1)
+    first = next(making)
+    (fork,) = descendants(os.getpid())
+    wait_for(lambda: not alive(fork), 60)
+    assert [first, *making] == [(n, n) for n in range(3)]
+
+
+def test_results_larger_than_a_pipe() -> None:
+    assert {n: len(text) for n, text in found(lambda n: "x" * (n * 300_000), 4).items()} == {
+        n: n * 300_000 for n in range(4)
+    }
+
+
+def test_nothing_runs_on_and_nothing_stays_open_when_the_caller_leaves() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    making = each(lambda n: n if n == 0 else hang(), range(6), LIMITS, lanes=3)
+    assert next(making) == (0, 0)
+    forks = descendants(os.getpid())
+    assert forks
+    making.close()
+    assert not any(alive(pid) for pid in forks)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in forks), "reaped as well"
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+CALLER = """
+import os, signal
+from profiler.child.each import each
+from profiler.child.limits import Limits
+def work(n):
+    print(os.getpid(), flush=True)
+    while True:
+        {how}
+list(each(work, range(2), Limits(600.0)))
+"""
+
+
+@pytest.mark.parametrize("how", ["signal.pause()", "pass"])
+def test_nothing_runs_on_when_the_caller_is_killed(how: str) -> None:
+    script = CALLER.format(how=how)
+    caller = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    with caller:
+        assert caller.stdout is not None
+        pids = [int(caller.stdout.readline()) for _ in range(2)]
+        caller.kill()
+        wait_for(lambda: not any(alive(pid) for pid in pids), 5)
