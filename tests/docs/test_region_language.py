@@ -35,6 +35,8 @@ def limit_rows() -> str:
         "sizes of a symbol": str(text.MAX_SIZES),
         "one size": f"{limits.MAX_SIZE:,}",
         "operations, loops unrolled": f"{limits.MAX_OPERATIONS:,}",
+        "operations as torch runs them, what a split gives and the backward counted": f"{limits.MAX_LOWERED:,}",
+        "lists within lists": str(limits.MAX_NESTING),
         "values in one list, results of one operation": f"{limits.MAX_ITEMS:,}",
         "dimensions of a result": str(limits.MAX_RESULT_RANK),
         "one tensor": f"{limits.MAX_BYTES >> 40} TiB",
