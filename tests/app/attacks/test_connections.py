@@ -182,4 +182,3 @@ def test_one_address_keeps_neither_others_nor_the_owner_out(tmp_path: Path) -> N
         assert answer(connect("127.0.0.1", listed))[0] == 503
         assert answer(connect("127.0.0.1", ASK))[0] == 200
         assert answer(connect("127.0.0.1", listed.replace(b"\r\n\r\n", b"\r\n" + bearer + b"\r\n")))[0] == 200
-
