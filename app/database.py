@@ -9,11 +9,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from app import migrations
+from app.damage import Integrity, Presence, damaged, is_damage, read_json
 from app.migrations import SchemaError
 
 __all__ = ["Database", "SchemaError", "finite", "is_id", "iso", "make_engine", "new_id", "now", "one_at_a_time"]
@@ -77,16 +79,17 @@ def make_engine(url: str) -> sa.Engine:
         raise ValueError("the database's URL is none that SQLAlchemy can read") from None
     kind = parsed.get_backend_name()
     if kind == "sqlite":
-        engine = sa.create_engine(parsed, json_serializer=_json)
+        engine = sa.create_engine(parsed, json_serializer=_json, json_deserializer=read_json)
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
+        sa.event.listen(engine, "handle_error", _tell_damage)
         return engine
     if kind not in ("postgresql", "postgres"):
         raise ValueError(f"the database is SQLite or PostgreSQL, not {kind}")
     options = " ".join(f"-c {name}={value}" for name, value in POSTGRESQL.items())
     given = parsed.query.get("options", "")
     try:
-        return sa.create_engine(
+        engine = sa.create_engine(
             parsed.set(drivername="postgresql+psycopg").difference_update_query(["options"]),
             json_serializer=_json,
             pool_pre_ping=True,  # the database may be restarted under us
@@ -94,10 +97,15 @@ def make_engine(url: str) -> sa.Engine:
         )
     except ModuleNotFoundError:
         raise ValueError("PostgreSQL needs its driver: pip install 'tritonworthy[postgres]'") from None
+    sa.event.listen(engine, "handle_error", _tell_damage)
+    return engine
 
 
 class Database:
-    """An engine with its schema in place. Thread-safe; `read` and `write` are the only ways in."""
+    """An engine with its schema in place. Thread-safe; `read` and `write` are the only ways in.
+
+    A file that is damaged or gone is LostError, for whoever asks (app.damage). Nothing is written to it any more.
+    """
 
     def __init__(self, url: str) -> None:
         self.engine = make_engine(url)
@@ -109,6 +117,36 @@ class Database:
         except BaseException:
             self.engine.dispose()
             raise
+        self.damaged = False
+        self.file = _file_of(self.engine)
+        self.presence = Presence(self.file) if self.file else None
+        self.integrity = Integrity(self.file) if self.file else None
+        sa.event.listen(self.engine, "begin", self._check, insert=True)
+        sa.event.listen(self.engine, "do_connect", self._check_before_connecting)
+        sa.event.listen(self.engine, "handle_error", self._remember, insert=True)
+
+    def check(self, *, thoroughly: bool = False) -> None:
+        """LostError where the file is gone or known to be damaged. thoroughly: read the file as well (see Integrity)."""
+        if self.presence is not None:
+            self.presence()
+        if thoroughly and self.integrity is not None:
+            self.damaged = not self.integrity()
+        if self.damaged:
+            raise damaged()
+
+    def _check(self, connection: sa.Connection) -> None:
+        if self.presence is not None:
+            self.presence()
+        if self.damaged and connection.get_execution_options().get("tritonworthy_write", False):
+            raise damaged()
+
+    def _check_before_connecting(self, *_: Any) -> None:
+        """SQLite would make an empty file."""
+        if self.presence is not None:
+            self.presence()
+
+    def _remember(self, context: sa.engine.ExceptionContext) -> None:
+        self.damaged = self.damaged or is_damage(context.original_exception)
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -143,13 +181,31 @@ def _json(value: Any) -> str:
         return json.dumps(finite(value))
 
 
+def _file_of(engine: sa.Engine) -> Path | None:
+    """SQLite's file; None for a database in memory, or of another kind."""
+    name = engine.url.database
+    sqlite = engine.dialect.name == "sqlite" and name and name != ":memory:" and not name.startswith("file:")
+    return Path(str(name)).absolute() if sqlite else None
+
+
+def _tell_damage(context: sa.engine.ExceptionContext) -> None:
+    """One kind of error for what nobody can try again, in the place of the drivers' many."""
+    if is_damage(context.original_exception):
+        raise damaged() from context.original_exception
+
+
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     # The driver's own BEGIN comes too late for a read that becomes a write (SQLITE_BUSY at once): we say BEGIN.
     connection.isolation_level = None
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute("PRAGMA foreign_keys=ON")
-    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+    except sqlite3.DatabaseError as error:  # here SQLAlchemy does not look
+        if is_damage(error):
+            raise damaged() from error
+        raise
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

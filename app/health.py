@@ -14,7 +14,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app.damage import LostError
 from app.database import BUSY_TIMEOUT_MS, Database
+from app.settings import Settings
 from app.uploads import check_disk
 from app.web.problems import Problem
 
@@ -26,6 +28,10 @@ LOCK_MS = 2000
 
 PROBE_BYTES = 64 * 1024
 
+STOPPING = "the server is stopping"
+NO_QUEUE = "the queue does not run"
+RESULT_WAITS = "a result waits to be stored"
+
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
@@ -35,8 +41,22 @@ class Readiness:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that is looked at. name: for the log. look: what is wrong with it, in words for an operator; "" where
+    nothing is. It has to answer within a fraction of a second. fatal: whether the server is not ready then, or only
+    warns."""
+
+    name: str
+    look: Callable[[], str]
+    fatal: bool = True
+
+
 class Health:
-    """Call it for the Readiness of the server whose app.state it was given. Thread-safe."""
+    """Call it for the Readiness of the server whose app.state it was given. Thread-safe.
+
+    `checks` are looked at in their order; parts of the server add their own with `add`.
+    """
 
     def __init__(self, state: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self.state = state
@@ -44,43 +64,78 @@ class Health:
         self.lock = threading.Lock()
         self.found = Readiness()
         self.until = float("-inf")
+        self.checks: list[Check] = [
+            Check("database", lambda: _database(state.store.database)),
+            Check("data folder", lambda: _folder(state.settings.data_dir)),
+            Check("queue", lambda: _queue(state)),
+            Check("results", lambda: _results(state)),
+            Check("room for uploads", lambda: _room(state.settings)),
+            Check("GPU", lambda: _gpu(state), fatal=False),
+        ]
+
+    def add(self, check: Check) -> None:
+        """Look at this too from now on."""
+        with self.lock:
+            self.checks.append(check)
 
     def __call__(self) -> Readiness:
         with self.lock:
             if self.clock() >= self.until:
-                self.found = _look(self.state)
+                self.found = self._look()
                 self.until = self.clock() + KEPT_S
             return self.found
 
+    def _look(self) -> Readiness:
+        said = [(check, _said_by(check)) for check in self.checks]
+        wrong = dict.fromkeys(words for check, words in said if words and check.fatal)
+        warnings = dict.fromkeys(words for check, words in said if words and not check.fatal)
+        return Readiness(tuple(wrong), tuple(warnings))
 
-def _look(state: Any) -> Readiness:
-    wrong = [why for why in (_database(state.store.database), _folder(state.settings.data_dir)) if why]
-    if state.closing.is_set():
-        wrong.append("the server is stopping")
-    elif not state.queue.alive:
-        wrong.append("the queue does not run")
-    if state.queue.trouble:
-        wrong.append("a result waits to be stored")
+
+def _said_by(check: Check) -> str:
+    """A check that fails itself is no reason to say that all is well, nor to answer nobody."""
     try:
-        check_disk(state.settings)
+        return check.look()
+    except Exception:
+        log.exception("the check of %s failed", check.name)
+        return f"the check of {check.name} failed: the log says why"
+
+
+def _queue(state: Any) -> str:
+    if state.closing.is_set():
+        return STOPPING
+    return "" if state.queue.alive else NO_QUEUE
+
+
+def _results(state: Any) -> str:
+    return RESULT_WAITS if state.queue.trouble else ""
+
+
+def _room(settings: Settings) -> str:
+    try:
+        check_disk(settings)
     except Problem as problem:
-        wrong.append(problem.detail)
-    return Readiness(tuple(wrong), tuple(_warnings(state)))
+        return problem.detail
+    return ""
 
 
-def _warnings(state: Any) -> list[str]:
+def _gpu(state: Any) -> str:
     suspicion = state.queue.gpu.suspicion
-    return [f"the GPU is suspect since {suspicion.since}, measurements wait: {suspicion.reason}"] if suspicion else []
+    return f"the GPU is suspect since {suspicion.since}, measurements wait: {suspicion.reason}" if suspicion else ""
 
 
 def _database(database: Database) -> str:
-    """Why nothing can be written to the database; "" where it can."""
+    """Why nothing can be read from the database or written to it; "" where it can."""
     try:
+        database.check(thoroughly=True)
         if database.engine.dialect.name == "sqlite":
             _begin_sqlite(database)
         else:
             with database.write() as connection:
                 connection.execute(sa.text("SELECT 1"))
+    except LostError as lost:
+        log.error("%s %s", lost.detail, lost.remedy)
+        return f"{lost.detail} {lost.remedy}"
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
         log.warning("the database cannot be written: %s", getattr(error, "orig", None) or error)
         return f"the database {said(error)}"

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 
 import app as package
 from app.advisor import WAITING_CAP, Advisor
+from app.damage import LostError
 from app.fleet.join import join
 from app.health import Health, said
 from app.host import HostFacts
@@ -289,6 +290,8 @@ async def _on_database(request: Request, error: Exception) -> Response:
     """The database is locked, read-only, full or gone: nothing was done, and the client may try again."""
     log.error("%s %s: %s", request.method, request.url.path, getattr(error, "orig", None) or error)
     means = said(error)
+    if isinstance(error, LostError):
+        return _respond(request, Problem(503, error.problem_code, "", error.detail, remedy=error.remedy))
     status, code = (507, "disk-full") if "disk is full" in means else (503, "storage-failed")
     detail = f"The database {means}. Nothing was changed; try again in a moment."
     return _respond(request, Problem(status, code, "", detail, headers={"Retry-After": "5"}))

@@ -18,6 +18,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
+from app.damage import gone
 from app.database import new_id
 from app.multipart import Multipart, Part
 from app.settings import Settings
@@ -90,7 +91,10 @@ class _File:
         self.size = 0
         self.next_check = 0
         self.head = b""
-        self.file: BinaryIO = path.open("xb")
+        try:
+            self.file: BinaryIO = path.open("xb")
+        except OSError as error:
+            raise _disk_full(error) from error
 
     def write(self, data: bytes) -> None:
         self.size += len(data)
@@ -140,6 +144,9 @@ def _too_large(settings: Settings) -> Problem:
 def _disk_full(error: OSError) -> Problem:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return Problem(507, "disk-full", "", "There is no room left for uploads on this server.")
+    if error.errno == errno.ENOENT:
+        lost = gone("The folder of uploads")
+        return Problem(503, lost.problem_code, "", lost.detail, remedy=lost.remedy)
     return Problem(503, "storage-failed", "", "The server cannot write to its data folder.")
 
 

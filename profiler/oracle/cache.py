@@ -41,7 +41,7 @@ class Cache:
         """Keep an answer. A disk that does not take it costs the next asking, nothing else."""
         path = self._path(question)
         with contextlib.suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)  # but not the folder around it: that vanished, if it is gone
             handle, name = tempfile.mkstemp(dir=path.parent)
             with os.fdopen(handle, "w") as file:
                 json.dump(answer, file)

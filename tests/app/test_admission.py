@@ -101,7 +101,9 @@ def test_one_that_was_turned_away_changes_nothing_when_it_ends() -> None:
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(["enter", "busy", "idle", "leave"]), st.integers(0, 30), st.sampled_from([None, "p", "q"]))
+    st.tuples(
+        st.sampled_from(["enter", "busy", "idle", "leave"]), st.integers(0, 30), st.sampled_from([None, "p", "q"])
+    )
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app import health
-from app.health import Health
+from app.health import Check, Health
 from tests.app.web.conftest import Serving, serving
 
 
@@ -66,20 +66,38 @@ def test_a_server_that_stops_is_not_ready(web: Serving) -> None:
     assert wrong(web, closing=SimpleNamespace(is_set=lambda: True)) == ("the server is stopping",)
 
 
-def test_an_answer_is_asked_for_once_a_second(web: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_asked_for_once_a_second(web: Serving) -> None:
     looked: list[float] = []
     now = [0.0]
-    look = health._look
 
-    def counted(state: Any) -> Any:
+    def counted() -> str:
         looked.append(now[0])
-        return look(state)
+        return ""
 
-    monkeypatch.setattr(health, "_look", counted)
     found = Health(web.state, clock=lambda: now[0])
+    found.add(Check("counted", counted))
     for now[0] in (0.0, 0.2, 0.9, 1.0, 1.5, 2.1):
         assert found().wrong == ()
     assert looked == [0.0, 1.0, 2.1]
+
+
+def test_parts_of_the_server_add_checks_of_their_own(web: Serving) -> None:
+    found = Health(web.state)
+    found.add(Check("workers", lambda: "2 of 4 workers are stuck"))
+    found.add(Check("age", lambda: "this is an old server", fatal=False))
+    found.add(Check("well", lambda: ""))
+    assert found() == health.Readiness(("2 of 4 workers are stuck",), ("this is an old server",))
+
+
+def test_a_check_that_fails_itself_is_told_and_hides_no_other(web: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> str:
+        raise RuntimeError("secret detail")
+
+    found = Health(web.state)
+    found.add(Check("workers", broken))
+    found.add(Check("more", lambda: "more is wrong"))
+    assert found().wrong == ("the check of workers failed: the log says why", "more is wrong")
+    assert "secret detail" in caplog.text
 
 
 def test_healthz_is_cheap_and_answers_while_the_database_hangs(web: Serving) -> None:

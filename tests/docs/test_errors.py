@@ -9,7 +9,9 @@ from app.jobs.ledger import LOST
 from app.web.problems import CODES
 from tests.conftest import ROOT
 
-IN_CODE = re.compile(r"""Problem\(\s*\d{3},\s*"([a-z-]+)"|TraceError\(\s*"([a-z-]+)"|^\s+code = "([a-z-]+)"$""", re.M)
+IN_CODE = re.compile(
+    r"""Problem\(\s*\d{3},\s*"([a-z-]+)"|(?:Trace|Lost)Error\(\s*"([a-z-]+)"|^\s+code = "([a-z-]+)"$""", re.M
+)
 
 NEVER_ANSWERED = {"bad-request", "forbidden", "unavailable"}
 """For statuses that Starlette could raise and nothing here does."""

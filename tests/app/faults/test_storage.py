@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 
@@ -282,3 +284,94 @@ def test_a_disk_that_fills_in_mid_job_costs_no_result(tmp_path: Path) -> None:
         assert "Traceback" not in server.log.read_text()
     finally:
         server.kill()
+
+
+# ------------------------------------------------------------------------------------------------- damaged, or not there
+
+
+def spoil(data: Path, first: int = 4096) -> None:
+    """Write garbage over the database's pages, from this byte on, as a disk does that lies."""
+    file = data / "tritonworthy.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with file.open("r+b") as pages:
+        size = pages.seek(0, os.SEEK_END)
+        pages.seek(first)
+        pages.write(random.Random(1).randbytes(size - first))
+
+
+def remove_database(data: Path) -> None:
+    for file in data.glob("tritonworthy.db*"):
+        file.unlink()
+
+
+def replace_database(data: Path) -> None:
+    """By a copy of itself, as who restores a backup under the running server does."""
+    shutil.copy(data / "tritonworthy.db", data / "copy")
+    (data / "copy").replace(data / "tritonworthy.db")
+
+
+LOSSES: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "pages": (spoil, "storage-corrupt", "The database is damaged."),
+    "header": (lambda data: spoil(data, 0), "storage-corrupt", "The database is damaged."),
+    "folder": (shutil.rmtree, "storage-failed", "is gone: it was removed"),
+    "database": (remove_database, "storage-failed", "is gone: it was removed"),
+    "replaced": (replace_database, "storage-failed", "is gone: it was removed"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_database_that_is_damaged_or_gone_is_told_with_its_remedy_and_never_made_anew(
+    loss: str, serve: Serve, tmp_path: Path
+) -> None:
+    lose, code, words = LOSSES[loss]
+    (tmp_path / "go").touch()
+    server = serve()
+    with server.client() as client:
+        for number in range(30):  # pages enough
+            until(client, submit(client, number), "done")
+        lose(server.data)
+        there = server.data.exists() and sorted(p.name for p in server.data.iterdir())
+        time.sleep(health.KEPT_S + 0.1)
+        ready = wait_for(lambda: not_well(client), 20, server.log.read_text)
+        assert words in ready
+        assert "Stop the server" in ready and "backup" in ready
+        for method, path, more in (
+            ("GET", "/api/v1/traces", {}), ("GET", "/api/v1/checks", {}), ("GET", "/", {}), ("GET", "/metrics", {}),
+            ("POST", "/api/v1/traces", {"content": b"new"}), ("POST", "/api/v1/traces", {"content": iter([b"new"])}),
+            ("POST", "/api/v1/validations", {"json": {"region": "x: f32[8]\nreturn exp(x)"}}),
+        ):  # fmt: skip
+            answer = client.request(method, path, **more)
+            assert (answer.status_code, answer.json()["code"]) == (503, code), (method, path, answer.text)
+            assert words in answer.json()["detail"]
+            assert "Stop the server" in answer.json()["remedy"]
+            assert "retry-after" not in answer.headers, "a second try is of no use"
+        page = client.get("/", headers={"accept": "text/html"})
+        assert page.status_code == 503
+        assert "Stop the server" in page.text
+        assert client.get("/healthz").status_code == 200
+    assert (server.data.exists() and sorted(p.name for p in server.data.iterdir())) == there, "nothing is made anew"
+    assert "Traceback" not in server.log.read_text()
+    server.process.terminate()
+    server.process.wait(20)
+    assert (server.data.exists() and {p.name for p in server.data.iterdir()} <= set(there or ())) or not there
+
+
+def not_well(client: httpx.Client) -> str:
+    answer = client.get("/readyz")
+    return str(answer.json()["detail"]) if answer.status_code == 503 else ""
+
+
+def test_a_folder_of_uploads_that_is_gone_is_told_with_its_remedy(serve: Serve) -> None:
+    server = serve()
+    with server.client() as client:
+        shutil.rmtree(server.data / "uploads")
+        for content in (b"x", iter([b"x"])):
+            answer = client.post("/api/v1/traces", content=content)
+            assert (answer.status_code, answer.json()["code"]) == (503, "storage-failed"), answer.text
+            assert "The folder of uploads is gone" in answer.json()["detail"]
+            assert "Stop the server" in answer.json()["remedy"]
+        assert "The folder of uploads is gone" in wait_for(lambda: not_well(client), 20)
+        assert client.get("/api/v1/traces").status_code == 200, "reading goes on"
+    assert not (server.data / "uploads").exists()
+    assert "Traceback" not in server.log.read_text()
