@@ -125,18 +125,27 @@ def _submit(state: Any, received: Received, group: str | None, beside: str | Non
         else:
             unknown = wanted[:40]
     waiting, taken, known = list(received.traces), [], []
+
+    def queue(upload: Upload) -> str:
+        """The id of the trace that this upload is: its own, or that of the same which is here."""
+        own = dict(companions)
+        if upload is not first:
+            own.pop("execution_trace", None)
+            if "beside" in own:
+                _share(companion_path(first.path, "beside"), companion_path(upload.path, "beside"))
+        return _queue_reading(state, upload, group[:GROUP_CHARS] if group else None, own, unknown, share)
+
     try:
         while waiting:
-            upload = waiting[0]
-            own = dict(companions)
-            if upload is not first:
-                own.pop("execution_trace", None)
-                if "beside" in own:
-                    _share(companion_path(first.path, "beside"), companion_path(upload.path, "beside"))
-            taken.append(_queue_reading(state, upload, group[:GROUP_CHARS] if group else None, own, unknown, share))
-            if taken[-1] != upload.path.name:
-                known.append(upload)
+            taken.append(queue(waiting[0]))
+            if taken[-1] != waiting[0].path.name:
+                known.append(waiting[0])
             waiting.pop(0)
+        # Whoever deletes the trace that was here already does not delete this upload, whose file is still here.
+        while (trace := state.store.trace(taken[0])) is None and first in known:
+            taken[0] = queue(first)
+            if taken[0] == first.path.name:
+                known.remove(first)
     except ledger.QueueFullError:
         # Those that found room stay: the first of them is told, so that nothing has to be sent twice.
         extra = {"detail": f"{len(taken)} of {len(received.traces)} traces were taken."}
@@ -145,7 +154,8 @@ def _submit(state: Any, received: Received, group: str | None, beside: str | Non
         for upload in (*waiting, *known):
             _remove(upload.path)
         state.queue.wake("read")
-    trace: Json = state.store.trace(taken[0])
+    if trace is None:
+        raise not_found("trace")  # somebody deleted it already
     return trace, first not in known
 
 

@@ -1,4 +1,4 @@
-"""What is asked for while the same, which is here already, is removed: the interleaving, forced."""
+"""An upload whose content is here already, while that trace is deleted: each interleaving, forced."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from app import checks, schema, submit_check
+from app import checks, schema, submit_check, submit_trace
 from app.check.config import DEFAULTS
 from app.settings import Settings
 from app.store import Store
+from tests.conftest import ROOT
+
+EXAMPLE = ROOT / "app" / "examples" / "rms_norm_by_hand.txt"
 
 
 @pytest.fixture
@@ -26,6 +29,10 @@ def state(tmp_path: Path, database_url: str) -> Iterator[Any]:
     store.close()
 
 
+def files(state: Any) -> set[str]:
+    return {path.name for path in state.settings.uploads_dir.iterdir()}
+
+
 def once(after: Callable[[], None], call: Callable[..., Any]) -> Callable[..., Any]:
     """The call, followed the first time by something that another request does."""
     left = [after]
@@ -37,6 +44,30 @@ def once(after: Callable[[], None], call: Callable[..., Any]) -> Callable[..., A
         return answer
 
     return called
+
+
+@pytest.mark.parametrize("point", ["add_trace", "trace", None])
+def test_a_delete_during_an_identical_upload_takes_neither_answer_nor_file(
+    state: Any, point: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = submit_trace.submit_file(state, EXAMPLE, "first")
+
+    def delete() -> None:
+        submit_trace.delete_trace(state, first["id"])
+
+    if point:
+        monkeypatch.setattr(state.store, point, once(delete, getattr(state.store, point)))
+    second = submit_trace.submit_file(state, EXAMPLE, "second")
+    assert second is not None
+    assert second["status"] == "reading"
+    known = state.store.trace(second["id"])
+    if known is None:  # deleted after the answer was read: as if the delete had come after the upload
+        assert point == "trace"
+        assert files(state) == set()
+        return
+    assert files(state) == {state.store.trace_file(second["id"])}
+    assert (state.settings.uploads_dir / second["id"]).read_bytes() == EXAMPLE.read_bytes()
+    assert (second["id"] == first["id"]) == (point is None)
 
 
 def test_a_check_that_is_removed_while_the_same_is_asked_for_is_queued_anew(
