@@ -247,9 +247,13 @@ def _told(said: dict[str, Any]) -> Ended:
     return Ended(ExitReason.ERROR, None, {**error, **more})
 
 
+PASSED_ON = frozenset({"TRITONWORTHY_TUNING_DIR", "TRITONWORTHY_KERNEL_DIR"})
+"""Of our variables those that a child reads."""
+
+
 def clean_environment() -> dict[str, str]:
     """Ours without our settings: the tokens and the database's password are no business of a child."""
-    return {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "RAY_"))}
+    return {k: v for k, v in os.environ.items() if k in PASSED_ON or not k.startswith(("TRITONWORTHY_", "RAY_"))}
 
 
 def _signal_name(number: int) -> str:
