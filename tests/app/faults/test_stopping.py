@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -64,8 +64,8 @@ def stop(server: Server) -> float:
 
 
 @pytest.fixture
-def server(serve: Serve) -> Iterator[Server]:
-    yield serve()
+def server(serve: Serve) -> Server:
+    return serve()
 
 
 FORM = b'--b\r\nContent-Disposition: form-data; name="beside"; filename="t"\r\n\r\ntrace 3\r\n--b--\r\n'
@@ -108,7 +108,7 @@ def queued(server: Server) -> int:
 
 
 def load() -> float:
-    """Seconds that a busy machine may take longer: how much longer a plain program needs to start than half a second."""
+    """Seconds that a busy machine may take longer, by how long a plain program needs to start."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import json, asyncio, sqlite3"], check=True)
     return max(0.0, 4 * (time.monotonic() - began) - 0.5)

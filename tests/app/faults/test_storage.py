@@ -286,7 +286,7 @@ def test_a_disk_that_fills_in_mid_job_costs_no_result(tmp_path: Path) -> None:
         server.kill()
 
 
-# ------------------------------------------------------------------------------------------------- damaged, or not there
+# ------------------------------------------------------------------------------------------------ damaged, or not there
 
 
 def spoil(data: Path, first: int = 4096) -> None:
