@@ -1,8 +1,8 @@
 """What a database cannot recover from by itself: pages that are damaged, a file that is gone. How each is noticed.
 
-A damaged page is told by SQLite only when it is read. So the whole file is read now and then (`Integrity`), and what
-any request or job meets is remembered (app.database). A file that was removed or replaced is told by nobody: SQLite
-goes on with what it has open, and what it is given is lost. So the file is looked for before each transaction (`Presence`).
+SQLite tells of a damaged page only when it reads it. So the whole file is read now and then (`Integrity`), and what any
+request or job meets is remembered (app.database). Nobody tells of a file that was removed or replaced: SQLite goes on
+with what it has open, and what it is given is lost. So the file is looked for before each transaction (`Presence`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LostError(sa.exc.OperationalError):
     def __init__(self, code: str, detail: str, remedy: str) -> None:
         super().__init__(None, None, sqlite3.DatabaseError(detail))
         self.problem_code = code
-        self.sentence = detail
+        self.words = detail
         self.remedy = remedy
 
 

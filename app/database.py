@@ -126,7 +126,7 @@ class Database:
         sa.event.listen(self.engine, "handle_error", self._remember, insert=True)
 
     def check(self, *, thoroughly: bool = False) -> None:
-        """LostError where the file is gone or known to be damaged. thoroughly: read the file as well (Integrity)."""
+        """LostError where the file is gone or known to be damaged. thoroughly: read it as well (see Integrity)."""
         if self.presence is not None:
             self.presence()
         if thoroughly and self.integrity is not None:

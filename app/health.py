@@ -134,8 +134,8 @@ def _database(database: Database) -> str:
             with database.write() as connection:
                 connection.execute(sa.text("SELECT 1"))
     except LostError as lost:
-        log.error("%s %s", lost.sentence, lost.remedy)
-        return f"{lost.sentence} {lost.remedy}"
+        log.error("%s %s", lost.words, lost.remedy)
+        return f"{lost.words} {lost.remedy}"
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
         log.warning("the database cannot be written: %s", getattr(error, "orig", None) or error)
         return f"the database {said(error)}"

@@ -291,7 +291,7 @@ async def _on_database(request: Request, error: Exception) -> Response:
     log.error("%s %s: %s", request.method, request.url.path, getattr(error, "orig", None) or error)
     means = said(error)
     if isinstance(error, LostError):
-        return _respond(request, Problem(503, error.problem_code, "", error.sentence, remedy=error.remedy))
+        return _respond(request, Problem(503, error.problem_code, "", error.words, remedy=error.remedy))
     status, code = (507, "disk-full") if "disk is full" in means else (503, "storage-failed")
     detail = f"The database {means}. Nothing was changed; try again in a moment."
     return _respond(request, Problem(status, code, "", detail, headers={"Retry-After": "5"}))

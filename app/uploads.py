@@ -146,7 +146,7 @@ def _disk_full(error: OSError) -> Problem:
         return Problem(507, "disk-full", "", "There is no room left for uploads on this server.")
     if error.errno == errno.ENOENT:
         lost = gone("The folder of uploads")
-        return Problem(503, lost.problem_code, "", lost.sentence, remedy=lost.remedy)
+        return Problem(503, lost.problem_code, "", lost.words, remedy=lost.remedy)
     return Problem(503, "storage-failed", "", "The server cannot write to its data folder.")
 
 

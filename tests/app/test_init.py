@@ -1,4 +1,4 @@
-"""as_init, in a process that gets orphans as process 1 does: reaped, signals pass, the status is the child's."""
+"""as_init, in a process that gets orphans as process 1 does: it reaps them, passes signals on, and tells the status."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def queued(server: Server) -> int:
 
 
 def load() -> float:
-    """Seconds that a busy machine may take longer: what a plain program needs to start beyond half a second."""
+    """Seconds that a busy machine may take longer, by how long a plain program needs to start."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import json, asyncio, sqlite3"], check=True)
     return max(0.0, 4 * (time.monotonic() - began) - 0.5)
