@@ -197,6 +197,7 @@ class Pool:
     # --- taking turns
 
     def _take(self, who: str | None, prefer: str) -> _Member:
+        self.start()  # where nobody did before
         deadline = time.monotonic() + self.wait_s
         me = _Waiter(who)
         with self.changed:
