@@ -54,6 +54,8 @@ def closed(connection: socket.socket) -> bool:
         return connection.recv(1) == b""
     except BlockingIOError:
         return False
+    except ConnectionResetError:  # with bytes of ours that it had not read
+        return True
     finally:
         connection.settimeout(30)
 
