@@ -59,6 +59,8 @@ def _look(state: Any) -> Readiness:
         wrong.append("the server is stopping")
     elif not state.queue.alive:
         wrong.append("the queue does not run")
+    if state.service.pool.stuck() >= state.service.pool.size:
+        wrong.append("every process that advises on regions is stuck")
     if state.queue.trouble:
         wrong.append("a result waits to be stored")
     try:
@@ -70,7 +72,12 @@ def _look(state: Any) -> Readiness:
 
 def _warnings(state: Any) -> list[str]:
     suspicion = state.queue.gpu.suspicion
-    return [f"the GPU is suspect since {suspicion.since}, measurements wait: {suspicion.reason}"] if suspicion else []
+    warnings = [f"process {pid} does not end: no {kind} jobs until it does" for kind, pid in state.queue.stuck.items()]
+    if number := state.service.pool.stuck():
+        warnings.append(f"{number} of {state.service.pool.size} processes that advise are stuck")
+    if suspicion:
+        warnings.append(f"the GPU is suspect since {suspicion.since}, measurements wait: {suspicion.reason}")
+    return warnings
 
 
 def _database(database: Database) -> str:

@@ -23,7 +23,11 @@ ANY: Mapping[int, tuple[str, ...]] = {
 """Wherever the status is."""
 
 QUEUE = {429: ("queue-full",)}
-ADVICE = {503: ("advice-timeout", "host-unknown")}
+ADVICE = {
+    422: ("advice-limit", "advice-crashed"),
+    429: ("advice-queue-full",),
+    503: ("advice-timeout", "advice-busy", "advice-killed", "host-unknown", "stopping"),
+}
 UPLOAD = {
     400: ("bad-multipart", "too-many-parts", "upload-aborted"),
     408: ("upload-stalled",),
