@@ -251,6 +251,9 @@ def refusal(failure: Failure, limits: Limits) -> Problem:
         return Problem(503, "advice-busy", "", detail, **again)
     if failure is Failure.STOPPED:
         return Problem(503, "stopping", "", "The server is stopping.", **again)
+    if failure is Failure.KILLED:
+        detail = "The processes that worked on this region were killed: the host may be short of memory. Try again."
+        return Problem(503, "advice-killed", "", detail, **again)
     if failure is Failure.TIMEOUT:
         detail = f"Advice on this region takes longer than {limits.timeout_s:g} s, and was stopped."
         return Problem(503, "advice-timeout", "", detail, **again)

@@ -20,6 +20,7 @@ from app import service
 from app.advice.thresholds import Thresholds
 from app.evaluate import Foreseen, Prepared
 from app.recent import Recent
+from profiler.child.limits import is_of_memory
 from profiler.oracle.wire import from_dict, recompiles_from_dict
 from profiler.region.leftovers import forget
 from profiler.region.model import RegionError
@@ -62,8 +63,6 @@ def _answer(asked: Json, thresholds: Thresholds) -> Json:
     except RegionError as error:
         told = {k: getattr(error, k) for k in ("code", "message", "line", "column", "end_column", "hint")}
         return {"error": {"kind": "region", **told, "shown": str(error)}}
-    except MemoryError:
-        return {"error": {"kind": "memory"}, "retire": True}
     except KeyError as error:
         if asked["ask"] in ("kit", "own"):  # a candidate that does not fit
             return {"error": {"kind": "candidate", "message": str(error)}}
@@ -79,8 +78,9 @@ def _answer(asked: Json, thresholds: Thresholds) -> Json:
 
 def _fault(error: BaseException) -> Json:
     """A fault of ours: the traceback goes to the log of the child, and this child answers nothing more."""
+    memory = is_of_memory(error)
     traceback.print_exc(file=sys.stderr)
-    if "can't allocate memory" in str(error):  # torch's allocator raises RuntimeError
+    if memory:
         return {"error": {"kind": "memory"}, "retire": True}
     return {"error": {"kind": "fault", "message": f"{type(error).__name__}: {error}"[:2000]}, "retire": True}
 

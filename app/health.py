@@ -31,6 +31,7 @@ PROBE_BYTES = 64 * 1024
 STOPPING = "the server is stopping"
 NO_QUEUE = "the queue does not run"
 RESULT_WAITS = "a result waits to be stored"
+ALL_STUCK = "every process that advises on regions is stuck"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,9 @@ class Health:
             Check("queue", lambda: _queue(state)),
             Check("results", lambda: _results(state)),
             Check("room for uploads", lambda: _room(state.settings)),
+            Check("advice", lambda: _all_stuck(state)),
+            Check("processes that advise", lambda: _some_stuck(state), fatal=False),
+            Check("jobs", lambda: _stuck_jobs(state), fatal=False),
             Check("GPU", lambda: _gpu(state), fatal=False),
         ]
 
@@ -122,6 +126,21 @@ def _room(settings: Settings) -> str:
 def _gpu(state: Any) -> str:
     suspicion = state.queue.gpu.suspicion
     return f"the GPU is suspect since {suspicion.since}, measurements wait: {suspicion.reason}" if suspicion else ""
+
+
+def _stuck_jobs(state: Any) -> str:
+    return "; ".join(
+        f"process {pid} does not end: no {kind} jobs until it does" for kind, pid in state.queue.stuck.items()
+    )
+
+
+def _some_stuck(state: Any) -> str:
+    number = state.service.pool.stuck()
+    return f"{number} of {state.service.pool.size} processes that advise are stuck" if number else ""
+
+
+def _all_stuck(state: Any) -> str:
+    return ALL_STUCK if state.service.pool.stuck() >= state.service.pool.size else ""
 
 
 def _database(database: Database) -> str:

@@ -162,7 +162,8 @@ def make_runner(settings: Settings) -> RayRunner | None:
 
 def make_templates(owner: str) -> dict[str, Template]:
     """What the children of a server are forked from, by the first word of their commands."""
-    environment = {**clean_environment(), owners.MARK: f"{owner}/template"}
+    # One thread: a fork of a process with more can inherit a lock that another of them holds.
+    environment = {**clean_environment(), owners.MARK: f"{owner}/template", "OPENBLAS_NUM_THREADS": "1"}
     interpreted = {**environment, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     return {
         FORK: Template("app.forked", cwd=ROOT, env=environment),

@@ -46,6 +46,7 @@ def of_limit(name: str, why: Failure, limits: Limits) -> Json:
         Failure.TIMEOUT: f"it took longer than {limits.timeout_s:g} s",
         Failure.CPU: f"it took more than {limits.cpu_s or 0:g} s of processor time",
         Failure.MEMORY: f"it needed more than {(limits.memory_bytes or 0) / MIB:,.0f} MiB of memory",
+        Failure.KILLED: "the system killed the process that worked on it, twice",
     }.get(why, "the process that worked on it crashed")
     return {
         "code": REGION,

@@ -102,6 +102,7 @@ class Queue:
         self.gpu = gpu.Gpu(self._ask_gpu, expected_gpu)
         self.tally = Tally()
         self.trouble = ""
+        self.stuck: dict[Kind, int] = {}  # lanes whose last process does not end
         self.stopping = threading.Event()
         self.wakeups: dict[Kind, threading.Event] = {kind: threading.Event() for kind in ledger.KINDS}
         self.active: set[str] = set()
@@ -232,21 +233,22 @@ class Queue:
     # --- a lane
 
     def _serve(self, kind: Kind) -> None:
-        stuck: int | None = None
         while not self.stopping.is_set():
             self.wakeups[kind].clear()
+            stuck = self.stuck.get(kind)
             try:
                 if stuck is not None and Path(f"/proc/{stuck}").exists():
                     log.critical("process %d does not end: no more %s jobs until it does", stuck, kind)
                 elif kind in GPU_KINDS and self.gpu.suspicion is not None:
-                    stuck = None
+                    self.stuck.pop(kind, None)
                 else:
-                    stuck = None
+                    self.stuck.pop(kind, None)
                     # Before the job is claimed: this may wait, and a claimed job has a lease to keep.
                     context = self._context(kind)
                     job = self._claim(kind)
                     if job is not None:
-                        stuck = self._do(kind, job, context)
+                        if (pid := self._do(kind, job, context)) is not None:
+                            self.stuck[kind] = pid
                         continue
                     if self.spare(kind, context):
                         self._keep_spare(kind)

@@ -20,9 +20,9 @@ from typing import Any, Literal
 from app.jobs import owners
 from app.jobs.exits import Ended, ExitReason, failed
 from profiler.child.limits import Limits, impose, over_cpu
-from profiler.child.lines import LOG_BYTES, OUTPUT_BYTES, BrokenChildError, LineChild
+from profiler.child.lines import LOG_BYTES, OUTPUT_BYTES, TICK_S, BrokenChildError, LineChild
 from profiler.child.process import terminate
-from profiler.child.template import Template
+from profiler.child.template import START_S, NoTemplateError, Template
 
 __all__ = ["LOG_BYTES", "OUTPUT_BYTES", "Limits", "LocalRunner", "Verdict"]
 
@@ -116,8 +116,27 @@ class LocalRunner:
         tick is called about every 50 ms and decides whether to go on; "cancel" asks the child to end (SIGTERM, and
         SIGKILL after CANCEL_GRACE_S or the shorter grace), "drop" kills it at once.
         """
+        if not self._wait_for_template(command, tick):
+            return failed(ExitReason.CANCELLED)
         child = self._spare(command, cwd) or _Child(command, log, cwd, self)
         return child.watch(request, limits, log, on_progress, tick)
+
+    def _wait_for_template(self, command: Sequence[str], tick: Callable[[], Verdict]) -> bool:
+        """Whether to go on, once there is a template where the command needs one: a lease is to be kept meanwhile.
+
+        Raises NoTemplateError.
+        """
+        template = self.templates.get(command[0])
+        if template is None:
+            return True
+        template.start()
+        deadline = time.monotonic() + START_S
+        while not template.wait_ready(TICK_S):
+            if template.stopped or time.monotonic() > deadline:
+                raise NoTemplateError("the server stops" if template.stopped else "no template did start in time")
+            if tick() != "go":
+                return False
+        return True
 
 
 class _Child:

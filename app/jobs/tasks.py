@@ -16,6 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from profiler.child.limits import is_of_memory
+
 Json = dict[str, Any]
 Say = Callable[[Json], None]
 
@@ -53,10 +55,8 @@ def main(argv: list[str]) -> int:
         try:
             _know_the_host(request)
             value = TASKS[task](request, say)
-        except MemoryError:
-            say({"type": "error", "code": "out-of-memory", "message": "out of memory", "remedy": ""})
         except Exception as error:
-            told = _disk_full(error) or _tell(error)
+            told = _out_of_memory(error) or _disk_full(error) or _tell(error)
             if told is None:
                 # Unforeseen: the traceback goes to the log, the exit status tells the runner.
                 raise
@@ -232,6 +232,12 @@ def _know_the_host(request: Json) -> None:
         from kernels import host
 
         host.assume(host.from_json(request["host"]))
+
+
+def _out_of_memory(error: Exception) -> Json | None:
+    if not is_of_memory(error):
+        return None
+    return {"code": "out-of-memory", "message": "out of memory", "remedy": ""}
 
 
 def _disk_full(error: Exception) -> Json | None:

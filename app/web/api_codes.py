@@ -26,7 +26,7 @@ QUEUE = {429: ("queue-full",)}
 ADVICE = {
     422: ("advice-limit", "advice-crashed"),
     429: ("advice-queue-full",),
-    503: ("advice-timeout", "advice-busy", "stopping", "host-unknown"),
+    503: ("advice-timeout", "advice-busy", "advice-killed", "host-unknown", "stopping"),
 }
 UPLOAD = {
     400: ("bad-multipart", "too-many-parts", "upload-aborted"),

@@ -20,10 +20,9 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-from profiler.child.limits import Limits, impose, over_cpu
+from profiler.child.limits import Limits, impose, is_of_memory, over_cpu, within_own
 from profiler.child.pool import OUTSIDE, Failure
 from profiler.child.template import PR_SET_PDEATHSIG
 
@@ -36,11 +35,11 @@ def each(
     """(piece, what `work` returns as JSON, or why it has no result) for every piece, as they are done.
 
     work: raises nothing that is not a failure of its piece (Failure.CRASHED, with a traceback on stderr; MEMORY for
-    MemoryError). limits: of one piece, but for memory, which is of a fork: what torch keeps of one is little. lanes:
-    forks at once. The caller has one thread that does anything.
+    MemoryError). limits: of one piece. lanes: forks at once. The caller has one thread that does anything.
     """
     waiting = deque(pieces)
     killed = set[int]()
+    limits = within_own(limits)
     poll = select.poll()
     running: dict[int, _Lane] = {}
     try:
@@ -66,7 +65,7 @@ def each(
                     failure = lane.end()
                     if lane.left and failure is Failure.KILLED and lane.left[0] not in killed:
                         killed.add(lane.left[0])
-                    elif lane.left:
+                    elif lane.left and not lane.is_full:
                         yield lane.left.popleft(), failure
                     waiting.extendleft(reversed(lane.left))
     finally:
@@ -87,6 +86,7 @@ class _Lane:
         self.left = deque(pieces)
         self.limits = limits
         self.over = False
+        self.is_full = False  # of what a piece left that needed too much memory: it does no other
         self.failure: Failure | None = None
         self.received = b""
         self.output, theirs = os.pipe()
@@ -110,6 +110,7 @@ class _Lane:
             said = json.loads(line)
             piece = self.left.popleft()
             self.deadline = time.monotonic() + self.limits.timeout_s
+            self.is_full = said.get("failure") == Failure.MEMORY
             yield piece, Failure(said["failure"]) if "failure" in said else said["value"]
 
     def kill(self) -> None:
@@ -138,18 +139,16 @@ def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent
             os._exit(status)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.freeze()
-        impose(os.getpid(), limits)
         for piece in pieces:
-            impose(os.getpid(), replace(limits, memory_bytes=None))  # here: the parent may be late
+            impose(os.getpid(), limits)  # here, where it cannot come late
             try:
                 said = {"value": work(piece)}
-            except MemoryError:
-                said = {"failure": Failure.MEMORY}
             except Exception as fault:
+                said = {"failure": Failure.MEMORY if is_of_memory(fault) else Failure.CRASHED}
                 traceback.print_exc()
-                memory = "can't allocate memory" in str(fault)
-                said = {"failure": Failure.MEMORY if memory else Failure.CRASHED}
             _write(output, json.dumps(said).encode() + b"\n")
+            if said.get("failure") == Failure.MEMORY:
+                break
         status = 0
     except BaseException:
         traceback.print_exc()

@@ -7,11 +7,13 @@ import os
 import resource
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 MIB = 1024**2
 GIB = 1024**3
+NEARLY = 0.95
+"""Of the memory that a process may have: what fails for another reason rarely has that much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,31 @@ def _limit(pid: int, what: int, most: int) -> None:
     resource.prlimit(pid, what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
+def within_own(limits: Limits) -> Limits:
+    """The limits for what this process forks: no more memory than it may itself still take."""
+    most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY:
+        return limits
+    left = max(0, most - private_bytes(os.getpid()))
+    return replace(limits, memory_bytes=min(left, limits.memory_bytes or left))
+
+
 def over_cpu(status: int) -> bool:
     """Whether that exit status says that the process used up its processor time."""
     return status == -signal.SIGXCPU
+
+
+def is_of_memory(fault: BaseException) -> bool:
+    """Whether this process failed for want of memory, by the fault or by what it has of what it may have.
+
+    torch's allocator raises RuntimeError, and an extension may lose its error on the way. To tell of it takes memory as
+    well: the limit is lifted, and is to be imposed again before anything else is done.
+    """
+    most, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    if isinstance(fault, MemoryError) or "can't allocate memory" in str(fault):
+        return True
+    return most != resource.RLIM_INFINITY and private_bytes(os.getpid()) > NEARLY * most
 
 
 def private_bytes(pid: int) -> int:

@@ -106,11 +106,27 @@ def test_each_piece_has_its_own_measure_of_processor_time_though_nobody_listens(
             pass
         return n
 
+    others = descendants(os.getpid())
     making = each(burn, range(3), Limits(60.0, cpu_s=1.0), lanes=1)
     first = next(making)
-    (fork,) = descendants(os.getpid())
+    (fork,) = set(descendants(os.getpid())) - set(others)
     wait_for(lambda: not alive(fork), 60)
     assert [first, *making] == [(n, n) for n in range(3)]
+
+
+LIMITED = """
+import sys
+from profiler.child.each import each
+from profiler.child.limits import MIB, Limits, impose
+import os
+impose(os.getpid(), Limits(60.0, memory_bytes=64 * MIB))
+print(dict(sorted(each(lambda n: len(bytearray(n * MIB)) // MIB, [10, 100, 20], Limits(60.0, memory_bytes=512 * MIB)))))
+"""
+
+
+def test_a_piece_may_take_no_more_memory_than_its_caller() -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "{10: 10, 20: 20, 100: <Failure.MEMORY: 'memory'>}\n", done.stderr
 
 
 def test_results_larger_than_a_pipe() -> None:
@@ -121,9 +137,10 @@ def test_results_larger_than_a_pipe() -> None:
 
 def test_nothing_runs_on_and_nothing_stays_open_when_the_caller_leaves() -> None:
     before = len(os.listdir("/proc/self/fd"))
+    others = descendants(os.getpid())
     making = each(lambda n: n if n == 0 else hang(), range(6), LIMITS, lanes=3)
     assert next(making) == (0, 0)
-    forks = descendants(os.getpid())
+    forks = set(descendants(os.getpid())) - set(others)
     assert forks
     making.close()
     assert not any(alive(pid) for pid in forks)
@@ -136,7 +153,7 @@ import os, signal
 from profiler.child.each import each
 from profiler.child.limits import Limits
 def work(n):
-    print(os.getpid(), flush=True)
+    os.write(1, b"%d\n" % os.getpid())
     while True:
         {how}
 list(each(work, range(2), Limits(600.0)))
@@ -148,7 +165,9 @@ def test_nothing_runs_on_when_the_caller_is_killed(how: str) -> None:
     script = CALLER.format(how=how)
     caller = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     with caller:
-        assert caller.stdout is not None
-        pids = [int(caller.stdout.readline()) for _ in range(2)]
-        caller.kill()
+        try:
+            assert caller.stdout is not None
+            pids = [int(caller.stdout.readline()) for _ in range(2)]
+        finally:
+            caller.kill()
         wait_for(lambda: not any(alive(pid) for pid in pids), 5)
