@@ -23,17 +23,16 @@ def progress(now: Json) -> dict[str, Any]:
     """
     advised, of = len(now["advised"]), now["regions"]
     if now["status"] == "ready":
-        words = f"Read: advice on {'all ' if advised == of > 1 else ''}{_of(advised, of)}."
-        return {"state": "ready", "words": words, "said": words, "fraction": 1.0}
+        words = f"Advice on {'all ' if advised == of > 1 else ''}{_of(advised, of)}"
+        return {"state": "ready", "words": words, "said": f"The trace is read. {words}.", "fraction": 1.0}
     if now["parts"]:
         said = f"The step and its {count(of, 'region')} are here; advice is coming."
         words = f"Advice on {_of(advised, of)}"
         return {"state": f"advising-{advised}", "words": words, "said": said, "fraction": advised / of if of else None}
     if now["ahead"] is not None:
-        words = f"Waiting for its turn: {count(now['ahead'], 'trace')} before it" if now["ahead"] else "Next in line"
+        words = f"{count(now['ahead'], 'trace')} before it" if now["ahead"] else "Next in line"
         return {"state": f"waiting-{now['ahead']}", "words": words, "said": "Waiting for its turn.", "fraction": None}
-    words = "Reading: events are linked to operations, steps found, regions cut"
-    return {"state": "reading", "words": words, "said": "Reading the trace.", "fraction": None}
+    return {"state": "reading", "words": "Reading the trace…", "said": "Reading the trace.", "fraction": None}
 
 
 def progress_of(trace: Json) -> dict[str, Any]:

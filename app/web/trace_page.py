@@ -25,7 +25,7 @@ ROUNDING_US = 1e-3
 """Sums of the same kernels' times in another order differ by less."""
 
 SMALL_SHARE = 0.005
-ADVICE_HEIGHT = 220
+ADVICE_HEIGHT = 234
 """px of the part "What to do" beside its chart: the room that is kept for it while advice comes."""
 FEW = 5
 """Regions under half a per cent of the step that nothing is to be done about are folded away, where there are many."""
