@@ -179,6 +179,10 @@
   document.addEventListener("htmx:afterSettle", () => drawAll(document));
   // A part that comes in the place of another: what a reader has opened in it stays open.
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    // An answer that was asked for before a validation began knows nothing of it: the validation stays.
+    const job = event.detail.target.querySelector("input[name=job]");
+    const asked = event.detail.fragment.querySelector("[data-job]");
+    if (job && asked && job.value !== asked.dataset.job) { event.detail.shouldSwap = false; return; }
     const opened = every("details[open] > summary", event.detail.target).map((summary) => summary.textContent);
     every("details > summary", event.detail.fragment).forEach((summary) => {
       if (opened.includes(summary.textContent)) summary.parentElement.open = true;

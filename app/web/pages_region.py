@@ -75,14 +75,16 @@ def preview_region(
     calls_per_step: Annotated[str, Form()] = "",
     device: Annotated[str, Form()] = "",
     region_id: Annotated[str, Form()] = "",
+    job: Annotated[list[str] | None, Form()] = None,
 ) -> Response:
     """The analysis of an edited text, kept nowhere; the page's address is then the one that carries it.
 
-    Evidence stays only where the text is still the stored one.
+    Evidence stays only where the text is still the stored one, or that of the validation on the page, which is `job`.
     """
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
     region = submit.preview_region(request.app.state, text, oracle_timeout_s=SAID_BEFORE, **_workload(form))
-    context = _edited(request, form, region, region_id)
+    shown = job[0] if job else ""
+    context = _edited(request, form, region, region_id, shown) | {"job": shown}
     address = context["permalink"] if len(text) < MOST_CARRIED else None
     headers = {"HX-Replace-Url": address} if address else {}
     return render("partials/preview.html", context, request=request, headers=headers)
@@ -110,10 +112,11 @@ def foresee_text(
     return render("partials/oracle_answer.html", context | answered, request=request)
 
 
-def _edited(request: Request, form: Mapping[str, str], region: Json, region_id: str) -> Json:
-    """Context of an edited text's analysis. region_id: the stored region that was edited, "" for none."""
+def _edited(request: Request, form: Mapping[str, str], region: Json, region_id: str, job: str = "") -> Json:
+    """Context of an edited text's analysis. region_id, job: the stored region that was edited and the validation that
+    its page shows, "" for none."""
     stored = _unedited(request, region_id, form["text"])
-    newest = _newest(request, stored) if stored else None
+    newest = _newest(request, stored) if stored else _validation_of(request, region, job)
     same = stored is not None and (stored["advice"] or {}).get("device") == region["advice"]["device"]
     evidence = _evidence(request, region, newest)
     return {
@@ -142,6 +145,12 @@ def _unedited(request: Request, region_id: str, text: str) -> Json | None:
     """The stored region of that id where the text is still its own."""
     stored: Json | None = request.app.state.store.region(region_id) if region_id else None
     return stored if stored is not None and text.strip() and text.split() == (stored["text"] or "").split() else None
+
+
+def _validation_of(request: Request, region: Json, job: str) -> Json | None:
+    """The validation of that id where it is of this very text."""
+    found: Json | None = request.app.state.store.validation(job) if job else None
+    return found if found is not None and found["region"].split() == region["text"].split() else None
 
 
 def _newest(request: Request, region: Json) -> Json | None:

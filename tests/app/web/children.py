@@ -60,8 +60,12 @@ def crash() -> None:
 def parts() -> None:
     """What the file that $PARTS names has of a trace, stage by stage, each when a file of its number appears beside it.
 
-    0: the parts; 1, 2, ...: the advice on one region each, in their order; then the whole, or an error.
+    0: the parts; 1, 2, ...: the advice on one region each, in their order; then the whole, or an error. A validation is
+    one without a GPU.
     """
+    if "path" not in REQUEST:
+        validation()
+        return
     stages = json.loads(Path(os.environ["PARTS"]).read_text())
     folder = Path(os.environ["PARTS"]).parent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -33,9 +34,9 @@ class Streamed:
         (self.path.parent / str(name)).touch()
 
 
-def streamed(folder: Path, error: Json | None = None) -> Streamed:
-    """The stages of a bundled trace, written to a fresh folder. error: what the reading ends with instead."""
-    folder.mkdir(parents=True)
+@functools.cache
+def _read() -> tuple[Json, list[Json], Json]:
+    """The parts, each region as advised on, and the whole."""
     advised: dict[int, Json] = {}
     parts: Json = {}
     whole: Json = {}
@@ -46,7 +47,13 @@ def streamed(folder: Path, error: Json | None = None) -> Streamed:
             advised[stage.position] = json.loads(json.dumps(stage.region))
         else:
             whole = stage.trace
-    regions = [advised[i] for i in range(len(advised))]
+    return parts, [advised[i] for i in range(len(advised))], whole
+
+
+def streamed(folder: Path, error: Json | None = None) -> Streamed:
+    """The stages of a bundled trace, written to a fresh folder. error: what the reading ends with instead."""
+    folder.mkdir(parents=True)
+    parts, regions, whole = _read()
     told = {"parts": parts, "regions": regions, "whole": whole, **({"error": error} if error else {})}
     (folder / "stages.json").write_text(json.dumps(told))
     return Streamed(folder / "stages.json", parts, regions, whole)
