@@ -28,7 +28,7 @@ TRACE: Json = {
     "device": None,
     "notes": [],
 }
-"""A trace that is not read yet."""
+"""A trace whose parts are not known yet."""
 
 VALIDATION: Json = {
     "outcome": None,
@@ -93,7 +93,10 @@ def _columns(region: Json, trace_id: str | None) -> Json:
 
 
 def region_of(row: Any, measured: list[Any]) -> Json:
-    """A region; its advice is the one issued again with the newest evidence, where there is any. None: it failed."""
+    """A region; its advice is the one issued again with the newest evidence, where there is any.
+
+    What was measured makes no advice where there is none: not come yet, or not to be had.
+    """
     body = row["body"]
     advice = body.get("advice")
     done = next((m for m in measured if m["body"]), None)

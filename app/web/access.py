@@ -57,6 +57,7 @@ work    POST    /api/v1/validations
 work    POST    /api/v1/validations/{validation_id}/landscape
 work    POST    /device/ceilings
 work    POST    /examples/{name}
+work    POST    /region/oracle
 work    POST    /regions
 work    POST    /regions/preview
 work    POST    /regions/{region_id}/oracle
@@ -95,6 +96,7 @@ compute GET     /region
 compute GET     /region.json
 compute GET     /regions/{region_id}
 compute GET     /regions/{region_id}.json
+compute GET     /regions/{region_id}/advice
 compute GET     /regions/{region_id}/devices
 compute GET     /regions/{region_id}/devices.json
 compute GET     /regions/{region_id}/kinds
@@ -111,6 +113,7 @@ compute GET     /regions/{region_id}/triton/machine.json
 compute GET     /regions/{region_id}/triton/{kernel}/{listing}.txt
 compute GET     /traces/{trace_id}/report.html
 compute GET     /traces/{trace_id}
+compute GET     /traces/{trace_id}/reading
 compute GET     /accuracy
 compute GET     /validations/{validation_id}
 compute GET     /validations/{validation_id}.json
