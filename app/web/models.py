@@ -187,7 +187,7 @@ class AdviceAnswer(Advice):
 
 
 class Region(Answer):
-    """A part of a step, or a text that somebody wrote down, with its cost and advice; both null until they are there."""
+    """A part of a step, or a text that somebody wrote down, with its cost and advice: null until they are there."""
 
     id: str
     name: str
