@@ -168,6 +168,10 @@
     await fetchTable(form);
     if (query === tableOf(form)) answer(form);
   });
+  // What the oracle says of a text that was edited since is no answer on this page.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.target.id === "oracle" && !document.contains(event.detail.requestConfig.elt)) event.detail.shouldSwap = false;
+  });
   // What was looked up meanwhile is newer than an answer that the server was asked for.
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.target === answersAre && answersAre.dataset.shows) event.detail.shouldSwap = false;
