@@ -23,7 +23,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 def wrong(web: Serving, **more: Any) -> tuple[str, ...]:
     """What a Health without memory finds, with parts of the state replaced."""
-    names = ("store", "settings", "queue", "closing")
+    names = ("store", "settings", "queue", "service", "closing")
     return Health(SimpleNamespace(**{name: getattr(web.state, name) for name in names} | more))().wrong
 
 
@@ -106,3 +106,13 @@ def test_healthz_is_cheap_and_answers_while_the_database_hangs(web: Serving) -> 
         for _ in range(50):
             assert web.client.get("/healthz").json() == {"status": "ok"}
         assert time.monotonic() - began < 15
+
+
+def test_workers_that_are_stuck_are_told_and_all_of_them_are_fatal(
+    web: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = web.state.service.pool
+    monkeypatch.setattr(pool, "stuck", lambda: pool.size - 1)
+    assert wrong(web) == ()
+    monkeypatch.setattr(pool, "stuck", lambda: pool.size)
+    assert wrong(web) == (health.ALL_STUCK,)
