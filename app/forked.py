@@ -68,4 +68,15 @@ def _answers(arguments: list[str]) -> int:
         return serve(sys.stdin, answers)
 
 
-WORK: dict[str, Callable[[list[str]], int]] = {"task": _task, "answers": _answers, "validate": _validate}
+def _oracle(arguments: list[str]) -> int:
+    from profiler.oracle.server import main
+
+    return main(arguments)
+
+
+WORK: dict[str, Callable[[list[str]], int]] = {
+    "task": _task,
+    "answers": _answers,
+    "validate": _validate,
+    "oracle": _oracle,
+}

@@ -117,9 +117,10 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     state.templates = templates or make_templates(owner)
     state.owns_templates = templates is None
     state.queue = make_queue(state.store, settings, state.host, state.fleet, owner, state.templates)
-    oracle = Oracle(Cache(settings.oracle_dir)) if settings.oracle == "auto" else None
+    template = state.templates[FORK]
+    oracle = Oracle(Cache(settings.oracle_dir), template=template) if settings.oracle == "auto" else None
     state.service = Advisor(
-        state.templates[FORK], limits=settings.advice_limits, size=settings.advice_processes, oracle=oracle,
+        template, limits=settings.advice_limits, size=settings.advice_processes, oracle=oracle,
         oracle_timeout_s=settings.oracle_timeout_s, thresholds=settings.rule, host=state.host.for_children,
         environment=lambda: {owners.MARK: f"{owner}/answers"}, logs=settings.logs_dir,
     )  # fmt: skip

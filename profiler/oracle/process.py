@@ -1,29 +1,33 @@
 """Oracle: asks the oracle's process, with a time limit. Torch-free; any number of threads may ask.
 
-One question at a time: Inductor is one pipeline. A process that hangs or dies costs one answer, which then says why;
-the next question starts another. An answer that is late for its caller is waited for by the next.
+One question at a time: Inductor is one pipeline. A process that hangs, dies or exceeds its limits costs one answer,
+which then says why; the next question starts another. An answer that is late for its caller is waited for by the next.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
+import logging
 import os
-import select
 import signal
-import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from profiler.child.limits import GIB, Limits, host_memory_bytes, impose, over_cpu
+from profiler.child.lines import BrokenChildError, LineChild
+from profiler.child.process import FD, FORK, Process, kill_tree
+from profiler.child.template import Template
 from profiler.hardware import Device
 from profiler.oracle.cache import Cache
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.oracle.wire import from_dict, recompiles_from_dict, to_dict
+
+log = logging.getLogger("tritonworthy.oracle")
 
 Json = dict[str, Any]
 
@@ -32,6 +36,9 @@ QUESTIONS_PER_PROCESS = 500
 """After so many a fresh process: torch keeps something of every graph. The old one answers until the new one is up."""
 START_S = 60.0
 """Longest start: importing torch and Inductor, and one question to warm up."""
+CPU_S = 60.0
+"""Processor time of one question: what takes more is not late, it would never come."""
+TICK_S = 0.25
 
 
 class UnansweredError(Exception):
@@ -48,12 +55,16 @@ class _LateError(Exception):
 
 @dataclass(slots=True)
 class _Child:
-    process: subprocess.Popen[bytes]
+    line: LineChild
     asked: int = 0
     ready: bool = False
-    rest: bytes = b""
+    said: deque[Any] = field(default_factory=deque)
     owed: tuple[Json, float] | None = None  # a question whose caller left, and until when it may take
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def process(self) -> Process:
+        return self.line.process
 
 
 @dataclass(slots=True)
@@ -61,29 +72,48 @@ class Oracle:
     """predict() for a region's text. cache: where answers are kept, None for nowhere. timeout_s: of one question.
 
     gpu: regions are compiled for real, on this host's GPU, whichever device is named; nothing else may measure there
-    meanwhile. Such answers are not kept.
+    meanwhile. Such answers are not kept. template: what the process is forked from, by the word "oracle"; None: it is
+    started by a command, and imports torch itself. cpu_s, memory_bytes: of one question, not on a GPU.
     """
 
     cache: Cache | None = None
     timeout_s: float = 20.0
     gpu: bool = False
+    template: Template | None = None
+    cpu_s: float = CPU_S
+    memory_bytes: int = field(default_factory=lambda: min(12 * GIB, host_memory_bytes() // 4))
     _child: _Child | None = None
     _next: _Child | None = None  # what takes over from _child
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         """Begin to start the process, without waiting for it."""
-        if self._lock.acquire(blocking=False):
+        self._stopped.clear()
+        if self.template is not None and not self.template.ready:
+            threading.Thread(target=self._begin, name="oracle", daemon=True).start()
+        elif self._lock.acquire(blocking=False):
             try:
-                self._running()
+                self._running(time.monotonic() + START_S)
             finally:
                 self._lock.release()
 
+    def _begin(self) -> None:
+        """Once there is a template; whoever asks before that waits for it as well."""
+        deadline = time.monotonic() + START_S
+        try:
+            self._wait_for_template(deadline)
+            with self._lock:
+                self._running(deadline)
+        except (_LateError, _DiedError) as fault:
+            log.warning("the oracle's process was not started: %s", fault)
+
     def stop(self) -> None:
         """End the process, in the middle of a question if there is one."""
+        self._stopped.set()
         for child in (self._child, self._next):
             if child is not None:
-                _kill(child)  # whoever waits for its answer hears at once, and frees the lock
+                kill_tree(child.process)  # whoever waits for its answer hears at once, and frees the lock
         with self._lock:
             self._end()
             self._child, self._next = self._next, None
@@ -164,9 +194,10 @@ class Oracle:
         child.asked += 1
         started = time.monotonic()
         try:
-            _write(child, asked)
+            self._limit(child)
+            child.line.send(asked)
             try:
-                answer = _read(child, deadline)
+                answer = self._read(child, deadline)
             except _LateError:
                 child.owed = (asked, started + self.timeout_s)
                 self._end_if_hanging(child)
@@ -175,17 +206,24 @@ class Oracle:
             self._end()
             raise
         self._keep(asked, answer)
+        if answer.get("code") == "oracle-memory":
+            self._end()  # it is full of what it could not finish
         return answer
+
+    def _limit(self, child: _Child) -> None:
+        """Of the question that it is sent next; what CUDA takes is not ours to count."""
+        if not self.gpu:
+            impose(child.line.pid, Limits(self.timeout_s, 0.0, self.memory_bytes, self.cpu_s))
 
     def _ready(self, deadline: float) -> _Child:
         """A process that waits for a question. What a process does wrong with the last one costs this one a start."""
-        child = self._running()
+        child = self._running(deadline)
         try:
             self._awake(child, deadline)
             self._collect(child, deadline)
         except _DiedError:
             self._end()
-            child = self._running()
+            child = self._running(deadline)
             self._awake(child, deadline)
         return child
 
@@ -193,7 +231,7 @@ class Oracle:
         if child.ready:
             return
         try:
-            if "ready" not in _read(child, min(deadline, child.started + START_S)):
+            if "ready" not in self._read(child, min(deadline, child.started + START_S)):
                 raise _DiedError("the oracle's process did not start")
         except _LateError:
             if time.monotonic() >= child.started + START_S:
@@ -207,7 +245,7 @@ class Oracle:
             return
         asked, until = child.owed
         try:
-            answer = _read(child, min(deadline, until))
+            answer = self._read(child, min(deadline, until))
         except _LateError:
             if time.monotonic() >= until:
                 raise _DiedError("the oracle's process hung") from None
@@ -224,16 +262,16 @@ class Oracle:
         if self.cache and not self.gpu and "error" not in answer and not answer.get("unavailable"):
             self.cache.put(asked, answer)
 
-    def _running(self) -> _Child:
+    def _running(self, deadline: float) -> _Child:
         if self._child and self._child.process.poll() is not None:
             self._end()
         if self._child and self._child.asked >= QUESTIONS_PER_PROCESS:
-            self._relieve(self._child)
+            self._relieve(self._child, deadline)
         if self._child is None:
-            self._child, self._next = self._next or _Child(_start(self.gpu)), None
+            self._child, self._next = self._next or self._start(deadline), None
         return self._child
 
-    def _relieve(self, child: _Child) -> None:
+    def _relieve(self, child: _Child, deadline: float) -> None:
         """Begin to start the one that takes over; end this one when that is up, or when it has answered twice as many.
 
         On a GPU there is no second process beside it: what it measures there would be disturbed.
@@ -241,7 +279,7 @@ class Oracle:
         if self.gpu or child.asked >= 2 * QUESTIONS_PER_PROCESS:
             self._end()
         elif self._next is None:
-            self._next = _Child(_start(self.gpu))
+            self._next = self._start(deadline)
         elif child.owed is None and _has_said(self._next):
             self._end()
 
@@ -249,25 +287,71 @@ class Oracle:
         child, self._child = self._child, None
         if child is None:
             return
-        _kill(child)
-        child.process.wait()
-        for pipe in (child.process.stdin, child.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        child.line.end()
+        child.line.close()
+
+    def _wait_for_template(self, deadline: float) -> None:
+        """Until a fork takes no time. Raises _LateError, and _DiedError where there will be none."""
+        if self.template is None:
+            return
+        self.template.start()
+        while not self.template.wait_ready(min(TICK_S, max(0.0, deadline - time.monotonic()))):
+            if self._stopped.is_set() or self.template.stopped:
+                raise _DiedError("the oracle stops")
+            if time.monotonic() >= deadline:
+                raise _LateError
+
+    def _start(self, deadline: float) -> _Child:
+        """It sees no GPU unless it shall, keeps to one core, and ends with who started it."""
+        self._wait_for_template(deadline)
+        hidden = {} if self.gpu else {"CUDA_VISIBLE_DEVICES": ""}
+        added = {**hidden, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        more = ["--gpu"] if self.gpu else []
+        try:
+            if self.template is not None:
+                command = [FORK, "oracle", FD, *more]
+                return _Child(LineChild(command, log=None, environment=added, template=self.template))
+            paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
+            added["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
+            command = [sys.executable, "-m", "profiler.oracle.server", FD, *more]
+            return _Child(LineChild(command, log=None, environment=added))
+        except OSError as fault:
+            raise _DiedError(f"the oracle's process could not be started: {fault}") from fault
+
+    def _read(self, child: _Child, deadline: float) -> Json:
+        """The next line. Raises _LateError at the deadline, _DiedError where the process ended or spoke no JSON."""
+        late = False
+        while not child.said:
+            if late:
+                raise _LateError
+            try:
+                # Looked at least once: what lies there already is never late.
+                child.said += child.line.exchange(max(0.0, min(TICK_S, deadline - time.monotonic())))
+                if not child.said and child.line.poll() is not None:
+                    child.said += child.line.rest()
+                    if not child.said:
+                        raise _DiedError(self._why_it_ended(child.line.poll() or 0))
+            except BrokenChildError as fault:
+                raise _DiedError("the oracle's process said something that is no answer") from fault
+            late = time.monotonic() >= deadline
+        answer = child.said.popleft()
+        if not isinstance(answer, dict):
+            raise _DiedError("the oracle's process said something that is no answer")
+        return answer
+
+    def _why_it_ended(self, status: int) -> str:
+        if over_cpu(status):
+            return f"the oracle was stopped: this takes more than {self.cpu_s:g} s of processor time"
+        return f"the oracle's process ended ({_exit(status)})"
 
 
 def _has_said(child: _Child) -> bool:
     """Whether there is something to read: that it is ready, or its end."""
-    assert child.process.stdout is not None
-    waiting = select.poll()
-    waiting.register(child.process.stdout, select.POLLIN)
-    return bool(waiting.poll(0))
-
-
-def _kill(child: _Child) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.process.pid, signal.SIGKILL)
+    try:
+        child.said += child.line.exchange(0.0)
+    except BrokenChildError:
+        return True
+    return bool(child.said) or child.line.poll() is not None
 
 
 def question(text: str, device: Device, mode: str, binding: Mapping[str, int] | None) -> Json:
@@ -283,55 +367,6 @@ def _sizes_question(text: str, device: Device, bindings: Sequence[Mapping[str, i
 
 def _unavailable(empty: Prediction, why: str) -> Prediction:
     return from_dict(to_dict(empty) | {"unavailable": why})
-
-
-def _start(gpu: bool) -> subprocess.Popen[bytes]:
-    """It sees no GPU unless it shall, keeps to one core, and dies with nobody but its own process group."""
-    hidden = {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
-    environment = {
-        **os.environ, **hidden, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p),
-    }  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "-m", "profiler.oracle.server", *(["--gpu"] if gpu else [])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        start_new_session=True,
-    )
-
-
-def _write(child: _Child, asked: Json) -> None:
-    assert child.process.stdin is not None
-    try:
-        child.process.stdin.write(json.dumps(asked).encode() + b"\n")
-        child.process.stdin.flush()
-    except OSError as fault:
-        raise _DiedError("the oracle's process ended") from fault
-
-
-def _read(child: _Child, deadline: float) -> Json:
-    """The next line. Raises _LateError at the deadline, _DiedError where the process ended or spoke no JSON."""
-    pipe: IO[bytes] | None = child.process.stdout
-    assert pipe is not None
-    waiting = select.poll()
-    waiting.register(pipe, select.POLLIN)
-    while b"\n" not in child.rest:
-        left = max(0.0, deadline - time.monotonic())
-        if not waiting.poll(left * 1000):  # looked at least once: what lies there already is never late
-            raise _LateError
-        part = os.read(pipe.fileno(), 1 << 16)
-        if not part:
-            code = child.process.wait()
-            raise _DiedError(f"the oracle's process ended ({_exit(code)})")
-        child.rest += part
-    line, _, child.rest = child.rest.partition(b"\n")
-    try:
-        answer: Json = json.loads(line)
-    except ValueError as fault:
-        raise _DiedError("the oracle's process said something that is no answer") from fault
-    return answer
 
 
 def _exit(code: int) -> str:

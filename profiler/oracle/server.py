@@ -1,9 +1,9 @@
-"""The oracle's process: one question a line on standard input, one answer a line on standard output, both JSON.
+"""The oracle's process: one question a line on standard input, one answer a line on a descriptor, both JSON.
 
-    python -m profiler.oracle.server [--gpu]
+    python -m profiler.oracle.server FD [--gpu]
 
 Without --gpu it sees no GPU and patches torch while it answers, which is why it is a process of its own. With it,
-regions are compiled for real on this host's GPU. `process.Oracle` starts it.
+regions are compiled for real on this host's GPU. `process.Oracle` starts it, or forks it, and limits it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, TextIO
 
-Json = dict[str, Any]
+from profiler.child.limits import is_of_memory
 
-MEMORY_BYTES = 12 * 1024**3
-"""Most memory that the process may ask for: a region that makes Inductor explode must not take the host with it."""
+Json = dict[str, Any]
 
 IDLE_S = 0.1
 """Without a question for so long, garbage is collected: that takes longer than an answer."""
@@ -42,7 +41,9 @@ def answer(question: Mapping[str, Any], gpu: bool = False) -> Json:
     """The answer to one question, by its "ask"; {"error": …} where that cannot be answered."""
     try:
         return (ON_GPU if gpu else QUESTIONS)[question["ask"]](question)
-    except MemoryError:
+    except Exception as fault:
+        if not is_of_memory(fault):
+            raise
         return {"error": "this takes more memory than the oracle may use", "code": "oracle-memory"}
 
 
@@ -148,15 +149,13 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def main() -> None:
-    """Limits first, then torch, then a first question of its own so that the caller's is warm."""
-    gpu = "--gpu" in sys.argv[1:]
-    if not gpu:
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+def main(argv: Sequence[str]) -> int:
+    """torch first, then a question of its own so that the caller's is warm."""
+    gpu = "--gpu" in argv[1:]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _end_with_parent()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    os.set_inheritable(int(argv[0]), False)  # what Inductor starts must not hold the answers open
+    answers = os.fdopen(int(argv[0]), "w")
     import torch
 
     from profiler.hardware import DEFAULT_DEVICE, find_device
@@ -164,6 +163,9 @@ def main() -> None:
     from profiler.region.text import parse
 
     torch.set_num_threads(1)
+    config: Any = sys.modules.get("torch._inductor.config")
+    if config is not None:  # of a template, which had no such environment when it was imported
+        config.compile_threads = 1
     device = find_device(DEFAULT_DEVICE)
     assert device is not None
     if not gpu:
@@ -171,7 +173,8 @@ def main() -> None:
     answers.write(json.dumps({"ready": torch.__version__}) + "\n")
     answers.flush()
     serve(sys.stdin, answers, partial(answer, gpu=gpu))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

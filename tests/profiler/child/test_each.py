@@ -153,7 +153,7 @@ import os, signal
 from profiler.child.each import each
 from profiler.child.limits import Limits
 def work(n):
-    os.write(1, b"%d\n" % os.getpid())
+    os.write(1, str(os.getpid()).encode() + bytes([10]))
     while True:
         {how}
 list(each(work, range(2), Limits(600.0)))

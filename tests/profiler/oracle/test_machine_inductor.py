@@ -8,9 +8,7 @@ one element apart; gelu(x @ w) * mask with a template, for which the largest til
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +19,6 @@ import pytest
 import torch
 from torch._inductor.runtime import triton_helpers
 
-from profiler.oracle import apart
-from profiler.oracle.apart import RefusedError, compile_apart
 from profiler.oracle.decided import what_it_decided
 from profiler.oracle.generated_kernel import (
     KernelTextError,
@@ -202,28 +198,3 @@ def test_the_name_and_the_configuration_must_be_there() -> None:
         compile_inductor_kernel(GOOD, "triton_else")
     with pytest.raises(IndexError):
         compile_inductor_kernel(GOOD, name_in(GOOD), config=2)
-
-
-def test_a_process_of_its_own_gives_the_same(tmp_path: Path) -> None:
-    apart_made = compile_apart(KERNELS["persistent"], name_in(KERNELS["persistent"]))
-    here = compiled("persistent")
-    same = {k: v for k, v in json.loads(json.dumps(here.to_dict())).items() if k != "took_s"}
-    assert {k: v for k, v in json.loads(json.dumps(apart_made.to_dict())).items() if k != "took_s"} == same
-    with pytest.raises(RefusedError, match="no kernel"):
-        compile_apart(GOOD, "triton_else")
-
-
-def test_a_compilation_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    children = []
-    start = subprocess.Popen
-
-    def started(*arguments: Any, **named: Any) -> Any:
-        children.append(start(*arguments, **named))
-        return children[-1]
-
-    monkeypatch.setattr(apart.subprocess, "Popen", started)
-    began = time.perf_counter()
-    with pytest.raises(RefusedError, match=r"longer than 0\.2 s"):
-        compile_apart(GOOD, name_in(GOOD), timeout_s=0.2)
-    assert time.perf_counter() - began < 5
-    assert children[0].poll() == -9

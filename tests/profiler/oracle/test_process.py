@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler.child.limits import MIB
 from profiler.oracle import process
 from profiler.oracle.cache import Cache
 from profiler.oracle.process import Oracle, question
@@ -119,6 +120,29 @@ def test_a_process_that_dies_costs_one_answer(oracle: Oracle) -> None:
     assert not oracle.predict(text("samples/adam"), device()).unavailable
 
 
+def test_a_question_over_its_processor_time_is_stopped_and_says_so_and_the_next_is_answered(
+    oracle: Oracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oracle.predict(EXAMPLE, device(), "max-autotune")
+    monkeypatch.setattr(oracle, "cpu_s", 1.0)
+    stopped = oracle.predict(LONG, device("NVIDIA H100"))
+    assert stopped.unavailable == "the oracle was stopped: this takes more than 1 s of processor time"
+    monkeypatch.undo()
+    assert not oracle.predict(text("samples/adam"), device("NVIDIA L4")).unavailable
+
+
+def test_a_question_over_its_memory_is_told_so_by_a_process_that_is_then_replaced(
+    oracle: Oracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oracle.predict(EXAMPLE, device(), "max-autotune")
+    monkeypatch.setattr(oracle, "memory_bytes", 2 * MIB)
+    stopped = oracle.predict(LONG, device("NVIDIA L40S"))
+    assert stopped.unavailable == "this takes more memory than the oracle may use"
+    assert oracle._child is None
+    monkeypatch.undo()
+    assert not oracle.predict(text("samples/rope"), device("NVIDIA L4")).unavailable
+
+
 def test_who_waits_behind_another_question_is_told(oracle: Oracle) -> None:
     with oracle._lock:
         waited = oracle.predict(text("samples/gelu_tanh"), device(), timeout_s=0.05)
@@ -157,8 +181,8 @@ def test_a_fresh_process_takes_over_once_it_is_up(monkeypatch: pytest.MonkeyPatc
         assert [answering(), answering()] == [second, second]
         dead = oracle._next
         assert dead is not None
-        dead.process.kill()
-        dead.process.wait()
+        os.kill(dead.process.pid, signal.SIGKILL)
+        assert dead.process.wait(20) == -signal.SIGKILL
         assert answering() not in (second, dead.process.pid), "one that did not start costs no answer"
 
         monkeypatch.setattr(process, "QUESTIONS_PER_PROCESS", 1)
