@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from app.database import Database, finite, is_id, new_id, now
 from app.jobs import ledger
 from app.schema import jobs, regions, traces, validations
 from app.stored import (
+    STATUS,
     TRACE,
     TRACE_OWN,
     all_validations,
@@ -92,7 +93,44 @@ class Store:
             if row is None:
                 return None
             found = trace_of(row) | {"regions": self._regions(connection, regions.c.trace_id == trace_id)}
-        return found | {"gain": gain(found)}
+        return found | {"gain": gain(found) if found["status"] == "ready" else None}
+
+    def reading(self, trace_id: str) -> Json | None:
+        """How far a trace is, without what it holds: what its page asks again and again while it is being read.
+
+        status; ahead: how many are read before it, None unless it waits; parts: whether its parts are known; then
+        step_time_us, regions (their number) and advised, the positions of those with advice.
+        """
+        if not is_id(trace_id):
+            return None
+        step_us = traces.c.body["step_time_us"].as_float()
+        columns = (jobs.c.state, traces.c.body.is_not(sa.null()).label("parts"), step_us.label("step_time_us"))
+        query = sa.select(*columns).join(jobs, jobs.c.id == traces.c.id).where(traces.c.id == trace_id)
+        has_advice = regions.c.body["advice"].as_string().is_not(None)
+        of_trace = sa.select(regions.c.position, has_advice.label("advised")).where(regions.c.trace_id == trace_id)
+        with self.database.read() as connection:
+            row = connection.execute(query).mappings().first()
+            if row is None:
+                return None
+            known = connection.execute(of_trace.order_by(regions.c.position)).all() if row["parts"] else []
+            waits = ledger.ahead(connection, trace_id) if row["state"] == "queued" else None
+        return {
+            "status": STATUS[row["state"]],
+            "ahead": waits,
+            "parts": bool(row["parts"]),
+            "step_time_us": row["step_time_us"],
+            "regions": len(known),
+            "advised": [region.position for region in known if region.advised],
+        }
+
+    def trace_head(self, trace_id: str) -> Json | None:
+        """One trace without its regions."""
+        if not is_id(trace_id):
+            return None
+        query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
+        with self.database.read() as connection:
+            row = connection.execute(query.where(traces.c.id == trace_id)).mappings().first()
+        return None if row is None else trace_of(row)
 
     def trace_file(self, trace_id: str) -> str | None:
         """The name of a trace's file among the uploads; None for an unknown id."""
@@ -157,10 +195,13 @@ class Store:
                 kept = {**body, **finite(foreseen)}
                 connection.execute(regions.update().where(regions.c.id == region_id).values(body=kept))
 
-    def regions(self, trace_id: str) -> list[Json]:
-        """The regions of a trace, in the report's order."""
+    def regions(self, trace_id: str, positions: Collection[int] | None = None) -> list[Json]:
+        """The regions of a trace, in the report's order; only those at some positions where they are given."""
+        wanted = regions.c.trace_id == trace_id
+        if positions is not None:
+            wanted = sa.and_(wanted, regions.c.position.in_(sorted(positions)))
         with self.database.read() as connection:
-            return self._regions(connection, regions.c.trace_id == trace_id)
+            return self._regions(connection, wanted)
 
     def region_list(self, limit: int = 50, after: str | None = None) -> Page:
         """Regions that were written down, newest first."""
@@ -344,7 +385,7 @@ class Store:
             summary = (trace["error"] or {}).get("message", "") or ("" if kernels is None else _kernels(kernels))
             found.append(_entry("trace", trace, trace["name"], trace["status"], summary))
         for region in self.region_list(limit)["items"]:
-            headline = region["advice"].get("headline", "")
+            headline = (region["advice"] or {}).get("headline", "")
             found += [_entry("region", region, region["name"], "ready", headline)]
         for check in self.validations(limit)["items"]:
             status = check["outcome"] or check["state"]

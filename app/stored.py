@@ -28,7 +28,7 @@ TRACE: Json = {
     "device": None,
     "notes": [],
 }
-"""A trace that is not read yet."""
+"""A trace whose parts are not known yet."""
 
 VALIDATION: Json = {
     "outcome": None,
@@ -93,13 +93,17 @@ def _columns(region: Json, trace_id: str | None) -> Json:
 
 
 def region_of(row: Any, measured: list[Any]) -> Json:
-    """A region; its advice is the one issued again with the newest evidence, where there is any."""
+    """A region; its advice is the one issued again with the newest evidence, where there is any.
+
+    What was measured makes no advice where there is none: not come yet, or not to be had.
+    """
     body = row["body"]
     advice = body.get("advice")
     done = next((m for m in measured if m["body"]), None)
     if done is not None:
         evidence = {k: v for k, v in done["body"].items() if k not in ("advice_before", "advice_after")}
-        advice = (done["body"].get("advice_after") or advice or {}) | {"validation": {"id": done["id"], **evidence}}
+        advice = done["body"].get("advice_after") or advice
+        advice = advice | {"validation": {"id": done["id"], **evidence}} if advice else advice
     return {
         "id": row["id"],
         **body,

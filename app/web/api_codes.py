@@ -52,7 +52,7 @@ OF: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "get-regions-region_id-devices": _joined(STORED, ADVICE),
     "get-regions-region_id-kinds": {422: ("region-without-text",)},
     "get-validations-validation_id-since": {409: ("validation-not-done",)},
-    "post-regions-region_id-oracle": _joined(STORED, ADVICE, COMPILER),
+    "post-regions-region_id-oracle": _joined(STORED, ADVICE, COMPILER, {409: ("trace-not-ready",)}),
     "get-regions-region_id-kernels-kernel": _joined(STORED, ADVICE, COMPILER),
     "post-advice": _joined(TEXT, ADVICE),
     "post-validations": _joined(

@@ -49,7 +49,7 @@ def region(
     return answer(found | {"archive": recorded})
 
 
-@router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 422, 503)})
+@router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 409, 422, 503)})
 def foresee(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region; keep the answer and advise again with it.
 

@@ -85,6 +85,9 @@ async def upload(
 ) -> Response:
     """Upload a trace. Without `wait` it answers at once, with status `reading`.
 
+    Asked for again, it has its step, its timeline and its regions as soon as they are known, then advice on one region
+    after the other.
+
     The same bytes once more, with the same beside them and in the same group, are the trace that is here already: its
     id with 200, and nothing is read again. One that failed is read again.
 

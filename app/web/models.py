@@ -187,7 +187,7 @@ class AdviceAnswer(Advice):
 
 
 class Region(Answer):
-    """A part of a step, or a text that somebody wrote down, with its cost and advice."""
+    """A part of a step, or a text that somebody wrote down, with its cost and advice: null until they come."""
 
     id: str
     name: str
@@ -205,12 +205,12 @@ class Region(Answer):
     shapes: list[Any]
     cost: dict[str, Any] | None
     oracle: list[OraclePrediction] = []
-    advice: Advice | dict[str, Any]
+    advice: Advice | dict[str, Any] | None  # null while it is still to come, or where there is none to be had
     validations: list[str]
 
 
 class TraceSummary(Answer):
-    """A trace without its regions. Figures are null while it is being read."""
+    """A trace without its regions. Figures are null until its parts are known, which is before it is ready."""
 
     id: str
     name: str
@@ -231,6 +231,9 @@ class TraceSummary(Answer):
 
 class Trace(TraceSummary):
     """A trace with its regions.
+
+    While it is being read they are here as soon as its parts are known, `advice` and `cost` of each null until they
+    have come; `gain` comes with the last. A region's id does not change.
 
     Their shares of the step and those of `rests` (copies, communication, kernels without an operation, the kinds of
     idle time) add up to 1.
