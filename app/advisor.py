@@ -19,7 +19,7 @@ from app.advice.thresholds import DEFAULTS, Thresholds
 from app.clients import CLIENT
 from app.evaluate import NOTHING_FORESEEN, Foreseen
 from app.recent import Recent
-from app.service import Outline, ask_oracle
+from app.service import Outline, ask_oracle, recall_oracle
 from app.web.problems import Problem
 from kernels.own_model import Own
 from kernels.takehome.model import Kit
@@ -127,8 +127,8 @@ class Advisor:
     ) -> Json:
         """The API's region with its advice; a bad text is refused before the oracle is asked.
 
-        oracle: whether to ask it. The same question gets the same answer, unless the oracle did not say all that it was
-        asked.
+        oracle: whether to ask it; oracle_timeout_s: 0 for what it has answered before, without asking. The same
+        question gets the same answer, unless the oracle did not say all that it was asked.
         """
         key = json.dumps([text, name, oracle, workload], sort_keys=True)
         known = self.recent.get(key)
@@ -154,7 +154,10 @@ class Advisor:
             return NOTHING_FORESEEN, True
         found = self._ask("outline", question)
         asked = Outline(**{**found, "modes": tuple(found["modes"]), "bindings": tuple(found["bindings"])})
-        foreseen = ask_oracle(self.oracle, asked, timeout_s or self.oracle_timeout_s)
+        if timeout_s == 0:
+            foreseen = recall_oracle(self.oracle, asked)
+        else:
+            foreseen = ask_oracle(self.oracle, asked, timeout_s or self.oracle_timeout_s)
         return foreseen, _is_whole(asked, foreseen)
 
     def decide(self, question: Question, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
@@ -285,4 +288,8 @@ def _from_child(error: Json, limits: Limits) -> Exception:
 def _is_whole(asked: Outline, foreseen: Foreseen) -> bool:
     """Whether asking again would get no more: every mode answered, and how sizes that vary are met."""
     silent = foreseen.recompiles is None and len(asked.bindings) > 1 and bool(foreseen.predictions)
-    return not silent and not any(p.unavailable for p in foreseen.predictions)
+    return (
+        not silent
+        and len(foreseen.predictions) == len(asked.modes)
+        and not any(p.unavailable for p in foreseen.predictions)
+    )

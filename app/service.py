@@ -142,6 +142,20 @@ def ask_oracle(oracle: Oracle, asked: Outline, timeout_s: float | None = None) -
     return Foreseen(predictions, recompiles)
 
 
+def recall_oracle(oracle: Oracle, asked: Outline) -> Foreseen:
+    """The same from what was answered before, asking nobody; nothing unless it is all that was asked."""
+    device = find_device(asked.device)
+    assert device is not None  # it comes from the table
+    known = [oracle.cached(asked.text, device, mode, asked.sizes or None) for mode in asked.modes]
+    predictions = tuple(p for p in known if p is not None)
+    if len(predictions) < len(known):
+        return NOTHING_FORESEEN
+    if len(asked.bindings) < 2:
+        return Foreseen(predictions)
+    recompiles = oracle.cached_recompiles(asked.text, device, asked.bindings)
+    return Foreseen(predictions, recompiles) if recompiles else NOTHING_FORESEEN
+
+
 def decide_region(prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
     """The second half of `advise_region`: the rule, with what the oracle said."""
     return region_json(decide(prepared, foreseen), prepared.workload, name=name)

@@ -69,6 +69,9 @@ def foresee_region(state: Any, region_id: str) -> Json:
         raise without_text()
     if not oracle_is_on(state):
         raise Problem(503, "oracle-unavailable", "", "The oracle is off on this server (TRITONWORTHY_ORACLE).")
+    if not region.get("advice") and _is_reading(state, region):
+        detail = "The region's trace is still being read: its advice comes first."
+        raise Problem(409, "trace-not-ready", "", detail, headers={"Retry-After": "1"})
     answered = region.get("oracle") or ()
     if not answered or any(p["unavailable"] for p in answered):
         _foresee(state, region)
@@ -78,12 +81,17 @@ def foresee_region(state: Any, region_id: str) -> Json:
     return known
 
 
+def _is_reading(state: Any, region: Json) -> bool:
+    trace: Json | None = state.store.trace_head((region.get("source") or {}).get("trace") or "")
+    return trace is not None and trace["status"] == "reading"
+
+
 def _foresee(state: Any, region: Json) -> None:
     """Ask, advise again, store."""
     asked = _as_advised(state, region)
     found = state.service.decide(asked, state.service.foresee(asked))
-    advice = region["advice"]
-    if any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
+    advice = region["advice"] or finite(found["advice"])
+    if region["advice"] and any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
         without = finite(state.service.decide(asked)["advice"])
         advice = foreseen.reissued(advice, without, finite(found["advice"]))
     kept = {key: found[key] for key in ("oracle", "recompiles")}
@@ -171,11 +179,13 @@ def submit_validation(
     candidates: list[str] | None = None,
     device: list[str] | None = None,
     reuse: bool = False,
+    oracle_timeout_s: float | None = None,
 ) -> tuple[Json, bool]:
     """Queue the measurement of a region, by its text or its id: the job, and whether it is new. 429 when too many wait.
 
     device: kinds of the fleet, one validation each; the job is then the first one's, and names all.
     reuse: what was asked before, of the same device and versions, and waits, runs or was measured, is answered again.
+    oracle_timeout_s: longest wait for the oracle, whose answer the advice on a text has; 0 for what it has said before.
     """
     if (region is None) == (region_id is None):
         raise Problem(422, "invalid-request", "", "Give either `region`, a text, or `region_id`.")
@@ -194,7 +204,9 @@ def submit_validation(
     ):
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
     _check_candidates(state, candidates or ())
-    asked = [_asked(state, target, region, region_id, known, shapes, candidates) for target in targets]
+    asked = [
+        _asked(state, target, region, region_id, known, shapes, candidates, oracle_timeout_s) for target in targets
+    ]
     versions = [_versions(state, target) for target in targets]
     digest = [
         digests.of_validation(a, region_id, v, state.settings.rule) if v else None
@@ -213,7 +225,7 @@ def submit_validation(
 
 def _asked(
     state: Any, target: Target, region: str, region_id: str | None, known: Json | None,
-    shapes: list[dict[str, float]] | None, candidates: list[str] | None,
+    shapes: list[dict[str, float]] | None, candidates: list[str] | None, oracle_timeout_s: float | None,
 ) -> Json:  # fmt: skip
     """The request of one validation, with the advice that it is to confirm or overturn: for the device it runs on.
 
@@ -224,7 +236,7 @@ def _asked(
         step = {k: known[k] for k in ("name", "share_of_step") if known.get(k) is not None} if known else {}
         if elsewhere:
             step["device"] = target.on
-        known = preview_region(state, region, shapes=shapes, **step)
+        known = preview_region(state, region, shapes=shapes, oracle_timeout_s=oracle_timeout_s, **step)
     elif elsewhere and region_id is not None and (known["advice"] or {}).get("device") != target.on:
         known = {**known, "advice": region_on(state, region_id, str(target.on))["advice"]}
     check_fits(known["text"], table_entry(state, target))

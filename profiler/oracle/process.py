@@ -96,6 +96,11 @@ class Oracle:
         found = self._known(question(text, device, mode, binding))
         return None if found is None else from_dict(found)
 
+    def cached_recompiles(self, text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> Recompiles | None:
+        """The same for how these sizes are met."""
+        found = self._known(_sizes_question(text, device, bindings))
+        return None if found is None else recompiles_from_dict(found)
+
     def predict(
         self,
         text: str,
@@ -117,9 +122,7 @@ class Oracle:
         self, text: str, device: Device, bindings: Sequence[Mapping[str, int]], timeout_s: float | None = None
     ) -> Recompiles:
         """How torch.compile meets these sizes, one after the other. Raises UnansweredError with the reason."""
-        sizes = [dict(b) for b in bindings]
-        asked = {"ask": "recompiles", "text": text, "device": asdict(device), "bindings": sizes}
-        return recompiles_from_dict(self._kept(asked, timeout_s))
+        return recompiles_from_dict(self._kept(_sizes_question(text, device, bindings), timeout_s))
 
     def machine(self, source: str, name: str, arch: str, timeout_s: float | None = None) -> Json:
         """What Triton's compiler makes of a kernel that Inductor wrote, for "sm_90": `Machine.to_dict` and `findings`.
@@ -271,6 +274,11 @@ def question(text: str, device: Device, mode: str, binding: Mapping[str, int] | 
     """What is asked: all that the answer depends on, beside the versions."""
     sizes = dict(binding) if binding else None
     return {"ask": "predict", "text": text, "device": asdict(device), "mode": mode, "binding": sizes}
+
+
+def _sizes_question(text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> Json:
+    sizes = [dict(b) for b in bindings]
+    return {"ask": "recompiles", "text": text, "device": asdict(device), "bindings": sizes}
 
 
 def _unavailable(empty: Prediction, why: str) -> Prediction:
