@@ -58,6 +58,7 @@ from app.web.openapi import describe
 from app.web.problems import Problem, from_http, from_validation
 from app.web.quick import Quick
 from app.web.security import BODY_BYTES, Guard
+from app.web.warm import WarmPages
 from kernels.host import Host
 from profiler.child.process import FD, FORK, FORK_INTERPRETED
 from profiler.child.template import Template
@@ -122,6 +123,7 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     state.requests = Requests()
     state.retention = Retention(state)
     state.memory = Trimmer()
+    state.warm_pages = WarmPages(state)
     state.closing = threading.Event()
     state.health = Health(state)
     for router in (
@@ -227,10 +229,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.queue.start()
     state.retention.start()
     state.memory.start()
+    if state.settings.spare:
+        state.warm_pages.start()
     to_thread.current_default_thread_limiter().total_tokens = THREADS
     log.info("serving, data in %s, process %d", state.settings.data_dir, os.getpid())
     yield
     state.closing.set()
+    state.warm_pages.stop()
     state.memory.stop()
     state.retention.stop()
     state.queue.stop()

@@ -42,7 +42,18 @@
     window.Plotly.newPlot(element, chart.figure.data, layout, chart.config);
   }
 
-  const drawAll = (within) => { every("[data-figure]", within).forEach(draw); reachable(); };
+  // A page without charts that shows one in place loads what draws them then.
+  const { charts } = document.currentScript.dataset;
+  let loading = false;
+  function load() {
+    if (window.Plotly || loading || !document.querySelector("[data-figure]")) return;
+    loading = true;
+    const script = document.createElement("script");
+    script.src = charts;
+    script.addEventListener("load", () => drawAll(document));
+    document.head.append(script);
+  }
+  const drawAll = (within) => { load(); every("[data-figure]", within).forEach(draw); reachable(); };
   // A box that scrolls is reached by Tab and says whose numbers it holds; one that fits is no stop on the way.
   const reachable = () => every(".scroll, .kernels").forEach((box) => {
     const wide = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
@@ -157,6 +168,10 @@
     await fetchTable(form);
     if (query === tableOf(form)) answer(form);
   });
+  // What the oracle says of a text that was edited since is no answer on this page.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.target.id === "oracle" && !document.contains(event.detail.requestConfig.elt)) event.detail.shouldSwap = false;
+  });
   // What was looked up meanwhile is newer than an answer that the server was asked for.
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.target === answersAre && answersAre.dataset.shows) event.detail.shouldSwap = false;
@@ -166,6 +181,17 @@
   // --------------------------------------------------------------------------------------------------------- lifetime
   document.addEventListener("toggle", (event) => { if (event.target.open) drawAll(event.target); }, true);
   document.addEventListener("htmx:afterSettle", () => drawAll(document));
+  // A part that comes in the place of another: what a reader has opened in it stays open.
+  document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    // An answer that was asked for before a validation began knows nothing of it: the validation stays.
+    const job = event.detail.target.querySelector("input[name=job]");
+    const asked = event.detail.fragment.querySelector("[data-job]");
+    if (job && asked && job.value !== asked.dataset.job) { event.detail.shouldSwap = false; return; }
+    const opened = every("details[open] > summary", event.detail.target).map((summary) => summary.textContent);
+    every("details > summary", event.detail.fragment).forEach((summary) => {
+      if (opened.includes(summary.textContent)) summary.parentElement.open = true;
+    });
+  });
   document.addEventListener("htmx:beforeCleanupElement", (event) => {
     const element = event.detail.elt;
     if (element.dataset && element.dataset.drawn) window.Plotly.purge(element);

@@ -54,6 +54,7 @@ work    POST    /api/v1/validations
 work    POST    /api/v1/validations/{validation_id}/landscape
 work    POST    /device/ceilings
 work    POST    /examples/{name}
+work    POST    /region/oracle
 work    POST    /regions
 work    POST    /regions/preview
 work    POST    /regions/{region_id}/oracle
@@ -123,6 +124,7 @@ read    GET     /region
 read    GET     /region.json
 read    GET     /regions/{region_id}
 read    GET     /regions/{region_id}.json
+read    GET     /regions/{region_id}/advice
 read    GET     /regions/{region_id}/devices
 read    GET     /regions/{region_id}/devices.json
 read    GET     /regions/{region_id}/kinds
@@ -138,6 +140,7 @@ read    GET     /regions/{region_id}/triton/machine
 read    GET     /regions/{region_id}/triton/machine.json
 read    GET     /regions/{region_id}/triton/{kernel}/{listing}.txt
 read    GET     /traces/{trace_id}
+read    GET     /traces/{trace_id}/reading
 read    GET     /traces/{trace_id}.json
 read    GET     /traces/{trace_id}/report.html
 read    GET     /validations/{validation_id}

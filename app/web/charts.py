@@ -16,8 +16,8 @@ from app.web.patterns import BY_COLOUR, bar, hatched, symbol
 from app.web.units import amount, duration, factor, share
 from kernels.measure import outcome
 
-TOOLS = ("skip", "library", "compile", "triton", "cuda", "rest")
-"""The order in which advice is listed: least effort first, then what is no region."""
+TOOLS = ("skip", "library", "compile", "triton", "cuda", "none", "rest")
+"""The order in which advice is listed: least effort first, then what is without it, and what is no region."""
 
 MAX_BARS = 14
 """Regions drawn one by one; the others are one named bar."""
@@ -44,7 +44,7 @@ def step_rows(trace: Json) -> list[dict[str, Any]]:
         {
             "name": region.get("shown_name") or region["name"],
             "id": region.get("id"),
-            "tool": (region.get("advice") or {}).get("tool", "skip"),
+            "tool": (region.get("advice") or {}).get("tool", "none"),
             "time_us": region.get("busy_us_per_step") or region.get("time_us_per_step") or 0.0,
         }
         for region in regions
@@ -107,7 +107,12 @@ def step_by_region(trace: Json) -> Chart | None:
         "xaxis": {"title": {"text": "time in one step, ms"}, "range": [0, widest * 1.32], "rangemode": "tozero"},
         "showlegend": True,
     }
-    return chart(traces, layout, 96 + 28 * len(rows))
+    return chart(traces, layout, step_height(rows))
+
+
+def step_height(rows: Sequence[Json]) -> int:
+    """px of the chart of so many rows; 0 for none."""
+    return 96 + 28 * len(rows) if rows else 0
 
 
 # --------------------------------------------------------------------------------------------------------------- bytes

@@ -143,7 +143,7 @@ def _parts(trace: Json) -> Parts:
         {
             "name": r["name"], "kind": "region", "key": r.get("key"), "id": r.get("id"),
             "module": (r.get("source") or {}).get("module") or "", "time_us": r.get("time_us_per_step") or 0.0,
-            "tool": (r.get("advice") or {}).get("tool") or "skip",
+            "tool": (r.get("advice") or {}).get("tool") or "none",
         }
         for r in trace.get("regions") or ()
     ]  # fmt: skip

@@ -23,6 +23,7 @@ COLOURS = {
     "cuda": "#d55e00",
     "eager": "#8a8f94",
     "rest": "#b9bec4",
+    "none": "#8fa3b8",
     "floor": "#cc79a7",
 }
 SEGMENTS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#8a8f94", "#b5a642")

@@ -10,6 +10,7 @@ TOOL_LABELS = {
     "cuda": "CUDA",
     "eager": "Eager",
     "rest": "Not a region",
+    "none": "Without advice",
 }
 
 OUTCOME_LABELS = {

@@ -24,7 +24,7 @@ from app.web.pages_reference import router as reference_router
 from app.web.pages_region import router as region_router
 from app.web.pages_report import router as report_router
 from app.web.pages_trace import router as trace_router
-from app.web.problems import Problem, from_trace_error
+from app.web.problems import Problem
 from app.web.templating import is_fragment, render
 from app.web.widget import answer_table
 
@@ -43,9 +43,6 @@ router.include_router(trace_router)
 router.include_router(reference_router)
 
 Json = dict[str, Any]
-
-READ_WAIT_S = 5.0
-"""An upload waits so long for the reader, then its page shows that it is being read."""
 
 
 def render_problem(request: Request, problem: Problem) -> Response:
@@ -105,7 +102,6 @@ async def load_example(request: Request, name: str) -> Response:
     state = request.app.state
     if example.kind == "trace":
         trace = await run_in_threadpool(submit_trace.submit_file, state, example.path, example.title)
-        await state.queue.wait(trace["id"], READ_WAIT_S)
         return go(request, f"/traces/{trace['id']}")
     region = await run_in_threadpool(submit.submit_region, state, example.text)
     return go(request, f"/regions/{region['id']}")
@@ -116,26 +112,19 @@ async def load_example(request: Request, name: str) -> Response:
 
 @router.post("/traces", max_body_size=UNCOUNTED)
 async def upload(request: Request, group: str | None = None) -> Response:
-    """A trace by the form. An error stands under the drop zone; the page of a plain form says the same."""
+    """A trace by the form: to its page at once, which shows what is read of it, or why it cannot be.
+
+    What cannot be taken at all stands under the drop zone; the page of a plain form says the same.
+    """
     trace, _ = await submit_trace.submit_upload(request, request.app.state, group=group)
-    return await _show(request, trace["id"])
+    return go(request, f"/traces/{trace['id']}")
 
 
 @router.post("/traces/{trace_id}/again", max_body_size=UNCOUNTED)
 async def again(request: Request, trace_id: str) -> Response:
     """The trace once more, with what the form has beside it."""
     trace = await submit_trace.submit_again(request, request.app.state, trace_id)
-    return await _show(request, trace["id"])
-
-
-async def _show(request: Request, trace_id: str) -> Response:
-    """To the page of a trace that was handed in, once it is read; one that cannot be read is a problem."""
-    state = request.app.state
-    await state.queue.wait(trace_id, READ_WAIT_S)
-    trace = await run_in_threadpool(submit.find_trace, state, trace_id)
-    if trace["status"] == "failed":
-        raise from_trace_error(trace["error"])
-    return go(request, f"/traces/{trace_id}")
+    return go(request, f"/traces/{trace['id']}")
 
 
 @router.post("/traces/{trace_id}/delete")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -21,8 +22,12 @@ router = APIRouter(include_in_schema=False)
 
 Json = dict[str, Any]
 
-PREVIEW_ORACLE_S = 2.0
-"""An edited text waits so long for the oracle, then it is shown without."""
+CARRIED_ORACLE_S = 2.0
+"""The twin of a region that its address carries waits so long for the oracle, then it is answered without."""
+SAID_BEFORE = 0.0
+"""Pages wait for no oracle: they show the advice with what it has said before, and ask it from there."""
+MOST_CARRIED = 6000
+"""Characters of a text that an address may carry."""
 
 
 def _workload(form: Mapping[str, str]) -> Json:
@@ -42,16 +47,24 @@ def save_region(
     calls_per_step: Annotated[str, Form()] = "",
     device: Annotated[str, Form()] = "",
 ) -> Response:
-    """Advise on a region and keep it. A text that cannot be read comes back in its form, with the spot marked."""
+    """Advise on a region and keep it: its page, for htmx in place, before the oracle is asked.
+
+    A text that cannot be read comes back in its form, with the spot marked.
+    """
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+    asked = _workload(form) | ({"oracle_timeout_s": SAID_BEFORE} if is_fragment(request) else {})
     try:
-        region = submit.submit_region(request.app.state, text, **_workload(form))
+        region = submit.submit_region(request.app.state, text, **asked)
     except Problem as problem:
         if is_fragment(request) or not problem.extra.get("line"):
             raise
         error = {"title": problem.title, "detail": problem.detail, **problem.extra, "spot": spot(problem)}
         return render("home.html", {**home_page(request, form), "error": error}, request=request, status=problem.status)
-    return go(request, f"/regions/{region['id']}")
+    path = f"/regions/{region['id']}"
+    if not is_fragment(request):
+        return go(request, path)
+    headers = {"HX-Retarget": "#main", "HX-Reswap": "innerHTML show:window:top", "HX-Push-Url": path}
+    return render("region_answer.html", _page(request, region), request=request, headers=headers)
 
 
 @router.post("/regions/preview")
@@ -62,31 +75,82 @@ def preview_region(
     calls_per_step: Annotated[str, Form()] = "",
     device: Annotated[str, Form()] = "",
     region_id: Annotated[str, Form()] = "",
+    job: Annotated[list[str] | None, Form()] = None,
 ) -> Response:
-    """The analysis of an edited text, kept nowhere. Evidence stays only where the text is still the stored one."""
-    form = {"share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    state = request.app.state
-    region = submit.preview_region(state, text, oracle_timeout_s=PREVIEW_ORACLE_S, **_workload(form))
-    stored = _unedited(request, region_id, text)
-    newest = _newest(request, stored) if stored else None
-    same = stored is not None and stored["advice"].get("device") == region["advice"]["device"]
+    """The analysis of an edited text, kept nowhere; the page's address is then the one that carries it.
+
+    Evidence stays only where the text is still the stored one, or that of the validation on the page, which is `job`.
+    """
+    form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+    region = submit.preview_region(request.app.state, text, oracle_timeout_s=SAID_BEFORE, **_workload(form))
+    shown = job[0] if job else ""
+    context = _edited(request, form, region, region_id, shown) | {"job": shown}
+    address = context["permalink"] if len(text) < MOST_CARRIED else None
+    headers = {"HX-Replace-Url": address} if address else {}
+    return render("partials/preview.html", context, request=request, headers=headers)
+
+
+@router.post("/region/oracle")
+def foresee_text(
+    request: Request,
+    text: Annotated[str, Form()] = "",
+    share_percent: Annotated[str, Form()] = "",
+    calls_per_step: Annotated[str, Form()] = "",
+    device: Annotated[str, Form()] = "",
+    region_id: Annotated[str, Form()] = "",
+) -> Response:
+    """Ask what torch.compile would make of an edited text: what its page does by itself. Nothing is kept."""
+    form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+    state, asked = request.app.state, _workload(form)
+    before = submit.preview_region(state, text, oracle=False, **asked)
+    region = submit.preview_region(state, text, **asked)
+    context = _edited(request, form, region, region_id)
+    if not is_fragment(request):
+        return RedirectResponse(f"{_carrying(form)}&oracle=wait#oracle", 303)
+    changed = before["advice"].get("alternatives") != region["advice"].get("alternatives")
+    answered = {"advice_changed": changed, "oracle_asked": True}
+    return render("partials/oracle_answer.html", context | answered, request=request)
+
+
+def _edited(request: Request, form: Mapping[str, str], region: Json, region_id: str, job: str = "") -> Json:
+    """Context of an edited text's analysis. region_id, job: the stored region that was edited and the validation that
+    its page shows, "" for none."""
+    stored = _unedited(request, region_id, form["text"])
+    newest = _newest(request, stored) if stored else _validation_of(request, region, job)
+    same = stored is not None and (stored["advice"] or {}).get("device") == region["advice"]["device"]
     evidence = _evidence(request, region, newest)
-    context = {
+    return {
         **views.analysis(region, evidence.get("nearest") or newest),
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
         "edited": stored is None,
-        "permalink": f"/regions/{stored['id']}" if stored else None,
-        "oracle_on": submit.oracle_is_on(state),
+        "permalink": f"/regions/{stored['id']}" if stored and same and _same_use(stored, region) else _carrying(form),
+        "oracle_on": submit.oracle_is_on(request.app.state),
         "machine_id": region_id if same and stored and stored.get("oracle") else None,
     }
-    return render("partials/preview.html", context, request=request)
+
+
+def _same_use(stored: Json, region: Json) -> bool:
+    """Whether the fields beside a text say the same as the stored region's: shares up to the form's digits."""
+    shares = [r["share_of_step"] if r.get("share_of_step") is not None else math.inf for r in (stored, region)]
+    return math.isclose(*shares, abs_tol=1e-5) and stored.get("calls_per_step") == region.get("calls_per_step")
+
+
+def _carrying(form: Mapping[str, str]) -> str:
+    """The address that carries a text and the fields beside it: works on any host."""
+    return "/region?" + urlencode({name: value for name, value in form.items() if value.strip()}, quote_via=quote)
 
 
 def _unedited(request: Request, region_id: str, text: str) -> Json | None:
     """The stored region of that id where the text is still its own."""
     stored: Json | None = request.app.state.store.region(region_id) if region_id else None
     return stored if stored is not None and text.strip() and text.split() == (stored["text"] or "").split() else None
+
+
+def _validation_of(request: Request, region: Json, job: str) -> Json | None:
+    """The validation of that id where it is of this very text."""
+    found: Json | None = request.app.state.store.validation(job) if job else None
+    return found if found is not None and found["region"].split() == region["text"].split() else None
 
 
 def _newest(request: Request, region: Json) -> Json | None:
@@ -113,16 +177,45 @@ def region_json(request: Request, region_id: str) -> Response:
 @router.get("/regions/{region_id}")
 def region(request: Request, region_id: str) -> Response:
     """One region: advice, why, cost, what was measured here or elsewhere."""
+    return render("region.html", _page(request, stored_region(request, region_id)), request=request)
+
+
+@router.get("/regions/{region_id}/advice")
+def advice(request: Request, region_id: str) -> Response:
+    """The advice on a region whose page was opened before there was any; 204 while there is none yet."""
     found = stored_region(request, region_id)
-    evidence = _evidence(request, found, newest := _newest(request, found))
-    context = {
-        **_analysed(request, found, evidence.get("nearest") or newest),
+    if not is_fragment(request):
+        return RedirectResponse(f"/regions/{region_id}", 303)
+    if _without_advice(request, found).get("awaited"):
+        return Response(status_code=204)
+    return render("partials/advice_came.html", _page(request, found), request=request)
+
+
+def _page(request: Request, region: Json) -> Json:
+    """Context of a stored region's page."""
+    evidence = _evidence(request, region, newest := _newest(request, region))
+    return {
+        **_analysed(request, region, evidence.get("nearest") or newest),
         **evidence,
-        **_landscape(request, found, newest, evidence.get("nearest")),
-        **_around(request, found),
-        "permalink": f"/regions/{region_id}",
+        **_landscape(request, region, newest, evidence.get("nearest")),
+        **_around(request, region),
+        **_without_advice(request, region),
+        "permalink": f"/regions/{region['id']}",
     }
-    return render("region.html", context, request=request)
+
+
+def _without_advice(request: Request, region: Json) -> Json:
+    """awaited: its trace is still being read; no_advice: else why there is none. {} for a region with advice."""
+    if region.get("advice"):
+        return {}
+    store = request.app.state.store
+    trace: Json | None = store.trace_head((region.get("source") or {}).get("trace") or "")
+    if trace is not None and trace["status"] == "reading":
+        return {"awaited": True}
+    told = [n["message"] for n in (trace or {}).get("notes") or () if n["code"] == "region-failed"]
+    of_this = next((message for message in told if repr(region["name"]) in message), "")
+    ended = f"Reading its trace ended before: {trace['error']['message']}" if trace and trace["error"] else ""
+    return {"no_advice": of_this or ended or "There is no advice on this region."}
 
 
 def _around(request: Request, region: Json) -> Json:
@@ -139,12 +232,14 @@ def _around(request: Request, region: Json) -> Json:
 # ------------------------------------------------------------------------------------ a region that its address carries
 
 
-def _carried(request: Request, text: str, share_percent: str, calls_per_step: str, device: str) -> tuple[Json, Json]:
+def _carried(
+    request: Request, text: str, share_percent: str, calls_per_step: str, device: str, oracle_timeout_s: float | None
+) -> tuple[Json, Json]:
     """What the address says, and the region of it. Nothing is kept."""
     state = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
     state = {name: value for name, value in state.items() if value.strip()}
     region = submit.preview_region(
-        request.app.state, text, oracle_timeout_s=PREVIEW_ORACLE_S, **_workload({"share_percent": "", **state})
+        request.app.state, text, oracle_timeout_s=oracle_timeout_s, **_workload({"share_percent": "", **state})
     )
     return state, region
 
@@ -154,17 +249,26 @@ def carried_json(
     request: Request, text: str = "", share_percent: str = "", calls_per_step: str = "", device: str = ""
 ) -> Response:
     """The region that the address carries, as the API's object without an id."""
-    return JSONAnswer(_carried(request, text, share_percent, calls_per_step, device)[1])
+    return JSONAnswer(_carried(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
 
 
 @router.get("/region")
 def carried(
-    request: Request, text: str = "", share_percent: str = "", calls_per_step: str = "", device: str = ""
+    request: Request,
+    text: str = "",
+    share_percent: str = "",
+    calls_per_step: str = "",
+    device: str = "",
+    oracle: str = "",
 ) -> Response:
-    """A region whose text and fields stand in the address: a link that works on any host. A bad text is an error."""
+    """A region whose text and fields stand in the address: a link that works on any host. A bad text is an error.
+
+    oracle: "wait" for its answer, where no script asks for it.
+    """
     if not text.strip():
         return RedirectResponse("/", 303)
-    state, region = _carried(request, text, share_percent, calls_per_step, device)
+    wait_s = None if oracle == "wait" else SAID_BEFORE
+    state, region = _carried(request, text, share_percent, calls_per_step, device, wait_s)
     evidence = _evidence(request, region, None)
     context = {
         **views.analysis(region, evidence.get("nearest")),
@@ -175,7 +279,7 @@ def carried(
         "oracle_on": submit.oracle_is_on(request.app.state),
         "machine_id": None,
         "carried": state,
-        "permalink": "/region?" + urlencode(state, quote_via=quote),
+        "permalink": _carrying(state),
         "twin": "/region.json?" + urlencode(state, quote_via=quote),
     }
     return render("region.html", context, request=request)
@@ -253,7 +357,7 @@ def foresee(request: Request, region_id: str) -> Response:
     found = submit.foresee_region(request.app.state, region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
-    changed = before["advice"].get("alternatives") != found["advice"].get("alternatives")
+    changed = (before["advice"] or {}).get("alternatives") != found["advice"].get("alternatives")
     evidence = _evidence(request, found, newest := _newest(request, found))
     analysed = _analysed(request, found, evidence.get("nearest") or newest)
     context = {**analysed, **evidence, "advice_changed": changed}
@@ -297,8 +401,9 @@ def validate(
     """Queue a validation: of the stored region where the text is still its own, else of the text as edited."""
     stored = _unedited(request, region_id, text)
     job, _ = submit.submit_validation(
-        request.app.state, region=None if stored else text, region_id=stored["id"] if stored else None, device=on
-    )
+        request.app.state, region=None if stored else text, region_id=stored["id"] if stored else None, device=on,
+        oracle_timeout_s=SAID_BEFORE,
+    )  # fmt: skip
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{job['id']}", 303)
     return render("partials/job.html", {**_measured(request, job["id"]), "swapped": True}, request=request, status=202)

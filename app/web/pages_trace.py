@@ -1,17 +1,20 @@
-"""The page of a trace: whole, its parts for htmx, and its twin. What is filtered and shown stands in the address."""
+"""The page of a trace: whole, its parts for htmx, what comes while it is read, and its twin.
+
+What is filtered and shown stands in the address.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app.recorded import recorded
-from app.web import trace_page, trace_views
+from app.web import reading, trace_page, trace_views
 from app.web.json_answer import JSONAnswer
 from app.web.page_parts import missing
-from app.web.region_list import View, query_of, view_of
+from app.web.region_list import View, level, query_of, view_of
 from app.web.templating import is_fragment, render
 
 router = APIRouter(include_in_schema=False)
@@ -38,26 +41,92 @@ def trace_json(request: Request, trace_id: str) -> Response:
 
 
 @router.get("/traces/{trace_id}")
-def trace(request: Request, trace_id: str, body: int = 0) -> Response:
-    """One trace; with `?body=1` only the part that changes while it is being read."""
+def trace(request: Request, trace_id: str) -> Response:
+    """One trace; while it is being read, what is known of it."""
     found = _trace(request, trace_id)
     view = view_of(request.query_params.multi_items())
     template = PARTS.get(request.headers.get("hx-target", "")) if _is_swap(request) else None
-    if template and found["status"] == "ready":
+    if template and reading.has_parts(found):
         named = _named(found)
-        context = {"trace": found, "swapped": True, **trace_page.timeline_part(named, view)}
+        context = {
+            "trace": found,
+            "swapped": True,
+            "reading": found["status"] == "reading",
+            **trace_page.timeline_part(named, view),
+        }
         if template == PARTS["region-list"]:
             context |= _regions_part(request, named, view, _other_rank(request, found, view))
         headers = {"HX-Replace-Url": trace_page.page_address(trace_id, view)}
         return render(template, context, request=request, headers=headers)
-    context = trace_page.trace_page(
-        found,
-        _group(request, found),
+    context = _page(request, found, view)
+    if found["status"] == "reading" and not context["parts"]:
+        context["progress"] = reading.progress(request.app.state.store.reading(trace_id) or NOTHING_YET)
+    return render("trace.html", context, request=request)
+
+
+def _page(request: Request, trace: Json, view: View) -> Json:
+    return trace_page.trace_page(
+        trace,
+        _group(request, trace),
         view=view,
-        recorded=recorded(request.app.state, _texts(found)),
-        of_rank=_other_rank(request, found, view),
+        recorded=recorded(request.app.state, _texts(trace)),
+        of_rank=_other_rank(request, trace, view),
     )
-    return render("partials/trace_body.html" if body else "trace.html", context, request=request)
+
+
+@router.get("/traces/{trace_id}/reading")
+def read_on(
+    request: Request, trace_id: str, shown: str = "", waiting: Annotated[list[str] | None, Query()] = None
+) -> Response:
+    """What has come since the page of a trace that is being read was last told: 204 where nothing has.
+
+    shown: how far the page is (`reading.progress`); waiting: positions of the regions that it lists without advice.
+    """
+    if not is_fragment(request):
+        return RedirectResponse(f"/traces/{trace_id}", 303)
+    store = request.app.state.store
+    now: Json | None = store.reading(trace_id)
+    if now is None:  # deleted meanwhile, as the page itself will say
+        return Response(status_code=204, headers={"HX-Refresh": "true"})
+    progress = reading.progress(now)
+    if now["status"] == "reading" and progress["state"] == shown:
+        return Response(status_code=204)
+    view = view_of(request.query_params.multi_items())
+    if now["status"] != "reading":
+        context = _page(request, _trace(request, trace_id), view) | {"whole": True}
+        failed = context["trace"]["status"] == "failed"
+        # Of a page that has shown none of it yet, the whole comes at once.
+        late = not shown.startswith(ADVISING)
+        template = "trace_failed" if failed else "trace_late" if late else "trace_settled"
+        return render(f"partials/{template}.html", context, request=request)
+    context = {"trace": {"id": trace_id}, "progress": progress, "said": not shown.startswith(ADVISING)}
+    if not now["parts"]:
+        pass
+    elif not shown.startswith(ADVISING):
+        context |= _page(request, _trace(request, trace_id), view) | {"whole": True}
+    elif view.tool or view.evidence:
+        # Advice decides what is listed.
+        found = _trace(request, trace_id)
+        context |= {"trace": found, "listed_again": True, **_regions_part(request, _named(found), view, None)}
+    else:
+        context["cells"] = _advised(request, trace_id, reading.come(waiting or (), now), now["step_time_us"])
+    return render("partials/trace_moved.html", context, request=request)
+
+
+NOTHING_YET: Json = {"status": "reading", "ahead": None, "parts": False, "regions": 0, "advised": []}
+ADVISING = "advising-"
+
+
+def _advised(request: Request, trace_id: str, places: list[int], step_us: float | None) -> list[Json]:
+    """Regions of a trace by their positions, as the cells of their rows need them."""
+    state = request.app.state
+    found: list[Json] = state.store.regions(trace_id, places)
+    known = recorded(state, _texts({"regions": found}))
+    rows = []
+    for place, region in zip(places, found, strict=True):
+        row = {**region, "place": place, "recorded": known.get(region.get("text") or "")}
+        rows.append(row | {"saves_us": trace_page.saves_us(row, step_us), "level": level(row)})
+    return rows
 
 
 @router.post("/traces/{trace_id}/cancel")

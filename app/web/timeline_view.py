@@ -49,7 +49,7 @@ def timeline_section(
         return {}
     wall = timeline["wall_us"]
     start, end = _clip(window, wall)
-    tools = [(r.get("advice") or {}).get("tool", "skip") for r in trace["regions"]]
+    tools = [(r.get("advice") or {}).get("tool", "none") for r in trace["regions"]]
     pixel = (end - start) / (2 * ACROSS)
     lanes = fitted([_spans(s, start, end) for s in timeline["streams"]], MOST_SPANS, end - start, pixel)
     known = _gap_spans(timeline["gaps"], start, end)

@@ -6,10 +6,12 @@ Pure functions of API JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.web import charts, trace_views
 from app.web.naming import region_names
+from app.web.reading import has_parts, progress_of
 from app.web.region_list import EVIDENCE, SORTS, TOOLS, View, chosen, level, query_of, said
 from app.web.timeline_view import timeline_section
 from app.web.units import duration
@@ -23,6 +25,8 @@ ROUNDING_US = 1e-3
 """Sums of the same kernels' times in another order differ by less."""
 
 SMALL_SHARE = 0.005
+ADVICE_HEIGHT = 234
+"""px of the part "What to do" beside its chart: the room that is kept for it while advice comes."""
 FEW = 5
 """Regions under half a per cent of the step that nothing is to be done about are folded away, where there are many."""
 
@@ -127,11 +131,13 @@ def trace_page(
 ) -> dict[str, Any]:  # fmt: skip
     """Context of partials/trace_body.html. group: the traces of the same job, this one among them.
 
+    reading: the trace is still being read; parts: what is there of it can be shown, without the advice on all regions.
     view: what the page's address asks for. recorded: texts of regions that the archive has, with the device.
     of_rank: the trace of the rank whose regions are listed, where it is another.
     """
-    if trace["status"] != "ready":
-        return {"trace": trace}
+    reading = trace["status"] == "reading"
+    if not has_parts(trace):
+        return {"trace": trace, "reading": reading, "parts": False}
     view = view or View()
     trace = {**trace, "regions": named(trace.get("regions") or ())}
     rows = charts.step_rows(trace)
@@ -150,13 +156,17 @@ def trace_page(
     ranks = trace_views.rank_section(group)
     return {
         "trace": trace,
+        "reading": reading,
+        "parts": True,
+        "progress": progress_of(trace),
         "notes": shown_notes(trace),
         "obstacles": obstacle_rows(trace.get("compile_obstacles") or ()),
         "no_saving": "not known: no times can be predicted" if timeless else "no saving predicted",
         "step_rows": rows,
         "strip": sorted(rows, key=lambda row: (order[row["tool"]], -row["time_us"])),
         "tools_used": used,
-        "step_chart": charts.step_by_region(trace),
+        "step_chart": None if reading else charts.step_by_region(trace),
+        "advice_height": ADVICE_HEIGHT + charts.step_height(rows),
         "gain": trace_views.gain_section(trace),
         "companions": [
             {"what": words, "name": (trace.get("companions") or {})[field]}
@@ -172,8 +182,9 @@ def trace_page(
 
 
 def named(regions: Sequence[Json]) -> list[dict[str, Any]]:
-    """Regions with `shown_name`, by which a reader tells those of one name apart."""
-    return [{**r, "shown_name": name} for r, name in zip(regions, region_names(regions), strict=True)]
+    """Regions with `shown_name`, by which a reader tells those of one name apart, and `place`, theirs in the trace."""
+    names = region_names(regions)
+    return [{**r, "shown_name": name, "place": n} for n, (r, name) in enumerate(zip(regions, names, strict=True))]
 
 
 def region_labels(trace: Json) -> list[str]:
@@ -207,7 +218,8 @@ def regions_part(
     trace: Json, view: View, recorded: Mapping[str, str] | None, of_rank: Json | None, ranks: Iterable[Json]
 ) -> dict[str, Any]:
     """Context of the regions' filter and list, for a trace whose regions are `named`. Without a filter those that
-    nothing is to be done about are folded away where they are many and small."""
+    nothing is to be done about are folded away where they are many and small. While advice comes they are in order of
+    time, so that none moves."""
     of = {**of_rank, "regions": named(of_rank.get("regions") or ())} if of_rank else trace
     known = recorded or {}
     every = [
@@ -215,7 +227,8 @@ def regions_part(
         for r in ranked(_paired(of["regions"]), of.get("step_time_us"))
     ]
     every = [{**r, "level": level(r)} for r in every]
-    found = chosen(every, view)
+    reading = trace.get("status") == "reading"
+    found = chosen(every, replace(view, sort="time") if reading and view.sort == "saving" else view)
     fold = not view.filters and view.sort == "saving"
     small = [r for r in found if fold and not r["saves_us"] and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
     if len(small) < FEW:
@@ -227,6 +240,7 @@ def regions_part(
     has = {r["level"] for r in every}
     return {
         "view": view,
+        "reading": reading,
         "regions": [r for r in found if r not in small] if small else found,
         "small": small,
         "listed": {

@@ -44,7 +44,7 @@ def where_section(trace: Json, names: Sequence[str], links: Sequence[str]) -> di
     total = sum(k["time_us"] for k in kernels)
     if not total:
         return {}
-    tools = [(r.get("advice") or {}).get("tool", "skip") for r in trace["regions"]]
+    tools = [(r.get("advice") or {}).get("tool", "none") for r in trace["regions"]]
     kinds = kind_rows(kernels, total)
     modules = [_module_row(m, total, names, links) for m in where.get("modules") or ()]
     found = {

@@ -57,6 +57,34 @@ def crash() -> None:
     os.abort()
 
 
+def parts() -> None:
+    """What the file that $PARTS names has of a trace, stage by stage, each when a file of its number appears beside it.
+
+    0: the parts; 1, 2, ...: the advice on one region each, in their order; then the whole, or an error. A validation is
+    one without a GPU.
+    """
+    if "path" not in REQUEST:
+        validation()
+        return
+    stages = json.loads(Path(os.environ["PARTS"]).read_text())
+    folder = Path(os.environ["PARTS"]).parent
+
+    def wait_for(name: object) -> None:
+        while not (folder / str(name)).exists():
+            time.sleep(0.01)
+
+    wait_for(0)
+    say({"type": "part", "trace": stages["parts"]})
+    for place, region in enumerate(stages["regions"]):
+        wait_for(place + 1)
+        say({"type": "part", "position": place, "region": region})
+    wait_for("end")
+    if "error" in stages:
+        say({"type": "error", **stages["error"]})
+    else:
+        say({"type": "result", "value": stages["whole"]})
+
+
 def replayed() -> None:
     """A recorded measurement, as if made now under the torch and at the times of the file that $REPLAYED names."""
     from app.advice.evidence import reissue_json

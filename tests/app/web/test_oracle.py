@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -198,9 +197,19 @@ def test_an_oracle_that_does_not_answer_in_time_costs_the_prediction_and_no_more
     monkeypatch.setattr(type(oracle), "_wait", late)
     text = "x: f32[77, 128]\ny = gelu(x) * 3\nreturn y\n"
     preview = asking.client.post("/regions/preview", data={"text": text}, headers=HTMX).text
-    assert "The prediction is unavailable: no answer within the time." in preview
+    assert limits == [], "the advice waits for no oracle"
     assert "By its fusion rules" in preview
-    assert 0 < max(limits) <= 2
+    assert re.search('hx-post="/region/oracle"[^>]* hx-trigger="load, click"', preview)
+    asked = asking.client.post("/region/oracle", data={"text": text}, headers=HTMX).text
+    assert "The prediction is unavailable: no answer within the time." in asked
+    assert 0 < max(limits) <= 60
+    assert re.search('hx-post="/region/oracle"[^>]* hx-trigger="click"', asked), "it is not asked for ever"
+    limits.clear()
+    begun = asking.client.post("/validations", data={"text": text}, headers=HTMX)
+    asking.state.queue.cancel(re.findall(r"/validations/(\w{26})/", begun.text)[0])
+    assert (begun.status_code, limits) == (202, []), "a validation shows its progress before the oracle is asked"
+    kept = asking.client.post("/regions", data={"text": text}, headers=HTMX)
+    assert f'hx-post="{kept.headers["hx-push-url"]}/oracle" hx-trigger="load, submit"' in kept.text
     answer = asking.client.post("/regions", data={"text": text})
     path = answer.headers["location"]
     page = asking.client.get(path, headers=PAGE).text
@@ -245,14 +254,34 @@ def test_the_oracles_commands_of_the_api_page_work(asking: Serving, region: str)
     assert {"OraclePrediction", "OracleKernel", "Kernel", "Machine"} <= set(schema["components"]["schemas"])
 
 
-def test_an_edited_text_is_asked_about_in_no_time_once_warm(asking: Serving) -> None:
-    text = "x: f32[78, 128]\ny = gelu(x) * {}\nreturn y\n"
-    asking.client.post("/regions/preview", data={"text": text.format(2)}, headers=HTMX)
-    started = time.monotonic()
-    shown = asking.client.post("/regions/preview", data={"text": text.format(5)}, headers=HTMX).text
-    assert time.monotonic() - started < 2.5
-    assert re.search(r"2 launches → 1\b", shown)
-    assert "Save the text as a region" in shown
+def test_an_edited_text_has_its_advice_first_and_the_oracles_answer_after_it(asking: Serving) -> None:
+    data = {"text": "x: f32[78, 128]\ny = gelu(x) * 5\nreturn y\n"}
+    first = asking.client.post("/regions/preview", data=data, headers=HTMX).text
+    assert 'class="card verdict' in first
+    assert "Asked of Inductor" not in first
+    answer = asking.client.post("/region/oracle", data=data, headers=HTMX).text
+    assert "<html" not in answer
+    for part in ("oracle", "verdict", "why", "operations"):
+        assert f'id="{part}"' in answer
+    assert re.search(r"2 launches → 1\b", answer)
+    assert "Save the text as a region" in answer
+    # What the oracle has said once is there at once, on every page of this text.
+    for shown in (
+        asking.client.post("/regions/preview", data=data, headers=HTMX).text,
+        asking.client.get("/region", params=data, headers=PAGE).text,
+        asking.client.post("/regions", data=data, headers=HTMX).text,
+    ):
+        assert "Asked of Inductor" in shown
+        assert 'hx-trigger="load' not in shown.partition('id="oracle"')[2].partition("</section>")[0]
+
+
+def test_a_text_that_its_address_carries_is_asked_about_without_a_script(asking: Serving) -> None:
+    data = {"text": "x: f32[79, 128]\ny = gelu(x) * 5\nreturn y\n"}
+    page = asking.client.get("/region", params=data, headers=PAGE).text
+    assert 'formaction="/region/oracle"' in page
+    to = asking.client.post("/region/oracle", data=data, headers=PAGE).headers["location"]
+    assert to.endswith("&oracle=wait#oracle")
+    assert "Asked of Inductor" in asking.client.get(to, headers=PAGE).text
 
 
 def test_where_the_oracle_is_off_the_page_says_so(web: Serving) -> None:
