@@ -48,7 +48,7 @@ def test_a_refused_upload_keeps_what_was_chosen_beside_it(open_page: Open, data:
     watched = open_page()
     watched.expected = (422,)
     page = watched.page
-    (tmp_path / "no.json").write_text("no trace")
+    (tmp_path / "no.json").write_text("")  # what is no trace has a page that says so
     page.goto("/")
     page.get_by_text("Add an execution trace").click()
     page.set_input_files("#file", tmp_path / "no.json")
