@@ -47,10 +47,16 @@ def main() -> None:
     rounds = parser.parse_args().rounds
 
     from app.advisor import Advisor
+    from app.jobs import owners
+    from app.main import make_templates
+    from app.settings import Settings
+    from profiler.child.process import FORK
     from profiler.oracle.process import Oracle
 
     started = time.perf_counter()
-    advisor = Advisor(timeout_s=60.0, oracle=Oracle(), oracle_timeout_s=60.0)
+    template = make_templates(owners.owner())[FORK]
+    oracle = Oracle(template=template)
+    advisor = Advisor(template, limits=Settings().advice_limits, oracle=oracle, oracle_timeout_s=60.0)
     advisor.start()
     try:
         region = advisor.advise_region(text(999))
@@ -67,6 +73,7 @@ def main() -> None:
         print(f"{'a loop of 1,000 steps':<30} {median:8.1f} ms   largest {most:.1f} ms of 3")
     finally:
         advisor.stop()
+        template.stop()
 
 
 if __name__ == "__main__":

@@ -212,8 +212,7 @@ def _without_advice(request: Request, region: Json) -> Json:
     trace: Json | None = store.trace_head((region.get("source") or {}).get("trace") or "")
     if trace is not None and trace["status"] == "reading":
         return {"awaited": True}
-    told = [n["message"] for n in (trace or {}).get("notes") or () if n["code"] == "region-failed"]
-    of_this = next((message for message in told if repr(region["name"]) in message), "")
+    of_this = next((n["message"] for n in region.get("notes") or ()), "")
     ended = f"Reading its trace ended before: {trace['error']['message']}" if trace and trace["error"] else ""
     return {"no_advice": of_this or ended or "There is no advice on this region."}
 
