@@ -66,7 +66,7 @@ def is_damage(error: BaseException) -> bool:
         return True
     if isinstance(error, sqlite3.Error):
         return "Could not decode to UTF-8" in str(error)
-    return str(getattr(error, "sqlstate", None) or "").startswith("XX00")  # PostgreSQL's internal and corrupt data
+    return getattr(error, "sqlstate", None) in ("XX001", "XX002")  # PostgreSQL's corrupt data and corrupt index
 
 
 def read_json(text: str) -> Any:
@@ -118,6 +118,12 @@ class Integrity:
                 threading.Thread(target=self._look, name="integrity", daemon=True).start()
         self.looked.wait(self.wait_s)
         return self.whole
+
+    def doubt(self) -> None:
+        """Somebody met damage: so it stands until the file has been read once more."""
+        with self.lock:
+            self.whole = False
+            self.again = float("-inf")
 
     def _look(self) -> None:
         began = self.clock()

@@ -146,7 +146,10 @@ class Database:
             self.presence()
 
     def _remember(self, context: sa.engine.ExceptionContext) -> None:
-        self.damaged = self.damaged or is_damage(context.original_exception)
+        """Damage is remembered where a look at the whole file can take it back; a server of its own tells it again."""
+        if self.integrity is not None and is_damage(context.original_exception):
+            self.damaged = True
+            self.integrity.doubt()
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:

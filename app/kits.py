@@ -1,4 +1,4 @@
-"""Starter kits for the web: the one of a validation, made in the thread that has torch, kept while it is looked at."""
+"""Starter kits for the web: the one of a validation, made by a child of the pool, kept while it is looked at."""
 
 from __future__ import annotations
 

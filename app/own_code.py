@@ -95,18 +95,27 @@ def _compiled(state: Any, request: Json, cache: Cache, asked: Json) -> Json:
 
 
 def _busy() -> Problem:
-    return Problem(503, "compiler-busy", "", "The compiler is busy with another kernel. Try again in a moment.")
+    return Problem(
+        503,
+        "compiler-busy",
+        "",
+        "The compiler is busy with another kernel. Try again in a moment.",
+        headers={"Retry-After": "5"},
+    )
 
 
 def _by_child(state: Any, request: Json) -> Json:
     log = state.settings.logs_dir / f"machines-{secrets.token_hex(8)}.log"
-    ended = LocalRunner(templates=state.templates).run(
-        [FORK, "task", "machines", FD],
-        request,
-        limits=Limits(TIMEOUT_S, 2.0, MEMORY_BYTES),
-        log=log,
-        tick=lambda: "drop" if state.closing.is_set() else "go",
-    )
+    try:
+        ended = LocalRunner(templates=state.templates).run(
+            [FORK, "task", "machines", FD],
+            request,
+            limits=Limits(TIMEOUT_S, 2.0, MEMORY_BYTES),
+            log=log,
+            tick=lambda: "drop" if state.closing.is_set() else "go",
+        )
+    except OSError:  # no process to be had
+        raise _busy() from None
     if ended.error is not None:
         status = 422 if ended.error["code"] == "kernel-refused" else 503
         raise Problem(status, str(ended.error["code"]), "", str(ended.error["message"]))

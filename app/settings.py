@@ -246,13 +246,13 @@ class Settings(BaseSettings):
     @property
     def advice_limits(self) -> Limits:
         """Of one question about a region."""
-        memory = self.advice_memory_bytes or min(2 * GIB, host_memory_bytes() // 16)
+        memory = self.advice_memory_bytes or max(256 * MIB, min(2 * GIB, host_memory_bytes() // 16))
         return Limits(self.advice_timeout_s, 0.0, memory, self.advice_cpu_s)
 
     @property
     def read_limits(self) -> Limits:
         """Of reading one trace."""
-        memory = self.read_memory_bytes or min(16 * GIB, host_memory_bytes() // 4)
+        memory = self.read_memory_bytes or max(512 * MIB, min(16 * GIB, host_memory_bytes() // 4))
         return Limits(self.read_timeout_s, self.kill_grace_s, memory)
 
     @property

@@ -168,7 +168,6 @@ def _queue(
         "baseline": baseline,
         "archives": [str(folder.resolve()) for folder in (settings.records_dir, shelf.FOLDER)],
         "max_uncompressed_bytes": settings.max_uncompressed_bytes,
-        "read_memory_bytes": settings.read_memory_bytes,
     }
     asked, job = new_id(), None
     digest = digests.of_check(request, sent, settings.rule)

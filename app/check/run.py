@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from app.check.subject import Subject, evidence_of, slim, slim_region
 from app.region_failed import DEFECT, in_words
 from app.service import DeviceUnknownError
 from kernels.measure.model import Validation
+from profiler.child.limits import Limits
 from profiler.hardware import find_device
 from profiler.region.model import RegionError
 from profiler.trace.errors import TraceError
@@ -69,17 +68,17 @@ def check_config(
 
     request: sources and baseline, each {name, path} of a trace, {name, text} of a region, {name, trace} or
     {name, region} of what the API has already; where known thresholds, archives (folders), max_uncompressed_bytes,
-    read_memory_bytes. Raises RegionError for a text that cannot be read, DeviceUnknownError. A trace that cannot be
-    read makes its subject unmeasured.
+    region_limits (of one region's advice). Raises RegionError for a text that cannot be read, DeviceUnknownError. A
+    trace that cannot be read makes its subject unmeasured.
     """
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
     sources = [*request["sources"], *([request["baseline"]] if request.get("baseline") else [])]
+    limits = Limits(**request["region_limits"]) if request.get("region_limits") else None
     found = []
     for number, source in enumerate(sources):
         phase = "reading" if "path" in source else "advising"
         on_progress({"phase": phase, "message": source["name"], "fraction": number / (2 * len(sources))})
-        with _address_space(request.get("read_memory_bytes")):
-            found.append(read(source, config, thresholds, request.get("max_uncompressed_bytes")))
+        found.append(read(source, config, thresholds, request.get("max_uncompressed_bytes"), limits))
     baseline = found.pop() if request.get("baseline") else None
     found = told_apart(found)
     folders = tuple(Path(folder) for folder in request.get("archives") or ())
@@ -105,7 +104,9 @@ def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
     return found
 
 
-def read(source: Json, config: Config, thresholds: Thresholds, max_bytes: int | None = None) -> Subject:
+def read(
+    source: Json, config: Config, thresholds: Thresholds, max_bytes: int | None = None, limits: Limits | None = None
+) -> Subject:
     """A source as a subject. Raises RegionError, DeviceUnknownError."""
     name = source["name"]
     if "trace" in source:
@@ -114,12 +115,11 @@ def read(source: Json, config: Config, thresholds: Thresholds, max_bytes: int | 
         return _alone(name, source["region"])
     if "text" in source:
         return _region(name, source["text"], config, thresholds)
-    from app.trace_report import report
+    from app.trace_report import REGION_LIMITS, report
 
+    more = {"thresholds": thresholds, "what_if": config.device, "limits": limits or REGION_LIMITS}
     try:
-        return Subject(
-            name, "trace", slim(report(source["path"], name, max_bytes, thresholds=thresholds, what_if=config.device))
-        )
+        return Subject(name, "trace", slim(report(source["path"], name, max_bytes, **more)))
     except TraceError as error:
         return Subject(name, "trace", error=f"{error.message} {error.remedy}".strip())
     except (DeviceUnknownError, MemoryError):
@@ -265,17 +265,3 @@ def _gpu() -> str | None:
     from kernels.host import probe_host
 
     return probe_host().gpu
-
-
-@contextmanager
-def _address_space(most: int | None) -> Iterator[None]:
-    """Reading is held to so many bytes; measuring is not, for CUDA reserves far more than it uses."""
-    if most is None:
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -133,7 +133,9 @@ class LocalRunner:
         deadline = time.monotonic() + START_S
         while not template.wait_ready(TICK_S):
             if template.stopped or time.monotonic() > deadline:
-                raise NoTemplateError("the server stops" if template.stopped else "no template did start in time")
+                raise NoTemplateError(
+                    "the server stops" if template.stopped else "the processes that work did not start in time"
+                )
             if tick() != "go":
                 return False
         return True

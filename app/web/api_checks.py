@@ -124,7 +124,7 @@ def report(request: Request, check_id: str, suffix: str) -> Response:
     return Response(text.encode("utf-8", "backslashreplace"), media_type=known.media_type, headers=headers)
 
 
-@router.get("/{check_id}", responses={200: {"model": Check}, **errors(404, 422)})
+@router.get("/{check_id}", responses={200: {"model": Check}, 202: {"model": Check}, **errors(404, 422)})
 async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
     """One check: its verdict once it is done. A check that failed or was cancelled could not be measured."""
     found = await waited(request, check_id, wait, lambda: _found(request, check_id))

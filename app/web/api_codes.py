@@ -18,7 +18,7 @@ ANY: Mapping[int, tuple[str, ...]] = {
     422: ("invalid-request", "invalid-json"),
     429: ("too-many-requests",),
     500: ("internal",),
-    503: ("too-many-connections", "storage-failed"),
+    503: ("too-many-connections", "storage-failed", "storage-corrupt", "stopping"),
 }
 """Wherever the status is."""
 
@@ -26,7 +26,7 @@ QUEUE = {429: ("queue-full",)}
 ADVICE = {
     422: ("advice-limit", "advice-crashed"),
     429: ("advice-queue-full",),
-    503: ("advice-timeout", "advice-busy", "advice-killed", "host-unknown", "stopping"),
+    503: ("advice-timeout", "advice-busy", "advice-killed", "host-unknown"),
 }
 UPLOAD = {
     400: ("bad-multipart", "too-many-parts", "upload-aborted"),

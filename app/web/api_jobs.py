@@ -52,7 +52,10 @@ def validations(
     return listed(request, request.app.state.store.validations(limit, after, region_id))
 
 
-@router.get("/validations/{validation_id}", responses={200: {"model": Validation}, **errors(404, 422)})
+@router.get(
+    "/validations/{validation_id}",
+    responses={200: {"model": Validation}, 202: {"model": Validation}, **errors(404, 422)},
+)
 async def validation(request: Request, validation_id: str, wait: Wait = 0.0) -> Response:
     """One validation, also of the archive. Where nothing could be measured, `archive` has the nearest record."""
     found = await waited(request, validation_id, wait, lambda: _validation(request, validation_id))
@@ -84,7 +87,7 @@ def _job(request: Request, job_id: str) -> Json:
     return found
 
 
-@router.get("/jobs/{job_id}", responses={200: {"model": Job}, **errors(404, 422)})
+@router.get("/jobs/{job_id}", responses={200: {"model": Job}, 202: {"model": Job}, **errors(404, 422)})
 async def job(request: Request, job_id: str, wait: Wait = 0.0) -> Response:
     """One job, with its result once it is done."""
     found = await waited(request, job_id, wait, lambda: _job(request, job_id))

@@ -67,6 +67,7 @@ router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
     responses={
         200: {"model": Trace, "description": "The same bytes are here already: the trace that they are."},
         201: {"model": Trace},
+        202: {"model": Trace},
         **errors(400, 404, 408, 413, 415, 422, 429, 503, 507),
     },
     openapi_extra=UPLOAD_BODY,
@@ -101,7 +102,7 @@ async def upload(
 @router.post(
     "/{trace_id}/again",
     status_code=201,
-    responses={201: {"model": Trace}, **errors(400, 404, 408, 413, 415, 422, 429, 503, 507)},
+    responses={201: {"model": Trace}, 202: {"model": Trace}, **errors(400, 404, 408, 413, 415, 422, 429, 503, 507)},
     openapi_extra=AGAIN_BODY,
     max_body_size=UNCOUNTED,
 )
@@ -141,7 +142,7 @@ def ranks(request: Request, trace_id: str) -> Response:
     return answer({**spread, "ranks": found.get("ranks", [])})
 
 
-@router.get("/{trace_id}", responses={200: {"model": Trace}, **errors(404, 422)})
+@router.get("/{trace_id}", responses={200: {"model": Trace}, 202: {"model": Trace}, **errors(404, 422)})
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
     found = await waited(request, trace_id, wait, lambda: submit.find_trace(request.app.state, trace_id))

@@ -82,7 +82,7 @@ def exposition(state: Any) -> str:
         *_metric(
             "http_responses_total", "counter", "Responses since the server started.", _by("method", "status", requests)
         ),
-        *_metric("advice_warm", "gauge", "1 once torch is loaded.", int(state.service.warm)),
+        *_metric("advice_warm", "gauge", "1 once a process that advises stands ready.", int(state.service.warm)),
         *_metric("start_time_seconds", "gauge", "Unix time of the server's start.", round(state.requests.started, 3)),
         *(line for name, told, found in fleet_figures(state) for line in _metric(name, "gauge", told, found)),
         *_process(),

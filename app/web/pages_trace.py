@@ -123,6 +123,8 @@ def _advised(request: Request, trace_id: str, places: list[int], step_us: float 
     found: list[Json] = state.store.regions(trace_id, places)
     known = recorded(state, _texts({"regions": found}))
     rows = []
+    if len(found) != len(places):  # it was deleted meanwhile
+        return []
     for place, region in zip(places, found, strict=True):
         row = {**region, "place": place, "recorded": known.get(region.get("text") or "")}
         rows.append(row | {"saves_us": trace_page.saves_us(row, step_us), "level": level(row)})

@@ -357,6 +357,11 @@ def _fork(ours: socket.socket, theirs: socket.socket, log: IO[bytes]) -> _Forked
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         os.environ.update(ZYGOTE_ENV)
+        kept = {theirs.fileno(), log.fileno()}
+        for name in os.listdir("/proc/self/fd"):  # such as where this process answers: no candidate is to reach it
+            if int(name) > 2 and int(name) not in kept:
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
         zygote.main(os.dup(theirs.fileno()), warmed=False)
     except BaseException:
         traceback.print_exc()

@@ -138,6 +138,7 @@ def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent
         if os.getppid() != parent:
             os._exit(status)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # who reads ends this
         gc.freeze()
         for piece in pieces:
             impose(os.getpid(), limits)  # here, where it cannot come late

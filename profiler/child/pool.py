@@ -118,6 +118,7 @@ class Pool:
         self.waiting: list[_Waiter] = []  # in turn
         self._stop = threading.Event()
         self.forks = 0
+        self.seen_ready = time.monotonic()
         self.ended: dict[Failure, int] = {}
         self.keeper: threading.Thread | None = None
         self.when_ready: Callable[[], object] = lambda: None
@@ -153,7 +154,15 @@ class Pool:
     def ready(self) -> bool:
         """Whether a child has said hello and has not ended."""
         with self.changed:
-            return any(m.child.poll() is None for m in (*self.idle, *self.busy))
+            there = any(m.child.poll() is None for m in (*self.idle, *self.busy))
+            if there:
+                self.seen_ready = time.monotonic()
+            return there
+
+    @property
+    def missing_s(self) -> float:
+        """For how long there has been no child, as far as anybody looked; 0 where there is one."""
+        return 0.0 if self.ready else time.monotonic() - self.seen_ready
 
     def stuck(self) -> int:
         """Children that are well over their limit and still there."""

@@ -126,7 +126,7 @@ class _Life:
             self.over.set()
             self.ready.set()
             for child in self.children.values():
-                child.end(-signal.SIGKILL)
+                child.end(-signal.SIGHUP)  # nobody's fault of theirs, and no lack of memory: their work is done again
             for event, _ in self.asked.values():
                 event.set()
         self.control.close()
@@ -394,6 +394,8 @@ def _become(
 
 def _give_way() -> None:
     os.nice(NICENESS)
+    with suppress(OSError):  # where memory runs out it is this process that is killed, and not the server
+        Path("/proc/self/oom_score_adj").write_text("500")
     with suppress(OSError):  # where sessions are scheduled as groups, it is the group's niceness that counts
         Path("/proc/self/autogroup").write_text(str(NICENESS))
 

@@ -32,6 +32,9 @@ log = logging.getLogger("tritonworthy.oracle")
 Json = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+WAITING_CAP = 8
+"""Questions that wait for the one process, or have it; more are refused at once."""
+
 QUESTIONS_PER_PROCESS = 500
 """After so many a fresh process: torch keeps something of every graph. The old one answers until the new one is up."""
 START_S = 60.0
@@ -85,6 +88,7 @@ class Oracle:
     _child: _Child | None = None
     _next: _Child | None = None  # what takes over from _child
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _waiting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(WAITING_CAP))
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
@@ -177,16 +181,21 @@ class Oracle:
     def _wait(self, asked: Json, limit: float) -> Json:
         """One question to the process, when it is free. Raises UnansweredError."""
         deadline = time.monotonic() + limit
-        if not self._lock.acquire(timeout=limit):
-            raise UnansweredError(f"the oracle was busy for {limit:g} s")
+        if not self._waiting.acquire(blocking=False):  # they would hold all threads that answer requests
+            raise UnansweredError("too many questions are waiting for the oracle")
         try:
-            return self._ask(asked, deadline)
-        except _LateError:
-            raise UnansweredError(f"no answer within {limit:g} s") from None
-        except _DiedError as fault:
-            raise UnansweredError(str(fault)) from None
+            if not self._lock.acquire(timeout=limit):
+                raise UnansweredError(f"the oracle was busy for {limit:g} s")
+            try:
+                return self._ask(asked, deadline)
+            except _LateError:
+                raise UnansweredError(f"no answer within {limit:g} s") from None
+            except _DiedError as fault:
+                raise UnansweredError(str(fault)) from None
+            finally:
+                self._lock.release()
         finally:
-            self._lock.release()
+            self._waiting.release()
 
     def _ask(self, asked: Json, deadline: float) -> Json:
         """Write, and read the answer. One that comes too late for its caller is kept for the next one who asks."""

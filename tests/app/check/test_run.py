@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -163,12 +162,3 @@ def test_what_cannot_be_measured_says_why() -> None:
     assert subject.unmeasured == {**hung, MAX_VALIDATIONS: TOO_MANY, MAX_VALIDATIONS + 1: NO_TEXT}
     alone = Subject("a.txt", "region", {"regions": [region("chain", share=None)]})
     assert measured([alone], MEASURED, validate)[0].unmeasured == {0: "chain hung"}
-
-
-def test_reading_is_held_to_its_memory_and_measuring_is_not() -> None:
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    held = []
-    with run._address_space(1 << 40):
-        held.append(resource.getrlimit(resource.RLIMIT_AS)[0])
-    assert held == [1 << 40]
-    assert resource.getrlimit(resource.RLIMIT_AS) == before

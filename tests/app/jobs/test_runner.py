@@ -124,7 +124,7 @@ def test_a_flood_on_stdout_fills_no_disk(run: Run, tmp_path: Path) -> None:
     assert os.stat(tmp_path / "log").st_blocks * 512 <= 3 * runner.LOG_BYTES
 
 
-def test_address_space_is_limited(run: Run) -> None:
+def test_memory_is_limited(run: Run) -> None:
     limited = run("greedy", limits=Limits(timeout_s=20, memory_bytes=512 << 20))
     assert limited.reason is ExitReason.OUT_OF_MEMORY
     # The same child without the limit ends well, so it was the limit.
