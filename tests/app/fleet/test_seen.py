@@ -10,6 +10,7 @@ import pytest
 
 from tests.app.fleet.cluster import H200, MI300X, Fleet, command
 from tests.app.web.conftest import Serving, serving
+from tests.processes import wait_for
 
 REGION = "x: bf16[4096, 4096]\ny = F.relu(x) * 2\nreturn y\n"
 
@@ -22,7 +23,7 @@ def web(fleet: Fleet, ray_runner: Any, tmp_path_factory: pytest.TempPathFactory)
         patch.setattr(ray_runner, "close", lambda: None)
         folder = tmp_path_factory.mktemp("data")
         with serving(folder, runner="ray", ray_token_file=fleet.token_file, advice_timeout_s=120.0) as found:
-            assert found.state.service.warm.wait(120)
+            wait_for(lambda: found.state.service.warm)
             found.state.queue.command = lambda kind: command("ceilings" if kind == "ceilings" else "where")
             yield found
 

@@ -27,7 +27,7 @@ MI300X = "AMD Instinct MI300X"
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server whose queue stands still: what it has measured is put into its store."""
     with serving(tmp_path_factory.mktemp("data")) as found:
-        assert found.state.service.warm.wait(120)
+        wait_for(lambda: found.state.service.warm)
         found.state.queue.stop()
         yield found
 

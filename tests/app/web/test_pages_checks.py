@@ -16,6 +16,7 @@ from app.check.formats import FORMATS
 from app.web import check_views
 from tests.app.check.hostile_trace import EXAMPLE, write_hostile_trace
 from tests.app.web.conftest import Serving, serving
+from tests.processes import wait_for
 
 Json = dict[str, Any]
 
@@ -60,7 +61,7 @@ def test_without_a_trace_there_is_no_form_but_the_way_to_one(tmp_path: Path) -> 
         assert '<a href="/">Upload one' in page
         assert "Nothing yet" in page
         # One process traces with torch.fx in one thread at a time: the next server of this module waits for this one.
-        assert server.state.service.warm.wait(60)
+        wait_for(lambda: server.state.service.warm)
 
 
 def test_a_plain_form_makes_a_check_and_its_page_says_what_the_api_says(real: Serving, trace: str) -> None:

@@ -14,6 +14,7 @@ from app.archive import shelf
 from app.check.remote import Remote, RemoteError
 from app.since import before
 from tests.app.web.conftest import Serving, serving
+from tests.processes import wait_for
 
 Json = dict[str, Any]
 
@@ -34,7 +35,7 @@ def scaled(candidate: Json, times: float) -> Json:
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setenv("REPLAYED", str(tmp_path / "record.json"))
     with serving(tmp_path / "data", "replayed") as found:
-        assert found.state.service.warm.wait(120)
+        wait_for(lambda: found.state.service.warm)
         yield found
 
 
@@ -143,7 +144,7 @@ def test_a_full_queue_is_waited_for_and_every_row_is_told(tmp_path: Path, capsys
         files.append(tmp_path / f"r{size}.txt")
         files[-1].write_text(f"x: f32[{size}]\ny = relu(x) * 2\nreturn y\n")
     with serving(tmp_path / "data", "validation", queue_cap=1) as web:
-        assert web.state.service.warm.wait(120)
+        wait_for(lambda: web.state.service.warm)
         assert watch(web, *map(str, files), "--json") == 2
         rows = json.loads(capsys.readouterr().out)["items"]
         assert [r["name"] for r in rows] == ["r8", "r16", "r24", "r32"]

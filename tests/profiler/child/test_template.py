@@ -88,7 +88,7 @@ def test_children_die_with_their_template_and_hear_at_once_and_there_is_another(
         child.send({"do": "hang"})
         child.exchange()
         os.kill(first, signal.SIGKILL)
-        assert child.process.wait(10) == -signal.SIGKILL
+        assert child.process.wait(10) == -signal.SIGHUP
         wait_for(lambda: not alive(child.pid), 5)
         assert child.rest() == []
     finally:
