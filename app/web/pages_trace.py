@@ -82,10 +82,11 @@ def read_on(
 
     shown: how far the page is (`reading.progress`); waiting: positions of the regions that it lists without advice.
     """
+    now: Json | None = request.app.state.store.reading(trace_id)
     if not is_fragment(request):
+        if now is None:
+            raise missing("trace")
         return RedirectResponse(f"/traces/{trace_id}", 303)
-    store = request.app.state.store
-    now: Json | None = store.reading(trace_id)
     if now is None:  # deleted meanwhile, as the page itself will say
         return Response(status_code=204, headers={"HX-Refresh": "true"})
     progress = reading.progress(now)

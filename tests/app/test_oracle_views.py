@@ -154,7 +154,7 @@ def test_without_a_prediction_the_fusion_rules_speak_and_the_reason_is_said() ->
     assert "the oracle is off" in off
     assert "/oracle" not in off
     preview = page({k: v for k, v in gone.items() if k != "id"})
-    assert 'hx-post="/regions/preview"' in preview
+    assert 'hx-post="/region/oracle"' in preview
     assert 'action="/regions/' not in preview
 
 

@@ -21,7 +21,7 @@ def upload(page: Page, path: Path) -> str:
     page.goto("/")
     page.set_input_files("#file", path)
     page.wait_for_url(re.compile(r"/traces/[a-z0-9]{26}$"))
-    expect(page.locator("dl.glance")).to_be_visible(timeout=60_000)
+    expect(page.locator("#advice")).to_be_visible(timeout=120_000)  # with the last region's: it is ready
     return page.url.rsplit("/", 1)[1]
 
 

@@ -41,7 +41,7 @@ def test_the_size_limit_reaches_the_reader(tmp_path: Path) -> None:
 def test_a_memory_limit_that_is_too_small_is_said(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     path.write_bytes((EXAMPLES / "handrolled_blocks.json.gz").read_bytes())
-    limits = Limits(60, 1, 320 << 20)
+    limits = Limits(60, 1, 48 << 20)
     ended = run(tmp_path, "read", {"path": str(path), "name": "t"}, limits)
     # torch's libraries may not even load under it: then it is a fault with a log, never a hang or a wrong answer.
     assert ended.reason in (ExitReason.OUT_OF_MEMORY, ExitReason.FAULT)
