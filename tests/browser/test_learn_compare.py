@@ -21,8 +21,10 @@ def upload(page: Page, path: Path) -> str:
     page.goto("/")
     page.set_input_files("#file", path)
     page.wait_for_url(re.compile(r"/traces/[a-z0-9]{26}$"))
-    expect(page.locator("#advice")).to_be_visible(timeout=120_000)  # with the last region's: it is ready
-    return page.url.rsplit("/", 1)[1]
+    trace_id = page.url.rsplit("/", 1)[1]
+    ask = "async id => (await (await fetch(`/api/v1/traces/${id}?wait=60`)).json()).status"
+    assert page.evaluate(ask, trace_id) == "ready"
+    return trace_id
 
 
 def test_the_path_lights_up_for_the_answers_and_for_a_region(open_page: Open) -> None:
