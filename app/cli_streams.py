@@ -122,7 +122,7 @@ def _open_closed() -> None:
 
 def _stand_in(number: int, mode: str) -> TextIO:
     """A stream for one that Python has not, as its descriptor was closed."""
-    return cast("TextIO", open(os.open(os.devnull, dict(_CLOSED_MODES)[number]), mode, encoding="utf-8"))
+    return cast("TextIO", open(number, mode, encoding="utf-8", closefd=False))
 
 
 def json_text(body: Any) -> str:

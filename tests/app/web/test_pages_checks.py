@@ -108,7 +108,7 @@ def test_htmx_is_sent_to_the_page_and_may_ask_for_its_changing_part(real: Servin
         ("[assertions]\ntriton = { level = 'warn', min_shar = 0.1 }\n", "min_shar", "2: triton"),
         ("[assertions\n", "not TOML", "1: [assertions"),
         ("[check]\ndevice = 'Voodoo'\n", "Voodoo", ""),
-        ("#" * 70_000, "65536 bytes", ""),
+        ("#" * 70_000, "65536 characters", ""),
     ],
 )
 def test_a_wrong_configuration_is_told_with_its_line_and_keeps_what_was_typed(
@@ -164,7 +164,7 @@ def test_a_running_check_is_followed_and_can_be_stopped(tmp_path: Path) -> None:
         server.client.get(f"/api/v1{path}?wait=20")
         page = server.client.get(path).text
         assert "Cancelled: could not be measured" in page
-        assert "refresh" not in page.split("</head>")[0]
+        assert 'http-equiv="refresh"' not in page.split("</head>")[0]
         assert "cancelled" in server.client.get("/checks").text
 
 

@@ -57,7 +57,7 @@ def test_a_trace_goes_by_them_in_its_own_process(server: Serving) -> None:
 
 def test_a_regions_page_says_what_would_change_its_advice(server: Serving) -> None:
     page = server.client.post("/regions", data={"text": REGION, "share_percent": "70"}, headers=HTMX)
-    path = page.headers["hx-redirect"]
+    path = page.headers["hx-push-url"]
     twin = server.client.get(f"{path}.json").json()
     shown = server.client.get(path, headers={"Accept": "text/html"}).text
     assert twin["advice"]["would_change"]
