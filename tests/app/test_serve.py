@@ -72,9 +72,10 @@ def begin_validation(served: Served) -> str:
     body = {"region": REGION, "device": ["cpu"]}
     job = httpx.post(f"{url}/api/v1/validations", json=body, timeout=60, trust_env=False).json()
     deadline = time.monotonic() + 120
-    while not any("app.jobs.tasks" in command for command in served.alive()):
+    while httpx.get(f"{url}/api/v1/jobs/{job['id']}", trust_env=False).json()["state"] == "queued":
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.01)
+    assert any("app.forked" in command for command in served.alive())
     return f"{url}/api/v1/jobs/{job['id']}/events"
 
 
