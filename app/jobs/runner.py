@@ -20,11 +20,11 @@ from typing import Any, Literal
 from app.jobs import owners
 from app.jobs.exits import Ended, ExitReason, failed
 from profiler.child.limits import Limits, impose, over_cpu
-from profiler.child.lines import LOG_BYTES, OUTPUT_BYTES, TICK_S, BrokenChildError, LineChild
+from profiler.child.lines import TICK_S, BrokenChildError, LineChild
 from profiler.child.process import terminate
 from profiler.child.template import START_S, NoTemplateError, Template
 
-__all__ = ["LOG_BYTES", "OUTPUT_BYTES", "Limits", "LocalRunner", "Verdict"]
+__all__ = ["Limits", "LocalRunner", "Verdict"]
 
 CANCEL_GRACE_S = 1.5
 """Who cancels waits for it: a child that does not react to SIGTERM by then is killed with all that it started."""

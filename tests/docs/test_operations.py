@@ -14,8 +14,8 @@ import pytest
 from app import damage, health
 from app.jobs.gpu import AGAIN_S
 from app.jobs.queue import STOP_S
-from app.jobs.runner import LOG_BYTES
 from app.store import Store
+from profiler.child.lines import LOG_BYTES
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from app.jobs import owners, runner
+from app.jobs import owners
 from app.jobs.exits import TEXTS, Ended, ExitReason
 from app.jobs.runner import Limits, LocalRunner
+from profiler.child import lines
 from tests.processes import alive
 
 CHILDREN = Path(__file__).with_name("children.py")
@@ -114,14 +115,14 @@ def test_a_large_request_and_a_large_answer_do_not_block_each_other(run: Run) ->
 
 
 def test_a_flood_on_the_pipe_is_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "OUTPUT_BYTES", 16 << 20)
+    monkeypatch.setattr(lines, "OUTPUT_BYTES", 16 << 20)
     assert run("flood").reason is ExitReason.BAD_OUTPUT
 
 
 def test_a_flood_on_stdout_fills_no_disk(run: Run, tmp_path: Path) -> None:
     assert run("chatty").reason is ExitReason.OK
     # What is allocated, not the length: the child writes on behind the cut.
-    assert os.stat(tmp_path / "log").st_blocks * 512 <= 3 * runner.LOG_BYTES
+    assert os.stat(tmp_path / "log").st_blocks * 512 <= 3 * lines.LOG_BYTES
 
 
 def test_memory_is_limited(run: Run) -> None:
