@@ -18,7 +18,7 @@ COPIED = ("static/vendor/", "tests/browser/vendor/", "tests/fuzz/corpus/", "test
 """Texts of others, and inputs that a fuzzer made."""
 
 MODULE_PATH = re.compile(r"Path\(__file__\)(?:\.resolve\(\))?((?:\.parent\b|\.parents\[\d+\])+)")
-ABOVE_ROOT = re.compile(r"\bROOT\.parents?\b|\.\./shared|\bshared/traces|\"shared\" / \"traces\"|/work/")
+ABOVE_ROOT = re.compile(r"\bROOT\.parents?\b|\.\./shared|\bshared/traces|\"shared\" / \"traces\"|/work(?:space)?/")
 THIS = "tests/test_checkout.py"
 LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)")
 

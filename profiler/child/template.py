@@ -192,7 +192,6 @@ class Template:
         self.module = module
         self.cwd = cwd
         self.env = dict(os.environ if env is None else env)
-        self.lock = threading.Lock()
         self.life: _Life | None = None
         self._stop = threading.Event()
         self.pause_s = 0.0
