@@ -18,6 +18,7 @@ ANSWERS = {"share_of_step": 0.2, "uniqueness": 0.62, "irregularity": 0.35}
 def test_both_ways_give_the_same_bytes(web: Serving, bound: str | None, kind: str | None) -> None:
     service = web.state.service
     asked = {"widget": {**ANSWERS, "bound": bound, "kind": kind}}
+    service.tables_maker.join()
     service.widget_tables.discard((bound, kind))
     assert not service.answers_at_once(**asked["widget"])
     long = web.client.post("/api/v1/advice", json=asked)
@@ -29,6 +30,12 @@ def test_both_ways_give_the_same_bytes(web: Serving, bound: str | None, kind: st
     }
     assert short.json()["criteria"]
     assert set(KINDS) > {"gemm", "custom"}
+
+
+def test_a_started_server_makes_every_table_before_it_is_asked(web: Serving) -> None:
+    service = web.state.service
+    service.tables_maker.join()
+    assert all(service.answers_at_once(bound=bound, kind=kind) for bound in (None, *BOUNDS) for kind in (None, *KINDS))
 
 
 @pytest.mark.parametrize(
