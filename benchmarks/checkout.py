@@ -67,7 +67,8 @@ class Server:
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
-        self.pid = 0
+        self.pid = 0  # of who is signalled
+        self.serving = 0  # of who answers: another one where process 1 passes signals on to it
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TRITONWORTHY_")}
         own = {"PYTHONPATH": str(self.checkout), "TMPDIR": str(self.temporary)}
         self.environment = clean | own | {f"TRITONWORTHY_{k}": v for k, v in settings.items()}
@@ -93,7 +94,10 @@ class Server:
         while not self._answers("/healthz"):
             self._still_starting(began)
         if self.as_init:
-            (self.pid,) = (pid for pid, depth in below(self.process.pid, table()).items() if depth == 1)
+            by_depth = {depth: pid for pid, depth in below(self.process.pid, table()).items() if depth <= 2}
+            self.pid, self.serving = by_depth[1], by_depth[2]  # app.init: one child, the server
+        else:
+            self.serving = self.pid
         return time.monotonic() - began
 
     def warm(self) -> float:

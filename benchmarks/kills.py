@@ -1,10 +1,11 @@
 """Kills at random moments under load: `python -m benchmarks.kills [--kills 500] [--as-init]`.
 
-A server reads traces, validates without a GPU, checks and advises, while at random moments a random process below it,
-at any depth, or (one in ten) the server itself is ended by SIGKILL or (one in four) SIGTERM; a server is started again
-at once on the same data folder. At the end everything that was accepted must be there exactly once, done or failed with
-a reason; no process may have outlived its parent (orphan) or have ended without being waited for (zombie) for longer
-than STRAY_S; nothing may be left in the data folder that belongs to nothing.
+A server reads traces, validates without a GPU, checks and advises, while at random moments one of its processes is
+ended by SIGKILL or (one in four) SIGTERM: the server itself (one in ten), a process that it started itself (one in ten:
+a template, after which nothing is worked on for seconds), else one that works, below those at any depth. A server is
+started again at once on the same data folder. At the end everything that was accepted must be there exactly once, done
+or failed with a reason; no process may have outlived its parent (orphan) or have ended without being waited for
+(zombie) for longer than STRAY_S; nothing may be left in the data folder that belongs to nothing.
 
 --as-init: the server is process 1 of a PID namespace, as in a container without an init; needs root. Killing it is the
 end of all processes in there. Orphans become its children there, else this program's.
@@ -47,7 +48,9 @@ VERSIONS = ("fastapi", "uvicorn", "sqlalchemy", "torch")
 PARTS = ("as_child", "as_init")
 
 KILLS = 500
-SERVER_SHARE, TERM_SHARE = 0.1, 0.25
+SERVER_SHARE, FIRST_SHARE, TERM_SHARE = 0.1, 0.1, 0.25
+"""Of all kills: the server; its own children; SIGTERM."""
+
 PAUSE_S = 1.5
 """Mean time between two kills: most jobs take a few seconds, so some end and some do not."""
 
@@ -77,9 +80,15 @@ def victims(server: int, processes: Mapping[int, Process]) -> dict[int, list[Pro
     return found
 
 
-def choose(by_depth: Mapping[int, list[Process]], rng: random.Random) -> tuple[int, Process]:
-    """A depth, each as likely as any other, then one of its processes: the few deep ones have their turn."""
-    depth = rng.choice(sorted(by_depth))
+def choose(by_depth: Mapping[int, list[Process]], first: bool, rng: random.Random) -> tuple[int, Process] | None:
+    """One of the first depth, or one below it: a depth, each as likely as any other, then one of its processes.
+
+    None where there is none of that sort.
+    """
+    depths = sorted(depth for depth in by_depth if (depth == 1) is first)
+    if not depths:
+        return None
+    depth = rng.choice(depths)
     return depth, rng.choice(sorted(by_depth[depth], key=lambda process: process.life))
 
 
@@ -149,10 +158,10 @@ class Killer:
             time.sleep(self.rng.uniform(0, 2 * self.pause_s))
             self.revive()
             number = signal.SIGTERM if self.rng.random() < TERM_SHARE else signal.SIGKILL
-            if self.rng.random() < SERVER_SHARE:
+            if (who := self.rng.random()) < SERVER_SHARE:
                 self._kill_server(number)
             else:
-                self._kill_child(number)
+                self._kill_child(number, who < SERVER_SHARE + FIRST_SHARE)
             if (count := self.killed.total()) and count % 50 == 0:
                 print(f"{count} kills", flush=True)
 
@@ -169,11 +178,11 @@ class Killer:
             self.term_s.append(took_s)
         self._start()
 
-    def _kill_child(self, number: signal.Signals) -> None:
-        by_depth = victims(self.server.pid, table())
-        if not by_depth:
+    def _kill_child(self, number: signal.Signals, first: bool) -> None:
+        chosen = choose(victims(self.server.serving, table()), first, self.rng)
+        if chosen is None:
             return  # nobody works now
-        depth, victim = choose(by_depth, self.rng)
+        depth, victim = chosen
         what = command(victim.pid)
         with suppress(ProcessLookupError):
             os.kill(victim.pid, number)
@@ -209,6 +218,8 @@ def still_there() -> list[str]:
 # ---------------------------------------------------------------------------------------------------- what is on disk
 
 TEMPORARY = re.compile(r"^tmp|^spare-|\.(tmp|part|partial)$")
+KEPT_LOG = re.compile(r"answers-\d")
+"""Of the children that answer questions: a fixed number of files, begun anew by those that come after."""
 
 
 def left_files(data: Path) -> list[str]:
@@ -225,7 +236,7 @@ def left_files(data: Path) -> list[str]:
         place = path.relative_to(data)
         stem = path.name.partition(".")[0]
         unused = place.parts[0] == "uploads" and stem not in files and path.name not in requests
-        nobodys = place.parts[0] == "logs" and stem not in jobs
+        nobodys = place.parts[0] == "logs" and stem not in jobs and not KEPT_LOG.fullmatch(stem)
         if unused or nobodys or TEMPORARY.search(path.name):
             found.append(str(place))
     return found

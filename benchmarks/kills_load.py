@@ -184,7 +184,7 @@ class Load:
     def _follow(self, client: httpx.Client, job_id: str) -> str | None:
         """How the job ended; None where nobody waits for it any more."""
         while not self.over.wait(FOLLOW_S):
-            answer = self._ask(client, "GET", f"/api/v1/jobs/{job_id}", 200)
+            answer = self._ask(client, "GET", f"/api/v1/jobs/{job_id}", 200, 202)  # 202: the server stops
             if answer is not None and answer.is_success and (state := answer.json()["state"]) in FINAL:
                 return str(state)
         return None

@@ -305,7 +305,8 @@ class Oracle:
             return
         self.template.start()
         while not self.template.wait_ready(min(TICK_S, max(0.0, deadline - time.monotonic()))):
-            if self._stopped.is_set() or self.template.stopped:
+            self._unless_stopped()
+            if self.template.stopped:
                 raise _DiedError("the oracle stops")
             if time.monotonic() >= deadline:
                 raise _LateError
@@ -313,6 +314,7 @@ class Oracle:
     def _start(self, deadline: float) -> _Child:
         """It sees no GPU unless it shall, keeps to one core, and ends with who started it."""
         self._wait_for_template(deadline)
+        self._unless_stopped()
         hidden = {} if self.gpu else {"CUDA_VISIBLE_DEVICES": ""}
         added = {**hidden, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         more = ["--gpu"] if self.gpu else []
@@ -333,6 +335,7 @@ class Oracle:
         while not child.said:
             if late:
                 raise _LateError
+            self._unless_stopped()
             try:
                 # Looked at least once: what lies there already is never late.
                 child.said += child.line.exchange(max(0.0, min(TICK_S, deadline - time.monotonic())))
@@ -347,6 +350,11 @@ class Oracle:
         if not isinstance(answer, dict):
             raise _DiedError("the oracle's process said something that is no answer")
         return answer
+
+    def _unless_stopped(self) -> None:
+        """Who began to start a process when `stop` had killed the one before must not be waited for."""
+        if self._stopped.is_set():
+            raise _DiedError("the oracle stops")
 
     def _why_it_ended(self, status: int) -> str:
         if over_cpu(status):

@@ -171,20 +171,26 @@ def by_pid(*rows: Process) -> dict[int, Process]:
     return {row.pid: row for row in rows}
 
 
-def test_any_living_process_below_the_server_may_be_killed_and_deep_ones_as_often() -> None:
+def test_any_living_process_below_the_server_may_be_killed_and_those_that_work_by_depth() -> None:
     rows = by_pid(
         process(2, 1),
         *(process(pid, 2) for pid in range(10, 30)),
         process(40, 10),
         process(41, 10, "Z"),
+        *(process(pid, 40) for pid in range(60, 70)),
         process(50, 1),
     )
     by_depth = victims(2, rows)
-    assert {depth: sorted(p.pid for p in of) for depth, of in by_depth.items()} == {1: list(range(10, 30)), 2: [40]}
+    assert {depth: sorted(p.pid for p in of) for depth, of in by_depth.items()} == {
+        1: list(range(10, 30)), 2: [40], 3: list(range(60, 70)),
+    }  # fmt: skip
     rng = random.Random(1)
-    chosen = Counter(choose(by_depth, rng) for _ in range(2000))
-    assert {victim.pid for _, victim in chosen} == {*range(10, 30), 40}
+    first = {victim.pid for _, victim in filter(None, (choose(by_depth, True, rng) for _ in range(2000)))}
+    assert first == set(range(10, 30))
+    chosen = Counter(filter(None, (choose(by_depth, False, rng) for _ in range(2000))))
+    assert {victim.pid for _, victim in chosen} == {40, *range(60, 70)}
     assert 850 < sum(count for (depth, _), count in chosen.items() if depth == 2) < 1150
+    assert choose({1: by_depth[1]}, False, rng) is None
 
 
 def unwatched(server_pid: int) -> Strays:

@@ -137,10 +137,14 @@ def _mutate_document(document: Any, rng: random.Random) -> Any:
 
 def _event(rng: random.Random) -> dict[str, Any]:
     """An event of any category, with arguments that fit some other."""
-    dims = [[rng.choice((0, 1, 8, 64, 4096, 2**40, -1)) for _ in range(rng.randrange(4))] for _ in range(3)]
+    dims = [[rng.choice((0, 0, 1, 8, 64, 4096, 2**40, -1)) for _ in range(rng.randrange(4))] for _ in range(3)]
+    strides = [[rng.choice((0, 0, 1, 8, 4096)) for _ in one] for one in dims]
+    if rng.random() < 0.3:
+        strides = [[0] * len(one) for one in dims]
     args = {
         "External id": rng.randrange(20), "correlation": rng.randrange(20), "stream": rng.choice((7, 20, -1)),
-        "device": rng.randrange(2), "Input Dims": dims, "Input type": [rng.choice(DTYPES) for _ in range(3)],
+        "device": rng.randrange(2), "Input Dims": dims, "Input Strides": strides,
+        "Input type": [rng.choice(DTYPES) for _ in range(3)],
         "Sequence number": rng.randrange(5), "Record function id": rng.randrange(20),
         "Concrete Inputs": ["", "1", "[1]"],
     }  # fmt: skip
@@ -236,6 +240,8 @@ def _mutate_region(data: bytes, rng: random.Random, raw: Mutate, most: int) -> b
 
 def _line(rng: random.Random) -> str:
     name = rng.choice(("x", "y", "z", "w"))
+    if rng.random() < 0.15:
+        return f"{name}: {_type(rng)}"
     other = rng.choice(("x", "y", "w", "1", "2.0"))
     call = rng.choice(CALLABLE)
     return rng.choice((
@@ -248,10 +254,22 @@ def _line(rng: random.Random) -> str:
     ))  # fmt: skip
 
 
+def _type(rng: random.Random) -> str:
+    """Of an input: any rank from 0, sizes of 0, strides of 0."""
+    sizes = [rng.choice((0, 0, 1, 1, 2, 8, 64, 127)) for _ in range(rng.choice((0, 0, 1, 2, 2, 3, 4)))]
+    strides = rng.choice(([0] * len(sizes), [rng.choice((0, 1, 8)) for _ in sizes]))
+    suffix = f".strides({', '.join(map(str, strides))})" if rng.random() < 0.4 else ""
+    gradient = ".requires_grad" if rng.random() < 0.2 else ""
+    return f"{rng.choice(DECLARED[:-1])}[{', '.join(map(str, sizes))}]{suffix}{gradient}"
+
+
 def _mutate_line(line: str, rng: random.Random) -> str:
     tokens = _TOKEN.findall(line)
     if not tokens:
         return _line(rng)
+    name, declares, _ = line.partition(":")
+    if declares and name.isidentifier() and rng.random() < 0.2:
+        return f"{name}: {_type(rng)}"
     at = rng.randrange(len(tokens))
     token = tokens[at]
     if token[0].isdigit():

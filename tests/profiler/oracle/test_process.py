@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -230,3 +231,25 @@ def test_the_oldest_answers_go_when_they_take_too_much_room(tmp_path: Path, monk
     assert sum(p.stat().st_size for p in tmp_path.glob("*.json")) <= 9_000
     assert cache.get(asked[0]) is None
     assert cache.get(asked[11]) == {"text": "x" * 1000}
+
+
+def test_a_process_that_is_stopped_while_it_starts_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    starts = threading.Event()
+    made = process.LineChild
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        begun.append(made(*arguments, **more))
+        starts.set()
+        return begun[-1]
+
+    monkeypatch.setattr(process, "LineChild", counted)
+    oracle = Oracle(timeout_s=120.0)
+    told: list[str] = []
+    asker = threading.Thread(target=lambda: told.append(oracle.predict(EXAMPLE, device()).unavailable))
+    asker.start()
+    assert starts.wait(60.0)
+    oracle.stop()  # its imports take seconds more
+    asker.join(60.0)
+    assert told == ["the oracle stops"]
+    assert len(begun) == 1 and oracle._child is None
