@@ -5,7 +5,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 BIN := $(VENV)/bin
 
-.PHONY: run test lint unit audit check-wheel check-api fuzz soak bench-uploads bench-fleet check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
+.PHONY: run test lint unit audit check-wheel check-api fuzz soak bench-waits bench-attacks bench-kills bench-uploads bench-fleet check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
 
 run: $(VENV)/.run
 	$(BIN)/tritonworthy serve --host $(HOST) --port $(PORT)
@@ -36,7 +36,7 @@ CASES ?= 1500
 check-api: $(VENV)/.dev
 	$(BIN)/python -m tools.check_api --cases $(CASES) --oracle auto --record
 
-# Coverage-guided, twelve minutes of each of five targets; what it found before is replayed by `make test`.
+# Coverage-guided, twelve minutes of each of six targets; what it found before is replayed by `make test`.
 fuzz: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
 	$(BIN)/python -m tools.fuzz --minutes 12 --record
@@ -44,6 +44,19 @@ fuzz: $(VENV)/.dev
 # Load on loopback, 30 minutes of it mixed; large uploads side by side; the fleet's overhead, store and simulation.
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak
+
+# On a quiet machine. BASE: a checkout of the commit to compare with (`git worktree add FOLDER COMMIT`).
+BASE ?= ../base
+bench-waits: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.waits --base $(BASE) --out tests/records/waits.json
+
+bench-attacks: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.attacks --base $(BASE) --out tests/records/attacks.json
+
+# 500 kills at random moments under load, and 500 with the server as process 1 (needs root).
+bench-kills: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.kills --out tests/records/kills.json
+	$(BIN)/python -m benchmarks.kills --as-init --out tests/records/kills.json
 
 bench-uploads: $(VENV)/.dev
 	$(BIN)/python benchmarks/uploads.py --parallel 8

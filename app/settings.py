@@ -121,8 +121,9 @@ class Settings(BaseSettings):
     )
     spare: bool = Field(
         default=True,
-        description="Whether the next validation's process is started before it is asked for, on a host with a GPU and"
-        " on those of a fleet: a verdict comes seconds earlier, and the process takes about half a gigabyte of memory.",
+        description="Whether what takes seconds to start is started before it is asked for: the first pages; without a"
+        " GPU the process that validations are forked from; with one, and on the hosts of a fleet, the next"
+        " validation's process. Each of the two takes about half a gigabyte of memory.",
     )
     max_wait_s: float = Field(default=120.0, ge=0, description="Upper bound of `?wait=` on uploads.")
     read_timeout_s: float = Field(default=600.0, gt=0, description="Time limit for reading one trace.")
