@@ -3,12 +3,17 @@
 An answer or a RegionError is right; any other exception would be a 500, and is printed with its text, as are texts over
 their time or memory. Runs in child processes that are killed at their limits; the same texts for the same seed. Exits 1
 where something failed. `--keep FOLDER` writes the failures as files for tests/fuzz/corpus/advice.
+
+`--served` asks a server instead, as a client does, without the oracle: its children have its limits. Right is an
+advice, a refusal of the text, or that a limit was met (422 `advice-limit`, 503 `advice-timeout`).
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
+import json
 import multiprocessing
 import resource
 import signal
@@ -57,8 +62,6 @@ def drawn(seed: int, texts: int, calls: int) -> Iterator[tuple[str, str]]:
 
 def tried(text: str) -> str:
     """Whether a text was "answered" or "refused"; raises what would be a 500."""
-    import json
-
     from app import service
     from app.database import finite
     from profiler.region.leftovers import forget
@@ -166,6 +169,58 @@ def _heard(one: Child) -> str | None:
     return None
 
 
+SERVED_AT_ONCE = 4
+"""More than the server has children: one always waits."""
+LIMITS_MET = ("advice-limit", "advice-timeout")
+
+
+def run_served(items: Iterator[tuple[str, str]], counts: Counter[str]) -> Iterator[Failure]:
+    """The same of a server of this checkout: what it answers with any other status, or not at all, is a failure."""
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor
+
+    import httpx
+
+    from tools.server import serving
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(Path(folder) / "data", {}) as served,
+        httpx.Client(base_url=served.url, timeout=120.0) as client,
+        ThreadPoolExecutor(SERVED_AT_ONCE) as threads,
+    ):
+
+        def ask(item: tuple[str, str]) -> tuple[tuple[str, str], str]:
+            try:
+                answer = client.post("/api/v1/advice", json={"region": item[1], "oracle": "off"})
+            except httpx.TransportError as fault:
+                return item, type(fault).__name__
+            return item, judged(answer.status_code, answer.content)
+
+        while several := list(itertools.islice(items, SERVED_CHUNK)):
+            for item, said in threads.map(ask, several):
+                counts[said if said in RIGHT else "failed"] += 1
+                if said not in RIGHT:
+                    yield Failure(*item, said)
+
+
+SERVED_CHUNK = 400
+RIGHT = ("answered", "refused", "limit met")
+
+
+def judged(status: int, body: bytes) -> str:
+    """One of RIGHT, or the status and what was said."""
+    if status == 200:
+        return "answered"
+    try:
+        code = str(json.loads(body).get("code", ""))
+    except ValueError:
+        return f"{status} without a problem: {body[:80]!r}"
+    if status == 422 and code.startswith(("region-", "device-")):
+        return "refused"
+    return "limit met" if code in LIMITS_MET else f"{status} {code}"
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -175,13 +230,15 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--wall", type=float, default=10.0, help="seconds for one text")
     parser.add_argument("--memory", type=float, default=6.0, help="GiB of address space for a child")
+    parser.add_argument("--served", action="store_true", help="ask a server, whose children have its own limits")
     parser.add_argument("--keep", type=Path, help="folder for the texts that failed")
     asked = parser.parse_args()
     counts: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     limits = Limits(asked.wall, int(asked.memory * 2**30))
     started = time.monotonic()
-    for failure in run(drawn(asked.seed, asked.texts, asked.aten), asked.processes, limits, counts):
+    items = drawn(asked.seed, asked.texts, asked.aten)
+    for failure in run_served(items, counts) if asked.served else run(items, asked.processes, limits, counts):
         seen[failure.why] += 1
         if asked.keep:
             asked.keep.mkdir(parents=True, exist_ok=True)

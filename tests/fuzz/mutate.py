@@ -258,9 +258,9 @@ def _type(rng: random.Random) -> str:
     """Of an input: any rank from 0, sizes of 0, strides of 0."""
     sizes = [rng.choice((0, 0, 1, 1, 2, 8, 64, 127)) for _ in range(rng.choice((0, 0, 1, 2, 2, 3, 4)))]
     strides = rng.choice(([0] * len(sizes), [rng.choice((0, 1, 8)) for _ in sizes]))
-    suffix = f".strides({', '.join(map(str, strides))})" if rng.random() < 0.4 else ""
+    suffix = f".strides({', '.join(map(str, strides))})" if sizes and rng.random() < 0.4 else ""
     gradient = ".requires_grad" if rng.random() < 0.2 else ""
-    return f"{rng.choice(DECLARED[:-1])}[{', '.join(map(str, sizes))}]{suffix}{gradient}"
+    return f"{rng.choice(DECLARED[:-1])}[{', '.join(map(str, sizes)) or '()'}]{suffix}{gradient}"
 
 
 def _mutate_line(line: str, rng: random.Random) -> str:

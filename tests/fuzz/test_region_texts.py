@@ -52,6 +52,35 @@ def test_a_text_without_an_answer_is_told_and_its_child_killed() -> None:
     assert (failure.name, failure.text, failure.why) == ("long", long, "no answer in 0 s")
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, b"{}", "answered"),
+        (422, b'{"code": "region-shape"}', "refused"),
+        (422, b'{"code": "advice-limit"}', "limit met"),
+        (503, b'{"code": "advice-timeout"}', "limit met"),
+        (422, b'{"code": "advice-crashed"}', "422 advice-crashed"),
+        (503, b'{"code": "advice-killed"}', "503 advice-killed"),
+        (500, b'{"code": "internal"}', "500 internal"),
+        (500, b"Internal Server Error", "500 without a problem: b'Internal Server Error'"),
+    ],
+)
+def test_a_servers_answer_that_is_no_answer_is_told(status: int, body: bytes, said: str) -> None:
+    assert fuzz_regions.judged(status, body) == said
+
+
+def test_a_declared_input_of_a_mutation_has_any_rank_sizes_of_nothing_and_strides_of_zero() -> None:
+    from random import Random
+
+    from tests.fuzz.mutate import _type
+
+    types = [_type(Random(seed)) for seed in range(300)]
+    for part in ("[()]", "[0", ".strides(0", ".requires_grad"):
+        assert any(part in one for one in types), part
+    read = [_kind(f"x: {one}\nreturn x\n") for one in types]
+    assert read.count("unreadable") < 100  # integers with a gradient
+
+
 def _kind(text: str) -> str:
     try:
         region = parse(text)
