@@ -108,19 +108,21 @@ def wrong(record: Json) -> list[str]:
 
 def table(record: Json) -> str:
     """The record for people: docs/soak.md."""
-    told = f"{record['cores']} cores, shared with the client; {record['date']}; Python {record['versions']['python']}"
+    told = f"{record['cores']} cores, shared with the client"
     lines = ["# Soak", "", f"`make soak` on loopback, {told}. Latencies count from when a request was due.", "",
-             "| load | requests/s | p50 ms | p99 ms | p99.9 ms | claim |", "|-|-|-|-|-|-|"]  # fmt: skip
+             "| load | date | requests/s | p50 ms | p99 ms | p99.9 ms | claim |", "|-|-|-|-|-|-|-|"]  # fmt: skip
     for part, claim in (("widget", WIDGET_P99_MS), ("regions", REGION_P99_MS)):
         f = record[part]
         row = (f"{f['answered_per_s']:,.0f}", f"{f['p50_ms']:.1f}", f"{f['p99_ms']:.1f}", f"{f['p999_ms']:.1f}")
-        lines.append(f"| {part} | {' | '.join(row)} | p99 under {claim:g} ms |")
+        lines.append(f"| {part} | {f['date']} | {' | '.join(row)} | p99 under {claim:g} ms |")
     f = record["mixed"]
     lines += [
-        "", "| mixed traffic | figure | claim |", "|-|-|-|",
+        "", f"| mixed traffic, {f['date']} | figure | claim |", "|-|-|-|",
         f"| minutes | {f['minutes']:.0f} | {MIXED_MINUTES:g} |",
         f"| requests; jobs accepted and ended | {f['requests']:,}; {sum(f['jobs'].values()):,} | nothing lost |",
-        f"| memory, MB a minute (from {f['mb_first']:.0f} MB) | {f['mb_per_minute']:.2f} | under {MB_A_MINUTE:g} |",
+        f"| memory of the server, MB a minute (from {f['mb_first']:.0f} MB) | {f['mb_per_minute']:.2f} "
+        f"| under {MB_A_MINUTE:g} |",
+        f"| memory of all processes, MB, first and last third | {f['all_mb_first']}, {f['all_mb_last']} | |",
         f"| file descriptors, first and last third | {f['descriptors_first']}, {f['descriptors_last']} | flat |", "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -140,12 +142,11 @@ def main() -> int:
     for part in args.only:
         with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "data", {}) as served:
             started = time.monotonic()
-            record[part] = PARTS[part](served, args)
+            record[part] = {**stamp(VERSIONS), **PARTS[part](served, args)}
             if record[part].get("unexpected"):
                 lines = served.log.read_text().splitlines()
                 print("\n".join(line[:300] for line in lines if " INFO " not in line)[-6000:])
             print(f"{part} after {time.monotonic() - started:.0f} s: {json.dumps(record[part])}", flush=True)
-    record |= stamp(VERSIONS)
     record["cores"] = len(os.sched_getaffinity(0))
     if not args.dry:
         RECORD.write_text(json.dumps(record, indent=1) + "\n")

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from benchmarks.load import quantile, region
+from benchmarks.processes import MB, tree_pss
 from tools.server import ROOT
 
 Json = dict[str, Any]
@@ -37,20 +38,24 @@ END_S = 600.0
 
 
 class Samples:
-    """Resident memory and open descriptors of a process, and when."""
+    """Resident memory and open descriptors of a process, the memory (PSS) of it and all below it, and when."""
 
     def __init__(self, pid: int) -> None:
-        self.folder = Path(f"/proc/{pid}")
-        self.rows: list[tuple[float, float, int]] = []
+        self.pid, self.folder = pid, Path(f"/proc/{pid}")
+        self.rows: list[tuple[float, float, int, float]] = []
 
     def take(self) -> None:
-        """One sample: seconds, megabytes, descriptors."""
+        """One sample: seconds, megabytes, descriptors, megabytes of all."""
         status = (self.folder / "status").read_text()
         resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-        self.rows.append((time.monotonic(), resident / 1024, len(list((self.folder / "fd").iterdir()))))
+        files = len(list((self.folder / "fd").iterdir()))
+        self.rows.append((time.monotonic(), resident / 1024, files, tree_pss(self.pid) / MB))
 
     def summary(self) -> Json:
-        """A line through the memory after the warm-up; medians of the descriptors in its first and last third."""
+        """A line through the memory after the warm-up; medians of the descriptors in its first and last third.
+
+        Of all processes together medians of the memory as well: jobs come and go.
+        """
         start = self.rows[0][0] + WARM_SHARE * (self.rows[-1][0] - self.rows[0][0])
         rows = [row for row in self.rows if row[0] >= start]
         slope = statistics.linear_regression([row[0] for row in rows], [row[1] for row in rows]).slope
@@ -64,6 +69,8 @@ class Samples:
             "mb": [round(row[1]) for row in self.rows[::every]],
             "descriptors_first": round(statistics.median(row[2] for row in rows[:third])),
             "descriptors_last": round(statistics.median(row[2] for row in rows[-third:])),
+            "all_mb_first": round(statistics.median(row[3] for row in rows[:third])),
+            "all_mb_last": round(statistics.median(row[3] for row in rows[-third:])),
         }
 
 

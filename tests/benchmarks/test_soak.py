@@ -73,11 +73,15 @@ def test_slope_is_of_the_memory_after_the_warm_up() -> None:
     samples = Samples(os.getpid())
     samples.take()
     assert samples.rows[0][1] > 10 and samples.rows[0][2] > 2
-    samples.rows = [(60.0 * i, 100.0 + (50.0 * i if i < 10 else 500.0 + 2.0 * i), 10 + i // 30) for i in range(61)]
+    assert samples.rows[0][3] > 10
+    samples.rows = [
+        (60.0 * i, 100.0 + (50.0 * i if i < 10 else 500.0 + 2.0 * i), 10 + i // 30, 900.0 + i // 30) for i in range(61)
+    ]
     found = samples.summary()
     assert found["mb_per_minute"] == pytest.approx(2.0)
     assert found["samples"] == 51
     assert (found["descriptors_first"], found["descriptors_last"]) == (10, 11)
+    assert (found["all_mb_first"], found["all_mb_last"]) == (900, 901)
 
 
 def test_no_two_uploads_have_the_same_content() -> None:
