@@ -169,13 +169,14 @@ def _heard(one: Child) -> str | None:
     return None
 
 
-SERVED_AT_ONCE = 4
-"""More than the server has children: one always waits."""
 LIMITS_MET = ("advice-limit", "advice-timeout")
 
 
-def run_served(items: Iterator[tuple[str, str]], counts: Counter[str]) -> Iterator[Failure]:
-    """The same of a server of this checkout: what it answers with any other status, or not at all, is a failure."""
+def run_served(items: Iterator[tuple[str, str]], processes: int, counts: Counter[str]) -> Iterator[Failure]:
+    """The same of a server of this checkout: what it answers with any other status, or not at all, is a failure.
+
+    processes: children of the server; two more questions are asked at once, so that some always wait.
+    """
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
 
@@ -185,9 +186,9 @@ def run_served(items: Iterator[tuple[str, str]], counts: Counter[str]) -> Iterat
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder) / "data", {}) as served,
+        serving(Path(folder) / "data", {"ADVICE_PROCESSES": str(processes)}) as served,
         httpx.Client(base_url=served.url, timeout=120.0) as client,
-        ThreadPoolExecutor(SERVED_AT_ONCE) as threads,
+        ThreadPoolExecutor(processes + 2) as threads,
     ):
 
         def ask(item: tuple[str, str]) -> tuple[tuple[str, str], str]:
@@ -238,7 +239,9 @@ def main() -> int:
     limits = Limits(asked.wall, int(asked.memory * 2**30))
     started = time.monotonic()
     items = drawn(asked.seed, asked.texts, asked.aten)
-    for failure in run_served(items, counts) if asked.served else run(items, asked.processes, limits, counts):
+    for failure in (
+        run_served(items, asked.processes, counts) if asked.served else run(items, asked.processes, limits, counts)
+    ):
         seen[failure.why] += 1
         if asked.keep:
             asked.keep.mkdir(parents=True, exist_ok=True)
