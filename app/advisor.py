@@ -62,7 +62,7 @@ class Question:
 
 class Advisor:
     """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes and for what exceeds
-    a limit, 429 when too many wait, 503 when none could be answered in time.
+    a limit, 429 when too many wait or one waited too long, 503 when one is not answered in time.
 
     oracle: asked what torch.compile would make of a region, None for never; oracle_timeout_s: longest wait for it.
     thresholds: the rule's numbers. limits: of one question. host: what the children are told of this host.
@@ -264,7 +264,7 @@ def refusal(failure: Failure, limits: Limits) -> Problem:
         return Problem(429, "advice-queue-full", "Too many questions are waiting", "Try again in a moment.", **again)
     if failure is Failure.WAITED:
         detail = f"Other regions are worked on: this one waited {limits.timeout_s:g} s. Try again later."
-        return Problem(503, "advice-busy", "", detail, **again)
+        return Problem(429, "advice-busy", "", detail, **again)
     if failure is Failure.STOPPED:
         return Problem(503, "stopping", "", "The server is stopping.", **again)
     if failure is Failure.KILLED:

@@ -96,7 +96,7 @@ def _compiled(state: Any, request: Json, cache: Cache, asked: Json) -> Json:
 
 def _busy() -> Problem:
     return Problem(
-        503,
+        429,
         "compiler-busy",
         "",
         "The compiler is busy with another kernel. Try again in a moment.",

@@ -42,10 +42,11 @@ def of_region(name: str, fault: Exception) -> Json:
 
 def of_limit(name: str, why: Failure, limits: Limits) -> Json:
     """The note of a region whose process was killed at a limit, or died."""
+    most = f"{limits.memory_bytes / MIB:,.0f} MiB of memory" if limits.memory_bytes else "memory than there is"
     words = {
         Failure.TIMEOUT: f"it took longer than {limits.timeout_s:g} s",
         Failure.CPU: f"it took more than {limits.cpu_s or 0:g} s of processor time",
-        Failure.MEMORY: f"it needed more than {(limits.memory_bytes or 0) / MIB:,.0f} MiB of memory",
+        Failure.MEMORY: f"it needed more {'than ' if limits.memory_bytes else ''}{most}",
         Failure.KILLED: "the system killed the process that worked on it, twice",
     }.get(why, "the process that worked on it crashed")
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import socket
 import sys
 from typing import Any
@@ -20,9 +21,19 @@ from app.main import create_app
 from app.settings import Settings, explain
 
 BAD_SETTINGS = 2
+MOST_DESCRIPTORS = 65536
 KEEP_ALIVE_S = 75
 """A connection without a request stays open so long: longer than clients and proxies keep theirs (httpx 5 s, nginx 60),
 so that it is they who close. At uvicorn's 5 s one of 29,000 requests of the soak met a connection that was closing."""
+
+
+def raise_descriptors() -> None:
+    """As many descriptors as the operator allows: the soft limit is 1,024 on most systems, connections, uploads and
+    children share it, and nothing here waits with select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Server(uvicorn.Server):
@@ -87,6 +98,7 @@ def serve(given: dict[str, Any]) -> int:
     # What was imported stays: a full collection that walks through all its objects stops every request meanwhile.
     gc.collect()
     gc.freeze()
+    raise_descriptors()
     try:
         make_server(application, settings).run()
     except SystemExit:

@@ -237,16 +237,17 @@ class Store:
         reuse: answer the one of its digest that waits, runs or has measured something, and add nothing for it.
         """
         found = []
+        programs = {item.region: likeness(item.region, "other-sizes") for item in asked}  # nobody waits for it
         with self.database.write() as connection:
             # All that is looked for is looked for first, in one order: two that ask for the same wait for each other.
             digests = sorted({a.digest for a in asked if reuse and a.digest})
             known = {digest: measured.same(connection, digest) for digest in digests}
             for item in asked:
                 old = known.get(item.digest) if item.digest else None
-                found.append((old, False) if old else (self._add(connection, item, cap), True))
+                found.append((old, False) if old else (self._add(connection, item, programs[item.region], cap), True))
         return found
 
-    def _add(self, connection: sa.Connection, asked: Asked, cap: int) -> str:
+    def _add(self, connection: sa.Connection, asked: Asked, program: str, cap: int) -> str:
         validation_id = new_id()
         connection.execute(
             validations.insert().values(
@@ -256,7 +257,7 @@ class Store:
                 name=asked.name,
                 region=asked.region,
                 digest=asked.digest,
-                program=likeness(asked.region, "other-sizes"),
+                program=program,
             )
         )
         ledger.add(connection, job_id=validation_id, kind="validate", request=asked.request, cap=cap)

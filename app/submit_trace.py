@@ -125,6 +125,7 @@ def _submit(state: Any, received: Received, group: str | None, beside: str | Non
         else:
             unknown = wanted[:40]
     waiting, taken, known = list(received.traces), [], []
+    trace: Json | None = None
 
     def queue(upload: Upload) -> str:
         """The id of the trace that this upload is: its own, or that of the same which is here."""
@@ -142,10 +143,12 @@ def _submit(state: Any, received: Received, group: str | None, beside: str | Non
                 known.append(waiting[0])
             waiting.pop(0)
         # Whoever deletes the trace that was here already does not delete this upload, whose file is still here.
-        while (trace := state.store.trace(taken[0])) is None and first in known:
-            taken[0] = queue(first)
-            if taken[0] == first.path.name:
-                known.remove(first)
+        for place, upload in enumerate(received.traces):
+            while (found := state.store.trace(taken[place])) is None and upload in known:
+                taken[place] = queue(upload)
+                if taken[place] == upload.path.name:
+                    known.remove(upload)
+            trace = found if upload is first else trace
     except ledger.QueueFullError:
         # Those that found room stay: the first of them is told, so that nothing has to be sent twice.
         extra = {"detail": f"{len(taken)} of {len(received.traces)} traces were taken."}

@@ -25,7 +25,7 @@ from app.trace_where import owners, streams, where_json
 from kernels.host import probe_host
 from kernels.measure.model import to_json
 from profiler.child.each import each
-from profiler.child.limits import GIB, Limits
+from profiler.child.limits import GIB, Limits, is_of_memory
 from profiler.child.pool import Failure
 from profiler.hardware import Device
 from profiler.region.model import RegionError
@@ -309,7 +309,10 @@ def _region(
     try:
         return _advised(mining, mined, device, obstacles, thresholds, target)
     except Exception as fault:  # one region, whatever it is, is never the whole trace
+        memory = is_of_memory(fault)
         log.exception("no advice on the region %r", mined.title)
+        if memory:
+            raise MemoryError from fault  # `each` tells of it, with the limit that it met, and forks anew
         return _failed(mined, fault)
 
 

@@ -40,6 +40,9 @@ SIZE_ARGUMENTS: Mapping[str, tuple[int, int]] = {
 """Where a number is a size: from this argument (the tensor of a method is 0) to before that one."""
 MAX_UNROLLED = 2048
 """Statements read in all turns of all loops; a region with more goes by its text."""
+MAX_VISITS = 20_000
+"""Nodes read for all inputs together; a region with more goes by its text. That takes 0.1 s, in the web process too; of
+200 regions of tests and archive the largest has 2,048, without it 10 KB of text took minutes."""
 
 
 @lru_cache(maxsize=4096)
@@ -47,8 +50,9 @@ def likeness(text: str, level: Level) -> str:
     """Equal for texts that are one program at this level; the text's own hash where it cannot be read."""
     try:
         region = parse(text)
+        visits = _Visits()
         # Once for each input, told apart from the others: which of several alike goes where is part of the program.
-        marked = sorted(_hash(*_Reader(region, level, i.name).outputs()) for i in region.inputs)
+        marked = sorted(_hash(*_Reader(region, level, i.name, visits).outputs()) for i in region.inputs)
         return _hash(*marked)
     except RegionError:
         return _hash(text)
@@ -63,15 +67,27 @@ def roles(text: str) -> tuple[tuple[str, Input], ...]:
     Inputs with one hash may change places (`a * b`). By position where the program is known by its text only.
     RegionError for a text that cannot be read.
     """
-    region = parse(text)
+    region, visits = parse(text), _Visits()
     try:
-        return tuple((_hash(*_Reader(region, "other-sizes", i.name).outputs()), i) for i in region.inputs)
+        return tuple((_hash(*_Reader(region, "other-sizes", i.name, visits).outputs()), i) for i in region.inputs)
     except _UnreadError:
         return tuple((f"{place:04}", i) for place, i in enumerate(region.inputs))
 
 
 class _UnreadError(Exception):
-    """A statement that is not written out: a list that grows, a loop that is long."""
+    """A statement that is not written out: a list that grows, a loop that is long. Or too many of them."""
+
+
+class _Visits:
+    """Nodes that may still be read of one text."""
+
+    def __init__(self) -> None:
+        self.left = MAX_VISITS
+
+    def take(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise _UnreadError
 
 
 def _hash(*parts: str) -> str:
@@ -81,8 +97,9 @@ def _hash(*parts: str) -> str:
 class _Reader:
     """Hashes of a region's values, by name; one input is told apart from others of its kind."""
 
-    def __init__(self, region: Region, level: Level, marked: str) -> None:
+    def __init__(self, region: Region, level: Level, marked: str, visits: _Visits) -> None:
         self.region = region
+        self.visits = visits
         self.level = level
         self.marked = marked
         self.left = MAX_UNROLLED
@@ -155,6 +172,7 @@ class _Reader:
                 self.statement(statement)
 
     def value(self, node: ast.expr) -> str:
+        self.visits.take()
         if isinstance(node, ast.Name):
             return self.names.get(node.id, node.id)
         if isinstance(node, ast.Constant):
@@ -201,6 +219,7 @@ class _Reader:
 
     def size(self, node: ast.expr) -> str:
         """A size: any number from 2 on is as good as another. 1, 0 and -1 say something about the program."""
+        self.visits.take()
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1:
             return "size"
         if isinstance(node, ast.Tuple | ast.List):

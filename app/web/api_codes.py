@@ -25,8 +25,8 @@ ANY: Mapping[int, tuple[str, ...]] = {
 QUEUE = {429: ("queue-full",)}
 ADVICE = {
     422: ("advice-limit", "advice-crashed"),
-    429: ("advice-queue-full",),
-    503: ("advice-timeout", "advice-busy", "advice-killed", "host-unknown"),
+    429: ("advice-queue-full", "advice-busy"),
+    503: ("advice-timeout", "advice-killed", "host-unknown"),
 }
 UPLOAD = {
     400: ("bad-multipart", "too-many-parts", "upload-aborted"),
@@ -38,7 +38,7 @@ UPLOAD = {
 }
 TEXT = {413: ("region-too-large",), 422: ("region-", "device-unknown", "too-many-shapes")}
 STORED = {422: ("region-", "device-unknown")}
-COMPILER = {422: ("no-triton-target", "kernel-"), 503: ("oracle-unavailable", "compiler-busy")}
+COMPILER = {422: ("no-triton-target", "kernel-"), 429: ("compiler-busy",), 503: ("oracle-unavailable",)}
 
 
 def _joined(*parts: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:

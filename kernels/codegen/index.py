@@ -112,6 +112,8 @@ def spread(linear: Linear, shape: Sequence[int], domain: Domain) -> Index:
     Raises Split where a domain dimension runs across a boundary of the shape, Unsupported where splitting
     cannot help (a step that does not fit, a slice that wraps).
     """
+    if 0 in shape:
+        raise Unsupported("a tensor without elements")
     strides = contiguous_strides(shape)
     kept = [k for k, size in enumerate(shape) if size > 1]
     parts = dict.fromkeys(range(len(shape)), ZERO)

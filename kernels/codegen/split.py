@@ -115,8 +115,11 @@ class _Steps:
         values = self.node.meta["val"]
         first = values if isinstance(values, torch.Tensor) else values[0]
         x = self.emit(aten.view.default, source, list(parts.shape))
-        if name not in ("amax", "amin") and fake(source).dtype in (torch.bfloat16, torch.float16):
-            x = self.emit(aten._to_copy.default, x, dtype=torch.float32)
+        own = fake(source).dtype
+        becomes_float = first.is_floating_point() and not own.is_floating_point  # mean(integers, dtype=bf16)
+        if name not in ("amax", "amin") and (own in (torch.bfloat16, torch.float16) or becomes_float):
+            wide = torch.float64 if becomes_float and first.dtype == torch.float64 else torch.float32
+            x = self.emit(aten._to_copy.default, x, dtype=wide)
         over, at = list(parts.over), [parts.at]
         if name == "sum":
             wanted = {"dtype": first.dtype if first.dtype == torch.float64 else None}

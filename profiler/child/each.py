@@ -28,6 +28,9 @@ from profiler.child.template import PR_SET_PDEATHSIG
 
 log = logging.getLogger("tritonworthy.each")
 
+FORK_TRIES, FORK_PAUSE_S = 20, 0.25
+"""Where no fork is possible and none runs: so often, so long apart, before the rest is told as failed."""
+
 
 def each(
     work: Callable[[int], Any], pieces: Sequence[int], limits: Limits, *, lanes: int = 2
@@ -42,14 +45,27 @@ def each(
     limits = within_own(limits)
     poll = select.poll()
     running: dict[int, _Lane] = {}
+    tries = 0
     try:
         while waiting or running:
             while waiting and len(running) < lanes:
-                lane = _Lane(
-                    work, [waiting.popleft() for _ in range(_take(len(waiting), lanes - len(running)))], limits
-                )
+                taken = [waiting.popleft() for _ in range(_take(len(waiting), lanes - len(running)))]
+                try:
+                    lane = _Lane(work, taken, limits)
+                except OSError as fault:  # no process or memory for a fork now: others go on, or it is tried again
+                    log.warning("no fork: %s", fault)
+                    waiting.extendleft(reversed(taken))
+                    break
+                tries = 0
                 running[lane.output] = lane
                 poll.register(lane.output, select.POLLIN)
+            if not running:
+                tries += 1
+                if tries == FORK_TRIES:
+                    yield from ((piece, Failure.KILLED) for piece in waiting)
+                    return
+                time.sleep(FORK_PAUSE_S)
+                continue
             left_s = max(0.0, min(lane.deadline for lane in running.values()) - time.monotonic())
             ready = {fd for fd, _ in poll.poll(min(left_s, 1.0) * 1000)}
             for fd, lane in list(running.items()):
@@ -93,7 +109,12 @@ class _Lane:
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(self.output)
+            os.close(theirs)
+            raise
         if self.pid == 0:
             os.close(self.output)
             _work(work, pieces, theirs, parent, limits)

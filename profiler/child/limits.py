@@ -37,8 +37,11 @@ def impose(pid: int, limits: Limits) -> None:
         return
     with suppress(ProcessLookupError, PermissionError):
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        used_bytes = private_bytes(pid)
+        if not used_bytes:  # ended, or /proc cannot be read for want of descriptors: from 0 on it would be too little
+            return
         if limits.memory_bytes is not None:
-            _limit(pid, resource.RLIMIT_DATA, private_bytes(pid) + limits.memory_bytes)
+            _limit(pid, resource.RLIMIT_DATA, used_bytes + limits.memory_bytes)
         if limits.cpu_s is not None:
             _limit(pid, resource.RLIMIT_CPU, math.ceil(cpu_used_s(pid) + limits.cpu_s))
 

@@ -248,8 +248,13 @@ class Pool:
     def _give_back(self, member: _Member, prefer: str, keep: bool) -> None:
         member.asks += 1
         again = keep and member.asks < ASKS_PER_CHILD and self._is_fit(member) and not self.stopped
-        if not again:
-            member.child.close()
+        try:
+            if not again:
+                member.child.close()
+        finally:
+            self._let_go(member, prefer, again)
+
+    def _let_go(self, member: _Member, prefer: str, again: bool) -> None:
         with self.changed:
             member.holder = None
             if again or not member.child.stuck:  # one that does not end stays among the busy: `stuck` tells of it
@@ -321,9 +326,9 @@ class Pool:
                 continue
             try:
                 member = self._fork()
-            except (OSError, FailedError) as fault:
+            except Exception as fault:  # of any kind: without this thread there would be no child again
                 if not self._stop.is_set():
-                    log.warning("no child for the pool: %s", fault)
+                    log.warning("no child for the pool: %s: %s", type(fault).__name__, fault)
                     with self.changed:
                         self.changed.wait(PAUSE_S)
                 continue

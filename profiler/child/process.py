@@ -80,7 +80,10 @@ def kill_tree(process: Process) -> None:
 
 def kill_all_of(pid: int) -> None:
     """SIGKILL to pid, to its group where it leads one, and to everything below it, whatever session that is in."""
-    below = descendants(pid)
+    try:
+        below = descendants(pid)  # first: what loses its parent is below it no more
+    except OSError:  # no descriptor left to look with
+        below = []
     for kill, one in ((os.killpg, pid), (os.kill, pid), *((os.kill, one) for one in below)):
         with suppress(ProcessLookupError, PermissionError):
             kill(one, signal.SIGKILL)

@@ -110,7 +110,13 @@ class _Life:
             raise
         finally:
             theirs.close()
-        threading.Thread(target=self._read, name="template", daemon=True).start()
+        try:
+            threading.Thread(target=self._read, name="template", daemon=True).start()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            ours.close()
+            raise
 
     def _read(self) -> None:
         while True:
@@ -264,8 +270,8 @@ class Template:
         while not self._stop.is_set():
             try:
                 life = _Life(self.module, self.cwd, self.env)
-            except OSError as fault:
-                log.error("no template could be started: %s", fault)
+            except Exception as fault:  # RuntimeError as well, where no thread can be started
+                log.error("no template could be started: %s: %s", type(fault).__name__, fault)
                 self._stop.wait(AGAIN_S[1])
                 continue
             with self.changed:

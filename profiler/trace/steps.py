@@ -106,7 +106,7 @@ def _annotation_windows(
         return sorted(groups[chosen], key=lambda w: w[1])
     opening = _opening_marker([sorted(starts) for starts in markers.values() if len(starts) > 1])
     if opening:
-        ends = [*opening[1:], end_us]
+        ends = [*opening[1:], max(end_us, opening[-1])]  # the last may stand behind all work
         return [(f"step {i}", start, end) for i, (start, end) in enumerate(zip(opening, ends, strict=True))]
     return groups[min(covering, key=lambda key: (key[0], -covering[key]))] if covering else []
 

@@ -293,7 +293,7 @@ def test_one_remote_client_leaves_a_child_to_others(make: Make) -> None:
 
 REFUSED: Mapping[Failure, tuple[int, str, bool]] = {
     Failure.QUEUE_FULL: (429, "advice-queue-full", True),
-    Failure.WAITED: (503, "advice-busy", True),
+    Failure.WAITED: (429, "advice-busy", True),
     Failure.TIMEOUT: (503, "advice-timeout", True),
     Failure.KILLED: (503, "advice-killed", True),
     Failure.STOPPED: (503, "stopping", True),

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -53,7 +54,7 @@ def failing_on(title: str, fault: Exception, monkeypatch: pytest.MonkeyPatch) ->
     [
         (ZeroDivisionError("float division by zero"), "ZeroDivisionError: float division by zero"),
         (AssertionError(), "AssertionError"),
-        (MemoryError(), "memory ran out"),
+        (MemoryError(), "it needed more"),
     ],
 )
 def test_one_region_fails_and_the_others_are_as_ever(
@@ -259,3 +260,17 @@ def test_a_crash_of_the_check_itself_exits_2(
     monkeypatch.setattr(run, "judge", crash)
     assert cli.main(["check", str(TRACE)]) == 2
     assert "could not be checked" in capsys.readouterr().err
+
+
+def test_a_region_that_ran_out_of_memory_is_told_with_its_limit_and_not_as_a_defect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch's allocator raises RuntimeError: `each` is to hear of it, not to be told of a defect of ours."""
+
+    def no_memory(*_: Any) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried ...")
+
+    monkeypatch.setattr(trace_report, "_advised", no_memory)
+    mined: Any = SimpleNamespace(title="norm")
+    with pytest.raises(MemoryError):
+        trace_report._region(None, mined, None, (), None, None)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import secrets
 import signal
 import subprocess
@@ -106,3 +107,15 @@ def test_kill_9_leaves_nothing_running(served: Served) -> None:
     served.process.kill()
     served.process.wait(5)
     until_gone(served, 10)
+
+
+def test_a_server_takes_as_many_descriptors_as_it_may() -> None:
+    script = (
+        "from resource import *; from app.serve import raise_descriptors\n"
+        "raise_descriptors(); print(*getrlimit(RLIMIT_NOFILE))"
+    )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(hard, 4096) if hard != resource.RLIM_INFINITY else 4096
+    limited = ["prlimit", f"--nofile=256:{most}", sys.executable, "-c", script]
+    told = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert told == [str(most), str(most)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +12,10 @@ import pytest
 
 from app import checks, schema, submit_check, submit_trace
 from app.check.config import DEFAULTS
+from app.database import new_id
 from app.settings import Settings
 from app.store import Store
+from app.uploads import Received, Upload
 from tests.conftest import ROOT
 
 EXAMPLE = ROOT / "app" / "examples" / "rms_norm_by_hand.txt"
@@ -86,3 +89,27 @@ def test_a_check_that_is_removed_while_the_same_is_asked_for_is_queued_anew(
     assert new
     assert second["id"] != first["id"]
     assert state.store.job(second["id"])["state"] == "queued"
+
+
+def test_a_rank_that_is_deleted_while_the_same_ranks_are_sent_again_stays(
+    state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several ranks each is looked at again, and not the first alone."""
+
+    def send() -> dict[str, str]:
+        made = []
+        for rank in range(2):
+            path = state.settings.uploads_dir / new_id()
+            path.write_text(f'{{"traceEvents": [], "rank": {rank}}}')
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            made.append(Upload(path, f"rank {rank}", content, path.stat().st_size))
+        submit_trace._submit(state, Received(tuple(made), {}, {}), None, None, True)
+        return {trace["name"]: trace["id"] for trace in state.store.traces()["items"]}
+
+    ranks = send()
+    monkeypatch.setattr(
+        state.store, "trace", once(lambda: submit_trace.delete_trace(state, ranks["rank 1"]), state.store.trace)
+    )
+    listed = send()
+    assert listed["rank 0"] == ranks["rank 0"] and listed["rank 1"] != ranks["rank 1"]
+    assert files(state) == set(listed.values())

@@ -14,6 +14,8 @@ from urllib.parse import unquote
 import pytest
 
 from app import uploads
+from app.database import new_id
+from app.settings import Settings
 from app.uploads import display_name
 from tests.app.web.conftest import Serving, serving
 
@@ -251,3 +253,14 @@ def test_memory_does_not_grow_with_the_upload(tmp_path: Path) -> None:
         before = rss()
         assert web.client.post("/api/v1/traces?fresh=true&wait=20", content=chunks()).json()["bytes"] == 100 << 20
         assert rss() - before < 50 << 20
+
+
+def test_of_a_form_with_many_files_one_is_open_at_a_time(tmp_path: Path) -> None:
+    """Every file of 18 forms open until the last byte came were all descriptors of the server."""
+    settings = Settings(data_dir=tmp_path, min_free_disk_bytes=0)
+    settings.make_folders()
+    taken = uploads._Taken(tmp_path / new_id(), settings, None, uploads.Form())
+    for number in range(5):
+        taken.take([uploads.Part(uploads.TRACE_FIELD, f"rank {number}"), b"{}"])
+        assert [file.file.closed for _, file in taken.files] == [True] * number + [False]
+    assert [trace.size for trace in taken.finish(None).traces] == [2] * 5

@@ -47,6 +47,7 @@ SPLIT = {
     "spread": "x: f16[1536, 7]\nreturn x.var(0), x.std(0), x.float().var(0, unbiased=False)\n",
     "both at once": "x: f32[1536, 7]\nv, m = torch.var_mean(x + 100, 0)\nreturn v, m + 1\n",
     "logsumexp": "x: f32[2048, 4]\nreturn torch.logsumexp(x * 20, 0)\n",
+    "integers as a float": "x: i8[2048, 9]\ny = x.mean(0, dtype=f32)\nz = x.sum(0, dtype=f32)\nreturn y, z\n",
     "two axes": "x: f32[8, 5, 300]\nreturn (x * x).sum((0, 2)), x.amax((0, 2), keepdim=True)\n",
 }
 

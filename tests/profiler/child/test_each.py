@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from profiler.child.each import each
+from profiler.child.each import FORK_TRIES, each
 from profiler.child.limits import MIB, Limits
 from profiler.child.pool import Failure
 from profiler.child.process import descendants
@@ -171,3 +171,34 @@ def test_nothing_runs_on_when_the_caller_is_killed(how: str) -> None:
         finally:
             caller.kill()
         wait_for(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+def no_fork_for(times: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """os.fork fails so often, then works; how often it was asked."""
+    real, asked = os.fork, list[int]()
+
+    def fork() -> int:
+        asked.append(len(asked))
+        if len(asked) <= times:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return real()
+
+    monkeypatch.setattr("profiler.child.each.os.fork", fork)
+    monkeypatch.setattr("profiler.child.each.FORK_PAUSE_S", 0.01)
+    return asked
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_fork_that_fails_is_tried_again(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_fork_for(times, monkeypatch)
+    assert found(lambda n: n * n, 6) == {n: n * n for n in range(6)}
+
+
+def test_where_no_fork_is_possible_every_piece_is_told_as_failed_and_nothing_is_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = no_fork_for(10**9, monkeypatch)
+    before = len(os.listdir("/proc/self/fd"))
+    assert found(lambda n: n, 4) == dict.fromkeys(range(4), Failure.KILLED)
+    assert len(asked) == FORK_TRIES
+    assert len(os.listdir("/proc/self/fd")) == before

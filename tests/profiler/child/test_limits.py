@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 from typing import Any
 
+import pytest
+
+from profiler.child import limits
 from profiler.child.limits import MIB, Limits, cpu_used_s, host_memory_bytes, impose, over_cpu, private_bytes
 from profiler.child.lines import LineChild
 from tests.processes import wait_for
@@ -79,3 +83,16 @@ def test_the_hosts_memory_is_no_more_than_it_has() -> None:
     with open("/proc/meminfo") as file:
         total = int(file.readline().split()[1]) * 1024
     assert 0 < host_memory_bytes() <= total
+
+
+def test_a_process_that_cannot_be_looked_at_keeps_the_limits_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without descriptors /proc cannot be read, and from 0 on a limit would be less than a kept child has already."""
+    monkeypatch.setattr(limits, "private_bytes", lambda pid: 0)
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        before = [resource.prlimit(child.pid, what) for what in (resource.RLIMIT_DATA, resource.RLIMIT_CPU)]
+        limits.impose(child.pid, limits.Limits(1.0, memory_bytes=limits.MIB, cpu_s=1.0))
+        assert [resource.prlimit(child.pid, what) for what in (resource.RLIMIT_DATA, resource.RLIMIT_CPU)] == before
+    finally:
+        child.kill()
+        child.wait()

@@ -15,6 +15,7 @@ import pytest
 
 from profiler.child import pool as module
 from profiler.child.limits import MIB, Limits
+from profiler.child.lines import LineChild
 from profiler.child.pool import FailedError, Failure, Pool
 from profiler.child.process import FD
 from profiler.child.template import Template
@@ -303,3 +304,20 @@ def test_a_child_that_makes_no_sense_from_the_start_is_tried_again_in_a_while(
         assert not pool.ready
     finally:
         pool.stop()
+
+
+def test_a_child_that_could_not_be_closed_gives_its_place_back(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where no descriptor is left to look for what it started."""
+    pool = make(size=1)
+    close = LineChild.close
+
+    def refused(child: LineChild) -> None:
+        monkeypatch.setattr(LineChild, "close", close)
+        close(child)
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(LineChild, "close", refused)
+    with pytest.raises(OSError, match="Too many"):
+        pool.ask({"do": "die"})
+    assert not pool.busy
+    wait_for(lambda: len(pool.idle) == 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from profiler.child import process
 from profiler.child.process import FD, Started, descendants, kill_tree, terminate
 from tests.processes import alive, wait_for
 
@@ -93,3 +94,13 @@ def test_a_process_that_runs_has_no_status() -> None:
 def test_no_import_of_torch() -> None:
     script = "import sys, profiler.child.pool, profiler.child.each\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_process_is_killed_where_nobody_can_look_for_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(pid: int) -> list[int]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(process, "descendants", refused)
+    child = subprocess.Popen(["sleep", "600"])
+    process.kill_all_of(child.pid)
+    assert child.wait(60) == -signal.SIGKILL

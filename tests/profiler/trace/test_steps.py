@@ -77,6 +77,13 @@ def test_an_optimizer_marks_steps_from_one_to_the_next() -> None:
     assert {len(step.kernels) for step in trace.steps[1:-1]} == {len(trace.steps[5].kernels)}
 
 
+def test_a_marker_behind_all_work_opens_a_step_of_no_length(tmp_path: Path) -> None:
+    events = [annotation("Optimizer.step#AdamW.step", at, 1) for at in (0, 500)]
+    trace = read(tmp_path, [*events, op("a", 10, 50)])
+    assert trace.step_source == "annotation"
+    assert [step.duration_us for step in trace.steps] == [500.0, 0.0]
+
+
 def test_without_any_annotation_the_window_is_the_step_and_holds_everything() -> None:
     trace = real("tl_mi210_gpu_only.json.gz")
     assert trace.step_source == "window"
