@@ -81,7 +81,7 @@ def sweep(state: Any, now_s: float) -> Swept:
         **(_rows(state, iso(_utc(now_s - settings.keep_days * DAY_S))) if settings.keep_days else {}),
         logs=_old_files(settings.logs_dir, now_s - settings.keep_logs_days * DAY_S) if settings.keep_logs_days else 0,
         progress=_progress(state, iso(_utc(now_s - settings.keep_logs_days * DAY_S))) if settings.keep_logs_days else 0,
-        orphans=_orphans(state, now_s - ORPHAN_S),
+        orphans=remove_orphans(state, now_s - ORPHAN_S),
     )
     if found != Swept():
         log.info("removed %s", found)
@@ -140,8 +140,9 @@ def _old_files(folder: Path, before_s: float) -> int:
     return sum(_remove_if_older(path, before_s) for path in folder.glob("*.log"))
 
 
-def _orphans(state: Any, before_s: float) -> int:
-    """Uploads that belong to no trace and to no job that has not ended: a server died between file and row."""
+def remove_orphans(state: Any, before_s: float) -> int:
+    """How many were removed: uploads without a change since then that belong to no trace and to no job that has not
+    ended. A server died between file and row."""
     with state.store.database.read() as connection:
         files = set(connection.scalars(sa.select(traces.c.file)).all())
         open_jobs = jobs.c.state.not_in(sorted(ledger.FINAL))

@@ -31,10 +31,14 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 
+from app.retention import remove_orphans
+from app.settings import Settings
+from app.store import Store
 from benchmarks.checkout import Server, commit
 from benchmarks.kills_load import ANSWER_S, FAULTS, LISTS, Load, account, listed, look, wait_for_all, whole_trace
 from benchmarks.processes import Process, adopt_orphans, below, command, reap, table
@@ -222,6 +226,16 @@ KEPT_LOG = re.compile(r"answers-\d")
 """Of the children that answer questions: a fixed number of files, begun anew by those that come after."""
 
 
+def left_to_retention(data: Path) -> int:
+    """Removes, as retention does a day later, the uploads that a server had begun when it was killed; how many."""
+    settings = Settings(data_dir=data)
+    store = Store(settings.url, settings.uploads_dir)
+    try:
+        return remove_orphans(SimpleNamespace(store=store, settings=settings), time.time() + 1.0)
+    finally:
+        store.close()
+
+
 def left_files(data: Path) -> list[str]:
     """Files in a data folder whose server has stopped that belong to nothing: uploads of no trace and of no open job,
     logs of no job, temporary names."""
@@ -304,6 +318,7 @@ def killed_under_load(args: argparse.Namespace) -> Json:
             "zombies": len(strays.told("zombie")),
             "left_after_stop": after,
             "database": database_says(server.data),
+            "left_to_retention": left_to_retention(server.data),
             "left_files": len(left := left_files(server.data)),
             "left_in_tmp": sorted(path.name for path in server.temporary.iterdir())[:SHOWN],
             "faults": {fault: told[:SHOWN] for fault, told in faults.items() if told},

@@ -17,7 +17,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks.kills import NOTHING, RECORD, STRAY_S, Strays, choose, database_says, left_files, victims, wrong
+from app.settings import Settings
+from app.store import Store
+from benchmarks.kills import (
+    NOTHING,
+    RECORD,
+    STRAY_S,
+    Strays,
+    choose,
+    database_says,
+    left_files,
+    left_to_retention,
+    victims,
+    wrong,
+)
 from benchmarks.kills_load import FAULTS, Accepted, Found, Whole, account, trace
 from benchmarks.processes import Process
 
@@ -290,3 +303,13 @@ def test_what_belongs_to_a_trace_or_a_job_is_not_left(data: Path) -> None:
 def test_what_belongs_to_nothing_is_left(data: Path, name: str) -> None:
     (data / name).write_bytes(b"x")
     assert left_files(data) == [name]
+
+
+def test_an_upload_that_a_killed_server_had_begun_is_retentions(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    settings.make_folders()
+    Store(settings.url, settings.uploads_dir).close()
+    (settings.uploads_dir / "begun").write_bytes(b"{")
+    assert left_files(tmp_path) == ["uploads/begun"]
+    assert left_to_retention(tmp_path) == 1
+    assert left_files(tmp_path) == []
