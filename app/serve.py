@@ -29,7 +29,7 @@ so that it is they who close. At uvicorn's 5 s one of 29,000 requests of the soa
 
 def raise_descriptors() -> None:
     """As many descriptors as the operator allows: the soft limit is 1,024 on most systems, connections, uploads and
-    children share it, and nothing here waits with select()."""
+    children share it, and nothing in this process waits with select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
