@@ -70,6 +70,8 @@ def test_of_a_stream_there_are_headers_at_once_though_its_job_goes_on(web: Servi
                 assert told.startswith(b"HTTP/1.1 200"), told
                 assert f"content-type: {wanted}".encode() in told.lower()
         assert web.client.post(f"/api/v1/jobs/{job}/cancel").status_code == 200
+        # Ended, not only told to end: the list of traces changes with it, under whichever test comes next.
+        assert web.client.get(f"/api/v1/jobs/{job}?wait=30").json()["state"] == "cancelled"
     finally:
         web.child("trace")
 
