@@ -11,6 +11,7 @@ from typing import Any
 
 from app.web.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
 from app.web.labels import TOOL_LABELS
+from app.web.long import Rows, folded, heaviest
 from app.web.names import apart
 from app.web.patterns import BY_COLOUR, bar, hatched, symbol
 from app.web.units import amount, duration, factor, share
@@ -123,19 +124,24 @@ def moved(count: Json) -> int:
     return int(count["bytes_moved"] if "bytes_moved" in count else count["bytes_read"] + count["bytes_written"])
 
 
+def operation_rows(cost: Json) -> Rows:
+    """The operations that launch or move anything, as the tables draw them."""
+    return heaviest([o for o in cost["operations"] if moved(o) or o.get("launches")], moved)
+
+
 def bytes_rows(cost: Json) -> list[dict[str, Any]]:
     """Three rows (unfused, as torch.compile fuses, ideal), each with its parts, bytes and launches."""
     operations = [o for o in cost["operations"] if moved(o) or o.get("launches")]
     return [
         {
             "name": "unfused (eager)",
-            "parts": [(o["label"], moved(o)) for o in operations],
+            "parts": folded([(o["label"], moved(o)) for o in operations]),
             "bytes": moved(cost["unfused"]),
             "launches": cost["unfused"]["launches"],
         },
         {
             "name": "fused (torch.compile)",
-            "parts": [(k["label"], moved(k)) for k in cost["kernels"]],
+            "parts": folded([(k["label"], moved(k)) for k in cost["kernels"]]),
             "bytes": moved(cost["fused"]),
             "launches": cost["fused"]["launches"],
         },

@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from app.foreseen import kernel_keys
+from app.web.charts import operation_rows as drawn_operations
+from app.web.long import heaviest
 from app.web.units import amount, count, plain
 from profiler.oracle.model import (
     FOREACH,
@@ -44,6 +46,9 @@ TAKEN_ALONG = {"add": ("addmm", "baddbmm"), "mul": ("addmm", "baddbmm")}
 LONG_LISTING = 200_000
 """Characters of a listing that a page shows; the rest is in the plain file."""
 
+MOST_KERNELS = 60
+"""Kernels of one stage that a page lists, each with its source."""
+
 LISTINGS = (
     ("ttir", "TTIR", "Triton's IR: blocks of values, nothing of threads yet"),
     ("ttgir", "TTGIR", "Triton's GPU IR: which thread holds what, what goes through shared memory"),
@@ -76,7 +81,7 @@ def section(region: Json) -> dict[str, Any]:
         "symbolic": first["symbolic"],
         "training": first["training"],
         "modes": modes,
-        "rows": operation_rows(region, modes[0]),
+        "rows": operation_rows(drawn_operations(cost).shown if (cost := region.get("cost")) else (), modes[0]),
         "recompiles": recompiles(region.get("recompiles")),
     }
 
@@ -145,6 +150,13 @@ def _mode(prediction: Json) -> dict[str, Any]:
     ]
     externs = [{**e, "short": library_name(e["name"])} for e in prediction["externs"]]
     stages = list(dict.fromkeys([k["stage"] for k in kernels] + [e["stage"] for e in prediction["externs"]]))
+    listed = {
+        stage: heaviest([k for k in kernels if k["stage"] == stage], lambda k: k["bytes_moved"] or 0, MOST_KERNELS)
+        for stage in stages
+    }
+    drawn = {k["number"] for rows in listed.values() for k in rows.shown}
+    for kernel in kernels:
+        kernel["listed"] = kernel["number"] in drawn
     return {
         **prediction,
         "code": MODE_WORDS.get(prediction["mode"], prediction["mode"]),
@@ -154,7 +166,8 @@ def _mode(prediction: Json) -> dict[str, Any]:
         "stages": [
             {
                 "name": stage,
-                "kernels": [k for k in kernels if k["stage"] == stage],
+                "kernels": listed[stage].shown,
+                "left": listed[stage].left,
                 "externs": [e for e in externs if e["stage"] == stage],
             }
             for stage in sorted(stages, key=("forward", "backward").index)
@@ -187,15 +200,14 @@ def spans(lines: Iterable[int]) -> str:
     return f"{'line' if joined.isdigit() else 'lines'} {joined}"
 
 
-def operation_rows(region: Json, mode: Json) -> dict[str, dict[str, Any]]:
-    """Which of a mode's kernels computes an operation, by the operation's name.
+def operation_rows(operations: Iterable[Json], mode: Json) -> dict[str, dict[str, Any]]:
+    """Which of a mode's kernels computes an operation of the cost, by the operation's name.
 
     kernels: their numbers, more than one where the compiler's record leaves it open; library: the call's name where no
     kernel does. By the kernel's lines against the operation's, then by its aten operations; an operation that autograd
     adds has no line, and is looked for in the backward's kernels.
     """
-    cost = region.get("cost") or {}
-    return {o["name"]: _who(o, mode) for o in cost.get("operations") or ()}
+    return {o["name"]: _who(o, mode) for o in operations}
 
 
 def _who(operation: Json, mode: Json) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.web import charts, condition_views, effort, foretold, oracle_views, roofline, traffic, whatif
+from app.web.long import heaviest
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
 Json = Mapping[str, Any]
@@ -35,6 +36,7 @@ def analysis(region: Json, validation: Json | None = None) -> dict[str, Any]:
     panels = traffic.picture(cost)
     return {
         "region": region,
+        **(cost_rows(cost) if cost else {}),
         "oracle": oracle_views.section(region),
         "device": shown,
         "alternatives_chart": charts.alternatives(advice) if advice else None,
@@ -46,6 +48,15 @@ def analysis(region: Json, validation: Json | None = None) -> dict[str, Any]:
         "written_peak": roofline.written_rate(cost, shown) if cost else None,
         "ceilings": roofline.ceilings(cost, shown) if cost else None,
         "roofline_points": roofline.roofline_points(cost, shown, same, advice) if cost else [],
+    }
+
+
+def cost_rows(cost: Json) -> dict[str, Any]:
+    """Context of the tables of operations, kernels and savings: app.web.long.Rows of each."""
+    return {
+        "operation_rows": charts.operation_rows(cost),
+        "kernel_rows": heaviest(list(enumerate(cost["kernels"], 1)), lambda row: charts.moved(row[1])),
+        "saving_rows": heaviest(cost["savings"], lambda saving: saving["bytes_before"] - saving["bytes_after"]),
     }
 
 

@@ -1,0 +1,83 @@
+"""A page stays small however long its region: the heaviest rows are drawn, and the others are told of."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from app.web import charts, oracle_views, views
+from app.web.long import MOST_ROWS, folded, heaviest
+from app.web.templating import environment
+from profiler.oracle import model
+from profiler.oracle.model import OracleKernel, Prediction
+from profiler.oracle.wire import to_dict
+from tests.app.samples import region
+
+SMALL_PAGE = 400_000
+"""Bytes: five times the page of a usual region."""
+
+
+def test_the_heaviest_stay_in_their_order_and_the_others_are_counted() -> None:
+    rng = random.Random(5)
+    rows = [rng.randrange(50) for _ in range(400)]
+    kept = heaviest(rows, float, 30)
+    assert sorted(kept.shown) == sorted(rows)[-30:] and kept.left == 370
+    places = iter(rows)
+    assert all(row in places for row in kept.shown)  # a subsequence
+    assert heaviest(rows, float, 400).shown == rows
+
+
+def test_a_folded_bar_is_as_long_as_before() -> None:
+    rng = random.Random(6)
+    parts = [(f"p{i}", rng.randrange(1, 1000)) for i in range(300)]
+    short = folded(parts)
+    assert len(short) == 40 and short[-1][0] == "261 smaller ones"
+    assert sum(size for _, size in short) == sum(size for _, size in parts)
+    assert folded(parts[:40]) == parts[:40]
+
+
+def long_region(count: int, *oracle: dict[str, Any]) -> dict[str, Any]:
+    """A region of so many operations, kernels and savings."""
+    found = region("r")
+    cost = found["cost"]
+    operation, kernel = cost["operations"][0], cost["kernels"][0]
+    saving = {"name": "tail-fused", "title": "the tail", "bytes_before": 10, "bytes_after": 5, "launches_before": 2,
+              "launches_after": 1, "counting": "counted"}  # fmt: skip
+    return {**found, "oracle": list(oracle), "cost": {
+        **cost,
+        "operations": [{**operation, "name": f"add_{i}", "kind": "pointwise", "line": i, "bytes_read": i + 1} for i in range(count)],
+        "kernels": [{**kernel, "label": f"k{i}", "bytes_read": i + 1} for i in range(count)],
+        "savings": [saving] * count,
+    }}  # fmt: skip
+
+
+def page(found: dict[str, Any]) -> str:
+    context = views.analysis(found) | {"oracle_on": True, "machine_id": None, "current": "/"}
+    return environment().get_template("partials/analysis.html").render(context, host=None, form={})
+
+
+def test_a_region_of_three_thousand_operations_has_a_small_page() -> None:
+    short, long = page(long_region(10)), page(long_region(3000))
+    assert len(long.encode()) < SMALL_PAGE
+    assert long.count(f"and {3000 - MOST_ROWS} smaller ones") == 3 and "smaller ones: the API" not in short
+    assert "k2999" in long and "k2700<" not in long
+
+
+def test_kernels_that_are_not_listed_are_named_and_not_linked() -> None:
+    kernels = tuple(
+        OracleKernel(f"triton_{i}", model.POINTWISE, 1, 1000 + i, ("aten.add",), "x = 1\n" * 50, lines=(i,))
+        for i in range(1, 201)
+    )
+    answer = to_dict(Prediction("NVIDIA H200", "default", {}, False, kernels, how="asked", torch="2.13.0"))
+    found = long_region(200, answer)
+    mode = oracle_views.section(found)["modes"][0]
+    assert mode["generated"] == 200 and len(mode["stages"][0]["kernels"]) == oracle_views.MOST_KERNELS
+    html = page(found)
+    assert html.count("Triton source of") == oracle_views.MOST_KERNELS and "and 140 kernels of fewer bytes" in html
+    linked = {line.split('"')[0] for line in html.split('href="#k-default-')[1:]}
+    assert linked and all(f'id="k-default-{number}"' in html for number in linked)
+
+
+def test_no_more_parts_than_the_eye_tells_apart_are_drawn() -> None:
+    rows = charts.bytes_rows(long_region(3000)["cost"])
+    assert max(len(row["parts"]) for row in rows) == 40
