@@ -142,7 +142,7 @@ class Guard:
             return Problem(
                 403, "cross-origin", "", "Requests that change something must come from this site."
             ).response()
-        if scope["method"] in SAFE_METHODS and not bearer and computes(scope["path"]) and _is_embedded(headers):
+        if scope["method"] in SAFE_METHODS and not bearer and computes(scope["path"]) and _is_embedded(headers, hosts[0]):
             detail = "A page of another site may link to this, and neither embed nor fetch it."
             return Problem(403, "cross-origin", "", detail).response()
         known = bearer or self._is_token(_cookie(headers))
@@ -217,22 +217,40 @@ def _same_origin(headers: Headers, host: str) -> bool:
     if site is not None:
         return site in ("same-origin", "none")
     origin = headers.get("origin")
-    if origin is None:
-        return True
-    try:
-        return urlsplit(origin).netloc.lower() == host.lower() and host != ""
-    except ValueError:
-        return False
+    return origin is None or _is_of(origin, host)
 
 
-def _is_embedded(headers: Headers) -> bool:
+ELEMENTS = ("image/", "text/css", "audio/", "video/", "font/", "application/font")
+"""How the Accept of an <img>, a stylesheet, a player or a font begins; of a <script> or fetch() it is */*."""
+
+
+def _is_embedded(headers: Headers, host: str) -> bool:
     """Whether a browser says that a page of another site asks for this without a person who goes there: an image, a
-    frame, a script's fetch, a prefetch. Other clients, and browsers that say nothing, are not meant."""
-    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+    frame, a script's fetch, a prefetch. Other clients are not meant.
+
+    Browsers send Sec-Fetch-Site to HTTPS and to this machine only (Fetch Metadata, 2: potentially trustworthy URLs).
+    Over plain HTTP from elsewhere the kind of content asked for and the page that asks are all there is; a frame, or a
+    script that hides its page, looks like a person or a program there.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is None:
+        accept = headers.get("accept", "")
+        if "text/html" in accept:
+            return False
+        pages = [page for name in ("origin", "referer") if (page := headers.get(name)) is not None]
+        return not all(_is_of(page, host) for page in pages) or (not pages and accept.startswith(ELEMENTS))
+    if site in ("same-origin", "none"):
         return False
     goes_there = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     ahead = "prefetch" in headers.get("sec-purpose", "") or "prefetch" in headers.get("purpose", "")
     return ahead or not goes_there
+
+
+def _is_of(address: str, host: str) -> bool:
+    try:
+        return urlsplit(address).netloc.lower() == host.lower() and host != ""
+    except ValueError:
+        return False
 
 
 def _cookie(headers: Headers) -> str:

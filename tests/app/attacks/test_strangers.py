@@ -311,6 +311,15 @@ FETCHES: dict[str, tuple[dict[str, str], bool]] = {
          "Purpose": "prefetch"}, False,
     ),
     "only half told": ({"Sec-Fetch-Site": "cross-site"}, False),
+    # Over plain HTTP from elsewhere browsers send none of these three.
+    "plain image": ({"Accept": "image/avif,image/webp,*/*;q=0.8", "Referer": "http://evil.test/"}, False),
+    "plain image, page hidden": ({"Accept": "image/avif,image/webp,*/*;q=0.8"}, False),
+    "plain stylesheet": ({"Accept": "text/css,*/*;q=0.1"}, False),
+    "plain script": ({"Accept": "*/*", "Referer": "http://evil.test/"}, False),
+    "plain fetch": ({"Accept": "*/*", "Origin": "http://evil.test"}, False),
+    "plain link": ({"Accept": "text/html,*/*;q=0.8", "Referer": "http://evil.test/"}, True),
+    "plain typed address": ({"Accept": "text/html,*/*;q=0.8"}, True),
+    "plain, our page": ({"Accept": "*/*", "Referer": "SELF/region?text=x"}, True),
 }  # fmt: skip
 
 
@@ -319,6 +328,7 @@ def test_work_by_another_site_only_a_person_who_goes_there_may_cause(
     web: Serving, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers, allowed = FETCHES[name]
+    headers = {key: value.replace("SELF", web.url) for key, value in headers.items()}
     advised: list[str] = []
     advise = web.state.service.advise_region
     monkeypatch.setattr(
