@@ -215,6 +215,7 @@ class Attempt:
             self.pending = ledger.progress("cancelled")
         if self.pending is not None:
             self._write_progress()
+        self._store_parts()  # what was said before it failed is worth keeping
         with self.store.database.write() as connection:
             return ledger.finish(
                 connection, **self.key, state=state, error=None if state == "cancelled" else ended.error

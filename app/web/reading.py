@@ -11,8 +11,11 @@ Json = Mapping[str, Any]
 
 
 def has_parts(trace: Json) -> bool:
-    """Whether a trace's parts are known: its step, its regions and their times, with or without advice on them."""
-    return trace["status"] == "ready" or (trace["status"] == "reading" and trace["kernels"] is not None)
+    """Whether a trace's parts are known: its step, its regions and their times, with or without advice on them.
+
+    What was known when reading failed, or was cancelled, stays.
+    """
+    return trace["status"] == "ready" or trace["kernels"] is not None
 
 
 def progress(now: Json) -> dict[str, Any]:

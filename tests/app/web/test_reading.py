@@ -213,8 +213,23 @@ def test_a_reading_that_fails_after_its_parts_says_so_on_the_page_that_shows_the
     end = reading.poll("advising-1").text
     assert BROKEN["message"] in end
     assert '<div id="reading-poll" hx-swap-oob="delete">' in end
-    assert BROKEN["message"] in reading.page()
+    for shown in (end, reading.page()):
+        assert BROKEN["message"] in shown and "Advice is coming" not in shown
+        assert len(listed(shown)) == len(regions), "what was read until then stays"
+    assert all(r["advice"] for r in reading.api()["regions"]), "and what was said in its last moment"
+    assert len(listed(reading.page("?sort=name"))) == len(regions)
     assert reading.server.client.get(region, headers=PAGE).status_code == 200
+
+
+def test_a_reading_that_is_cancelled_keeps_what_it_has_shown(begin: Begin) -> None:
+    reading = begin()
+    regions = reading.give_parts()
+    reading.give_advice(on=1)
+    reading.server.state.queue.cancel(reading.id)
+    until(lambda: reading.api()["status"] == "failed")
+    page = reading.page()
+    assert "Reading was cancelled." in page and len(listed(page)) == len(regions)
+    assert [bool(r["advice"]) for r in reading.api()["regions"]] == [True] + [False] * (len(regions) - 1)
 
 
 def test_a_region_without_advice_answers_everywhere(begin: Begin) -> None:
