@@ -6,9 +6,10 @@ import math
 import os
 import resource
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 MIB = 1024**2
 GIB = 1024**3
@@ -100,10 +101,37 @@ def cpu_used_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def host_memory_bytes() -> int:
-    """Memory of this host, or what its container may use of it where that is less."""
+CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
+"""Where a control group says what its processes may take together: of the unified hierarchy, of the older one."""
+
+
+def host_memory_bytes(root: Path = Path("/")) -> int:
+    """Memory of this host, or what the container or service that this runs in may use of it where that is less.
+
+    root: of the file system. The control group and all above it count (man 7 cgroups): a service manager limits a
+    group far down, a container sees its own group as the root.
+    """
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for path in _limit_files(root):
         with suppress(OSError, ValueError):  # "max": no limit
-            most = min(most, int(Path(name).read_text()))
+            most = min(most, int(path.read_text()))
     return most
+
+
+def _limit_files(root: Path) -> Iterator[Path]:
+    base = root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    groups = {"": "/", "memory": "/"}
+    for _, _, rest in (line.partition(":") for line in lines):
+        controllers, _, group = rest.partition(":")
+        for name in controllers.split(","):
+            if name in groups:
+                groups[name] = group
+    for name, group in groups.items():
+        top, _, file = CGROUP_FILES[name].rpartition("/")
+        here = PurePosixPath(group.lstrip("/"))
+        for each in dict.fromkeys((here, *here.parents)):
+            yield base / top / each / file

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,28 @@ def test_the_hosts_memory_is_no_more_than_it_has() -> None:
     with open("/proc/meminfo") as file:
         total = int(file.readline().split()[1]) * 1024
     assert 0 < host_memory_bytes() <= total
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "wanted"),
+    [
+        ("0::/", {"memory.max": "1000"}, 1000),
+        ("0::/system.slice/a.service", {"system.slice/a.service/memory.max": "3000"}, 3000),
+        ("0::/system.slice/a.service", {"system.slice/a.service/memory.max": "max", "system.slice/memory.max": "2000"},
+         2000),
+        ("4:memory:/a/b\n0::/", {"memory/a/b/memory.limit_in_bytes": "4000"}, 4000),
+        ("4:cpu,memory:/gone", {"memory/memory.limit_in_bytes": "5000"}, 5000),
+        ("0::/../x", {"memory.max": "6000"}, 6000),
+    ],
+)  # fmt: skip
+def test_a_service_whose_group_is_limited_does_not_count_with_the_host(
+    tmp_path: Path, groups: str, files: dict[str, str], wanted: int
+) -> None:
+    for name, text in {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{n}": t for n, t in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert host_memory_bytes(tmp_path) == wanted
+    assert host_memory_bytes(tmp_path / "nothing") == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def test_a_process_that_cannot_be_looked_at_keeps_the_limits_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
