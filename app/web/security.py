@@ -43,7 +43,8 @@ RESERVED_PLACE = "reserved_place"
 """In a request's `state`: its connection is one beyond those that there may be (app.connection)."""
 
 WITHOUT_PLACE = re.compile(r"/healthz|/readyz|/api/v1/jobs/[^/]+(/cancel)?")
-"""What such a connection may ask without the token: is the server well, what became of a job, and to end one."""
+"""What such a connection may ask without the token: is the server well, what became of a job, and to end one. Nothing
+that it could wait for: a place is for the next one."""
 
 BODY_BYTES = 1024 * 1024
 """Largest body but for uploads: a region of the longest text with the most shapes fits ten times."""
@@ -147,7 +148,8 @@ class Guard:
             return Problem(403, "cross-origin", "", detail).response()
         known = bearer or self._is_token(_cookie(headers))
         beyond = scope.get("state", {}).get(RESERVED_PLACE)
-        if beyond and not known and not WITHOUT_PLACE.fullmatch(scope["path"]):
+        brief = WITHOUT_PLACE.fullmatch(scope["path"]) and b"wait" not in scope["query_string"]
+        if beyond and not known and not brief:
             return Problem(
                 503, "too-many-connections", "", "Too many connections are open. Try again later."
             ).response()

@@ -26,6 +26,8 @@ UPLOAD = 10 * MIB
 SPACES = 100 * MIB
 PATIENCE_S = 1.5
 
+TOKEN = "correct-horse-battery-staple"
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
@@ -223,20 +225,31 @@ def test_slow_reader_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_too_many_connections_are_told_so(tmp_path: Path) -> None:
-    """With requests, also in the places that are kept for some of them; tests/app/attacks/test_connections.py has those
-    that ask nothing."""
-    with serving(tmp_path, "hang", max_connections=3) as web, ExitStack() as held:
+    """With requests, also in the places that are kept for some of them, which only the token's owner can hold;
+    tests/app/attacks/test_connections.py has those that ask nothing."""
+    with serving(tmp_path, "hang", max_connections=3, token=TOKEN) as web, ExitStack() as held:
         host, port = web.url.removeprefix("http://").split(":")
-        job = web.client.post("/api/v1/traces", content=b"x").json()["job"]
-        request = f"GET /api/v1/jobs/{job}?wait=100 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        job = web.client.post("/api/v1/traces", content=b"x", headers=bearer).json()["job"]
+
+        def ask(query: str, more: str = "") -> socket.socket:
+            connection = held.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            request = f"GET /api/v1/jobs/{job}{query} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n"
+            connection.sendall(request.encode())
+            return connection
+
+        own = f"Authorization: Bearer {TOKEN}\r\n"
         for _ in range(3):
-            held.enter_context(socket.create_connection((host, int(port)))).sendall(
-                b"POST /api/v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
-            )
+            upload = "POST /api/v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+            held.enter_context(socket.create_connection((host, int(port)))).sendall(f"{upload}{own}\r\n".encode())
         wait_for(lambda: len(web.files()) == 4)
-        for _ in range(RESERVED):
-            held.enter_context(socket.create_connection((host, int(port)))).sendall(request)
+        refused = ask("?wait=100").recv(65536)
+        assert refused.startswith(b"HTTP/1.1 503") and b"too-many-connections" in refused, "a stranger would hold it"
+        assert ask("").recv(65536).startswith(b"HTTP/1.1 401")
         admission = web.server.config.http_protocol_class.admission
+        wait_for(lambda: len(admission.places) == 3)
+        for _ in range(RESERVED):
+            ask("?wait=100", own)
         wait_for(lambda: len(admission.places) == 3 + RESERVED and not admission.idle)
         with socket.create_connection((host, int(port)), timeout=30) as one_more:
             answer = one_more.recv(65536)
