@@ -76,6 +76,7 @@ class Health:
             Check("room for uploads", lambda: _room(state.settings)),
             Check("advice", lambda: _advice(state)),
             Check("processes that advise", lambda: _some_stuck(state), fatal=False),
+            Check("oracle", lambda: _stuck_oracle(state), fatal=False),
             Check("jobs", lambda: _stuck_jobs(state), fatal=False),
             Check("GPU", lambda: _gpu(state), fatal=False),
         ]
@@ -135,6 +136,12 @@ def _stuck_jobs(state: Any) -> str:
     return "; ".join(
         f"process {pid} does not end: no {kind} jobs until it does" for kind, pid in state.queue.stuck.items()
     )
+
+
+def _stuck_oracle(state: Any) -> str:
+    oracle = state.service.oracle
+    pids = oracle.stuck() if oracle is not None else []
+    return f"of the oracle's processes {', '.join(map(str, pids))} do not end; it answers by others" if pids else ""
 
 
 def _some_stuck(state: Any) -> str:

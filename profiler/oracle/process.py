@@ -90,6 +90,7 @@ class Oracle:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _waiting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(WAITING_CAP))
     _stopped: threading.Event = field(default_factory=threading.Event)
+    _left: list[Process] = field(default_factory=list)  # that did not end when they were killed
 
     def start(self) -> None:
         """Begin to start the process, without waiting for it."""
@@ -122,6 +123,11 @@ class Oracle:
             self._end()
             self._child, self._next = self._next, None
             self._end()
+
+    def stuck(self) -> list[int]:
+        """Processes that were killed and do not end: they hang in the kernel, and keep their memory."""
+        self._left = [process for process in self._left if process.poll() is None]
+        return [process.pid for process in self._left]
 
     def cached(
         self, text: str, device: Device, mode: str = "default", binding: Mapping[str, int] | None = None
@@ -296,7 +302,8 @@ class Oracle:
         child, self._child = self._child, None
         if child is None:
             return
-        child.line.end()
+        if not child.line.end():
+            self._left.append(child.process)
         child.line.close()
 
     def _wait_for_template(self, deadline: float) -> None:

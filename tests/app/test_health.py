@@ -86,6 +86,12 @@ def test_workers_that_are_stuck_are_told_of_and_a_server_with_no_other_is_not_re
     assert Health(web.state)() == health.Readiness()
 
 
+def test_a_process_of_the_oracle_that_does_not_end_is_told_of(web: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web.state.service, "oracle", SimpleNamespace(stuck=lambda: [4711, 4712]))
+    found = Health(web.state)()
+    assert (found.wrong, len(found.warnings)) == ((), 1) and "4711, 4712 do not end" in found.warnings[0]
+
+
 def test_a_server_that_stops_is_not_ready(web: Serving) -> None:
     assert wrong(web, closing=SimpleNamespace(is_set=lambda: True)) == ("the server is stopping",)
 

@@ -18,6 +18,7 @@ from profiler.child.limits import MIB
 from profiler.oracle import process
 from profiler.oracle.cache import Cache
 from profiler.oracle.process import Oracle, question
+from tests.processes import wait_for
 from tests.profiler.oracle.asking import EXAMPLE, device, text
 
 LONG = text("linear_recurrence_loop")  # 128 steps, unrolled: seconds
@@ -253,3 +254,19 @@ def test_a_process_that_is_stopped_while_it_starts_is_not_started_again(monkeypa
     asker.join(60.0)
     assert told == ["the oracle stops"]
     assert len(begun) == 1 and oracle._child is None
+
+
+def test_a_process_that_does_not_end_is_told_of_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Oracle(timeout_s=60.0)
+    made.start()
+    child = made._child
+    assert child is not None and made.stuck() == []
+    with monkeypatch.context() as unkillable:  # as one that hangs in a driver
+        unkillable.setattr("profiler.child.lines.kill_tree", lambda process: None)
+        unkillable.setattr("profiler.child.lines.UNKILLABLE_S", 0.1)
+        with made._lock:
+            made._end()
+    assert made.stuck() == [child.process.pid]
+    os.kill(child.process.pid, signal.SIGKILL)
+    wait_for(lambda: made.stuck() == [])
+    made.stop()
