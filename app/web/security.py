@@ -143,7 +143,8 @@ class Guard:
             return Problem(
                 403, "cross-origin", "", "Requests that change something must come from this site."
             ).response()
-        if scope["method"] in SAFE_METHODS and not bearer and computes(scope["path"]) and _is_embedded(headers, hosts[0]):
+        works = scope["method"] in SAFE_METHODS and computes(scope["path"])
+        if works and not bearer and _is_embedded(headers, hosts[0]):
             detail = "A page of another site may link to this, and neither embed nor fetch it."
             return Problem(403, "cross-origin", "", detail).response()
         known = bearer or self._is_token(_cookie(headers))

@@ -45,7 +45,10 @@ def long_region(count: int, *oracle: dict[str, Any]) -> dict[str, Any]:
               "launches_after": 1, "counting": "counted"}  # fmt: skip
     return {**found, "oracle": list(oracle), "cost": {
         **cost,
-        "operations": [{**operation, "name": f"add_{i}", "kind": "pointwise", "line": i, "bytes_read": i + 1} for i in range(count)],
+        "operations": [
+            {**operation, "name": f"add_{i}", "kind": "pointwise", "line": i, "bytes_read": i + 1}
+            for i in range(count)
+        ],
         "kernels": [{**kernel, "label": f"k{i}", "bytes_read": i + 1} for i in range(count)],
         "savings": [saving] * count,
     }}  # fmt: skip
