@@ -38,8 +38,10 @@ def impose(pid: int, limits: Limits) -> None:
         return
     with suppress(ProcessLookupError, PermissionError):
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
-        used_bytes = private_bytes(pid)
-        if not used_bytes:  # ended, or /proc cannot be read for want of descriptors: from 0 on it would be too little
+        used_bytes = _private_bytes(pid)
+        if (
+            used_bytes is None
+        ):  # ended, or /proc cannot be read for want of descriptors: from 0 on it would be too little
             return
         if limits.memory_bytes is not None:
             _limit(pid, resource.RLIMIT_DATA, used_bytes + limits.memory_bytes)
@@ -85,11 +87,19 @@ def is_of_memory(fault: BaseException) -> bool:
 
 def private_bytes(pid: int) -> int:
     """Private memory of a process as RLIMIT_DATA counts it (VmData); 0 for none that runs."""
+    return _private_bytes(pid) or 0
+
+
+def _private_bytes(pid: int) -> int | None:
+    """The same; None for none that runs, and where /proc cannot be read for want of descriptors.
+
+    One that has only just begun its program has 0: seen on a busy machine, in the middle of exec.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), None)
 
 
 def cpu_used_s(pid: int) -> float:

@@ -110,12 +110,24 @@ def test_a_service_whose_group_is_limited_does_not_count_with_the_host(
 
 def test_a_process_that_cannot_be_looked_at_keeps_the_limits_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without descriptors /proc cannot be read, and from 0 on a limit would be less than a kept child has already."""
-    monkeypatch.setattr(limits, "private_bytes", lambda pid: 0)
+    monkeypatch.setattr(limits, "_private_bytes", lambda pid: None)
     child = subprocess.Popen(["sleep", "600"])
     try:
         before = [resource.prlimit(child.pid, what) for what in (resource.RLIMIT_DATA, resource.RLIMIT_CPU)]
         limits.impose(child.pid, limits.Limits(1.0, memory_bytes=limits.MIB, cpu_s=1.0))
         assert [resource.prlimit(child.pid, what) for what in (resource.RLIMIT_DATA, resource.RLIMIT_CPU)] == before
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_process_that_has_only_just_begun_its_program_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no private memory yet, and must not go without limits for that."""
+    monkeypatch.setattr(limits, "_private_bytes", lambda pid: 0)
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        limits.impose(child.pid, limits.Limits(1.0, memory_bytes=100 * limits.MIB))
+        assert resource.prlimit(child.pid, resource.RLIMIT_DATA)[0] == 100 * limits.MIB
     finally:
         child.kill()
         child.wait()
