@@ -149,7 +149,7 @@ class Guard:
             return Problem(403, "cross-origin", "", detail).response()
         known = bearer or self._is_token(_cookie(headers))
         beyond = scope.get("state", {}).get(RESERVED_PLACE)
-        brief = WITHOUT_PLACE.fullmatch(scope["path"]) and b"wait" not in scope["query_string"]
+        brief = WITHOUT_PLACE.fullmatch(scope["path"]) and not scope["query_string"]  # `wait` has many spellings
         if beyond and not known and not brief:
             return Problem(
                 503, "too-many-connections", "", "Too many connections are open. Try again later."
@@ -232,16 +232,18 @@ def _is_embedded(headers: Headers, host: str) -> bool:
     frame, a script's fetch, a prefetch. Other clients are not meant.
 
     Browsers send Sec-Fetch-Site to HTTPS and to this machine only (Fetch Metadata, 2: potentially trustworthy URLs).
-    Over plain HTTP from elsewhere the kind of content asked for and the page that asks are all there is; a frame, or a
-    script that hides its page, looks like a person or a program there.
+    Over plain HTTP from elsewhere the kind of content asked for and the page that asks are all there is, and that a
+    script cannot say Upgrade-Insecure-Requests, which a browser does where a person goes. A frame, or a script that
+    hides its page, looks like a person or a program there.
     """
     site = headers.get("sec-fetch-site")
     if site is None:
         accept = headers.get("accept", "")
-        if "text/html" in accept:
-            return False
         pages = [page for name in ("origin", "referer") if (page := headers.get(name)) is not None]
-        return not all(_is_of(page, host) for page in pages) or (not pages and accept.startswith(ELEMENTS))
+        if not pages:
+            return accept.startswith(ELEMENTS)
+        goes_there = "text/html" in accept and headers.get("upgrade-insecure-requests") == "1"
+        return not goes_there and not all(_is_of(page, host) for page in pages)
     if site in ("same-origin", "none"):
         return False
     goes_there = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
@@ -249,11 +251,17 @@ def _is_embedded(headers: Headers, host: str) -> bool:
     return ahead or not goes_there
 
 
+PORTS = {"http": ":80", "https": ":443"}
+
+
 def _is_of(address: str, host: str) -> bool:
+    """Whether that is an address of this host. A proxy may name the port that a browser leaves out."""
     try:
-        return urlsplit(address).netloc.lower() == host.lower() and host != ""
+        parts = urlsplit(address)
     except ValueError:
         return False
+    port = PORTS.get(parts.scheme, "")
+    return host != "" and parts.netloc.lower().removesuffix(port) == host.lower().removesuffix(port)
 
 
 def _cookie(headers: Headers) -> str:

@@ -317,7 +317,10 @@ FETCHES: dict[str, tuple[dict[str, str], bool]] = {
     "plain stylesheet": ({"Accept": "text/css,*/*;q=0.1"}, False),
     "plain script": ({"Accept": "*/*", "Referer": "http://evil.test/"}, False),
     "plain fetch": ({"Accept": "*/*", "Origin": "http://evil.test"}, False),
-    "plain link": ({"Accept": "text/html,*/*;q=0.8", "Referer": "http://evil.test/"}, True),
+    "plain fetch that takes pages": ({"Accept": "text/html", "Referer": "http://evil.test/"}, False),
+    "plain link": (
+        {"Accept": "text/html,*/*;q=0.8", "Referer": "http://evil.test/", "Upgrade-Insecure-Requests": "1"}, True,
+    ),
     "plain typed address": ({"Accept": "text/html,*/*;q=0.8"}, True),
     "plain, our page": ({"Accept": "*/*", "Referer": "SELF/region?text=x"}, True),
 }  # fmt: skip
