@@ -161,7 +161,7 @@ def trace_page(
         "progress": progress_of(trace),
         "notes": shown_notes(trace),
         "obstacles": obstacle_rows(trace.get("compile_obstacles") or ()),
-        "no_saving": "not known: no times can be predicted" if timeless else "no saving predicted",
+        "no_saving": _no_saving(trace, timeless),
         "step_rows": rows,
         "strip": sorted(rows, key=lambda row: (order[row["tool"]], -row["time_us"])),
         "tools_used": used,
@@ -179,6 +179,13 @@ def trace_page(
         **timeline_part(trace, view),
         **regions_part(trace, view, recorded, of_rank, ranks.get("ranks") or ()),
     }
+
+
+def _no_saving(trace: Json, timeless: bool) -> str:
+    """Why there is no step after following all advice."""
+    if trace["status"] == "failed":
+        return "not known: reading ended before"
+    return "not known: no times can be predicted" if timeless else "no saving predicted"
 
 
 def named(regions: Sequence[Json]) -> list[dict[str, Any]]:

@@ -154,9 +154,12 @@ def test_a_reading_that_fails_says_so_where_its_parts_stood(open_page: Open, beg
     path, stages = begin(error=BROKEN)
     shown_parts(page, path, stages)
     finish(stages)
-    expect(page.locator("#trace-body .note.error")).to_contain_text(str(BROKEN["message"]))
+    error = page.locator("#trace-body > .note.error").first
+    expect(error).to_contain_text(str(BROKEN["message"]))
+    expect(error).to_contain_text("What was read until then is below.")
     expect(page.locator("#reading-poll")).to_have_count(0)
-    expect(page.get_by_role("link", name="Upload another")).to_be_visible()
+    expect(page.locator("#region-list")).to_be_visible()
+    expect(page.get_by_role("link", name="Compare with another")).to_have_count(0)
 
 
 def test_the_page_of_a_region_is_filled_when_its_advice_comes(open_page: Open, begin: Begin) -> None:
