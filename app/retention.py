@@ -6,11 +6,16 @@ Validations stay: they are measurements, and small. Their trace may go.
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 import sqlalchemy as sa
@@ -33,9 +38,14 @@ ORPHAN_S = DAY_S
 """A file that nothing refers to is no upload that is still coming when it has not grown for so long."""
 
 
+LEFT_FOLDERS = ("tritonworthy-turn-*", "tritonworthy-job-*")
+"""Of the system's temporary files: what a validation works in, and removes unless it is killed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How many of each were removed; logs and orphans are files, progress is what ended jobs said on their way."""
+    """How many of each were removed; logs and orphans are files, progress is what ended jobs said on their way, folders
+    are temporary ones that killed validations left."""
 
     traces: int = 0
     regions: int = 0
@@ -43,6 +53,7 @@ class Swept:
     logs: int = 0
     progress: int = 0
     orphans: int = 0
+    folders: int = 0
 
 
 class Retention(Background):
@@ -82,6 +93,7 @@ def sweep(state: Any, now_s: float) -> Swept:
         logs=_old_files(settings.logs_dir, now_s - settings.keep_logs_days * DAY_S) if settings.keep_logs_days else 0,
         progress=_progress(state, iso(_utc(now_s - settings.keep_logs_days * DAY_S))) if settings.keep_logs_days else 0,
         orphans=remove_orphans(state, now_s - ORPHAN_S),
+        folders=remove_left_folders(Path(tempfile.gettempdir()), now_s - ORPHAN_S),
     )
     if found != Swept():
         log.info("removed %s", found)
@@ -149,6 +161,18 @@ def remove_orphans(state: Any, before_s: float) -> int:
         wanted = str(connection.scalars(sa.select(jobs.c.request).where(open_jobs)).all())
     found = [p for p in state.settings.uploads_dir.iterdir() if p.name.partition(".")[0] not in files]
     return sum(_remove_if_older(path, before_s) for path in found if path.name not in wanted)
+
+
+def remove_left_folders(temporary: Path, before_s: float) -> int:
+    """How many of this user's were removed that have not changed since then."""
+    found = 0
+    for path in (p for pattern in LEFT_FOLDERS for p in temporary.glob(pattern)):
+        with suppress(OSError):
+            status = path.lstat()
+            if S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and status.st_mtime < before_s:
+                shutil.rmtree(path)
+                found += 1
+    return found
 
 
 def _remove_if_older(path: Path, before_s: float) -> bool:

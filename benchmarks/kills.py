@@ -36,7 +36,7 @@ from typing import Any
 
 import httpx
 
-from app.retention import remove_orphans
+from app.retention import remove_left_folders, remove_orphans
 from app.settings import Settings
 from app.store import Store
 from benchmarks.checkout import Server, commit
@@ -226,12 +226,15 @@ KEPT_LOG = re.compile(r"answers-\d")
 """Of the children that answer questions: a fixed number of files, begun anew by those that come after."""
 
 
-def left_to_retention(data: Path) -> int:
-    """Removes, as retention does a day later, the uploads that a server had begun when it was killed; how many."""
+def left_to_retention(data: Path, temporary: Path) -> int:
+    """Removes, as retention does a day later, the uploads that a server had begun when it was killed and the temporary
+    folders of killed validations; how many."""
     settings = Settings(data_dir=data)
     store = Store(settings.url, settings.uploads_dir)
     try:
-        return remove_orphans(SimpleNamespace(store=store, settings=settings), time.time() + 1.0)
+        later_s = time.time() + 1.0
+        uploads = remove_orphans(SimpleNamespace(store=store, settings=settings), later_s)
+        return uploads + remove_left_folders(temporary, later_s)
     finally:
         store.close()
 
@@ -318,7 +321,7 @@ def killed_under_load(args: argparse.Namespace) -> Json:
             "zombies": len(strays.told("zombie")),
             "left_after_stop": after,
             "database": database_says(server.data),
-            "left_to_retention": left_to_retention(server.data),
+            "left_to_retention": left_to_retention(server.data, server.temporary),
             "left_files": len(left := left_files(server.data)),
             "left_in_tmp": sorted(path.name for path in server.temporary.iterdir())[:SHOWN],
             "faults": {fault: told[:SHOWN] for fault, told in faults.items() if told},

@@ -96,7 +96,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
     said: queue.SimpleQueue[Json | Ended] = queue.SimpleQueue()
     stop, drop = threading.Event(), threading.Event()
     host = {"host": asked.facts[node]} if node in asked.facts else {}
-    with tempfile.TemporaryDirectory(prefix="tritonworthy-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tritonworthy-job-") as folder:
         log = Path(folder) / "log"
 
         def see() -> None:

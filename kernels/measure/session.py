@@ -118,7 +118,7 @@ class Session(Crew):
         if plan.device is not None:
             self.tell("plan", 0.04, "waiting for the GPU")
             stack.enter_context(self.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
-        with tempfile.TemporaryDirectory(prefix="tritonworthy-") as folder:
+        with tempfile.TemporaryDirectory(prefix="tritonworthy-turn-") as folder:
             self.start(zygote, plan)
             self.prepare(plan, os.path.join(folder, "turn"))
             self.judge(plan)

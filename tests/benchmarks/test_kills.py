@@ -311,5 +311,9 @@ def test_an_upload_that_a_killed_server_had_begun_is_retentions(tmp_path: Path) 
     Store(settings.url, settings.uploads_dir).close()
     (settings.uploads_dir / "begun").write_bytes(b"{")
     assert left_files(tmp_path) == ["uploads/begun"]
-    assert left_to_retention(tmp_path) == 1
+    temporary = tmp_path / "temporary"
+    (temporary / "tritonworthy-turn-x1").mkdir(parents=True)
+    (temporary / "torchinductor_me").mkdir()
+    assert left_to_retention(tmp_path, temporary) == 2
+    assert [path.name for path in temporary.iterdir()] == ["torchinductor_me"]
     assert left_files(tmp_path) == []

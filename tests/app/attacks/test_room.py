@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,7 +122,24 @@ def test_quota_of_all_uploads_holds_and_deleting_makes_room(tmp_path: Path) -> N
 DAY_S = 24 * 3600.0
 
 
-def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
+def test_temporary_folders_of_killed_validations_go_and_nothing_else(tmp_path: Path) -> None:
+    left, working, others = (tmp_path / f"tritonworthy-{name}" for name in ("turn-a", "turn-b", "0"))
+    for folder in (left, working, others):
+        folder.mkdir()
+        (folder / "turn").write_bytes(b"")
+    linked = tmp_path / "tritonworthy-turn-c"
+    linked.symlink_to(others)
+    for folder in (left, others):
+        os.utime(folder, (1e9, 1e9))
+    assert retention.remove_left_folders(tmp_path, time.time() - DAY_S) == 1
+    assert sorted(tmp_path.iterdir()) == sorted([working, others, linked])
+    assert (others / "turn").exists()
+
+
+def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The clock is told to be days ahead: other tests' folders are not to be taken for old ones.
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     with serving(tmp_path, "trace", keep_days=10, keep_logs_days=3) as web:
         trace = web.client.post("/api/v1/traces?wait=20", content=good()).json()
         region = web.state.store.add_region({"name": "written", "text": REGION, "advice": {}})
