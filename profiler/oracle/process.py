@@ -126,7 +126,8 @@ class Oracle:
 
     def stuck(self) -> list[int]:
         """Processes that were killed and do not end: they hang in the kernel, and keep their memory."""
-        self._left = [process for process in self._left if process.poll() is None]
+        for process in [p for p in self._left if p.poll() is not None]:
+            self._left.remove(process)
         return [process.pid for process in self._left]
 
     def cached(
