@@ -13,6 +13,9 @@ from typing import Any
 MOST_ROWS = 150
 """Of a table. The longest region of the tests' traces has fewer operations."""
 
+MOST_SAVINGS = 12
+"""Each of five lines on a page."""
+
 MOST_PARTS = 40
 """Of a bar: thinner ones are not told apart by eye."""
 

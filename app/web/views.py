@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.web import charts, condition_views, effort, foretold, oracle_views, roofline, traffic, whatif
-from app.web.long import heaviest
+from app.web.long import MOST_SAVINGS, heaviest
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
 Json = Mapping[str, Any]
@@ -56,7 +56,7 @@ def cost_rows(cost: Json) -> dict[str, Any]:
     return {
         "operation_rows": charts.operation_rows(cost),
         "kernel_rows": heaviest(list(enumerate(cost["kernels"], 1)), lambda row: charts.moved(row[1])),
-        "saving_rows": heaviest(cost["savings"], lambda saving: saving["bytes_before"] - saving["bytes_after"]),
+        "saving_rows": heaviest(cost["savings"], lambda s: s["bytes_before"] - s["bytes_after"], MOST_SAVINGS),
     }
 
 
