@@ -69,8 +69,10 @@ def _add_norm(bound: Bound) -> Roles | None:
     rows = shape(x) == shape(bound["residual"]) and last(bound.get("dim", -1), x)
     weight = bound.get("weight")
     fitting = weight is None or shape(weight) == shape(x)[-1:]
+    if not rows or not shape(x):
+        return None
     width = bound.get("width", shape(x)[-1])
-    return {"weight": None, **bound} if rows and fitting and width == shape(x)[-1] and bound["eps"] > 0 else None
+    return {"weight": None, **bound} if fitting and width == shape(x)[-1] and bound["eps"] > 0 else None
 
 
 WHOLE_VIEWS = ("view", "_unsafe_view", "reshape", "unsqueeze", "expand")

@@ -235,8 +235,8 @@ def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype | None:
 
 
 def last(axis: Any, node: Node) -> bool:
-    """The axis is the node's last one."""
-    return positive(axis, node) == len(shape(node)) - 1
+    """The axis is the node's last one; a scalar has none."""
+    return 0 <= positive(axis, node) == len(shape(node)) - 1
 
 
 def positive(axis: Any, node: Node) -> int:
