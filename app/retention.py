@@ -23,9 +23,11 @@ import sqlalchemy as sa
 from app import submit_trace
 from app.background import Background
 from app.database import iso
+from app.fleet.model import JOB_FOLDER
 from app.jobs import ledger
 from app.schema import checks, events, jobs, regions, traces
 from app.web.problems import Problem
+from kernels.measure.request import WORK_FOLDER
 
 log = logging.getLogger("tritonworthy.retention")
 
@@ -38,8 +40,8 @@ ORPHAN_S = DAY_S
 """A file that nothing refers to is no upload that is still coming when it has not grown for so long."""
 
 
-LEFT_FOLDERS = ("tritonworthy-turn-*", "tritonworthy-job-*")
-"""Of the system's temporary files: what a validation works in, and removes unless it is killed."""
+LEFT_FOLDERS = (WORK_FOLDER, JOB_FOLDER)
+"""Of the system's temporary files: what a validation or a fleet's job works in, and removes unless it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def remove_orphans(state: Any, before_s: float) -> int:
 def remove_left_folders(temporary: Path, before_s: float) -> int:
     """How many of this user's were removed that have not changed since then."""
     found = 0
-    for path in (p for pattern in LEFT_FOLDERS for p in temporary.glob(pattern)):
+    for path in (p for prefix in LEFT_FOLDERS for p in temporary.glob(f"{prefix}*")):
         with suppress(OSError):
             status = path.lstat()
             if S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and status.st_mtime < before_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,14 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes by a connection until the other side closes it."""
+    found = b""
+    while more := connection.recv(65536):
+        found += more
+    return found
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120, what: object = "") -> Any:

@@ -17,6 +17,9 @@ MEASURE_SLOT = "measure_slot"
 READ_SLOT = "read_slot"
 """What a host without GPUs reads traces with: as many as it may read at once."""
 
+JOB_FOLDER = "tritonworthy-job-"
+"""How the temporary folder of a job begins on its host: a worker that is killed leaves it."""
+
 VERSION = "tritonworthy-"
 """Prefix of the resource that names the version a host runs: work goes to hosts of the server's own."""
 

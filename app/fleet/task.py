@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import app as package
+from app.fleet.model import JOB_FOLDER
 from app.jobs import owners
 from app.jobs.exits import Ended, ExitReason, failed
 from app.jobs.runner import Limits, LocalRunner
@@ -96,7 +97,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
     said: queue.SimpleQueue[Json | Ended] = queue.SimpleQueue()
     stop, drop = threading.Event(), threading.Event()
     host = {"host": asked.facts[node]} if node in asked.facts else {}
-    with tempfile.TemporaryDirectory(prefix="tritonworthy-job-") as folder:
+    with tempfile.TemporaryDirectory(prefix=JOB_FOLDER) as folder:
         log = Path(folder) / "log"
 
         def see() -> None:

@@ -124,18 +124,22 @@ def moved(count: Json) -> int:
     return int(count["bytes_moved"] if "bytes_moved" in count else count["bytes_read"] + count["bytes_written"])
 
 
+def _working(cost: Json) -> list[Json]:
+    """The operations that launch or move anything."""
+    return [o for o in cost["operations"] if moved(o) or o.get("launches")]
+
+
 def operation_rows(cost: Json) -> Rows:
     """The operations that launch or move anything, as the tables draw them."""
-    return heaviest([o for o in cost["operations"] if moved(o) or o.get("launches")], moved)
+    return heaviest(_working(cost), moved)
 
 
 def bytes_rows(cost: Json) -> list[dict[str, Any]]:
     """Three rows (unfused, as torch.compile fuses, ideal), each with its parts, bytes and launches."""
-    operations = [o for o in cost["operations"] if moved(o) or o.get("launches")]
     return [
         {
             "name": "unfused (eager)",
-            "parts": folded([(o["label"], moved(o)) for o in operations]),
+            "parts": folded([(o["label"], moved(o)) for o in _working(cost)]),
             "bytes": moved(cost["unfused"]),
             "launches": cost["unfused"]["launches"],
         },

@@ -139,6 +139,7 @@ def _mode(prediction: Json) -> dict[str, Any]:
         {
             **kernel,
             "number": number,
+            "listed": False,
             "key": key,
             "words": KIND_WORDS.get(kernel["kind"], kernel["kind"]),
             "short": [o.removeprefix("aten.") for o in kernel["operations"]],
@@ -154,9 +155,8 @@ def _mode(prediction: Json) -> dict[str, Any]:
         stage: heaviest([k for k in kernels if k["stage"] == stage], lambda k: k["bytes_moved"] or 0, MOST_KERNELS)
         for stage in stages
     }
-    drawn = {k["number"] for rows in listed.values() for k in rows.shown}
-    for kernel in kernels:
-        kernel["listed"] = kernel["number"] in drawn
+    for kernel in (k for rows in listed.values() for k in rows.shown):
+        kernel["listed"] = True
     return {
         **prediction,
         "code": MODE_WORDS.get(prediction["mode"], prediction["mode"]),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.web.figure import Json
+from app.web.long import heaviest
 
 WIDTH = 400
 HBM, CHIP = 54, 214
@@ -126,9 +127,8 @@ def _folded(found: Sequence[Launch]) -> list[Launch]:
     """At most MOST: those of the fewest bytes become one, at the end."""
     if len(found) <= MOST:
         return list(found)
-    order = sorted(range(len(found)), key=lambda i: -found[i].moved)
-    kept = set(order[: MOST - 1])
-    rest = [launch for i, launch in enumerate(found) if i not in kept]
+    kept = heaviest(found, lambda launch: launch.moved, MOST - 1)
+    rest: list[Launch] = kept.rest
     known = [r for r in rest if r.read is not None and r.written is not None]
     whole = len(known) == len(rest)
     folded = Launch(
@@ -139,7 +139,7 @@ def _folded(found: Sequence[Launch]) -> list[Launch]:
         sum(r.count for r in rest),
         tuple(r.label for r in rest),
     )
-    return [launch for i, launch in enumerate(found) if i in kept] + [folded]
+    return [*kept.shown, folded]
 
 
 def _panel(name: str, title: str, found: Sequence[Launch], total: Json, most: int) -> Panel:

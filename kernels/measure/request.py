@@ -15,6 +15,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
 
 
+WORK_FOLDER = "tritonworthy-turn-"
+"""How the temporary folder of a validation begins: a validation that is killed leaves it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds a child may take in each phase (waiting for the GPU not counted) before it counts as hung."""

@@ -23,7 +23,7 @@ from kernels.measure.plan import Plan
 from kernels.measure.processes import Child, Zygote, ZygoteDied
 from kernels.measure.pump import BudgetError, CancelledError
 from kernels.measure.records import Record
-from kernels.measure.request import Limits, Progress, ValidationRequest, cores
+from kernels.measure.request import WORK_FOLDER, Limits, Progress, ValidationRequest, cores
 from kernels.measure.standby import LEAST_CORES, Standby
 from profiler.region.model import Region, RegionError
 from profiler.region.text import parse, to_text
@@ -118,7 +118,7 @@ class Session(Crew):
         if plan.device is not None:
             self.tell("plan", 0.04, "waiting for the GPU")
             stack.enter_context(self.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
-        with tempfile.TemporaryDirectory(prefix="tritonworthy-turn-") as folder:
+        with tempfile.TemporaryDirectory(prefix=WORK_FOLDER) as folder:
             self.start(zygote, plan)
             self.prepare(plan, os.path.join(folder, "turn"))
             self.judge(plan)

@@ -19,7 +19,7 @@ from app import uploads
 from app.admission import RESERVED
 from tests.app.attacks.process import Process, running
 from tests.app.web.conftest import serving
-from tests.processes import wait_for
+from tests.processes import received, wait_for
 
 MIB = 1024 * 1024
 UPLOAD = 10 * MIB
@@ -200,9 +200,7 @@ def test_slow_body_slowloris_does_not_block_healthz_and_is_let_go(server: Proces
         deadline = time.monotonic() + 10 * PATIENCE_S
         for connection in slow:
             connection.settimeout(max(0.1, deadline - time.monotonic()))
-            told = connection.recv(65536)
-            while more := connection.recv(65536):
-                told += more
+            told = received(connection)
             assert told == b"" or told.startswith(b"HTTP/1.1 408"), told[:100]
 
 
@@ -222,14 +220,6 @@ def test_slow_reader_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             while web.server.server_state.connections:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-
-
-def whole(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
-    found = b""
-    while more := connection.recv(65536):
-        found += more
-    return found
 
 
 def test_too_many_connections_are_told_so(tmp_path: Path) -> None:
@@ -252,18 +242,16 @@ def test_too_many_connections_are_told_so(tmp_path: Path) -> None:
             held.enter_context(socket.create_connection((host, int(port)))).sendall(f"{upload}{own}\r\n".encode())
         wait_for(lambda: len(web.files()) == 4)
         for query in ("?wait=100", "?w%61it=100", "?wai%74=1"):
-            refused = whole(ask(query))
-            assert refused.startswith(b"HTTP/1.1 503") and b"too-many-connections" in refused, (
-                "a stranger would hold it"
-            )
-        assert whole(ask("")).startswith(b"HTTP/1.1 401")
+            refused = received(ask(query))
+            assert refused.startswith(b"HTTP/1.1 503") and b"too-many-connections" in refused, query
+        assert received(ask("")).startswith(b"HTTP/1.1 401")
         admission = web.server.config.http_protocol_class.admission
         wait_for(lambda: len(admission.places) == 3)
         for _ in range(RESERVED):
             ask("?wait=100", own)
         wait_for(lambda: len(admission.places) == 3 + RESERVED and not admission.idle)
         with socket.create_connection((host, int(port)), timeout=30) as one_more:
-            answer = whole(one_more)
+            answer = received(one_more)
         assert answer.startswith(b"HTTP/1.1 503")
         assert b"content-security-policy" in answer.lower()
         assert b"too-many-connections" in answer

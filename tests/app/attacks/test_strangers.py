@@ -24,6 +24,7 @@ from app.web.access import ACCESS, Access, AccessError, audit, routes_of
 from tests.app.attacks.process import command
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import ROOT
+from tests.processes import received
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -53,10 +54,7 @@ def answer(web: Serving, request: str) -> bytes:
     host, port = web.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(request.encode())
-        told = b""
-        while more := connection.recv(65536):
-            told += more
-        return told
+        return received(connection)
 
 
 # --------------------------------------------------------------------------------------------------------------- CSRF

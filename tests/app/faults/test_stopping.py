@@ -22,7 +22,7 @@ import pytest
 
 from app.store import Store
 from tests.app.faults.servers import Server, notes, submit
-from tests.processes import alive, wait_for
+from tests.processes import alive, received, wait_for
 
 Serve = Callable[..., Server]
 
@@ -50,10 +50,7 @@ def begun(server: Server, request: bytes) -> socket.socket:
 
 def told(connection: socket.socket) -> bytes:
     with connection:
-        found = b""
-        while more := connection.recv(65536):
-            found += more
-        return found
+        return received(connection)
 
 
 def stop(server: Server) -> float:

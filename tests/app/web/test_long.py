@@ -14,7 +14,7 @@ from profiler.oracle.wire import to_dict
 from tests.app.samples import region
 
 SMALL_PAGE = 400_000
-"""Bytes: five times the page of a usual region."""
+"""Bytes. 3,000 operations make 161,876; a text of 2,882 had 3,985,648 when all of them were drawn."""
 
 
 def test_the_heaviest_stay_in_their_order_and_the_others_are_counted() -> None:
