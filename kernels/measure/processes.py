@@ -122,7 +122,6 @@ class Child:
         for message in messages:
             self._take(message)
         if not still_open and self.alive:
-            self._zygote.collect(self, 20.0)  # on a busy machine its end is told seconds after the closed connection
             self.fail("fault", self._died())
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -154,6 +153,8 @@ class Child:
             self.fail("bad_output", f"the process sent what nobody asked for: {str(message)[:200]}")
 
     def _died(self) -> str:
+        """How it ended, once its connection is closed: on a busy machine its end is told seconds after that."""
+        self._zygote.collect(self, 20.0)
         if self.exited is None:
             return "the process closed its connection" + self._last_words()
         if os.WIFSIGNALED(self.exited):
