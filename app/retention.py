@@ -72,6 +72,8 @@ class Retention(Background):
             try:
                 if self.clock_is_steady():
                     sweep(self.state, self.wall())
+            except OSError as fault:  # a folder is gone or cannot be written: /readyz says so, with the remedy
+                log.error("the sweep ended early: %s", fault)
             except Exception:
                 # Nothing else depends on it; the next sweep tries again.
                 log.exception("the sweep failed")

@@ -24,6 +24,7 @@ from app.main import create_app
 from app.settings import Settings
 from tests.app.attacks.process import running
 from tests.app.web.conftest import serving
+from tests.processes import wait_for
 
 MIB = 1024 * 1024
 
@@ -122,6 +123,12 @@ def test_quota_of_all_uploads_holds_and_deleting_makes_room(tmp_path: Path) -> N
 DAY_S = 24 * 3600.0
 
 
+@pytest.fixture(autouse=True)
+def own_temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention is told of days ahead here: what other tests work in is not to be taken for old."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+
+
 def test_temporary_folders_of_killed_validations_go_and_nothing_else(tmp_path: Path) -> None:
     left, working, others = (tmp_path / f"tritonworthy-{name}" for name in ("turn-a", "turn-b", "0"))
     for folder in (left, working, others):
@@ -136,10 +143,7 @@ def test_temporary_folders_of_killed_validations_go_and_nothing_else(tmp_path: P
     assert (others / "turn").exists()
 
 
-def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The clock is told to be days ahead: other tests' folders are not to be taken for old ones.
-    (temporary := tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
     with serving(tmp_path, "trace", keep_days=10, keep_logs_days=3) as web:
         trace = web.client.post("/api/v1/traces?wait=20", content=good()).json()
         region = web.state.store.add_region({"name": "written", "text": REGION, "advice": {}})
@@ -183,6 +187,18 @@ def test_retention_keeps_everything_by_default_and_after_a_jump_of_the_clock(tmp
         assert not watch.clock_is_steady()
         assert watch.clock_is_steady()
         assert web.state.retention.thread.is_alive()
+
+
+def test_a_folder_that_is_gone_ends_a_sweep_with_a_line_and_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path, "trace") as web:
+        shutil.rmtree(tmp_path / "uploads")
+        watch = retention.Retention(web.state)
+        watch.start()
+        wait_for(lambda: "the sweep ended early" in caplog.text, 20)
+        watch.stop()
+    assert "Traceback" not in caplog.text
 
 
 def test_retention_leaves_what_a_waiting_job_needs(tmp_path: Path) -> None:
