@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
 from typing import Any
@@ -43,6 +44,14 @@ class Channel:
                 raise ProtocolError(f"a message of more than {self.limit} bytes")
         line, self._buffer = self._buffer.split(b"\n", 1)
         return decode(line)
+
+    def waits(self, seconds: float) -> bool:
+        """Whether `receive` has something to read within that time.
+
+        Not for the socket alone to say: one read of it may have brought several messages, all but the first of which
+        are kept here.
+        """
+        return b"\n" in self._buffer or bool(select.select([self.end], [], [], seconds)[0])
 
     def feed(self) -> tuple[list[dict[str, Any]], bool]:
         """Read once what is there: the complete messages, and whether the other side is still open."""

@@ -278,7 +278,7 @@ class Zygote:
             left = max(0.0, end - time.monotonic())
             try:
                 with self.lock:
-                    if not select.select([self._channel.end], [], [], left)[0]:
+                    if not self._channel.waits(left):
                         break
                     self._note(self._next(1.0))
             except (ZygoteDied, OSError, ValueError):  # it is gone, and its children with it

@@ -344,7 +344,8 @@ def test_a_killed_host_costs_an_attempt_and_its_successor_does_the_job(ray_bench
     fleet.cluster.remove_node(fleet.hosts[MI300X], allow_graceful=False)
     wait_for(lambda: not alive(pid))
     time.sleep(2)  # no host of its kind: it waits, and is not refused
-    assert ray_bench.store.job_state(job_id) in ("queued", "running")
+    job = ray_bench.store.job(job_id)
+    assert job is not None and job["state"] in ("queued", "running"), job
     fleet.hosts[MI300X] = fleet.add(MI300X)
     assert ray_bench.done(job_id, attempt=2)["raylet"] == fleet.raylet(MI300X)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 
 from kernels.measure.processes import Zygote
+from tests.processes import wait_for
 
 
 def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: Zygote) -> None:
@@ -20,3 +22,16 @@ def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: Zygot
     assert child.failure is not None
     assert child.failure[0] == "fault" and "SIGABRT" in child.failure[1]
     child.release()
+
+
+def test_two_that_end_at_once_are_both_told_with_their_signals(zygote: Zygote) -> None:
+    """One read brings both ends: the second waits in no socket, so waiting for the socket missed it."""
+    children = [zygote.fork(name, "kernels.measure.worker") for name in ("eager", "compile")]
+    for child in children:
+        os.kill(child.pid, signal.SIGABRT)
+    told = zygote._channel.end
+    wait_for(lambda: told.recv(65536, socket.MSG_PEEK).count(b'"exit"') >= 2)
+    for child in children:
+        child.read()
+        assert child.failure is not None and "SIGABRT" in child.failure[1]
+        child.release()
