@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from app import service
@@ -12,6 +10,7 @@ from profiler.region.cost import cost
 from profiler.region.graph import lower
 from profiler.region.limits import MAX_OPERATIONS
 from profiler.region.text import parse
+from tests.effort import calls_of
 
 
 def loop(rounds: int, step: str) -> str:
@@ -29,9 +28,8 @@ LONG = {
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_a_long_region_is_refused_soon(text: str) -> None:
     graph = lower(parse(text))
-    started = time.process_time()
-    takes, why = generated.covers(graph)
-    assert time.process_time() - started < 1.0  # about 0.1 s on an idle core; it was minutes, or a RecursionError
+    # 0.2 million calls, about 0.1 s of an idle core; it was minutes, or a RecursionError
+    _, (takes, why) = calls_of(lambda: generated.covers(graph), most=400_000)
     assert not takes and why.startswith("too long")
 
 
@@ -43,10 +41,9 @@ def test_a_chain_deeper_than_python_calls_is_generated_in_order() -> None:
 
 
 def test_a_long_loop_is_costed_in_time_that_grows_with_it() -> None:
-    graph = lower(parse(loop(1000, "h + 1.0")))
-    started = time.process_time()
-    found = cost(graph)
-    assert time.process_time() - started < 1.0
+    half, _ = calls_of(lambda: cost(lower(parse(loop(500, "h + 1.0")))), most=10_000_000)
+    made, found = calls_of(lambda: cost(lower(parse(loop(1000, "h + 1.0")))), most=10_000_000)
+    assert made < 2.1 * half
     assert (found.unfused.launches, found.fused.launches) == (1000, 1)
     assert found.unfused.bytes_moved == 1000 * 2 * 4096 * 4096 * 2
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from profiler.hardware import DEVICES
 from profiler.region.model import Binding, Workload
 from tests.app.advice.cases import H200, broken_chain, chain, cover, region
 from tests.app.advice.test_rule_properties import FACTS
+from tests.effort import calls_of
 
 SECOND = 1e5
 
@@ -162,12 +162,7 @@ def test_thresholds_that_are_left_out_change_no_tool(facts, share, name, value):
     assert advise(facts, workload, H200).tool == advise(facts, workload, H200, changed).tool
 
 
-def test_looking_for_changes_takes_under_thirty_milliseconds():
+def test_looking_for_changes_asks_the_rule_a_bounded_number_of_times():
     facts, workload = region(chain(operations=80), covers=(cover(),)), Workload(share_of_step=0.2)
     would_change(facts, workload, H200)
-    took = []
-    for _ in range(7):
-        started = time.process_time()
-        would_change(facts, workload, H200)
-        took.append(time.process_time() - started)
-    assert min(took) < 0.030
+    calls_of(lambda: would_change(facts, workload, H200), most=150_000)  # 73,730, some 15 ms

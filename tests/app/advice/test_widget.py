@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +8,7 @@ from app.advice.rule import advise
 from app.advice.widget import BOUNDS, KINDS, WidgetAnswers, advise_widget, facts_of
 from profiler.region.model import Workload
 from tests.app.advice.cases import H200
+from tests.effort import calls_of
 
 UNIT = st.floats(0, 1)
 
@@ -57,10 +56,7 @@ def test_answers_that_are_none(wrong):
         WidgetAnswers(**({"share_of_step": 0.5, "uniqueness": 0.5, "irregularity": 0.5} | wrong))
 
 
-def test_an_answer_takes_well_under_five_milliseconds():
+def test_an_answer_is_a_bounded_number_of_calls():
     answers = WidgetAnswers(0.3, 0.9, 0.9)
     advise_widget(answers)
-    started = time.process_time()
-    for _ in range(20):
-        advise_widget(answers)
-    assert (time.process_time() - started) / 20 < 0.005
+    calls_of(lambda: advise_widget(answers), most=1_000)  # 276, some 0.13 ms
