@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ class Bench:
             limits={"read": limits, "validate": limits},
             checks={"read": lambda _: "", "validate": lambda _: ""},
             logs=self.folder,
-            lease_s=2.0,
+            lease_s=20.0,  # no busy machine keeps a server from renewing it for that long
             runner=self.runner,
         )
         queue.start()
@@ -304,42 +305,52 @@ def test_a_kind_that_no_host_has_is_refused_at_once_with_those_there_are(ray_ben
     assert f"{MI300X}, {H200}" in error["message"]
 
 
-def test_cancelled_while_ray_has_no_gpu_for_it(ray_runner: Any, tmp_path: Path) -> None:
-    first, second = ({"on": H200, "hold_s": 1.5, "pid_file": str(tmp_path / name)} for name in ("a", "b"))
-    limits = Limits(20, 0.3)
-    holding = threading.Thread(
-        target=ray_runner.run, args=(command("where"), first), kwargs={"limits": limits, "log": tmp_path / "1"}
-    )
+@contextmanager
+def held(ray_runner: Any, on: str, folder: Path) -> Iterator[threading.Thread]:
+    """The only slot of a kind is taken by a job, until the block ends."""
+    release = threading.Event()
+    more = {"limits": Limits(200, 0.3), "log": folder / "holding.log"}
+    tick = {"tick": lambda: "drop" if release.is_set() else "go"}
+    asked = {"on": on, "hold_s": 100, "pid_file": str(folder / "holding")}
+    holding = threading.Thread(target=ray_runner.run, args=(command("where"), asked), kwargs={**more, **tick})
     holding.start()
-    wait_for((tmp_path / "a").exists)
-    assert ray_runner.full() == {H200}
-    asked = time.monotonic()
-    said: list[str] = []
-    ended = ray_runner.run(
-        command("where"), second, limits=limits, log=tmp_path / "2", on_progress=lambda s: said.append(s["message"]),
-        tick=lambda: "cancel" if time.monotonic() - asked > 0.2 else "go",
-    )  # fmt: skip
-    assert ended.reason is ExitReason.CANCELLED
-    assert said == [f"for {H200}"]
-    assert holding.is_alive()
-    holding.join()
-    assert not (tmp_path / "b").exists()
+    try:
+        wait_for((folder / "holding").exists)
+        yield holding
+    finally:
+        release.set()
+        holding.join()
+
+
+def test_cancelled_while_ray_has_no_gpu_for_it(ray_runner: Any, tmp_path: Path) -> None:
+    second = {"on": H200, "hold_s": 0.1, "pid_file": str(tmp_path / "second")}
+    with held(ray_runner, H200, tmp_path) as holding:
+        assert ray_runner.full() == {H200}
+        asked = time.monotonic()
+        said: list[str] = []
+        ended = ray_runner.run(
+            command("where"), second, limits=Limits(20, 0.3), log=tmp_path / "2",
+            on_progress=lambda s: said.append(s["message"]),
+            tick=lambda: "cancel" if time.monotonic() - asked > 0.2 else "go",
+        )  # fmt: skip
+        assert ended.reason is ExitReason.CANCELLED
+        assert said == [f"for {H200}"]
+        assert holding.is_alive()
+    assert not (tmp_path / "second").exists()
 
 
 def test_waiting_for_a_gpu_is_bounded(ray_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_runner, "wait_s", 0.3)
-    asked = [{"on": MI300X, "hold_s": 1.5, "pid_file": str(tmp_path / name)} for name in ("a", "b")]
-    more = {"limits": Limits(20, 0.3), "log": tmp_path / "log"}
-    holding = threading.Thread(target=ray_runner.run, args=(command("where"), asked[0]), kwargs=more)
-    holding.start()
-    wait_for((tmp_path / "a").exists)
-    assert ray_runner.run(command("where"), asked[1], **more).reason is ExitReason.NO_DEVICE
-    holding.join()
+    with held(ray_runner, MI300X, tmp_path):
+        monkeypatch.setattr(ray_runner, "wait_s", 0.3)  # not before: on a busy machine the first waits for longer
+        asked = {"on": MI300X, "pid_file": str(tmp_path / "second")}
+        ended = ray_runner.run(command("where"), asked, limits=Limits(20, 0.3), log=tmp_path / "log")
+        assert ended.reason is ExitReason.NO_DEVICE
+    assert not (tmp_path / "second").exists()
 
 
 def test_a_killed_host_costs_an_attempt_and_its_successor_does_the_job(ray_bench: Bench, fleet: Fleet) -> None:
     ray_bench.start()
-    job_id = ray_bench.add(MI300X, hold_s=1.5)
+    job_id = ray_bench.add(MI300X, hold_s=5)  # longer than a busy machine takes to kill its host
     pid = ray_bench.pids(job_id)["pid"]
     fleet.cluster.remove_node(fleet.hosts[MI300X], allow_graceful=False)
     wait_for(lambda: not alive(pid))
