@@ -8,6 +8,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from app import submit
+from app.web import api_codes
+from app.web.access import Access, declare
 from app.web.answers import answer, errors
 from app.web.json_answer import JSONAnswer
 from app.web.models import Answer, Range
@@ -54,18 +56,21 @@ Device = Annotated[str, Query(max_length=200, description="A device of the table
 
 
 @api.get("/regions/{region_id}/devices", responses={200: {"model": RegionDevices}, **errors(404, 422, 429, 503)})
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE))
 def devices(request: Request, region_id: str) -> Response:
     """The region's advice on every device of the table, predicted; its own device's is the one that stands."""
     return answer({"items": submit.region_on_devices(request.app.state, region_id)})
 
 
 @pages.get("/regions/{region_id}/devices.json")
+@declare(Access.COMPUTE)
 def devices_json(request: Request, region_id: str) -> Response:
     """The API's object."""
     return JSONAnswer({"items": submit.region_on_devices(request.app.state, region_id)})
 
 
 @pages.get("/regions/{region_id}/devices")
+@declare(Access.COMPUTE)
 def devices_page(request: Request, region_id: str, device: Device = "") -> Response:
     """The devices side by side, with the advice for one where it is named: a page, or for htmx the part of a page."""
     state = request.app.state

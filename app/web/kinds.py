@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from app import submit
 from app.archive import by_device
 from app.web import kinds_chart
+from app.web.access import Access, declare
 from app.web.answers import answer, errors
 from app.web.json_answer import JSONAnswer
 from app.web.models import Answer
@@ -73,30 +74,35 @@ Devices = Annotated[
 
 
 @api.get("/regions/{region_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+@declare(Access.COMPUTE, codes=({422: ("region-without-text",)},))
 def of_region(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The region's newest measurement on each kind of GPU, at its own sizes: of this server, or of the archive."""
     return answer(_found(request, _region(request, region_id)["text"], devices))
 
 
 @api.get("/validations/{validation_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+@declare(Access.COMPUTE)
 def of_validation(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured: what was asked for on several kinds, side by side."""
     return answer(_found(request, _validation(request, validation_id)["region"], devices))
 
 
 @pages.get("/regions/{region_id}/kinds.json")
+@declare(Access.COMPUTE)
 def region_json(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The API's object."""
     return JSONAnswer(_found(request, _region(request, region_id)["text"], devices))
 
 
 @pages.get("/validations/{validation_id}/kinds.json")
+@declare(Access.COMPUTE)
 def validation_json(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The API's object."""
     return JSONAnswer(_found(request, _validation(request, validation_id)["region"], devices))
 
 
 @pages.get("/regions/{region_id}/kinds")
+@declare(Access.COMPUTE)
 def region_page(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The kinds side by side: a page, or for htmx the part of a page."""
     region = _region(request, region_id)
@@ -104,6 +110,7 @@ def region_page(request: Request, region_id: str, devices: Devices = "") -> Resp
 
 
 @pages.get("/validations/{validation_id}/kinds")
+@declare(Access.COMPUTE)
 def validation_page(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured."""
     found = _validation(request, validation_id)

@@ -9,6 +9,8 @@ from fastapi.responses import Response
 
 from app import submit
 from app.kits import kit_of
+from app.web import api_codes
+from app.web.access import Access, declare
 from app.web.answers import errors
 from app.web.json_answer import JSONAnswer
 from app.web.page_parts import missing
@@ -37,6 +39,7 @@ def _validation(request: Request, validation_id: str) -> Json | None:
 @api.get(
     "/validations/{validation_id}/kit.zip", response_class=Response, responses={**ZIP, **errors(404, 422, 429, 503)}
 )
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE, {422: ("candidate-unknown",)}))
 def kit_zip(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """A kernel to take home: one file that runs alone with its test and benchmark, and a replay of the region."""
     found = _validation(request, validation_id)
@@ -61,6 +64,7 @@ RIGHT = ("ok", "correct")
 
 
 @pages.get("/validations/{validation_id}/kit.json")
+@declare(Access.COMPUTE)
 def kit_json(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """The kit's files as JSON."""
     kit = _page(request, validation_id, candidate)["kit"]
@@ -68,6 +72,7 @@ def kit_json(request: Request, validation_id: str, candidate: Candidate = None) 
 
 
 @pages.get("/validations/{validation_id}/kit")
+@declare(Access.COMPUTE)
 def kit_page(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """What is in the kit, and how to run it."""
     return render("kit.html", _page(request, validation_id, candidate), request=request)

@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from app import submit, submit_trace
 from app.uploads import UNCOUNTED
+from app.web.access import Access, declare
 from app.web.devices import pages as device_router
 from app.web.examples import examples
 from app.web.kinds import pages as kind_router
@@ -67,6 +68,7 @@ def render_problem(request: Request, problem: Problem) -> Response:
 
 
 @router.get("/host")
+@declare(Access.READ)
 def host(request: Request) -> Response:
     """The banner of the start page, once the host is known."""
     context = {"host": submit.device(request.app.state)}
@@ -74,12 +76,14 @@ def host(request: Request) -> Response:
 
 
 @router.get("/")
+@declare(Access.COMPUTE)
 def home(request: Request) -> Response:
     """The start page; the widget's answer is part of its address."""
     return render("home.html", home_page(request), request=request)
 
 
 @router.get("/widget")
+@declare(Access.COMPUTE)
 def widget(request: Request) -> Response:
     """The widget's answer alone for htmx; the whole page, at its own address, for everybody else."""
     if not is_fragment(request):
@@ -88,12 +92,14 @@ def widget(request: Request) -> Response:
 
 
 @router.get("/widget/table")
+@declare(Access.COMPUTE)
 def widget_table(request: Request, bound: str = "", kind: str = "") -> Response:
     """Every answer of the widget for one bound and kind, for the page to look up as a slider moves."""
     return answer_table(request, bound, kind)
 
 
 @router.post("/examples/{name}")
+@declare(Access.WORK)
 async def load_example(request: Request, name: str) -> Response:
     """Load a bundled example as if it had been uploaded or pasted."""
     example = examples().get(name)
@@ -111,6 +117,7 @@ async def load_example(request: Request, name: str) -> Response:
 
 
 @router.post("/traces", max_body_size=UNCOUNTED)
+@declare(Access.UPLOAD)
 async def upload(request: Request, group: str | None = None) -> Response:
     """A trace by the form: to its page at once, which shows what is read of it, or why it cannot be.
 
@@ -121,6 +128,7 @@ async def upload(request: Request, group: str | None = None) -> Response:
 
 
 @router.post("/traces/{trace_id}/again", max_body_size=UNCOUNTED)
+@declare(Access.UPLOAD)
 async def again(request: Request, trace_id: str) -> Response:
     """The trace once more, with what the form has beside it."""
     trace = await submit_trace.submit_again(request, request.app.state, trace_id)
@@ -128,6 +136,7 @@ async def again(request: Request, trace_id: str) -> Response:
 
 
 @router.post("/traces/{trace_id}/delete")
+@declare(Access.CHANGE)
 def delete_trace(request: Request, trace_id: str) -> Response:
     """Forget a trace and its regions."""
     submit_trace.delete_trace(request.app.state, trace_id)

@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from app import checks, submit_check
 from app.web import check_views
+from app.web.access import Access, declare
 from app.web.answers import After
 from app.web.json_answer import JSONAnswer
 from app.web.page_parts import go, missing
@@ -30,6 +31,7 @@ FORM_CODES = frozenset({"config-invalid", "invalid-request", "trace-not-ready", 
 
 
 @router.get("/checks")
+@declare(Access.READ)
 def check_list(
     request: Request,
     after: After = None,
@@ -40,6 +42,7 @@ def check_list(
 
 
 @router.get("/checks.json")
+@declare(Access.READ)
 def check_list_json(request: Request, after: After = None) -> Response:
     """The API's list."""
     return JSONAnswer(checks.page(request.app.state.store, ROWS, after))
@@ -59,6 +62,7 @@ def _list(request: Request, given: dict[str, str], *, after: str | None = None, 
 
 
 @router.post("/checks")
+@declare(Access.WORK)
 async def make(
     request: Request,
     trace: Annotated[str, Form(max_length=64)] = "",
@@ -90,12 +94,14 @@ def _shown_line(config: str, problem: Problem) -> str:
 
 
 @router.get("/checks/{check_id}.json")
+@declare(Access.READ)
 def check_json(request: Request, check_id: str) -> Response:
     """The API's check."""
     return JSONAnswer(_found(request, check_id))
 
 
 @router.get("/checks/{check_id}")
+@declare(Access.READ)
 def check(request: Request, check_id: str, body: int = 0) -> Response:
     """One check; with `?body=1` only the part that changes while it is being done."""
     found = _found(request, check_id)
@@ -104,12 +110,14 @@ def check(request: Request, check_id: str, body: int = 0) -> Response:
 
 
 @router.get("/checks/{check_id}/progress")
+@declare(Access.READ)
 def progress(request: Request, check_id: str) -> Response:
     """Only the bar and its line."""
     return render("partials/progress.html", {"validation": _found(request, check_id)}, request=request)
 
 
 @router.post("/checks/{check_id}/cancel")
+@declare(Access.CHANGE)
 def cancel(request: Request, check_id: str) -> Response:
     """Stop a check; one that has ended stays as it is."""
     _found(request, check_id)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app import ceilings, submit
+from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
 from app.web.templating import is_fragment, render
 from kernels.libraries.packages import DISTRIBUTIONS
@@ -72,12 +73,14 @@ def _suspicion(state: Any) -> Json:
 
 
 @router.get("/device")
+@declare(Access.READ)
 def device(request: Request) -> Response:
     """What this host can measure on, and the table behind the estimates."""
     return render("device.html", _page(request), request=request)
 
 
 @router.get("/device.json")
+@declare(Access.READ)
 def device_json(request: Request) -> Response:
     """The API's device, with the ceilings that were measured here."""
     state = request.app.state
@@ -85,6 +88,7 @@ def device_json(request: Request) -> Response:
 
 
 @router.get("/device/state")
+@declare(Access.COMPUTE)
 def state_now(request: Request) -> Response:
     """Clocks, temperature and power of the GPU at this moment; asks the driver, so it is no part of the page itself."""
     context = {"reading": conditions.read(), "charts": False}
@@ -93,12 +97,14 @@ def state_now(request: Request) -> Response:
 
 
 @router.get("/device/state.json")
+@declare(Access.COMPUTE)
 def state_json() -> Response:
     """The same reading as data; {} without a GPU."""
     return JSONAnswer(conditions.read())
 
 
 @router.post("/device/ceilings")
+@declare(Access.WORK)
 def measure(request: Request, on: Annotated[str, Form(max_length=200)] = "") -> Response:
     """Begin to measure the ceilings of the GPU that is here, or of a kind of the fleet."""
     ceilings.begin(request.app.state, on or None)
@@ -110,6 +116,7 @@ def measure(request: Request, on: Annotated[str, Form(max_length=200)] = "") -> 
 
 
 @router.get("/device/ceilings")
+@declare(Access.READ)
 def measured(request: Request) -> Response:
     """The part of the page that has them."""
     if not is_fragment(request):

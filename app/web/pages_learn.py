@@ -14,6 +14,7 @@ from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from app import own_code, submit
 from app.accuracy.figures import committed
 from app.web import own_views, views
+from app.web.access import Access, declare
 from app.web.examples import DEFAULT_REGION, examples
 from app.web.json_answer import JSONAnswer
 from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
@@ -34,6 +35,7 @@ ANSWERS = ("share_of_step", "uniqueness", "irregularity", "bound", "kind")
 
 
 @router.get("/learn")
+@declare(Access.COMPUTE)
 def learn(request: Request) -> Response:
     """The whole page; its address says what lights the tree, and which program, size and configuration is shown."""
     example = examples()[DEFAULT_REGION]
@@ -59,6 +61,7 @@ def learn(request: Request) -> Response:
 
 
 @router.get("/learn.json")
+@declare(Access.COMPUTE)
 def learn_json(request: Request) -> Response:
     """What the page shows, as data."""
     example = examples()[DEFAULT_REGION]
@@ -123,6 +126,7 @@ def _rule(request: Request, example: Json | None = None) -> Json:
 
 
 @router.get("/learn/rule")
+@declare(Access.COMPUTE)
 def rule(request: Request) -> Response:
     """The tree for the widget's answers or a region."""
     return _part(request, "tree.html", partial(_rule, request), "rule")
@@ -142,6 +146,7 @@ def _program(request: Request) -> Json:
 
 
 @router.get("/learn/program")
+@declare(Access.COMPUTE)
 def one_program(request: Request) -> Response:
     """One program's life."""
     return _part(request, "program.html", partial(_program, request), "program")
@@ -159,6 +164,7 @@ def _tiles(request: Request) -> Json:
 
 
 @router.get("/learn/tiles")
+@declare(Access.READ)
 def tile(request: Request) -> Response:
     """The tile's traffic for one size."""
     return _part(request, "tiles.html", partial(_tiles, request), "tiles")
@@ -170,6 +176,7 @@ def _place(request: Request) -> int | None:
 
 
 @router.get("/learn/autotune")
+@declare(Access.READ)
 def autotune(request: Request) -> Response:
     """One configuration: its code and its time."""
     return _part(
@@ -188,12 +195,14 @@ def _decided(request: Request) -> tuple[Json, Any, Json]:
 
 
 @router.get("/learn/decided.json")
+@declare(Access.COMPUTE)
 def decided_json(request: Request) -> Response:
     """What the compiler makes of the example's kernel."""
     return JSONAnswer(_decided(request)[2])
 
 
 @router.get("/learn/decided")
+@declare(Access.COMPUTE)
 def decided(request: Request) -> Response:
     """The example's generated kernel, line by line, with its instructions. A child compiles it once."""
     region, found, answer = _decided(request)
@@ -202,6 +211,7 @@ def decided(request: Request) -> Response:
 
 
 @router.get("/learn/decided/{kernel}/{listing}.txt")
+@declare(Access.COMPUTE)
 def decided_listing(request: Request, kernel: str, listing: str) -> Response:
     """One of its listings, whole."""
     made = own_code.kernel_named(_decided(request)[2], kernel)

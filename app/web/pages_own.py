@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from app import own_code, submit
 from app.web import own_views
+from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
 from app.web.page_parts import missing
 from app.web.templating import is_fragment, render
@@ -42,12 +43,14 @@ def _twin(path: str, candidate: str | None) -> str:
 
 
 @router.get("/regions/{region_id}/triton.json")
+@declare(Access.COMPUTE)
 def own_json(request: Request, region_id: str, candidate: Candidate = None) -> Response:
     """Our Triton as JSON."""
     return JSONAnswer(own_code.to_json(_found(request, region_id, candidate)[1]))
 
 
 @router.get("/regions/{region_id}/triton")
+@declare(Access.COMPUTE)
 def own(request: Request, region_id: str, candidate: Candidate = None) -> Response:
     """Three columns of code: a page, or for htmx the part of the region's page."""
     region, found = _found(request, region_id, candidate)
@@ -57,6 +60,7 @@ def own(request: Request, region_id: str, candidate: Candidate = None) -> Respon
 
 
 @router.get("/regions/{region_id}/triton/machine.json")
+@declare(Access.COMPUTE)
 def machine_json(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
     """What the compiler makes of our kernels, with every listing."""
     region, found = _found(request, region_id, candidate)
@@ -64,6 +68,7 @@ def machine_json(request: Request, region_id: str, candidate: Candidate = None, 
 
 
 @router.get("/regions/{region_id}/triton/machine")
+@declare(Access.COMPUTE)
 def machine(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
     """The same for people. Takes seconds the first time: a child compiles."""
     region, found = _found(request, region_id, candidate)
@@ -74,6 +79,7 @@ def machine(request: Request, region_id: str, candidate: Candidate = None, devic
 
 
 @router.get("/regions/{region_id}/triton/{kernel}/{listing}.txt")
+@declare(Access.COMPUTE)
 def listing(request: Request, region_id: str, kernel: str, listing: str, candidate: Candidate = None) -> Response:
     """One listing, whole: ttir, ttgir, llir, ptx, sass."""
     region, found = _found(request, region_id, candidate)
@@ -84,6 +90,7 @@ def listing(request: Request, region_id: str, kernel: str, listing: str, candida
 
 
 @router.get("/regions/{region_id}/replay.py")
+@declare(Access.COMPUTE)
 def replay(request: Request, region_id: str) -> Response:
     """The region as a file that runs alone, with torch only: for a bug report."""
     region: Json | None = request.app.state.store.region(region_id)

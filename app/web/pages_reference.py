@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from app import submit
 from app.accuracy.figures import committed
 from app.web import accuracy, accuracy_charts, charts, views
+from app.web.access import Access, declare
 from app.web.calls import calls
 from app.web.compare import compare
 from app.web.compare_traces import changes, compare_traces
@@ -53,6 +54,7 @@ def _compared(request: Request, a: str, b: str) -> Json:
 
 
 @router.get("/compare")
+@declare(Access.READ)
 def compare_page(request: Request, a: str = "", b: str = "") -> Response:
     """Two traces, or two validations, side by side."""
     choices = views.choices([v for v in _known(request) if v.get("id")])
@@ -77,6 +79,7 @@ def _pair(a: str, b: str) -> Json:
 
 
 @router.get("/compare.json")
+@declare(Access.READ)
 def compare_json(request: Request, a: str = "", b: str = "") -> Response:
     """The comparison as data. 404 where the two are not validations, or traces, of this host."""
     found = _compared(request, a, b)
@@ -101,6 +104,7 @@ def _history(request: Request, kind: str, after: str) -> tuple[str, list[Json], 
 
 
 @router.get("/history")
+@declare(Access.READ)
 def history(request: Request, kind: str = "", after: str = "") -> Response:
     """Everything that is kept, newest first; of one kind it can be paged."""
     kind, items, following = _history(request, kind, after)
@@ -110,6 +114,7 @@ def history(request: Request, kind: str = "", after: str = "") -> Response:
 
 
 @router.get("/history.json")
+@declare(Access.READ)
 def history_json(request: Request, kind: str = "", after: str = "") -> Response:
     """The page's entries."""
     _, items, following = _history(request, kind, after)
@@ -138,6 +143,7 @@ def _entry(kind: str, item: Json) -> Json:
 
 
 @router.get("/accuracy")
+@declare(Access.COMPUTE)
 def accuracy_page(request: Request) -> Response:
     """The benchmark of the advice as committed; then what was predicted when each record was made."""
     measured = [v for v in _known(request) if v.get("device") and v.get("candidates")]
@@ -147,12 +153,14 @@ def accuracy_page(request: Request) -> Response:
 
 
 @router.get("/accuracy.json")
+@declare(Access.READ)
 def accuracy_json() -> Response:
     """The page's twin: the benchmark's figures, as `tritonworthy accuracy --json` prints them."""
     return JSONAnswer(committed())
 
 
 @router.get("/api")
+@declare(Access.READ)
 def api(request: Request) -> Response:
     """The calls, each with a curl command that can be copied and run."""
     settings = request.app.state.settings
@@ -161,6 +169,7 @@ def api(request: Request) -> Response:
 
 
 @router.get("/sign-in")
+@declare(Access.OPEN)
 def sign_in(request: Request, failed: int = 0, next: str = "/") -> Response:
     """Where a browser gives the server's token."""
     return render("sign_in.html", {"failed": bool(failed), "next": next, "charts": False}, request=request)

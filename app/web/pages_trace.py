@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from app.recorded import recorded
 from app.web import reading, trace_page, trace_views
+from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
 from app.web.page_parts import missing
 from app.web.region_list import View, level, query_of, view_of
@@ -26,6 +27,7 @@ PARTS = {"region-list": "partials/region_list.html", "timeline": "partials/trace
 
 
 @router.get("/traces/{trace_id}.json")
+@declare(Access.READ)
 def trace_json(request: Request, trace_id: str) -> Response:
     """The API's trace; with the page's parameters only the regions that the page lists, in its order, and `view`."""
     found = _trace(request, trace_id)
@@ -41,6 +43,7 @@ def trace_json(request: Request, trace_id: str) -> Response:
 
 
 @router.get("/traces/{trace_id}")
+@declare(Access.COMPUTE)
 def trace(request: Request, trace_id: str) -> Response:
     """One trace; while it is being read, what is known of it."""
     found = _trace(request, trace_id)
@@ -75,6 +78,7 @@ def _page(request: Request, trace: Json, view: View) -> Json:
 
 
 @router.get("/traces/{trace_id}/reading")
+@declare(Access.COMPUTE)
 def read_on(
     request: Request, trace_id: str, shown: str = "", waiting: Annotated[list[str] | None, Query()] = None
 ) -> Response:
@@ -133,6 +137,7 @@ def _advised(request: Request, trace_id: str, places: list[int], step_us: float 
 
 
 @router.post("/traces/{trace_id}/cancel")
+@declare(Access.CHANGE)
 def cancel(request: Request, trace_id: str) -> Response:
     """Stop reading a trace. Its page says so, and offers to forget it."""
     if request.app.state.queue.cancel(trace_id) is None:
