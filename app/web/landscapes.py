@@ -14,6 +14,7 @@ from app.web.answers import JSON_ONLY, answer, errors
 from app.web.json_answer import JSONAnswer
 from app.web.landscape_models import Landscape, LandscapeRequest
 from app.web.models import Job
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import host_facts, missing
 from app.web.problems import not_found
 from app.web.templating import is_fragment, render
@@ -119,20 +120,15 @@ def ask_by_form(
     return render("partials/landscape.html", _context(request, validation_id), request=request, status=202)
 
 
-@pages.get("/validations/{validation_id}/landscape.json")
-@declare(Access.READ)
-def landscape_json(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
-    """The API's landscape."""
-    found = landscapes.newest(request.app.state.store, validation_id, candidate)
-    if found is None:
-        raise missing("landscape")
-    return JSONAnswer(found)
-
-
-@pages.get("/validations/{validation_id}/landscape")
-@declare(Access.READ)
+@page_and_json(pages, "/validations/{validation_id}/landscape", Access.READ)
 def landscape_page(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
-    """The whole landscape: the heat map, every point in a table, what was not run and why."""
+    """The whole landscape: the heat map, every point in a table, what was not run and why; 404 as data where there is
+    none, while the page offers to make one."""
+    if wants_json(request):
+        found = landscapes.newest(request.app.state.store, validation_id, candidate)
+        if found is None:
+            raise missing("landscape")
+        return JSONAnswer(found)
     return render("landscape.html", _context(request, validation_id, candidate), request=request)
 
 

@@ -21,6 +21,7 @@ from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
 from app.web.learn import LANGUAGE
 from app.web.learning import ladder, phases, primitives, program, tiles, tuned
 from app.web.learning.rule import tree
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import missing, widget_answer
 from app.web.templating import is_fragment, render
 from profiler.hardware import DEFAULT_DEVICE, find_device
@@ -34,12 +35,13 @@ ORACLE_S = 1.0
 ANSWERS = ("share_of_step", "uniqueness", "irregularity", "bound", "kind")
 
 
-@router.get("/learn")
-@declare(Access.COMPUTE)
+@page_and_json(router, "/learn", Access.COMPUTE)
 def learn(request: Request) -> Response:
     """The whole page; its address says what lights the tree, and which program, size and configuration is shown."""
     example = examples()[DEFAULT_REGION]
     region = _live(request, example.text)
+    if wants_json(request):
+        return JSONAnswer(_data(request, region))
     context = {
         **views.analysis(region),
         **_rule(request, region),
@@ -60,15 +62,11 @@ def learn(request: Request) -> Response:
     return render("learn.html", context, request=request)
 
 
-@router.get("/learn.json")
-@declare(Access.COMPUTE)
-def learn_json(request: Request) -> Response:
-    """What the page shows, as data."""
-    example = examples()[DEFAULT_REGION]
-    region = _live(request, example.text)
+def _data(request: Request, region: Json) -> Json:
+    """What the page shows, as data. region: the example, as this server advises on it."""
     phased, life = _phases(request), _program(request)
     rung = _ladder()
-    body = {
+    return {
         "rule": _rule(request, region)["tree"],
         "ladder": rung["ladder"],
         "program": {**life, "steps": [dataclasses.asdict(s) for s in life["steps"]]},
@@ -78,7 +76,6 @@ def learn_json(request: Request) -> Response:
         "primitives": [{**dataclasses.asdict(p), "line": p.line} for p in primitives.PRIMITIVES],
         "claims": committed().get("claims") or [],
     }
-    return JSONAnswer(body)
 
 
 _kept: WeakKeyDictionary[Any, dict[str, Json]] = WeakKeyDictionary()
@@ -194,18 +191,12 @@ def _decided(request: Request) -> tuple[Json, Any, Json]:
     return region, found, own_code.machines_of(request.app.state, region, found)
 
 
-@router.get("/learn/decided.json")
-@declare(Access.COMPUTE)
-def decided_json(request: Request) -> Response:
-    """What the compiler makes of the example's kernel."""
-    return JSONAnswer(_decided(request)[2])
-
-
-@router.get("/learn/decided")
-@declare(Access.COMPUTE)
+@page_and_json(router, "/learn/decided", Access.COMPUTE)
 def decided(request: Request) -> Response:
     """The example's generated kernel, line by line, with its instructions. A child compiles it once."""
     region, found, answer = _decided(request)
+    if wants_json(request):
+        return JSONAnswer(answer)
     context = {**own_views.compiled(region, found, answer, "/learn/decided"), "charts": False}
     return render("partials/own_machine.html" if is_fragment(request) else "decided.html", context, request=request)
 

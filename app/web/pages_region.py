@@ -15,6 +15,7 @@ from app.since import since
 from app.web import kinds, landscapes, oracle_views, recorded_landscape, views, whatif
 from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
@@ -172,18 +173,13 @@ def stored_region(request: Request, region_id: str) -> Json:
     return region
 
 
-@router.get("/regions/{region_id}.json")
-@declare(Access.COMPUTE)
-def region_json(request: Request, region_id: str) -> Response:
-    """The API's region."""
-    return JSONAnswer(stored_region(request, region_id))
-
-
-@router.get("/regions/{region_id}")
-@declare(Access.COMPUTE)
+@page_and_json(router, "/regions/{region_id}", Access.COMPUTE)
 def region(request: Request, region_id: str) -> Response:
     """One region: advice, why, cost, what was measured here or elsewhere."""
-    return render("region.html", _page(request, stored_region(request, region_id)), request=request)
+    found = stored_region(request, region_id)
+    if wants_json(request):
+        return JSONAnswer(found)
+    return render("region.html", _page(request, found), request=request)
 
 
 @router.get("/regions/{region_id}/advice")
@@ -250,29 +246,22 @@ def _carried(
     return state, region
 
 
-@router.get("/region.json")
-@declare(Access.COMPUTE)
-def carried_json(
-    request: Request, text: str = "", share_percent: str = "", calls_per_step: str = "", device: str = ""
-) -> Response:
-    """The region that the address carries, as the API's object without an id."""
-    return JSONAnswer(_carried(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
-
-
-@router.get("/region")
-@declare(Access.COMPUTE)
+@page_and_json(router, "/region", Access.COMPUTE)
 def carried(
     request: Request,
     text: str = "",
     share_percent: str = "",
     calls_per_step: str = "",
     device: str = "",
+    *,
     oracle: str = "",
 ) -> Response:
     """A region whose text and fields stand in the address: a link that works on any host. A bad text is an error.
 
-    oracle: "wait" for its answer, where no script asks for it.
+    As data it is the API's object without an id. oracle: "wait" for its answer, where no script asks for it.
     """
+    if wants_json(request):
+        return JSONAnswer(_carried(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
     if not text.strip():
         return RedirectResponse("/", 303)
     wait_s = None if oracle == "wait" else SAID_BEFORE
@@ -374,13 +363,6 @@ def foresee(request: Request, region_id: str) -> Response:
     return render("partials/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"})
 
 
-@router.get("/regions/{region_id}/kernels/{mode}/{kernel}.json")
-@declare(Access.COMPUTE)
-def machine_json(request: Request, region_id: str, mode: str, kernel: str) -> Response:
-    """The API's kernel."""
-    return JSONAnswer(submit.kernel_machine(request.app.state, region_id, mode, kernel))
-
-
 @router.get("/regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt")
 @declare(Access.COMPUTE)
 def listing(request: Request, region_id: str, mode: str, kernel: str, listing: str) -> Response:
@@ -391,11 +373,12 @@ def listing(request: Request, region_id: str, mode: str, kernel: str, listing: s
     return PlainTextResponse(texts[listing])
 
 
-@router.get("/regions/{region_id}/kernels/{mode}/{kernel}")
-@declare(Access.COMPUTE)
+@page_and_json(router, "/regions/{region_id}/kernels/{mode}/{kernel}", Access.COMPUTE)
 def machine(request: Request, region_id: str, mode: str, kernel: str) -> Response:
     """What Triton's compiler decides about one of Inductor's kernels: a page, or for htmx the part under the kernel."""
     found = submit.kernel_machine(request.app.state, region_id, mode, kernel)
+    if wants_json(request):
+        return JSONAnswer(found)
     context = {**oracle_views.machine(found), "region_name": stored_region(request, region_id)["name"], "charts": False}
     template = "partials/machine.html" if is_fragment(request) else "machine.html"
     return render(template, context, request=request)
@@ -435,19 +418,13 @@ def _measured(request: Request, validation_id: str) -> Json:
     return context
 
 
-@router.get("/validations/{validation_id}.json")
-@declare(Access.COMPUTE)
-def validation_json(request: Request, validation_id: str) -> Response:
-    """The API's validation."""
-    return JSONAnswer(_measured(request, validation_id)["validation"])
-
-
-@router.get("/validations/{validation_id}")
-@declare(Access.COMPUTE)
+@page_and_json(router, "/validations/{validation_id}", Access.COMPUTE)
 def validation(request: Request, validation_id: str) -> Response:
     """One validation: while it runs, its progress; then everything that was measured."""
     context = _measured(request, validation_id)
     shown = context["validation"]
+    if wants_json(request):
+        return JSONAnswer(shown)
     name = shown.get("name") or "Validation"
     found = landscapes.part(request, shown)
     timed = shown["state"] == "done" and shown["device"] and not shown.get("archived")
