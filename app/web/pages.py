@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
+import app.web as web
 from app import submit, submit_trace
 from app.uploads import UNCOUNTED
+from app.web import devices, kinds, kits, landscapes
 from app.web.access import Access, declare
-from app.web.devices import pages as device_router
 from app.web.examples import examples
-from app.web.kinds import pages as kind_router
-from app.web.kits import pages as kit_router
-from app.web.landscapes import pages as landscape_router
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
-from app.web.pages_checks import router as check_router
-from app.web.pages_device import router as host_router
-from app.web.pages_learn import router as learn_router
-from app.web.pages_own import router as own_router
-from app.web.pages_reference import router as reference_router
-from app.web.pages_region import router as region_router
-from app.web.pages_report import router as report_router
-from app.web.pages_trace import router as trace_router
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
 from app.web.widget import answer_table
 
-router = APIRouter(include_in_schema=False)
-router.include_router(check_router)
-router.include_router(device_router)
-router.include_router(kind_router)
-router.include_router(kit_router)
-router.include_router(landscape_router)
-router.include_router(host_router)
-router.include_router(learn_router)
-router.include_router(own_router)
-router.include_router(region_router)
-router.include_router(report_router)
-router.include_router(trace_router)
-router.include_router(reference_router)
-
 Json = dict[str, Any]
+
+
+def page_routers() -> Iterator[APIRouter]:
+    """Routers of all pages: `pages` of the modules that have a part of the API too, and `router` of every module of
+    this package whose name begins with pages_. A new page is a new module; nothing lists it."""
+    yield from (devices.pages, kinds.pages, kits.pages, landscapes.pages)
+    for module in pkgutil.iter_modules(web.__path__, f"{web.__name__}."):
+        if module.name.startswith(f"{web.__name__}.pages_"):
+            yield importlib.import_module(module.name).router
+
+
+router = APIRouter(include_in_schema=False)
+for part in page_routers():
+    router.include_router(part)
 
 
 def render_problem(request: Request, problem: Problem) -> Response:
