@@ -66,5 +66,5 @@ def declare(
 
 def declaration_of(endpoint: object) -> Declaration | None:
     """What an endpoint, or a mounted application, declares; None where it declares nothing."""
-    found: Declaration | None = getattr(endpoint, _ATTRIBUTE, None)
-    return found
+    declaration: Declaration | None = getattr(endpoint, _ATTRIBUTE, None)
+    return declaration

@@ -176,10 +176,10 @@ def stored_region(request: Request, region_id: str) -> Json:
 @page_and_json(router, "/regions/{region_id}", Access.COMPUTE)
 def region(request: Request, region_id: str) -> Response:
     """One region: advice, why, cost, what was measured here or elsewhere."""
-    found = stored_region(request, region_id)
+    stored = stored_region(request, region_id)
     if wants_json(request):
-        return JSONAnswer(found)
-    return render("region.html", _page(request, found), request=request)
+        return JSONAnswer(stored)
+    return render("region.html", _page(request, stored), request=request)
 
 
 @router.get("/regions/{region_id}/advice")
