@@ -37,21 +37,7 @@ from app.memory import Trimmer
 from app.retention import Retention
 from app.settings import Settings
 from app.store import Store
-from app.web import (
-    api_checks,
-    api_host,
-    api_jobs,
-    api_regions,
-    api_traces,
-    devices,
-    kinds,
-    kits,
-    landscapes,
-    pages,
-    sign_in,
-)
-from app.web.access import audit
-from app.web.assets import Assets
+from app.web import pages
 from app.web.conditional import Conditional
 from app.web.head import Head
 from app.web.limits import LimitHeaders
@@ -59,6 +45,7 @@ from app.web.metrics import Requests
 from app.web.openapi import describe
 from app.web.problems import Problem, from_http, from_validation
 from app.web.quick import Quick
+from app.web.routes import add_routes
 from app.web.security import BODY_BYTES, Guard
 from app.web.warm import WarmPages
 from kernels.host import Host
@@ -82,9 +69,11 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         settings: Settings = self.state.settings
         token = settings.token.get_secret_value() if settings.token else None
-        inner = Head(Quick(Conditional(LimitHeaders(super().build_middleware_stack(), self.state)), self.state))
+        contract = self.state.contract
+        limited = LimitHeaders(super().build_middleware_stack(), self.state, contract)
+        inner = Head(Quick(Conditional(limited), self.state))
         guarded = Guard(
-            inner, hosts=settings.hosts, token=token, requests_per_minute=settings.requests_per_minute,
+            inner, contract, hosts=settings.hosts, token=token, requests_per_minute=settings.requests_per_minute,
             most_waiting=settings.client_queue_cap, body_s=settings.request_timeout_s,
             stopping=self.state.closing.is_set,
         )  # fmt: skip
@@ -130,23 +119,8 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     state.warm_pages = WarmPages(state)
     state.closing = threading.Event()
     state.health = Health(state)
-    for router in (
-        api_traces.router,
-        api_regions.router,
-        api_jobs.router,
-        api_host.router,
-        devices.api,
-        kinds.api,
-        kits.api,
-        landscapes.api,
-        api_checks.router,
-        sign_in.router,
-        pages.router,
-    ):
-        app.include_router(router)
-    app.mount("/static", Assets(), name="static")
-    app.openapi = describe(app)  # type: ignore[method-assign]
-    audit(app.routes)
+    state.contract = add_routes(app)
+    app.openapi = describe(app, state.contract)  # type: ignore[method-assign]
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_validation)

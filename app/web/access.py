@@ -1,4 +1,4 @@
-"""Access: what every route is, declared in one table. A route that is not in it keeps the server from starting.
+"""What a route declares about itself, where it is written: its access, its problems' codes, the jobs that it queues.
 
 open    needs no token: health, and what it takes to sign in. The guard lets nothing else pass without one.
 read    answers from what is here.
@@ -7,16 +7,21 @@ compute works for its answer: it parses, lowers, advises, compiles, exports or s
 change  changes what is stored.
 work    queues a job, or keeps torch busy.
 upload  the same, with files in the body: app.uploads counts them, all other bodies are small.
+
+A route that declares nothing keeps the server from starting (app.web.contract).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TypeVar
 
-from starlette.routing import Mount
+from app.jobs.ledger import Kind
+from app.web.api_codes import Codes, joined
+
+Endpoint = TypeVar("Endpoint")
 
 
 class Access(StrEnum):
@@ -30,203 +35,36 @@ class Access(StrEnum):
     UPLOAD = "upload"
 
 
-_READING = frozenset({Access.OPEN, Access.READ, Access.COMPUTE})
-_CHANGING = frozenset({Access.OPEN, Access.CHANGE, Access.WORK, Access.UPLOAD})
-_MAY = {"GET": _READING, "MOUNT": _READING}
-"""What a method may be; all others are _CHANGING."""
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What one route declares. codes: by status, those of its own problems. queues: the kind of job that it queues."""
 
-STATIC = "/static"
-
-_TABLE = """
-open    GET     /healthz
-open    GET     /readyz
-open    GET     /sign-in
-open    POST    /sign-in
-open    MOUNT   /static
-
-upload  POST    /api/v1/traces
-upload  POST    /api/v1/traces/{trace_id}/again
-upload  POST    /api/v1/checks
-upload  POST    /traces
-upload  POST    /traces/{trace_id}/again
-
-work    POST    /api/v1/advice
-work    POST    /checks
-work    POST    /api/v1/regions/{region_id}/oracle
-work    POST    /api/v1/validations
-work    POST    /api/v1/validations/{validation_id}/landscape
-work    POST    /device/ceilings
-work    POST    /examples/{name}
-work    POST    /region/oracle
-work    POST    /regions
-work    POST    /regions/preview
-work    POST    /regions/{region_id}/oracle
-work    POST    /validations
-work    POST    /validations/{validation_id}/again
-work    POST    /validations/{validation_id}/landscape
-
-change  DELETE  /api/v1/traces/{trace_id}
-change  POST    /api/v1/jobs/{job_id}/cancel
-change  POST    /checks/{check_id}/cancel
-change  POST    /traces/{trace_id}/cancel
-change  POST    /traces/{trace_id}/delete
-change  POST    /validations/{validation_id}/cancel
-change  POST    /validations/{validation_id}/landscape/cancel
-
-compute GET     /api/v1/checks/{check_id}.{suffix}
-compute GET     /api/v1/regions/{region_id}
-compute GET     /api/v1/regions/{region_id}/devices
-compute GET     /api/v1/regions/{region_id}/kernels/{kernel}
-compute GET     /api/v1/regions/{region_id}/kinds
-compute GET     /api/v1/validations/{validation_id}
-compute GET     /api/v1/validations/{validation_id}/kinds
-compute GET     /api/v1/validations/{validation_id}/kit.zip
-compute GET     /api/v1/validations/{validation_id}/since
-compute GET     /
-compute GET     /device/state
-compute GET     /device/state.json
-compute GET     /learn
-compute GET     /learn.json
-compute GET     /learn/decided
-compute GET     /learn/decided.json
-compute GET     /learn/decided/{kernel}/{listing}.txt
-compute GET     /learn/program
-compute GET     /learn/rule
-compute GET     /region
-compute GET     /region.json
-compute GET     /regions/{region_id}
-compute GET     /regions/{region_id}.json
-compute GET     /regions/{region_id}/advice
-compute GET     /regions/{region_id}/devices
-compute GET     /regions/{region_id}/devices.json
-compute GET     /regions/{region_id}/kinds
-compute GET     /regions/{region_id}/kinds.json
-compute GET     /regions/{region_id}/kernels/{mode}/{kernel}
-compute GET     /regions/{region_id}/kernels/{mode}/{kernel}.json
-compute GET     /regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt
-compute GET     /regions/{region_id}/replay.py
-compute GET     /regions/{region_id}/report.html
-compute GET     /regions/{region_id}/triton
-compute GET     /regions/{region_id}/triton.json
-compute GET     /regions/{region_id}/triton/machine
-compute GET     /regions/{region_id}/triton/machine.json
-compute GET     /regions/{region_id}/triton/{kernel}/{listing}.txt
-compute GET     /traces/{trace_id}/report.html
-compute GET     /traces/{trace_id}
-compute GET     /traces/{trace_id}/reading
-compute GET     /accuracy
-compute GET     /validations/{validation_id}
-compute GET     /validations/{validation_id}.json
-compute GET     /validations/{validation_id}/kinds
-compute GET     /validations/{validation_id}/kinds.json
-compute GET     /validations/{validation_id}/kit
-compute GET     /validations/{validation_id}/kit.json
-compute GET     /validations/{validation_id}/panel
-compute GET     /widget
-compute GET     /widget/table
-
-read    GET     /api/v1/checks
-read    GET     /api/v1/checks/{check_id}
-read    GET     /api/v1/device
-read    GET     /api/v1/jobs/{job_id}
-read    GET     /api/v1/jobs/{job_id}/events
-read    GET     /api/v1/regions
-read    GET     /api/v1/traces
-read    GET     /api/v1/traces/{trace_id}
-read    GET     /api/v1/traces/{trace_id}/ranks
-read    GET     /api/v1/validations
-read    GET     /api/v1/validations/{validation_id}/landscape
-read    GET     /accuracy.json
-read    GET     /api
-read    GET     /checks
-read    GET     /checks.json
-read    GET     /checks/{check_id}
-read    GET     /checks/{check_id}.json
-read    GET     /checks/{check_id}/progress
-read    GET     /compare
-read    GET     /compare.json
-read    GET     /device
-read    GET     /device.json
-read    GET     /device/ceilings
-read    GET     /history
-read    GET     /history.json
-read    GET     /host
-read    GET     /learn/autotune
-read    GET     /learn/tiles
-read    GET     /metrics
-read    GET     /openapi.json
-read    GET     /traces/{trace_id}.json
-read    GET     /validations/{validation_id}/landscape
-read    GET     /validations/{validation_id}/landscape.json
-read    GET     /validations/{validation_id}/landscape/panel
-read    GET     /validations/{validation_id}/landscape/progress
-read    GET     /validations/{validation_id}/progress
-read    GET     /what-if
-"""
+    access: Access
+    codes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    queues: Kind | None = None
 
 
-class AccessError(Exception):
-    """The table and the application's routes differ."""
+_ATTRIBUTE = "__declaration__"
 
 
-def _read(table: str) -> dict[tuple[str, str], Access]:
-    rows = (line.split() for line in table.splitlines() if line.strip())
-    return {(method, path): Access(access) for access, method, path in rows}
+def declare(
+    access: Access, *, codes: tuple[Codes, ...] = (), queues: Kind | None = None
+) -> Callable[[Endpoint], Endpoint]:
+    """Decorator of an endpoint, below its router's: `@router.get(...)`, then `@declare(Access.READ)`.
+
+    codes: groups of app.web.api_codes, or status -> codes; only operations of /openapi.json need them. queues: answers
+    of this route of the API tell how many more jobs of that kind may wait (app.web.limits).
+    """
+    declaration = Declaration(access, joined(*codes), queues)
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _ATTRIBUTE, declaration)
+        return endpoint
+
+    return mark
 
 
-ACCESS: dict[tuple[str, str], Access] = _read(_TABLE)
-"""(method, path template) -> access."""
-
-OPEN_PATHS = frozenset(path for (_, path), access in ACCESS.items() if access is Access.OPEN and path != STATIC)
-
-
-def _pattern(templates: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(t)) for t in sorted(templates)))
-
-
-_UPLOADS = _pattern(path for (_, path), access in ACCESS.items() if access is Access.UPLOAD)
-
-
-_COMPUTING = _pattern(path for (_, path), access in ACCESS.items() if access is Access.COMPUTE)
-
-
-def computes(path: str) -> bool:
-    """Whether a GET of this path makes the server work. A path of several routes is what any of them is."""
-    return _COMPUTING.fullmatch(path) is not None
-
-
-def is_open(path: str) -> bool:
-    """Whether a path needs no token."""
-    return path in OPEN_PATHS or path.startswith(f"{STATIC}/")
-
-
-def takes_files(path: str) -> bool:
-    """Whether a body may be larger than BODY_BYTES here: app.uploads counts it."""
-    return _UPLOADS.fullmatch(path) is not None
-
-
-def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """(method, path template) of every route and mount, those of included routers too. HEAD counts as its GET."""
-    for route in routes:
-        inner = getattr(route, "original_router", None)
-        if inner is not None:
-            yield from routes_of(inner.routes)
-        elif isinstance(route, Mount):
-            yield "MOUNT", route.path
-        else:
-            yield from ((method, route.path) for method in sorted(route.methods - {"HEAD"}))
-
-
-def audit(routes: Iterable[Any], access: dict[tuple[str, str], Access] = ACCESS) -> None:
-    """Raise AccessError where a route declares no access, or another than its method may have."""
-    there = list(routes_of(routes))
-    wrong = [f"{m} {p} declares no access: add it to app/web/access.py" for m, p in there if (m, p) not in access]
-    wrong += [f"{m} {p} is declared, and there is no such route" for m, p in access if (m, p) not in there]
-    wrong += [f"{m} {p} is routed twice" for m, p in sorted({r for r in there if there.count(r) > 1})]
-    for (method, path), kind in access.items():
-        if kind not in _MAY.get(method, _CHANGING):
-            wrong.append(f"{method} {path} cannot be {kind}")
-        if kind is Access.OPEN and "{" in path:
-            wrong.append(f"{path} is open, and open paths have no parameters")
-    if wrong:
-        raise AccessError("; ".join(wrong))
+def declaration_of(endpoint: object) -> Declaration | None:
+    """What an endpoint, or a mounted application, declares; None where it declares nothing."""
+    declaration: Declaration | None = getattr(endpoint, _ATTRIBUTE, None)
+    return declaration

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from app import checks, submit_check
 from app.check.formats import BY_SUFFIX
 from app.uploads import UNCOUNTED, chunks
+from app.web import api_codes
+from app.web.access import Access, declare
 from app.web.answers import After, Json, Limit, Wait, answer, errors, listed, need_json, status_of, waited
 from app.web.check_models import Check, CheckList, CheckRequest
 from app.web.models import Job
@@ -61,6 +63,11 @@ router = APIRouter(prefix="/api/v1/checks", tags=["checks"])
     openapi_extra=BODY,
     max_body_size=UNCOUNTED,
 )
+@declare(
+    Access.UPLOAD,
+    codes=(api_codes.UPLOAD, api_codes.TEXT, api_codes.ADVICE, {409: ("trace-not-ready",), 422: ("config-invalid",)}),
+    queues="check",
+)
 async def check(request: Request, wait: Wait = 0.0) -> Response:
     """Queue a check; the job's id is the check's id. `result.exit_code` is 0, 1, or 2 for could not measure.
 
@@ -97,6 +104,7 @@ async def _read(request: Request) -> dict[str, Any]:
 
 
 @router.get("", responses={200: {"model": CheckList}, **errors(422)})
+@declare(Access.READ)
 def check_list(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Checks, newest first, without their findings."""
     return listed(request, checks.page(request.app.state.store, limit, after))
@@ -110,6 +118,7 @@ def check_list(request: Request, limit: Limit = 50, after: After = None) -> Resp
     },
     response_class=Response,
 )
+@declare(Access.COMPUTE, codes=({409: ("check-not-done",)},))
 def report(request: Request, check_id: str, suffix: str) -> Response:
     """The report of a check that is done, as json, md, sarif, xml (JUnit), csv or html. It never changes."""
     known = BY_SUFFIX.get(suffix)
@@ -125,6 +134,7 @@ def report(request: Request, check_id: str, suffix: str) -> Response:
 
 
 @router.get("/{check_id}", responses={200: {"model": Check}, 202: {"model": Check}, **errors(404, 422)})
+@declare(Access.READ)
 async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
     """One check: its verdict once it is done. A check that failed or was cancelled could not be measured."""
     found = await waited(request, check_id, wait, lambda: _found(request, check_id))

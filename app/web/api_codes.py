@@ -1,4 +1,5 @@
-"""The `code` of the problems of each operation that its request's schema cannot keep away: /openapi.json names them.
+"""The `code` of problems that a request's schema cannot keep away, in groups: routes declare them, /openapi.json names
+them.
 
 A name that ends in "-" stands for all that begin so: `region-` for what can be wrong with a region's text.
 """
@@ -7,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-ANY: Mapping[int, tuple[str, ...]] = {
+Codes = Mapping[int, tuple[str, ...]]
+"""Status -> codes."""
+
+ANY: Codes = {
     400: ("bad-host", "bad-request"),
     401: ("token-missing",),
     403: ("cross-origin",),
@@ -22,13 +26,13 @@ ANY: Mapping[int, tuple[str, ...]] = {
 }
 """Wherever the status is."""
 
-QUEUE = {429: ("queue-full",)}
-ADVICE = {
+QUEUE: Codes = {429: ("queue-full",)}
+ADVICE: Codes = {
     422: ("advice-limit", "advice-crashed"),
     429: ("advice-queue-full", "advice-busy"),
     503: ("advice-timeout", "advice-killed", "host-unknown"),
 }
-UPLOAD = {
+UPLOAD: Codes = {
     400: ("bad-multipart", "too-many-parts", "upload-aborted"),
     408: ("upload-stalled",),
     413: ("upload-too-large", "trace-too-large"),
@@ -36,49 +40,15 @@ UPLOAD = {
     507: ("disk-full", "quota-full"),
     **QUEUE,
 }
-TEXT = {413: ("region-too-large",), 422: ("region-", "device-unknown", "too-many-shapes")}
-STORED = {422: ("region-", "device-unknown")}
-COMPILER = {422: ("no-triton-target", "kernel-"), 429: ("compiler-busy",), 503: ("oracle-unavailable",)}
+TEXT: Codes = {413: ("region-too-large",), 422: ("region-", "device-unknown", "too-many-shapes")}
+STORED: Codes = {422: ("region-", "device-unknown")}
+COMPILER: Codes = {422: ("no-triton-target", "kernel-"), 429: ("compiler-busy",), 503: ("oracle-unavailable",)}
 
 
-def _joined(*parts: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    found: dict[int, tuple[str, ...]] = {}
-    for part in parts:
-        for status, codes in part.items():
-            found[status] = tuple(dict.fromkeys((*found.get(status, ()), *codes)))
-    return found
-
-
-OF: Mapping[str, Mapping[int, tuple[str, ...]]] = {
-    "post-traces": UPLOAD,
-    "post-traces-trace_id-again": _joined(UPLOAD, {422: ("trace-not-ready",)}),
-    "get-regions-region_id": _joined(STORED, ADVICE),
-    "get-regions-region_id-devices": _joined(STORED, ADVICE),
-    "get-regions-region_id-kinds": {422: ("region-without-text",)},
-    "get-validations-validation_id-since": {409: ("validation-not-done",)},
-    "post-regions-region_id-oracle": _joined(STORED, ADVICE, COMPILER, {409: ("trace-not-ready",)}),
-    "get-regions-region_id-kernels-kernel": _joined(STORED, ADVICE, COMPILER),
-    "post-advice": _joined(TEXT, ADVICE),
-    "post-validations": _joined(
-        TEXT, ADVICE, QUEUE, {422: ("candidate-unknown", "one-device", "device-not-here", "region-without-text")}
-    ),
-    "get-validations-validation_id-kit.zip": _joined(STORED, ADVICE, {422: ("candidate-unknown",)}),
-    "post-validations-validation_id-landscape": _joined(
-        STORED, ADVICE, QUEUE, {409: ("needs-gpu", "not-ready"), 422: ("candidate-unknown",)}
-    ),
-    "post-checks": _joined(UPLOAD, TEXT, ADVICE, {409: ("trace-not-ready",), 422: ("config-invalid",)}),
-    "get-checks-check_id-suffix": {409: ("check-not-done",)},
-    "get-readyz": {503: ("not-ready",)},
-    "get-device": {503: ("host-unknown",)},
-}
-"""By the operation's id."""
-
-
-def codes(operation_id: str, status: int) -> tuple[str, ...]:
-    """The codes that an operation's problem of that status may have."""
-    return (*OF.get(operation_id, {}).get(status, ()), *ANY.get(status, ()))
-
-
-def is_told(operation_id: str, status: int, code: str) -> bool:
-    """Whether the description names the code."""
-    return any(code.startswith(told) if told.endswith("-") else code == told for told in codes(operation_id, status))
+def joined(*groups: Codes) -> Codes:
+    """The codes of several groups, each once, in their order."""
+    together: dict[int, tuple[str, ...]] = {}
+    for group in groups:
+        for status, codes in group.items():
+            together[status] = tuple(dict.fromkeys((*together.get(status, ()), *codes)))
+    return together

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app import submit
+from app.web.access import Access, declare
 from app.web.answers import answer, errors
 from app.web.metrics import exposition
 from app.web.models import Device, Health, Ready
@@ -15,18 +16,21 @@ router = APIRouter(tags=["server"])
 
 
 @router.get("/api/v1/device", responses={200: {"model": Device}, **errors(503)})
+@declare(Access.READ, codes=({503: ("host-unknown",)},))
 def device(request: Request) -> Response:
     """The GPU that validations run on (null without one), software versions, and the table of known devices."""
     return answer(submit.device(request.app.state))
 
 
 @router.get("/healthz", responses={200: {"model": Health}})
+@declare(Access.OPEN)
 async def healthz() -> Response:
     """The process answers."""
     return answer({"status": "ok"})
 
 
 @router.get("/readyz", responses={200: {"model": Ready}, **errors(503)})
+@declare(Access.OPEN, codes=({503: ("not-ready",)},))
 def readyz(request: Request) -> Response:
     """The database and the data folder can be written, the queue runs, there is room for uploads.
 
@@ -42,6 +46,7 @@ def readyz(request: Request) -> Response:
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
+@declare(Access.READ)
 def metrics(request: Request) -> Response:
     """Counters in Prometheus' text format."""
     return PlainTextResponse(exposition(request.app.state), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -11,6 +11,8 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app import submit
 from app.since import since
+from app.web import api_codes
+from app.web.access import Access, declare
 from app.web.answers import JSON_ONLY, After, Json, Limit, Wait, answer, errors, listed, status_of, waited
 from app.web.events import job_events
 from app.web.models import Job, Since, Validation, ValidationList
@@ -28,6 +30,16 @@ RETRY_MS = 2000
     dependencies=JSON_ONLY,
     responses={200: {"model": Job}, 202: {"model": Job}, **errors(404, 413, 415, 422, 429, 503)},
 )
+@declare(
+    Access.WORK,
+    codes=(
+        api_codes.TEXT,
+        api_codes.ADVICE,
+        api_codes.QUEUE,
+        {422: ("candidate-unknown", "one-device", "device-not-here", "region-without-text")},
+    ),
+    queues="validate",
+)
 async def validate(request: Request, body: ValidationRequest, wait: Wait = 0.0) -> Response:
     """Queue the measurement of a region's candidates. The job's id is the validation's id.
 
@@ -42,6 +54,7 @@ async def validate(request: Request, body: ValidationRequest, wait: Wait = 0.0) 
 
 
 @router.get("/validations", responses={200: {"model": ValidationList}, **errors(422)})
+@declare(Access.READ)
 def validations(
     request: Request,
     limit: Limit = 50,
@@ -56,6 +69,7 @@ def validations(
     "/validations/{validation_id}",
     responses={200: {"model": Validation}, 202: {"model": Validation}, **errors(404, 422)},
 )
+@declare(Access.COMPUTE)
 async def validation(request: Request, validation_id: str, wait: Wait = 0.0) -> Response:
     """One validation, also of the archive. Where nothing could be measured, `archive` has the nearest record."""
     found = await waited(request, validation_id, wait, lambda: _validation(request, validation_id))
@@ -75,6 +89,7 @@ def _validation(request: Request, validation_id: str) -> Json:
 
 
 @router.get("/validations/{validation_id}/since", responses={200: {"model": Since}, **errors(404, 409, 422)})
+@declare(Access.COMPUTE, codes=({409: ("validation-not-done",)},))
 def held_to_the_one_before(request: Request, validation_id: str) -> Response:
     """Whether the advice flipped since the same region was measured before, on the same kind of GPU."""
     return answer(since(request.app.state, validation_id))
@@ -88,6 +103,7 @@ def _job(request: Request, job_id: str) -> Json:
 
 
 @router.get("/jobs/{job_id}", responses={200: {"model": Job}, 202: {"model": Job}, **errors(404, 422)})
+@declare(Access.READ)
 async def job(request: Request, job_id: str, wait: Wait = 0.0) -> Response:
     """One job, with its result once it is done."""
     found = await waited(request, job_id, wait, lambda: _job(request, job_id))
@@ -95,6 +111,7 @@ async def job(request: Request, job_id: str, wait: Wait = 0.0) -> Response:
 
 
 @router.post("/jobs/{job_id}/cancel", responses={200: {"model": Job}, **errors(404)})
+@declare(Access.CHANGE)
 def cancel(request: Request, job_id: str) -> Response:
     """Cancel a waiting job, or ask a running one to stop; a job that has ended stays as it is."""
     found = request.app.state.queue.cancel(job_id)
@@ -104,6 +121,7 @@ def cancel(request: Request, job_id: str) -> Response:
 
 
 @router.get("/jobs/{job_id}/events", response_class=EventSourceResponse, responses=errors(404))
+@declare(Access.READ)
 async def events(
     request: Request,
     known: Annotated[Json, Depends(_job)],

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from app import submit
+from app.web import api_codes
+from app.web.access import Access, declare
 from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors, listed
 from app.web.models import AdviceAnswer, Kernel, Region, RegionList
 from app.web.problems import not_found
@@ -17,6 +19,7 @@ router = APIRouter(prefix="/api/v1", tags=["advice"])
 
 
 @router.get("/regions", responses={200: {"model": RegionList}, **errors(422)})
+@declare(Access.READ)
 def regions(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Regions that were written down, newest first; their kernels without source."""
     page = request.app.state.store.region_list(limit, after)
@@ -33,6 +36,7 @@ def _without_source(region: Json) -> Json:
 
 
 @router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404, 422, 429, 503)})
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE))
 def region(
     request: Request,
     region_id: str,
@@ -50,6 +54,7 @@ def region(
 
 
 @router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 409, 422, 429, 503)})
+@declare(Access.WORK, codes=(api_codes.STORED, api_codes.ADVICE, api_codes.COMPILER, {409: ("trace-not-ready",)}))
 def foresee(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region; keep the answer and advise again with it.
 
@@ -59,6 +64,7 @@ def foresee(request: Request, region_id: str) -> Response:
 
 
 @router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 429, 503)})
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE, api_codes.COMPILER))
 def kernel(
     request: Request,
     region_id: str,
@@ -75,6 +81,7 @@ def kernel(
 @router.post(
     "/advice", dependencies=JSON_ONLY, responses={200: {"model": AdviceAnswer}, **errors(413, 415, 422, 429, 503)}
 )
+@declare(Access.WORK, codes=(api_codes.TEXT, api_codes.ADVICE))
 def advice(request: Request, body: AdviceRequest) -> Response:
     """Advice at once, on a region's text or the widget's answers. Nothing is stored.
 

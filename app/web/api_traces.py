@@ -9,6 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from app import submit, submit_trace
 from app.uploads import UNCOUNTED
+from app.web import api_codes
+from app.web.access import Access, declare
 from app.web.answers import After, Limit, Wait, answer, errors, listed, status_of, waited
 from app.web.models import Ranks, Trace, TraceList
 from app.web.problems import from_trace_error
@@ -73,6 +75,7 @@ router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
     openapi_extra=UPLOAD_BODY,
     max_body_size=UNCOUNTED,
 )
+@declare(Access.UPLOAD, codes=(api_codes.UPLOAD,), queues="read")
 async def upload(
     request: Request,
     name: Annotated[str | None, Query(max_length=500, description="Display name.")] = None,
@@ -106,6 +109,7 @@ async def upload(
     openapi_extra=AGAIN_BODY,
     max_body_size=UNCOUNTED,
 )
+@declare(Access.UPLOAD, codes=(api_codes.UPLOAD, {422: ("trace-not-ready",)}), queues="read")
 async def again(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """Read a trace that is here once more, with files beside it: a new trace, nothing is sent twice."""
     trace = await submit_trace.submit_again(request, request.app.state, trace_id)
@@ -126,6 +130,7 @@ async def _created(request: Request, trace_id: str, wait: float, status: int = 2
 
 
 @router.get("", responses={200: {"model": TraceList}, **errors(422)})
+@declare(Access.READ)
 def traces(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Traces, newest first, without their regions and what only their page draws."""
     page = request.app.state.store.traces(limit, after)
@@ -134,6 +139,7 @@ def traces(request: Request, limit: Limit = 50, after: After = None) -> Response
 
 
 @router.get("/{trace_id}/ranks", responses={200: {"model": Ranks}, **errors(404)})
+@declare(Access.READ)
 def ranks(request: Request, trace_id: str) -> Response:
     """The traces of the same group, rank by rank: the slowest, and how long each waits in communication."""
     trace = submit.find_trace(request.app.state, trace_id)
@@ -143,6 +149,7 @@ def ranks(request: Request, trace_id: str) -> Response:
 
 
 @router.get("/{trace_id}", responses={200: {"model": Trace}, 202: {"model": Trace}, **errors(404, 422)})
+@declare(Access.READ)
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
     found = await waited(request, trace_id, wait, lambda: submit.find_trace(request.app.state, trace_id))
@@ -150,6 +157,7 @@ async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
 
 
 @router.delete("/{trace_id}", status_code=204, responses=errors(404))
+@declare(Access.CHANGE)
 def delete(request: Request, trace_id: str) -> Response:
     """Forget a trace, its file and its regions. Validations are kept."""
     submit_trace.delete_trace(request.app.state, trace_id)

@@ -8,9 +8,12 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from app import submit
+from app.web import api_codes
+from app.web.access import Access, declare
 from app.web.answers import answer, errors
 from app.web.json_answer import JSONAnswer
 from app.web.models import Answer, Range
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import device_names
 from app.web.templating import is_fragment, render
 from profiler.hardware import find_device
@@ -54,22 +57,19 @@ Device = Annotated[str, Query(max_length=200, description="A device of the table
 
 
 @api.get("/regions/{region_id}/devices", responses={200: {"model": RegionDevices}, **errors(404, 422, 429, 503)})
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE))
 def devices(request: Request, region_id: str) -> Response:
     """The region's advice on every device of the table, predicted; its own device's is the one that stands."""
     return answer({"items": submit.region_on_devices(request.app.state, region_id)})
 
 
-@pages.get("/regions/{region_id}/devices.json")
-def devices_json(request: Request, region_id: str) -> Response:
-    """The API's object."""
-    return JSONAnswer({"items": submit.region_on_devices(request.app.state, region_id)})
-
-
-@pages.get("/regions/{region_id}/devices")
-def devices_page(request: Request, region_id: str, device: Device = "") -> Response:
+@page_and_json(pages, "/regions/{region_id}/devices", Access.COMPUTE)
+def devices_page(request: Request, region_id: str, *, device: Device = "") -> Response:
     """The devices side by side, with the advice for one where it is named: a page, or for htmx the part of a page."""
     state = request.app.state
     rows = submit.region_on_devices(state, region_id)
+    if wants_json(request):
+        return JSONAnswer({"items": rows})
     region = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
     chosen = find_device(device)
     context = {

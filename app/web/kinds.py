@@ -10,9 +10,11 @@ from fastapi.responses import Response
 from app import submit
 from app.archive import by_device
 from app.web import kinds_chart
+from app.web.access import Access, declare
 from app.web.answers import answer, errors
 from app.web.json_answer import JSONAnswer
 from app.web.models import Answer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.problems import not_found, without_text
 from app.web.templating import is_fragment, render
 
@@ -73,37 +75,27 @@ Devices = Annotated[
 
 
 @api.get("/regions/{region_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+@declare(Access.COMPUTE, codes=({422: ("region-without-text",)},))
 def of_region(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The region's newest measurement on each kind of GPU, at its own sizes: of this server, or of the archive."""
     return answer(_found(request, _region(request, region_id)["text"], devices))
 
 
 @api.get("/validations/{validation_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+@declare(Access.COMPUTE)
 def of_validation(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured: what was asked for on several kinds, side by side."""
     return answer(_found(request, _validation(request, validation_id)["region"], devices))
 
 
-@pages.get("/regions/{region_id}/kinds.json")
-def region_json(request: Request, region_id: str, devices: Devices = "") -> Response:
-    """The API's object."""
-    return JSONAnswer(_found(request, _region(request, region_id)["text"], devices))
-
-
-@pages.get("/validations/{validation_id}/kinds.json")
-def validation_json(request: Request, validation_id: str, devices: Devices = "") -> Response:
-    """The API's object."""
-    return JSONAnswer(_found(request, _validation(request, validation_id)["region"], devices))
-
-
-@pages.get("/regions/{region_id}/kinds")
+@page_and_json(pages, "/regions/{region_id}/kinds", Access.COMPUTE)
 def region_page(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The kinds side by side: a page, or for htmx the part of a page."""
     region = _region(request, region_id)
     return _shown(request, region["text"], region["name"], f"/regions/{region_id}", devices)
 
 
-@pages.get("/validations/{validation_id}/kinds")
+@page_and_json(pages, "/validations/{validation_id}/kinds", Access.COMPUTE)
 def validation_page(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured."""
     found = _validation(request, validation_id)
@@ -152,6 +144,9 @@ def _context(items: list[Json]) -> Json:
 
 
 def _shown(request: Request, text: str, name: str, back: str, devices: str) -> Response:
-    context = {**_context(submit.measured_kinds(request.app.state, text, _names(devices))), "name": name, "back": back}
+    found = _found(request, text, devices)
+    if wants_json(request):
+        return JSONAnswer(found)
+    context = {**_context(found["items"]), "name": name, "back": back}
     template = "partials/kinds.html" if is_fragment(request) else "kinds.html"
     return render(template, context, request=request)

@@ -9,8 +9,11 @@ from fastapi.responses import Response
 
 from app import submit
 from app.kits import kit_of
+from app.web import api_codes
+from app.web.access import Access, declare
 from app.web.answers import errors
 from app.web.json_answer import JSONAnswer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import missing
 from app.web.problems import not_found
 from app.web.templating import render
@@ -37,6 +40,7 @@ def _validation(request: Request, validation_id: str) -> Json | None:
 @api.get(
     "/validations/{validation_id}/kit.zip", response_class=Response, responses={**ZIP, **errors(404, 422, 429, 503)}
 )
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE, {422: ("candidate-unknown",)}))
 def kit_zip(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """A kernel to take home: one file that runs alone with its test and benchmark, and a replay of the region."""
     found = _validation(request, validation_id)
@@ -60,14 +64,11 @@ RIGHT = ("ok", "correct")
 """What became of a candidate that may be taken home."""
 
 
-@pages.get("/validations/{validation_id}/kit.json")
-def kit_json(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
-    """The kit's files as JSON."""
-    kit = _page(request, validation_id, candidate)["kit"]
-    return JSONAnswer({"name": kit.name, "candidate": kit.candidate, "why": kit.why, "files": dict(kit.files)})
-
-
-@pages.get("/validations/{validation_id}/kit")
+@page_and_json(pages, "/validations/{validation_id}/kit", Access.COMPUTE)
 def kit_page(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """What is in the kit, and how to run it."""
-    return render("kit.html", _page(request, validation_id, candidate), request=request)
+    context = _page(request, validation_id, candidate)
+    if wants_json(request):
+        kit = context["kit"]
+        return JSONAnswer({"name": kit.name, "candidate": kit.candidate, "why": kit.why, "files": dict(kit.files)})
+    return render("kit.html", context, request=request)

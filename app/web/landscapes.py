@@ -8,11 +8,13 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app import landscapes, submit_landscape
-from app.web import landscape_chart
+from app.web import api_codes, landscape_chart
+from app.web.access import Access, declare
 from app.web.answers import JSON_ONLY, answer, errors
 from app.web.json_answer import JSONAnswer
 from app.web.landscape_models import Landscape, LandscapeRequest
 from app.web.models import Job
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import host_facts, missing
 from app.web.problems import not_found
 from app.web.templating import is_fragment, render
@@ -33,6 +35,16 @@ Candidate = Annotated[
     dependencies=JSON_ONLY,
     responses={202: {"model": Job}, **errors(404, 409, 415, 422, 429, 503)},
 )
+@declare(
+    Access.WORK,
+    codes=(
+        api_codes.STORED,
+        api_codes.ADVICE,
+        api_codes.QUEUE,
+        {409: ("needs-gpu", "not-ready"), 422: ("candidate-unknown",)},
+    ),
+    queues="landscape",
+)
 def ask(request: Request, validation_id: str, body: LandscapeRequest) -> Response:
     """Queue the time of a Triton candidate's kernel over its tiles, warps and stages. Needs a GPU."""
     job = submit_landscape.submit_landscape(request.app.state, validation_id, **body.model_dump())
@@ -40,6 +52,7 @@ def ask(request: Request, validation_id: str, body: LandscapeRequest) -> Respons
 
 
 @api.get("/validations/{validation_id}/landscape", responses={200: {"model": Landscape}, **errors(404)})
+@declare(Access.READ)
 def landscape(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """The newest landscape of a validation, `outcome` null until it is done."""
     found = landscapes.newest(request.app.state.store, validation_id, candidate)
@@ -93,6 +106,7 @@ def _context(request: Request, validation_id: str, candidate: str | None = None)
 
 
 @pages.post("/validations/{validation_id}/landscape")
+@declare(Access.WORK)
 def ask_by_form(
     request: Request,
     validation_id: str,
@@ -106,28 +120,27 @@ def ask_by_form(
     return render("partials/landscape.html", _context(request, validation_id), request=request, status=202)
 
 
-@pages.get("/validations/{validation_id}/landscape.json")
-def landscape_json(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
-    """The API's landscape."""
-    found = landscapes.newest(request.app.state.store, validation_id, candidate)
-    if found is None:
-        raise missing("landscape")
-    return JSONAnswer(found)
-
-
-@pages.get("/validations/{validation_id}/landscape")
+@page_and_json(pages, "/validations/{validation_id}/landscape", Access.READ)
 def landscape_page(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
-    """The whole landscape: the heat map, every point in a table, what was not run and why."""
+    """The whole landscape: the heat map, every point in a table, what was not run and why; 404 as data where there is
+    none, while the page offers to make one."""
+    if wants_json(request):
+        found = landscapes.newest(request.app.state.store, validation_id, candidate)
+        if found is None:
+            raise missing("landscape")
+        return JSONAnswer(found)
     return render("landscape.html", _context(request, validation_id, candidate), request=request)
 
 
 @pages.get("/validations/{validation_id}/landscape/panel")
+@declare(Access.READ)
 def landscape_panel(request: Request, validation_id: str) -> Response:
     """Its progress while it runs, the heat map once it stands."""
     return render("partials/landscape.html", _context(request, validation_id), request=request)
 
 
 @pages.get("/validations/{validation_id}/landscape/progress")
+@declare(Access.READ)
 def landscape_progress(request: Request, validation_id: str) -> Response:
     """Only the bar and its line."""
     found = landscapes.newest(request.app.state.store, validation_id)
@@ -137,6 +150,7 @@ def landscape_progress(request: Request, validation_id: str) -> Response:
 
 
 @pages.post("/validations/{validation_id}/landscape/cancel")
+@declare(Access.CHANGE)
 def cancel_landscape(request: Request, validation_id: str) -> Response:
     """Stop the newest landscape of a validation."""
     found = landscapes.newest(request.app.state.store, validation_id)

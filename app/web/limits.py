@@ -7,8 +7,6 @@ guard's.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,30 +15,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.jobs import ledger
 from app.jobs.ledger import Kind
-
-QUEUED: Mapping[str, Kind] = {
-    r"/api/v1/traces(/[^/]+/again)?": "read",
-    r"/api/v1/checks": "check",
-    r"/api/v1/validations": "validate",
-    r"/api/v1/validations/[^/]+/landscape": "landscape",
-}
-"""Where a POST queues a job, and of which kind."""
-
-UPLOADS = re.compile(r"/api/v1/traces(/[^/]+/again)?|/api/v1/checks")
-_QUEUED = [(re.compile(path), kind) for path, kind in QUEUED.items()]
+from app.web.contract import Contract
 
 
 class LimitHeaders:
-    """Pure ASGI around the routes. state: the app.state of app.main."""
+    """Pure ASGI around the routes. state: the app.state of app.main; contract: what the routes declare."""
 
-    def __init__(self, app: ASGIApp, state: Any) -> None:
+    def __init__(self, app: ASGIApp, state: Any, contract: Contract) -> None:
         self.app = app
         self.state = state
+        self.contract = contract
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         told = scope["type"] == "http" and scope["path"].startswith("/api/")
-        kind = queued_kind(scope["path"]) if told and scope["method"] == "POST" else None
-        upload = told and UPLOADS.fullmatch(scope["path"]) is not None
+        kind = self.contract.queued_kind(scope["path"]) if told and scope["method"] == "POST" else None
+        upload = told and self.contract.takes_files(scope["path"])
 
         async def limited(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -53,11 +42,6 @@ class LimitHeaders:
             await send(message)
 
         await self.app(scope, receive, limited if kind or upload else send)
-
-
-def queued_kind(path: str) -> Kind | None:
-    """The kind of job that a POST to the path queues."""
-    return next((kind for pattern, kind in _QUEUED if pattern.fullmatch(path)), None)
 
 
 def room(state: Any, kind: Kind) -> dict[str, str]:

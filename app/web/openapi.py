@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from fastapi import FastAPI
 from app.check.formats import BY_SUFFIX
 from app.check.schema import assertions_schema, check_schema
 from app.submit import MAX_CANDIDATES
-from app.web.access import ACCESS, Access
-from app.web.api_codes import OF, codes
-from app.web.limits import queued_kind
+from app.web.access import Access, Declaration
+from app.web.contract import Contract
 from app.web.models import ProblemBody
 from app.web.problems import TITLES
 
@@ -50,20 +49,20 @@ FORMATS = {"region": "region", "region_id": "id", "device": "device"}
 """Names of fields whose texts are more than any text -> the format that says so."""
 
 
-def describe(app: FastAPI) -> Callable[[], Json]:
-    """`app.openapi` of an application: FastAPI's description, completed once."""
+def describe(app: FastAPI, contract: Contract) -> Callable[[], Json]:
+    """`app.openapi` of an application: FastAPI's description, completed once by what its routes declare."""
     plain = app.openapi
 
     def complete() -> Json:
         if app.openapi_schema is None or not app.openapi_schema.get("x-complete"):
             app.openapi_schema = None
-            app.openapi_schema = completed(plain())
+            app.openapi_schema = completed(plain(), contract)
         return app.openapi_schema
 
     return complete
 
 
-def completed(document: Json) -> Json:
+def completed(document: Json, contract: Contract) -> Json:
     """A description with every error, header and example."""
     found = copy.deepcopy(document)
     schemas = found["components"]["schemas"]
@@ -75,7 +74,7 @@ def completed(document: Json) -> Json:
     }
     found["components"]["headers"] = {name: {**h, "schema": {"type": "string"}} for name, h in HEADERS.items()}
     for path, method, operation in operations(found):
-        _complete(path, method.upper(), operation)
+        _complete(path, method.upper(), operation, contract)
     _forms(found)
     found["x-complete"] = True
     return found
@@ -94,32 +93,33 @@ def operation_id(method: str, path: str) -> str:
     return "-".join([method.lower(), *parts])
 
 
-def _complete(path: str, method: str, operation: Json) -> None:
-    access = ACCESS[method, path]
+def _complete(path: str, method: str, operation: Json, contract: Contract) -> None:
+    declared = contract.declarations[method, path]
+    access = declared.access
     name = operation_id(method, path)
     operation["operationId"] = name
     operation["security"] = [] if access is Access.OPEN else [{"token": []}, {}]
     responses = operation["responses"]
     known = {int(status) for status in responses if status.isdigit()}
     more = {*EVERYWHERE, *(() if access is Access.OPEN else WITH_TOKEN), *(CHANGING if method != "GET" else ())}
-    for status in sorted(more | {s for s in known if s >= 400} | set(OF.get(name, ()))):
-        responses[str(status)] = _problem(name, status)
-    _successes(path, method, responses)
+    for status in sorted(more | {s for s in known if s >= 400} | set(declared.codes)):
+        responses[str(status)] = _problem(status, contract.codes(method, path, status))
+    _successes(path, method, responses, declared)
     _parameters(operation)
     _examples(name, operation)
     operation["responses"] = dict(sorted(responses.items()))
 
 
-def _problem(operation: str, status: int) -> Json:
+def _problem(status: int, codes: Iterable[str]) -> Json:
     headers = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}} if status in (429, 503) else {}
     more = {"headers": headers} if headers else {}
     title = TITLES.get(status, "The request did not come in time" if status == 408 else "Error")
-    told = ", ".join(f"`{code}*`" if code.endswith("-") else f"`{code}`" for code in codes(operation, status))
+    told = ", ".join(f"`{code}*`" if code.endswith("-") else f"`{code}`" for code in codes)
     content = {"application/problem+json": {"schema": PROBLEM}}
     return {"description": f"{title}. Codes: {told}" if told else title, "content": content, **more}
 
 
-def _successes(path: str, method: str, responses: Json) -> None:
+def _successes(path: str, method: str, responses: Json, declared: Declaration) -> None:
     for status in [s for s in responses if s.startswith("2")]:
         answer = responses[status]
         names = []
@@ -130,9 +130,9 @@ def _successes(path: str, method: str, responses: Json) -> None:
             names.append("Link")
         if method == "POST" and status in ("201", "202"):
             names.append("Location")
-        if method == "POST" and queued_kind(path):
+        if declared.queues:
             names += ["RateLimit", "RateLimit-Policy"]
-        if ACCESS[method, path] is Access.UPLOAD:
+        if declared.access is Access.UPLOAD:
             names.append("Upload-Limit")
         if names:
             answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}

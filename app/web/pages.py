@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
+import app.web as web
 from app import submit, submit_trace
 from app.uploads import UNCOUNTED
-from app.web.devices import pages as device_router
+from app.web import devices, kinds, kits, landscapes
+from app.web.access import Access, declare
 from app.web.examples import examples
-from app.web.kinds import pages as kind_router
-from app.web.kits import pages as kit_router
-from app.web.landscapes import pages as landscape_router
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
-from app.web.pages_checks import router as check_router
-from app.web.pages_device import router as host_router
-from app.web.pages_learn import router as learn_router
-from app.web.pages_own import router as own_router
-from app.web.pages_reference import router as reference_router
-from app.web.pages_region import router as region_router
-from app.web.pages_report import router as report_router
-from app.web.pages_trace import router as trace_router
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
 from app.web.widget import answer_table
 
-router = APIRouter(include_in_schema=False)
-router.include_router(check_router)
-router.include_router(device_router)
-router.include_router(kind_router)
-router.include_router(kit_router)
-router.include_router(landscape_router)
-router.include_router(host_router)
-router.include_router(learn_router)
-router.include_router(own_router)
-router.include_router(region_router)
-router.include_router(report_router)
-router.include_router(trace_router)
-router.include_router(reference_router)
-
 Json = dict[str, Any]
+
+
+def page_routers() -> Iterator[APIRouter]:
+    """Routers of all pages: `pages` of the modules that have a part of the API too, and `router` of every module of
+    this package whose name begins with pages_. A new page is a new module; nothing lists it."""
+    yield from (devices.pages, kinds.pages, kits.pages, landscapes.pages)
+    for module in pkgutil.iter_modules(web.__path__, f"{web.__name__}."):
+        if module.name.startswith(f"{web.__name__}.pages_"):
+            yield importlib.import_module(module.name).router
+
+
+router = APIRouter(include_in_schema=False)
+for part in page_routers():
+    router.include_router(part)
 
 
 def render_problem(request: Request, problem: Problem) -> Response:
@@ -67,6 +61,7 @@ def render_problem(request: Request, problem: Problem) -> Response:
 
 
 @router.get("/host")
+@declare(Access.READ)
 def host(request: Request) -> Response:
     """The banner of the start page, once the host is known."""
     context = {"host": submit.device(request.app.state)}
@@ -74,12 +69,14 @@ def host(request: Request) -> Response:
 
 
 @router.get("/")
+@declare(Access.COMPUTE)
 def home(request: Request) -> Response:
     """The start page; the widget's answer is part of its address."""
     return render("home.html", home_page(request), request=request)
 
 
 @router.get("/widget")
+@declare(Access.COMPUTE)
 def widget(request: Request) -> Response:
     """The widget's answer alone for htmx; the whole page, at its own address, for everybody else."""
     if not is_fragment(request):
@@ -88,12 +85,14 @@ def widget(request: Request) -> Response:
 
 
 @router.get("/widget/table")
+@declare(Access.COMPUTE)
 def widget_table(request: Request, bound: str = "", kind: str = "") -> Response:
     """Every answer of the widget for one bound and kind, for the page to look up as a slider moves."""
     return answer_table(request, bound, kind)
 
 
 @router.post("/examples/{name}")
+@declare(Access.WORK)
 async def load_example(request: Request, name: str) -> Response:
     """Load a bundled example as if it had been uploaded or pasted."""
     example = examples().get(name)
@@ -111,6 +110,7 @@ async def load_example(request: Request, name: str) -> Response:
 
 
 @router.post("/traces", max_body_size=UNCOUNTED)
+@declare(Access.UPLOAD)
 async def upload(request: Request, group: str | None = None) -> Response:
     """A trace by the form: to its page at once, which shows what is read of it, or why it cannot be.
 
@@ -121,6 +121,7 @@ async def upload(request: Request, group: str | None = None) -> Response:
 
 
 @router.post("/traces/{trace_id}/again", max_body_size=UNCOUNTED)
+@declare(Access.UPLOAD)
 async def again(request: Request, trace_id: str) -> Response:
     """The trace once more, with what the form has beside it."""
     trace = await submit_trace.submit_again(request, request.app.state, trace_id)
@@ -128,6 +129,7 @@ async def again(request: Request, trace_id: str) -> Response:
 
 
 @router.post("/traces/{trace_id}/delete")
+@declare(Access.CHANGE)
 def delete_trace(request: Request, trace_id: str) -> Response:
     """Forget a trace and its regions."""
     submit_trace.delete_trace(request.app.state, trace_id)

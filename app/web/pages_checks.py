@@ -10,8 +10,10 @@ from fastapi.responses import RedirectResponse, Response
 
 from app import checks, submit_check
 from app.web import check_views
+from app.web.access import Access, declare
 from app.web.answers import After
 from app.web.json_answer import JSONAnswer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import go, missing
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
@@ -29,20 +31,17 @@ FORM_CODES = frozenset({"config-invalid", "invalid-request", "trace-not-ready", 
 """What is wrong with the form's own fields: said beside it."""
 
 
-@router.get("/checks")
+@page_and_json(router, "/checks", Access.READ)
 def check_list(
     request: Request,
     after: After = None,
+    *,
     trace: Annotated[str, Query(max_length=64, description="The trace that stands chosen in the form.")] = "",
 ) -> Response:
-    """Checks, newest first, and the form that makes one."""
+    """Checks, newest first, and the form that makes one; the API's list."""
+    if wants_json(request):
+        return JSONAnswer(checks.page(request.app.state.store, ROWS, after))
     return _list(request, {"trace": trace}, after=after)
-
-
-@router.get("/checks.json")
-def check_list_json(request: Request, after: After = None) -> Response:
-    """The API's list."""
-    return JSONAnswer(checks.page(request.app.state.store, ROWS, after))
 
 
 def _list(request: Request, given: dict[str, str], *, after: str | None = None, wrong: Json | None = None) -> Response:
@@ -59,6 +58,7 @@ def _list(request: Request, given: dict[str, str], *, after: str | None = None, 
 
 
 @router.post("/checks")
+@declare(Access.WORK)
 async def make(
     request: Request,
     trace: Annotated[str, Form(max_length=64)] = "",
@@ -89,27 +89,25 @@ def _shown_line(config: str, problem: Problem) -> str:
     return lines[number - 1].strip()[:200] if 0 < number <= len(lines) else ""
 
 
-@router.get("/checks/{check_id}.json")
-def check_json(request: Request, check_id: str) -> Response:
-    """The API's check."""
-    return JSONAnswer(_found(request, check_id))
-
-
-@router.get("/checks/{check_id}")
-def check(request: Request, check_id: str, body: int = 0) -> Response:
+@page_and_json(router, "/checks/{check_id}", Access.READ)
+def check(request: Request, check_id: str, *, body: int = 0) -> Response:
     """One check; with `?body=1` only the part that changes while it is being done."""
     found = _found(request, check_id)
+    if wants_json(request):
+        return JSONAnswer(found)
     context = {**check_views.check_page(found), "glances": check_views.summary(found)}
     return render("partials/check_body.html" if body else "check.html", context, request=request)
 
 
 @router.get("/checks/{check_id}/progress")
+@declare(Access.READ)
 def progress(request: Request, check_id: str) -> Response:
     """Only the bar and its line."""
     return render("partials/progress.html", {"validation": _found(request, check_id)}, request=request)
 
 
 @router.post("/checks/{check_id}/cancel")
+@declare(Access.CHANGE)
 def cancel(request: Request, check_id: str) -> Response:
     """Stop a check; one that has ended stays as it is."""
     _found(request, check_id)

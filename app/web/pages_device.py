@@ -9,7 +9,9 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app import ceilings, submit
+from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.templating import is_fragment, render
 from kernels.libraries.packages import DISTRIBUTIONS
 from kernels.measure import conditions
@@ -71,34 +73,30 @@ def _suspicion(state: Any) -> Json:
     return {"suspicion": None if found is None else dataclasses.asdict(found)}
 
 
-@router.get("/device")
+@page_and_json(router, "/device", Access.READ)
 def device(request: Request) -> Response:
-    """What this host can measure on, and the table behind the estimates."""
+    """What this host can measure on, and the table behind the estimates; as data the API's device with its ceilings."""
+    state = request.app.state
+    if wants_json(request):
+        return JSONAnswer({**submit.device(state), "ceilings_here": ceilings.status(state), **_suspicion(state)})
     return render("device.html", _page(request), request=request)
 
 
-@router.get("/device.json")
-def device_json(request: Request) -> Response:
-    """The API's device, with the ceilings that were measured here."""
-    state = request.app.state
-    return JSONAnswer({**submit.device(state), "ceilings_here": ceilings.status(state), **_suspicion(state)})
-
-
-@router.get("/device/state")
+@page_and_json(router, "/device/state", Access.COMPUTE)
 def state_now(request: Request) -> Response:
-    """Clocks, temperature and power of the GPU at this moment; asks the driver, so it is no part of the page itself."""
-    context = {"reading": conditions.read(), "charts": False}
+    """Clocks, temperature and power of the GPU at this moment; asks the driver, so it is no part of the page itself.
+
+    The reading is {} without a GPU.
+    """
+    reading = conditions.read()
+    if wants_json(request):
+        return JSONAnswer(reading)
     template = "partials/device_state.html" if is_fragment(request) else "device_state.html"
-    return render(template, context, request=request)
-
-
-@router.get("/device/state.json")
-def state_json() -> Response:
-    """The same reading as data; {} without a GPU."""
-    return JSONAnswer(conditions.read())
+    return render(template, {"reading": reading, "charts": False}, request=request)
 
 
 @router.post("/device/ceilings")
+@declare(Access.WORK)
 def measure(request: Request, on: Annotated[str, Form(max_length=200)] = "") -> Response:
     """Begin to measure the ceilings of the GPU that is here, or of a kind of the fleet."""
     ceilings.begin(request.app.state, on or None)
@@ -110,6 +108,7 @@ def measure(request: Request, on: Annotated[str, Form(max_length=200)] = "") -> 
 
 
 @router.get("/device/ceilings")
+@declare(Access.READ)
 def measured(request: Request) -> Response:
     """The part of the page that has them."""
     if not is_fragment(request):

@@ -14,12 +14,14 @@ from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from app import own_code, submit
 from app.accuracy.figures import committed
 from app.web import own_views, views
+from app.web.access import Access, declare
 from app.web.examples import DEFAULT_REGION, examples
 from app.web.json_answer import JSONAnswer
 from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
 from app.web.learn import LANGUAGE
 from app.web.learning import ladder, phases, primitives, program, tiles, tuned
 from app.web.learning.rule import tree
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import missing, widget_answer
 from app.web.templating import is_fragment, render
 from profiler.hardware import DEFAULT_DEVICE, find_device
@@ -33,11 +35,13 @@ ORACLE_S = 1.0
 ANSWERS = ("share_of_step", "uniqueness", "irregularity", "bound", "kind")
 
 
-@router.get("/learn")
+@page_and_json(router, "/learn", Access.COMPUTE)
 def learn(request: Request) -> Response:
     """The whole page; its address says what lights the tree, and which program, size and configuration is shown."""
     example = examples()[DEFAULT_REGION]
     region = _live(request, example.text)
+    if wants_json(request):
+        return JSONAnswer(_data(request, region))
     context = {
         **views.analysis(region),
         **_rule(request, region),
@@ -58,14 +62,11 @@ def learn(request: Request) -> Response:
     return render("learn.html", context, request=request)
 
 
-@router.get("/learn.json")
-def learn_json(request: Request) -> Response:
-    """What the page shows, as data."""
-    example = examples()[DEFAULT_REGION]
-    region = _live(request, example.text)
+def _data(request: Request, region: Json) -> Json:
+    """What the page shows, as data. region: the example, as this server advises on it."""
     phased, life = _phases(request), _program(request)
     rung = _ladder()
-    body = {
+    return {
         "rule": _rule(request, region)["tree"],
         "ladder": rung["ladder"],
         "program": {**life, "steps": [dataclasses.asdict(s) for s in life["steps"]]},
@@ -75,7 +76,6 @@ def learn_json(request: Request) -> Response:
         "primitives": [{**dataclasses.asdict(p), "line": p.line} for p in primitives.PRIMITIVES],
         "claims": committed().get("claims") or [],
     }
-    return JSONAnswer(body)
 
 
 _kept: WeakKeyDictionary[Any, dict[str, Json]] = WeakKeyDictionary()
@@ -123,6 +123,7 @@ def _rule(request: Request, example: Json | None = None) -> Json:
 
 
 @router.get("/learn/rule")
+@declare(Access.COMPUTE)
 def rule(request: Request) -> Response:
     """The tree for the widget's answers or a region."""
     return _part(request, "tree.html", partial(_rule, request), "rule")
@@ -142,6 +143,7 @@ def _program(request: Request) -> Json:
 
 
 @router.get("/learn/program")
+@declare(Access.COMPUTE)
 def one_program(request: Request) -> Response:
     """One program's life."""
     return _part(request, "program.html", partial(_program, request), "program")
@@ -159,6 +161,7 @@ def _tiles(request: Request) -> Json:
 
 
 @router.get("/learn/tiles")
+@declare(Access.READ)
 def tile(request: Request) -> Response:
     """The tile's traffic for one size."""
     return _part(request, "tiles.html", partial(_tiles, request), "tiles")
@@ -170,6 +173,7 @@ def _place(request: Request) -> int | None:
 
 
 @router.get("/learn/autotune")
+@declare(Access.READ)
 def autotune(request: Request) -> Response:
     """One configuration: its code and its time."""
     return _part(
@@ -187,21 +191,18 @@ def _decided(request: Request) -> tuple[Json, Any, Json]:
     return region, found, own_code.machines_of(request.app.state, region, found)
 
 
-@router.get("/learn/decided.json")
-def decided_json(request: Request) -> Response:
-    """What the compiler makes of the example's kernel."""
-    return JSONAnswer(_decided(request)[2])
-
-
-@router.get("/learn/decided")
+@page_and_json(router, "/learn/decided", Access.COMPUTE)
 def decided(request: Request) -> Response:
     """The example's generated kernel, line by line, with its instructions. A child compiles it once."""
     region, found, answer = _decided(request)
+    if wants_json(request):
+        return JSONAnswer(answer)
     context = {**own_views.compiled(region, found, answer, "/learn/decided"), "charts": False}
     return render("partials/own_machine.html" if is_fragment(request) else "decided.html", context, request=request)
 
 
 @router.get("/learn/decided/{kernel}/{listing}.txt")
+@declare(Access.COMPUTE)
 def decided_listing(request: Request, kernel: str, listing: str) -> Response:
     """One of its listings, whole."""
     made = own_code.kernel_named(_decided(request)[2], kernel)

@@ -10,7 +10,9 @@ from fastapi.responses import PlainTextResponse, Response
 
 from app import own_code, submit
 from app.web import own_views
+from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import missing
 from app.web.templating import is_fragment, render
 
@@ -41,39 +43,31 @@ def _twin(path: str, candidate: str | None) -> str:
     return path + (f"?candidate={quote(candidate, safe='')}" if candidate else "")
 
 
-@router.get("/regions/{region_id}/triton.json")
-def own_json(request: Request, region_id: str, candidate: Candidate = None) -> Response:
-    """Our Triton as JSON."""
-    return JSONAnswer(own_code.to_json(_found(request, region_id, candidate)[1]))
-
-
-@router.get("/regions/{region_id}/triton")
+@page_and_json(router, "/regions/{region_id}/triton", Access.COMPUTE)
 def own(request: Request, region_id: str, candidate: Candidate = None) -> Response:
     """Three columns of code: a page, or for htmx the part of the region's page."""
     region, found = _found(request, region_id, candidate)
+    if wants_json(request):
+        return JSONAnswer(own_code.to_json(found))
     context = {**own_views.columns(region, found), "charts": False}
     context["twin"] = _twin(f"/regions/{region_id}/triton.json", candidate)
     return render("partials/columns.html" if is_fragment(request) else "own.html", context, request=request)
 
 
-@router.get("/regions/{region_id}/triton/machine.json")
-def machine_json(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
-    """What the compiler makes of our kernels, with every listing."""
-    region, found = _found(request, region_id, candidate)
-    return JSONAnswer(own_code.machines_of(request.app.state, region, found, device))
-
-
-@router.get("/regions/{region_id}/triton/machine")
+@page_and_json(router, "/regions/{region_id}/triton/machine", Access.COMPUTE)
 def machine(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
-    """The same for people. Takes seconds the first time: a child compiles."""
+    """What the compiler makes of our kernels, with every listing. Takes seconds the first time: a child compiles."""
     region, found = _found(request, region_id, candidate)
     answer = own_code.machines_of(request.app.state, region, found, device)
+    if wants_json(request):
+        return JSONAnswer(answer)
     context = {**own_views.compiled(region, found, answer, f"/regions/{region_id}/triton"), "charts": False}
     context["twin"] = _twin(f"/regions/{region_id}/triton/machine.json", found.candidate)
     return render("partials/own_machine.html" if is_fragment(request) else "own.html", context, request=request)
 
 
 @router.get("/regions/{region_id}/triton/{kernel}/{listing}.txt")
+@declare(Access.COMPUTE)
 def listing(request: Request, region_id: str, kernel: str, listing: str, candidate: Candidate = None) -> Response:
     """One listing, whole: ttir, ttgir, llir, ptx, sass."""
     region, found = _found(request, region_id, candidate)
@@ -84,6 +78,7 @@ def listing(request: Request, region_id: str, kernel: str, listing: str, candida
 
 
 @router.get("/regions/{region_id}/replay.py")
+@declare(Access.COMPUTE)
 def replay(request: Request, region_id: str) -> Response:
     """The region as a file that runs alone, with torch only: for a bug report."""
     region: Json | None = request.app.state.store.region(region_id)

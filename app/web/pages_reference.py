@@ -11,10 +11,12 @@ from fastapi.responses import Response
 from app import submit
 from app.accuracy.figures import committed
 from app.web import accuracy, accuracy_charts, charts, views
+from app.web.access import Access, declare
 from app.web.calls import calls
 from app.web.compare import compare
 from app.web.compare_traces import changes, compare_traces
 from app.web.json_answer import JSONAnswer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import missing
 from app.web.templating import render
 from app.web.units import count
@@ -52,9 +54,16 @@ def _compared(request: Request, a: str, b: str) -> Json:
     return {"traces": found, "left": traces[0], "right": traces[1], "traces_chart": changes(found)}
 
 
-@router.get("/compare")
+@page_and_json(router, "/compare", Access.READ)
 def compare_page(request: Request, a: str = "", b: str = "") -> Response:
-    """Two traces, or two validations, side by side."""
+    """Two traces, or two validations, side by side; 404 as data where the two are not of this host, or of two kinds."""
+    compared = _compared(request, a, b)
+    if wants_json(request):
+        if not compared:
+            raise missing("pair of traces or of validations")
+        kind = "traces" if "traces" in compared else "validations"
+        body = compared["traces"] if kind == "traces" else compared["comparison"]
+        return JSONAnswer({"kind": kind, "a": a, "b": b, **body})
     choices = views.choices([v for v in _known(request) if v.get("id")])
     kept = request.app.state.store.traces(limit=COMPARE_CHOICES)["items"]
     traces = [
@@ -63,7 +72,7 @@ def compare_page(request: Request, a: str = "", b: str = "") -> Response:
         if t["status"] == "ready"
     ]
     context: Json = {"kinds": [_kind("traces", traces, a, b), _kind("validations", choices, a, b)], **_pair(a, b)}
-    return render("compare.html", context | _compared(request, a, b), request=request)
+    return render("compare.html", context | compared, request=request)
 
 
 def _kind(name: str, choices: list[dict[str, str]], a: str, b: str) -> Json:
@@ -74,17 +83,6 @@ def _kind(name: str, choices: list[dict[str, str]], a: str, b: str) -> Json:
 
 def _pair(a: str, b: str) -> Json:
     return {"asked": bool(a and b), "twin": "/compare.json?" + urlencode({"a": a, "b": b})}
-
-
-@router.get("/compare.json")
-def compare_json(request: Request, a: str = "", b: str = "") -> Response:
-    """The comparison as data. 404 where the two are not validations, or traces, of this host."""
-    found = _compared(request, a, b)
-    if not found:
-        raise missing("pair of traces or of validations")
-    kind = "traces" if "traces" in found else "validations"
-    body = found["traces"] if kind == "traces" else found["comparison"]
-    return JSONAnswer({"kind": kind, "a": a, "b": b, **body})
 
 
 def _history(request: Request, kind: str, after: str) -> tuple[str, list[Json], str | None]:
@@ -100,20 +98,15 @@ def _history(request: Request, kind: str, after: str) -> tuple[str, list[Json], 
     return kind, items, following
 
 
-@router.get("/history")
+@page_and_json(router, "/history", Access.READ)
 def history(request: Request, kind: str = "", after: str = "") -> Response:
     """Everything that is kept, newest first; of one kind it can be paged."""
     kind, items, following = _history(request, kind, after)
+    if wants_json(request):
+        return JSONAnswer({"items": items, "next": following})
     context: Json = {"recent": views.recent_rows(items), "kind": kind, "next": following, "charts": False}
     context["twin"] = "/history.json" + (f"?kind={kind}" if kind else "")
     return render("history.html", context, request=request)
-
-
-@router.get("/history.json")
-def history_json(request: Request, kind: str = "", after: str = "") -> Response:
-    """The page's entries."""
-    _, items, following = _history(request, kind, after)
-    return JSONAnswer({"items": items, "next": following})
 
 
 def _entry(kind: str, item: Json) -> Json:
@@ -137,22 +130,20 @@ def _entry(kind: str, item: Json) -> Json:
     }
 
 
-@router.get("/accuracy")
+@page_and_json(router, "/accuracy", Access.COMPUTE, json_access=Access.READ)
 def accuracy_page(request: Request) -> Response:
-    """The benchmark of the advice as committed; then what was predicted when each record was made."""
+    """The benchmark of the advice as committed, as `tritonworthy accuracy --json` prints it; on the page then what was
+    predicted when each record was made."""
+    if wants_json(request):
+        return JSONAnswer(committed())
     measured = [v for v in _known(request) if v.get("device") and v.get("candidates")]
     rows = accuracy.rows(measured)
     context = {"rows": rows, "summary": accuracy.summary(measured), "accuracy_chart": accuracy.scatter(rows)}
     return render("accuracy.html", context | accuracy_charts.context(committed()), request=request)
 
 
-@router.get("/accuracy.json")
-def accuracy_json() -> Response:
-    """The page's twin: the benchmark's figures, as `tritonworthy accuracy --json` prints them."""
-    return JSONAnswer(committed())
-
-
 @router.get("/api")
+@declare(Access.READ)
 def api(request: Request) -> Response:
     """The calls, each with a curl command that can be copied and run."""
     settings = request.app.state.settings
@@ -161,6 +152,7 @@ def api(request: Request) -> Response:
 
 
 @router.get("/sign-in")
+@declare(Access.OPEN)
 def sign_in(request: Request, failed: int = 0, next: str = "/") -> Response:
     """Where a browser gives the server's token."""
     return render("sign_in.html", {"failed": bool(failed), "next": next, "charts": False}, request=request)

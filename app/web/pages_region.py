@@ -13,7 +13,9 @@ from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from app import submit, submit_again
 from app.since import since
 from app.web import kinds, landscapes, oracle_views, recorded_landscape, views, whatif
+from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.problems import Problem
 from app.web.templating import is_fragment, render
@@ -40,6 +42,7 @@ def _workload(form: Mapping[str, str]) -> Json:
 
 
 @router.post("/regions")
+@declare(Access.WORK)
 def save_region(
     request: Request,
     text: Annotated[str, Form()] = "",
@@ -68,6 +71,7 @@ def save_region(
 
 
 @router.post("/regions/preview")
+@declare(Access.WORK)
 def preview_region(
     request: Request,
     text: Annotated[str, Form()] = "",
@@ -91,6 +95,7 @@ def preview_region(
 
 
 @router.post("/region/oracle")
+@declare(Access.WORK)
 def foresee_text(
     request: Request,
     text: Annotated[str, Form()] = "",
@@ -168,19 +173,17 @@ def stored_region(request: Request, region_id: str) -> Json:
     return region
 
 
-@router.get("/regions/{region_id}.json")
-def region_json(request: Request, region_id: str) -> Response:
-    """The API's region."""
-    return JSONAnswer(stored_region(request, region_id))
-
-
-@router.get("/regions/{region_id}")
+@page_and_json(router, "/regions/{region_id}", Access.COMPUTE)
 def region(request: Request, region_id: str) -> Response:
     """One region: advice, why, cost, what was measured here or elsewhere."""
-    return render("region.html", _page(request, stored_region(request, region_id)), request=request)
+    stored = stored_region(request, region_id)
+    if wants_json(request):
+        return JSONAnswer(stored)
+    return render("region.html", _page(request, stored), request=request)
 
 
 @router.get("/regions/{region_id}/advice")
+@declare(Access.COMPUTE)
 def advice(request: Request, region_id: str) -> Response:
     """The advice on a region whose page was opened before there was any; 204 while there is none yet."""
     found = stored_region(request, region_id)
@@ -243,27 +246,22 @@ def _carried(
     return state, region
 
 
-@router.get("/region.json")
-def carried_json(
-    request: Request, text: str = "", share_percent: str = "", calls_per_step: str = "", device: str = ""
-) -> Response:
-    """The region that the address carries, as the API's object without an id."""
-    return JSONAnswer(_carried(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
-
-
-@router.get("/region")
+@page_and_json(router, "/region", Access.COMPUTE)
 def carried(
     request: Request,
     text: str = "",
     share_percent: str = "",
     calls_per_step: str = "",
     device: str = "",
+    *,
     oracle: str = "",
 ) -> Response:
     """A region whose text and fields stand in the address: a link that works on any host. A bad text is an error.
 
-    oracle: "wait" for its answer, where no script asks for it.
+    As data it is the API's object without an id. oracle: "wait" for its answer, where no script asks for it.
     """
+    if wants_json(request):
+        return JSONAnswer(_carried(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
     if not text.strip():
         return RedirectResponse("/", 303)
     wait_s = None if oracle == "wait" else SAID_BEFORE
@@ -285,6 +283,7 @@ def carried(
 
 
 @router.get("/what-if")
+@declare(Access.READ)
 def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "", page: str = "") -> Response:
     """What a step gains, for the sliders; the page's address follows them."""
     share, times = _asked(request)
@@ -350,6 +349,7 @@ def _landscape(request: Request, region: Json, newest: Json | None, nearest: Jso
 
 
 @router.post("/regions/{region_id}/oracle")
+@declare(Access.WORK)
 def foresee(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region: what the page of a region from a trace does by itself."""
     before = stored_region(request, region_id)
@@ -363,13 +363,8 @@ def foresee(request: Request, region_id: str) -> Response:
     return render("partials/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"})
 
 
-@router.get("/regions/{region_id}/kernels/{mode}/{kernel}.json")
-def machine_json(request: Request, region_id: str, mode: str, kernel: str) -> Response:
-    """The API's kernel."""
-    return JSONAnswer(submit.kernel_machine(request.app.state, region_id, mode, kernel))
-
-
 @router.get("/regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt")
+@declare(Access.COMPUTE)
 def listing(request: Request, region_id: str, mode: str, kernel: str, listing: str) -> Response:
     """One listing of a compiled kernel, whole: ttir, ttgir, llir, ptx, sass."""
     texts = submit.kernel_machine(request.app.state, region_id, mode, kernel)["machine"]["texts"]
@@ -378,10 +373,12 @@ def listing(request: Request, region_id: str, mode: str, kernel: str, listing: s
     return PlainTextResponse(texts[listing])
 
 
-@router.get("/regions/{region_id}/kernels/{mode}/{kernel}")
+@page_and_json(router, "/regions/{region_id}/kernels/{mode}/{kernel}", Access.COMPUTE)
 def machine(request: Request, region_id: str, mode: str, kernel: str) -> Response:
     """What Triton's compiler decides about one of Inductor's kernels: a page, or for htmx the part under the kernel."""
     found = submit.kernel_machine(request.app.state, region_id, mode, kernel)
+    if wants_json(request):
+        return JSONAnswer(found)
     context = {**oracle_views.machine(found), "region_name": stored_region(request, region_id)["name"], "charts": False}
     template = "partials/machine.html" if is_fragment(request) else "machine.html"
     return render(template, context, request=request)
@@ -391,6 +388,7 @@ def machine(request: Request, region_id: str, mode: str, kernel: str) -> Respons
 
 
 @router.post("/validations")
+@declare(Access.WORK)
 def validate(
     request: Request,
     text: Annotated[str, Form()] = "",
@@ -420,17 +418,13 @@ def _measured(request: Request, validation_id: str) -> Json:
     return context
 
 
-@router.get("/validations/{validation_id}.json")
-def validation_json(request: Request, validation_id: str) -> Response:
-    """The API's validation."""
-    return JSONAnswer(_measured(request, validation_id)["validation"])
-
-
-@router.get("/validations/{validation_id}")
+@page_and_json(router, "/validations/{validation_id}", Access.COMPUTE)
 def validation(request: Request, validation_id: str) -> Response:
     """One validation: while it runs, its progress; then everything that was measured."""
     context = _measured(request, validation_id)
     shown = context["validation"]
+    if wants_json(request):
+        return JSONAnswer(shown)
     name = shown.get("name") or "Validation"
     found = landscapes.part(request, shown)
     timed = shown["state"] == "done" and shown["device"] and not shown.get("archived")
@@ -439,12 +433,14 @@ def validation(request: Request, validation_id: str) -> Response:
 
 
 @router.get("/validations/{validation_id}/panel")
+@declare(Access.COMPUTE)
 def validation_panel(request: Request, validation_id: str) -> Response:
     """Progress while it runs, the result once it stands: what the region page shows of a validation."""
     return render("partials/job.html", _measured(request, validation_id), request=request)
 
 
 @router.get("/validations/{validation_id}/progress")
+@declare(Access.READ)
 def validation_progress(request: Request, validation_id: str) -> Response:
     """Only the bar and its line."""
     validation = request.app.state.store.validation(validation_id)
@@ -455,6 +451,7 @@ def validation_progress(request: Request, validation_id: str) -> Response:
 
 
 @router.post("/validations/{validation_id}/again")
+@declare(Access.WORK)
 def validate_again(request: Request, validation_id: str) -> Response:
     """Queue the same once more, under an address of its own; a region's page follows it in place."""
     job = submit_again.validate_again(request.app.state, validation_id)
@@ -464,6 +461,7 @@ def validate_again(request: Request, validation_id: str) -> Response:
 
 
 @router.post("/validations/{validation_id}/cancel")
+@declare(Access.CHANGE)
 def cancel_validation(request: Request, validation_id: str) -> Response:
     """Stop a queued or running validation."""
     if request.app.state.queue.cancel(validation_id) is None:

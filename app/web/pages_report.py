@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.recorded import recorded
+from app.web.access import Access, declare
 from app.web.page_parts import missing
 from app.web.pages_region import evidence_of, stored_region
 from app.web.problems import Problem
@@ -21,6 +22,7 @@ Json = dict[str, Any]
 
 
 @router.get("/traces/{trace_id}/report.html")
+@declare(Access.COMPUTE)
 def trace_file(request: Request, trace_id: str) -> Response:
     """A trace with the advice on all its regions. 404 where there is none; 409 while it is not ready."""
     store = request.app.state.store
@@ -35,6 +37,7 @@ def trace_file(request: Request, trace_id: str) -> Response:
 
 
 @router.get("/regions/{region_id}/report.html")
+@declare(Access.COMPUTE)
 def region_file(request: Request, region_id: str) -> Response:
     """A region with its advice and what was measured of it, here or elsewhere."""
     region = stored_region(request, region_id)

@@ -12,7 +12,9 @@ from fastapi.responses import RedirectResponse, Response
 
 from app.recorded import recorded
 from app.web import reading, trace_page, trace_views
+from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
+from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import missing
 from app.web.region_list import View, level, query_of, view_of
 from app.web.templating import is_fragment, render
@@ -25,26 +27,25 @@ PARTS = {"region-list": "partials/region_list.html", "timeline": "partials/trace
 """What htmx may replace -> its template."""
 
 
-@router.get("/traces/{trace_id}.json")
-def trace_json(request: Request, trace_id: str) -> Response:
+def _data(request: Request, found: Json, view: View) -> Json:
     """The API's trace; with the page's parameters only the regions that the page lists, in its order, and `view`."""
-    found = _trace(request, trace_id)
-    view = view_of(request.query_params.multi_items())
     if not request.query_params or found["status"] != "ready":
-        return JSONAnswer(found)
+        return found
     other = _other_rank(request, found, view)
     part = _regions_part(request, _named(found), view, other)
     by_id = {r["id"]: r for r in (other or found)["regions"]}
     listed = [by_id[r["id"]] for r in (*part["regions"], *part["small"])]
     told = {"shown": len(listed), "of": len(by_id), "query": query_of(view)}
-    return JSONAnswer({**found, "regions": listed, "view": told})
+    return {**found, "regions": listed, "view": told}
 
 
-@router.get("/traces/{trace_id}")
+@page_and_json(router, "/traces/{trace_id}", Access.COMPUTE, json_access=Access.READ)
 def trace(request: Request, trace_id: str) -> Response:
     """One trace; while it is being read, what is known of it."""
     found = _trace(request, trace_id)
     view = view_of(request.query_params.multi_items())
+    if wants_json(request):
+        return JSONAnswer(_data(request, found, view))
     template = PARTS.get(request.headers.get("hx-target", "")) if _is_swap(request) else None
     if template and reading.has_parts(found):
         named = _named(found)
@@ -75,6 +76,7 @@ def _page(request: Request, trace: Json, view: View) -> Json:
 
 
 @router.get("/traces/{trace_id}/reading")
+@declare(Access.COMPUTE)
 def read_on(
     request: Request, trace_id: str, shown: str = "", waiting: Annotated[list[str] | None, Query()] = None
 ) -> Response:
@@ -133,6 +135,7 @@ def _advised(request: Request, trace_id: str, places: list[int], step_us: float 
 
 
 @router.post("/traces/{trace_id}/cancel")
+@declare(Access.CHANGE)
 def cancel(request: Request, trace_id: str) -> Response:
     """Stop reading a trace. Its page says so, and offers to forget it."""
     if request.app.state.queue.cancel(trace_id) is None:

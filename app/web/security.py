@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.clients import CLIENT, Allowance, Client, Rates, client_name
-from app.web.access import computes, is_open, takes_files
+from app.web.contract import Contract
 from app.web.problems import Problem, from_http
 
 CSP = (
@@ -53,13 +53,15 @@ BODY_BYTES = 1024 * 1024
 class Guard:
     """Pure ASGI, wrapped around everything, so that error responses of inner layers carry the headers too.
 
-    requests_per_minute, most_waiting: of one client (app.clients), 0 for no limit of requests. body_s: time for a
-    body that is no upload to come. stopping: whether the server ends; bodies that are still on their way are refused.
+    contract: what the routes declare. requests_per_minute, most_waiting: of one client (app.clients), 0 for no limit of
+    requests. body_s: time for a body that is no upload to come. stopping: whether the server ends; bodies that are
+    still on their way are refused.
     """
 
     def __init__(
         self,
         app: ASGIApp,
+        contract: Contract,
         *,
         hosts: frozenset[str],
         token: str | None,
@@ -69,6 +71,7 @@ class Guard:
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.app = app
+        self.contract = contract
         self.hosts = hosts
         self.token = token.encode() if token else None
         self.rates = Rates(requests_per_minute) if requests_per_minute else None
@@ -109,7 +112,9 @@ class Guard:
         told = allowance.headers() if allowance else {}
         refused = self._refuse(scope, allowance)
         if _has_body(scope):
-            receive = _impatient(receive, None if takes_files(scope["path"]) else self.body_s, self.stopping)
+            receive = _impatient(
+                receive, None if self.contract.takes_files(scope["path"]) else self.body_s, self.stopping
+            )
         try:
             await (refused or self.app)(scope, receive, send_with_headers)
         except CutOffError as cut:
@@ -133,7 +138,7 @@ class Guard:
             detail = f"One address may send {allowance.quota} requests in a minute."
             return Problem(429, "too-many-requests", "Too many requests", detail).response()
         announced = headers.get("content-length", "0")
-        if not takes_files(scope["path"]) and announced.isdigit() and int(announced) > BODY_BYTES:
+        if not self.contract.takes_files(scope["path"]) and announced.isdigit() and int(announced) > BODY_BYTES:
             # FastAPI would refuse it too, in plain text; without an announced length its refusal reaches our handler.
             return Problem(413, "body-too-large", "", f"This may have at most {BODY_BYTES} bytes.").response()
         scheme, _, secret = headers.get("authorization", "").partition(" ")
@@ -143,7 +148,7 @@ class Guard:
             return Problem(
                 403, "cross-origin", "", "Requests that change something must come from this site."
             ).response()
-        works = scope["method"] in SAFE_METHODS and computes(scope["path"])
+        works = scope["method"] in SAFE_METHODS and self.contract.computes(scope["path"])
         if works and not bearer and _is_embedded(headers, hosts[0]):
             detail = "A page of another site may link to this, and neither embed nor fetch it."
             return Problem(403, "cross-origin", "", detail).response()
@@ -154,7 +159,7 @@ class Guard:
             return Problem(
                 503, "too-many-connections", "", "Too many connections are open. Try again later."
             ).response()
-        if self.token is None or known or is_open(scope["path"]):
+        if self.token is None or known or self.contract.is_open(scope["path"]):
             return None
         if scope["method"] in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
             query = scope["query_string"].decode("latin-1")

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
+from app.web.access import Access, declare
 from app.web.security import COOKIE
 
 router = APIRouter(include_in_schema=False)
@@ -16,6 +17,7 @@ WEEK_S = 7 * 24 * 3600
 
 
 @router.post("/sign-in")
+@declare(Access.OPEN)
 def sign_in(
     request: Request, token: Annotated[str, Form(max_length=1000)] = "", next: Annotated[str, Form()] = "/"
 ) -> Response:

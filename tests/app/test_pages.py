@@ -16,6 +16,7 @@ import pytest
 
 from app.web.calls import calls
 from app.web.examples import examples
+from tests.app.routes import ACCESS
 from tests.app.web.conftest import serving
 from tests.conftest import DATA
 
@@ -274,6 +275,14 @@ def test_every_command_of_the_api_page_works(client: httpx.Client, trace: str, r
             ids["JOB_ID"] = answer.json()["id"]
             # The stream of the job ends only with the job: stop it, the browser's test waits for a whole one.
             client.post(f"/api/v1/jobs/{ids['JOB_ID']}/cancel")
+
+
+def test_every_call_of_the_api_page_names_a_route() -> None:
+    def unnamed(path: str) -> str:
+        return re.sub(r"\{\w+\}", "{}", path)
+
+    routes = {(method, unnamed(path)) for method, path in ACCESS}
+    assert {(call.method, unnamed(call.path)) for call in calls("")} <= routes
 
 
 def test_a_region_that_could_not_be_written_down_has_a_page_that_says_why(client: httpx.Client) -> None:

@@ -17,8 +17,9 @@ import pytest
 
 from app import logs
 from app.database import ID_ALPHABET, ID_LENGTH, new_id
-from app.web.access import ACCESS, Access
+from app.web.access import Access
 from tests.app.attacks.process import Process, running
+from tests.app.routes import ACCESS
 from tests.app.web.conftest import serving
 from tests.conftest import ROOT
 

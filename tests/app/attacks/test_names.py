@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.web.access import ACCESS
+from tests.app.routes import ACCESS
 from tests.app.web.conftest import Serving, serving
 
 NAMES = (

@@ -19,9 +19,11 @@ from fastapi import APIRouter, FastAPI
 
 from app.main import create_app
 from app.settings import Settings
-from app.web import access, security
-from app.web.access import ACCESS, Access, AccessError, audit, routes_of
+from app.web import security
+from app.web.access import Access, declare
+from app.web.contract import AccessError, audit, routes_of
 from tests.app.attacks.process import command
+from tests.app.routes import ACCESS, CONTRACT
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import ROOT
 from tests.processes import received
@@ -179,7 +181,7 @@ def test_no_auth_when_exposed_the_start_fails_where_a_route_declares_no_access(
 
 def test_no_auth_when_exposed_the_audit_knows_every_route_and_no_other(web: Serving) -> None:
     there = set(routes_of(web.app.routes))
-    assert there == set(ACCESS)
+    assert there == set(web.state.contract.access) == set(ACCESS)
     assert len(there) > 100
     assert ("MOUNT", "/static") in there and ("GET", "/openapi.json") in there
 
@@ -190,14 +192,21 @@ def test_no_auth_when_exposed_the_audit_knows_every_route_and_no_other(web: Serv
         ("GET", "/x", Access.CHANGE, "cannot be change"),
         ("POST", "/x", Access.READ, "cannot be read"),
         ("GET", "/x/{y}", Access.OPEN, "have no parameters"),
-        ("GET", "/y", Access.READ, "no such route"),
     ],
 )
 def test_no_auth_when_exposed_the_audit_refuses(method: str, path: str, kind: Access, wrong: str) -> None:
     application = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    application.add_api_route("/x" if path == "/y" else path, lambda: None, methods=[method])
+    application.add_api_route(path, declare(kind)(lambda: None), methods=[method])
     with pytest.raises(AccessError, match=wrong):
-        audit(application.routes, {(method, path): kind})
+        audit(application.routes)
+
+
+def test_no_auth_when_exposed_the_audit_refuses_a_route_that_hides_another() -> None:
+    application = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    for kind in (Access.OPEN, Access.COMPUTE):
+        application.add_api_route("/x", declare(kind)(lambda: None), methods=["GET"])
+    with pytest.raises(AccessError, match="GET /x is routed twice"):
+        audit(application.routes)
 
 
 def test_no_auth_when_exposed_secrets_are_compared_in_constant_time() -> None:
@@ -281,7 +290,7 @@ def test_no_lock_is_needed_to_sign_in_many_at_once(locked: Serving) -> None:
 
 
 def test_no_auth_when_exposed_these_paths_are_open_and_no_other() -> None:
-    assert sorted(access.OPEN_PATHS) == ["/healthz", "/readyz", "/sign-in"]
+    assert sorted(CONTRACT.open_paths) == ["/healthz", "/readyz", "/sign-in"]
 
 
 # ------------------------------------------------------------------------------------------------- work by another site

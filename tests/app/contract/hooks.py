@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from app.candidates import known_names
-from app.web.api_codes import ANY, is_told
-from app.web.openapi import operation_id
+from app.web.api_codes import ANY
 from benchmarks.load import region
 from profiler.hardware import DEVICES
+from tests.app.routes import CONTRACT
 from tests.conftest import ROOT
 
 REGIONS = [region(random.Random(n)) for n in range(12)] + [
@@ -98,17 +98,17 @@ def names_its_codes(context: Any, response: Any, case: Any) -> bool | None:
     """Every problem has a code that the description names for this operation and status."""
     status = response.status_code
     if status >= 400 and status not in (404, 405):
-        assert _is_told_in(case, response), f"{status} {_code(response)} is not named for {_name(case)}"
+        assert _is_told_in(case, response), f"{status} {_code(response)} is not named for {' '.join(_route(case))}"
     return None
 
 
 def _is_told_in(case: Any, response: Any, but: tuple[str, ...] = ()) -> bool:
     code = _code(response)
-    return code not in but and is_told(_name(case), response.status_code, code)
+    return code not in but and CONTRACT.is_described(*_route(case), response.status_code, code)
 
 
-def _name(case: Any) -> str:
-    return operation_id(case.operation.method, case.operation.path)
+def _route(case: Any) -> tuple[str, str]:
+    return case.operation.method.upper(), case.operation.path
 
 
 def _code(response: Any) -> str:

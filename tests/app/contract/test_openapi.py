@@ -11,9 +11,8 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
-from app.web.access import ACCESS
-from app.web.api_codes import OF
 from app.web.openapi import completed, operation_id, operations
+from tests.app.routes import ACCESS, CONTRACT
 from tools.check_api import RECORD, run, summary
 
 Json = dict[str, Any]
@@ -52,7 +51,7 @@ def test_every_route_of_the_api_is_described_with_its_problems_and_sign_in(docum
                 assert schema == {"$ref": "#/components/schemas/Problem"}
                 assert "Codes: `" in answer["description"], (path, status)
     assert "ValidationError" not in json.dumps(document)
-    assert set(OF) <= {operation_id(m, p) for p, m, _ in operations(document)}
+    assert {route for route, declared in CONTRACT.declarations.items() if declared.codes} <= described
 
 
 def test_examples_are_of_every_operation_and_fit_their_schemas(document: Json) -> None:
@@ -72,7 +71,7 @@ def test_examples_are_of_every_operation_and_fit_their_schemas(document: Json) -
 
 def test_a_description_is_completed_from_what_fastapi_gives_and_changes_nothing_of_it(document: Json) -> None:
     before = json.dumps(document)
-    again = completed(document)
+    again = completed(document, CONTRACT)
     assert json.dumps(document) == before
     assert again["paths"].keys() == document["paths"].keys()
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from app.archive import shelf
-from app.web.access import ACCESS, STATIC, Access, computes
+from app.web.access import Access
 from profiler.region import graph, text
 from tests.app.check.hostile_trace import EXAMPLE
+from tests.app.routes import ACCESS, CONTRACT
 from tests.app.web.conftest import serving
 
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
@@ -84,8 +85,8 @@ def test_paths_that_compute_are_those_that_are_declared_so() -> None:
         path = re.sub(r"\{\w+\}", "a" * 26, template)
         if access is Access.COMPUTE:
             assert method == "GET"
-            assert computes(path)
+            assert CONTRACT.computes(path)
         elif access is Access.OPEN or template in ("/metrics", "/openapi.json", "/history", "/api/v1/traces"):
-            assert not computes(path), path
-    assert not computes(f"{STATIC}/app.css")
-    assert not computes("/nowhere")
+            assert not CONTRACT.computes(path), path
+    assert not CONTRACT.computes("/static/app.css")
+    assert not CONTRACT.computes("/nowhere")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.web.access import ACCESS, STATIC
 from tests.app.check.hostile_trace import EXAMPLE
+from tests.app.routes import ACCESS
 from tests.app.web.conftest import Serving, serving
 
 VARIES = {"date", "ratelimit"}
@@ -31,9 +31,7 @@ SLOW = re.compile(r"/learn.*|.*/machine.*|.*/triton.*|.*kit.*")
 def addresses(ids: dict[str, str]) -> list[str]:
     gets = [path for method, path in ACCESS if method == "GET" and not SLOW.fullmatch(path)]
     found = [re.sub(r"\{(\w+)\}", lambda m: ids.get(m[1], "a" * 26), path) for path in gets]
-    return sorted(
-        [*found, f"{STATIC}/app.css", f"{STATIC}/nothing", "/region?text=x%3A+f32%5B8%5D%0Areturn+exp%28x%29"]
-    )
+    return sorted([*found, "/static/app.css", "/static/nothing", "/region?text=x%3A+f32%5B8%5D%0Areturn+exp%28x%29"])
 
 
 def test_every_get_has_its_head(ids: tuple[Serving, dict[str, str]]) -> None:
