@@ -298,13 +298,13 @@ def archived(state: Any, text: str, besides: str | None = None) -> Json | None:
     where these are known. besides: the validation that is asked for, which is no evidence for itself."""
     host = state.host.known()
     device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
-    more = measured.records(state.store, [text], besides)
+    more = measured.records(state.store.database, [text], besides)
     return shelf.nearest(text, *_folders(state), device=device, torch=torch, more=more)
 
 
 def measured_kinds(state: Any, text: str, devices: Sequence[str] = ()) -> list[Json]:
     """A region's newest measurement on each kind of GPU, or on these: see `by_device`."""
-    known = (*measured.records(state.store, [text]), *shelf.records(*_folders(state)))
+    known = (*measured.records(state.store.database, [text]), *shelf.records(*_folders(state)))
     return by_device(text, known, devices)
 
 

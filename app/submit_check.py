@@ -174,7 +174,7 @@ def _queue(
     try:
         while job is None:  # the one that was here was removed meanwhile: this one is new after all
             check_id = checks.add(
-                state.store, check_id=asked, name=config.name, request=request, cap=settings.queue_cap,
+                state.store.database, check_id=asked, name=config.name, request=request, cap=settings.queue_cap,
                 digest=digest, keep=not config.validate,
             )  # fmt: skip
             job = state.store.job(check_id)

@@ -45,8 +45,8 @@ def submit_landscape(
     }
     try:
         landscape_id = landscapes.add(
-            state.store, validation_id=validation_id, candidate=candidate, binding=shapes[shape], request=request,
-            cap=state.settings.queue_cap,
+            state.store.database, validation_id=validation_id, candidate=candidate, binding=shapes[shape],
+            request=request, cap=state.settings.queue_cap,
         )  # fmt: skip
     except ledger.QueueFullError:
         raise queue_full() from None

@@ -99,7 +99,7 @@ async def _read(request: Request) -> dict[str, Any]:
 @router.get("", responses={200: {"model": CheckList}, **errors(422)})
 def check_list(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Checks, newest first, without their findings."""
-    return listed(request, checks.page(request.app.state.store, limit, after))
+    return listed(request, checks.page(request.app.state.store.database, limit, after))
 
 
 @router.get(
@@ -132,7 +132,7 @@ async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
 
 
 def _found(request: Request, check_id: str) -> Json:
-    found = checks.by_id(request.app.state.store, check_id)
+    found = checks.by_id(request.app.state.store.database, check_id)
     if found is None:
         raise not_found("check")
     return found

@@ -42,7 +42,7 @@ def ask(request: Request, validation_id: str, body: LandscapeRequest) -> Respons
 @api.get("/validations/{validation_id}/landscape", responses={200: {"model": Landscape}, **errors(404)})
 def landscape(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """The newest landscape of a validation, `outcome` null until it is done."""
-    found = landscapes.newest(request.app.state.store, validation_id, candidate)
+    found = landscapes.newest(request.app.state.store.database, validation_id, candidate)
     if found is None:
         raise not_found("landscape")
     return answer(found)
@@ -55,7 +55,7 @@ def part(request: Request, validation: Json, candidate: str | None = None) -> Js
     """Context of partials/landscape.html: what there is, and what may be asked for."""
     state = request.app.state
     stored = validation.get("state") == "done" and not validation.get("archived")
-    found = landscapes.newest(state.store, validation["id"], candidate) if stored else None
+    found = landscapes.newest(state.store.database, validation["id"], candidate) if stored else None
     host = host_facts(request) if stored else {}
     return {
         "landscape": found,
@@ -109,7 +109,7 @@ def ask_by_form(
 @pages.get("/validations/{validation_id}/landscape.json")
 def landscape_json(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """The API's landscape."""
-    found = landscapes.newest(request.app.state.store, validation_id, candidate)
+    found = landscapes.newest(request.app.state.store.database, validation_id, candidate)
     if found is None:
         raise missing("landscape")
     return JSONAnswer(found)
@@ -130,7 +130,7 @@ def landscape_panel(request: Request, validation_id: str) -> Response:
 @pages.get("/validations/{validation_id}/landscape/progress")
 def landscape_progress(request: Request, validation_id: str) -> Response:
     """Only the bar and its line."""
-    found = landscapes.newest(request.app.state.store, validation_id)
+    found = landscapes.newest(request.app.state.store.database, validation_id)
     if found is None:
         raise missing("landscape")
     return render("partials/progress.html", {"validation": found}, request=request)
@@ -139,7 +139,7 @@ def landscape_progress(request: Request, validation_id: str) -> Response:
 @pages.post("/validations/{validation_id}/landscape/cancel")
 def cancel_landscape(request: Request, validation_id: str) -> Response:
     """Stop the newest landscape of a validation."""
-    found = landscapes.newest(request.app.state.store, validation_id)
+    found = landscapes.newest(request.app.state.store.database, validation_id)
     if found is None or request.app.state.queue.cancel(found["id"]) is None:
         raise missing("landscape")
     if not is_fragment(request):

@@ -42,12 +42,12 @@ def check_list(
 @router.get("/checks.json")
 def check_list_json(request: Request, after: After = None) -> Response:
     """The API's list."""
-    return JSONAnswer(checks.page(request.app.state.store, ROWS, after))
+    return JSONAnswer(checks.page(request.app.state.store.database, ROWS, after))
 
 
 def _list(request: Request, given: dict[str, str], *, after: str | None = None, wrong: Json | None = None) -> Response:
     store = request.app.state.store
-    page = checks.page(store, ROWS, after)
+    page = checks.page(store.database, ROWS, after)
     context = {
         "rows": check_views.check_rows(page["items"]),
         "older": check_views.older(page["next"]),
@@ -120,7 +120,7 @@ def cancel(request: Request, check_id: str) -> Response:
 
 
 def _found(request: Request, check_id: str) -> Json:
-    found = checks.by_id(request.app.state.store, check_id)
+    found = checks.by_id(request.app.state.store.database, check_id)
     if found is None:
         raise missing("check")
     return found
