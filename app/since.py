@@ -11,7 +11,7 @@ from app.archive.nearness import near, same_device
 from app.archive.schema import timed
 from app.check.run import recorded_validation
 from app.check.watch import judged, plan, planned, weights
-from app.web.problems import Problem, not_found
+from app.errors import Problem, not_found
 
 Json = dict[str, Any]
 

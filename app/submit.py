@@ -13,13 +13,13 @@ from app import ceilings, digests, foreseen, measured
 from app.advisor import Question
 from app.archive import shelf
 from app.archive.by_device import by_device
+from app.errors import Problem, not_found, queue_full, without_text
 from app.fits import check_fits
 from app.fleet.model import kind_json
 from app.fleet.targets import Target, of_names, table_entry
 from app.jobs import ledger
 from app.settings import Settings
 from app.store import Asked, finite
-from app.web.problems import Problem, not_found, queue_full, without_text
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.process import UnansweredError
 from profiler.oracle.targets import TARGETS

@@ -17,10 +17,10 @@ from app.check.config import Config, ConfigError, from_mapping, read_toml
 from app.check.run import TRACE_SUFFIXES, is_trace
 from app.check.subject import slim, slim_region
 from app.database import new_id
+from app.errors import Problem, not_found, queue_full
 from app.jobs import ledger
 from app.settings import Settings
 from app.uploads import Form, Received, Upload
-from app.web.problems import Problem, not_found, queue_full
 from profiler.hardware import find_device
 
 Json = dict[str, Any]

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from app import checks, submit_check
 from app.check.formats import BY_SUFFIX
+from app.errors import Problem, not_found
 from app.uploads import UNCOUNTED, chunks
 from app.web.answers import After, Json, Limit, Wait, answer, errors, listed, need_json, status_of, waited
 from app.web.check_models import Check, CheckList, CheckRequest
 from app.web.models import Job
-from app.web.problems import Problem, not_found
 from app.web.security import BODY_BYTES
 
 BINARY = {"type": "string", "format": "binary"}

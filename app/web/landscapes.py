@@ -8,13 +8,13 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app import landscapes, submit_landscape
+from app.errors import not_found
 from app.web import landscape_chart
 from app.web.answers import JSON_ONLY, answer, errors
 from app.web.json_answer import JSONAnswer
 from app.web.landscape_models import Landscape, LandscapeRequest
 from app.web.models import Job
 from app.web.page_parts import host_facts, missing
-from app.web.problems import not_found
 from app.web.templating import is_fragment, render
 
 api = APIRouter(prefix="/api/v1", tags=["validations"])

@@ -16,12 +16,12 @@ from fastapi import FastAPI
 
 from app.check.formats import BY_SUFFIX
 from app.check.schema import assertions_schema, check_schema
+from app.errors import TITLES
 from app.submit import MAX_CANDIDATES
 from app.web.access import ACCESS, Access
 from app.web.api_codes import OF, codes
 from app.web.limits import queued_kind
 from app.web.models import ProblemBody
-from app.web.problems import TITLES
 
 Json = dict[str, Any]
 

@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from app import submit, submit_trace
+from app.errors import Problem
 from app.uploads import UNCOUNTED
 from app.web.devices import pages as device_router
 from app.web.examples import examples
@@ -24,7 +25,6 @@ from app.web.pages_reference import router as reference_router
 from app.web.pages_region import router as region_router
 from app.web.pages_report import router as report_router
 from app.web.pages_trace import router as trace_router
-from app.web.problems import Problem
 from app.web.templating import is_fragment, render
 from app.web.widget import answer_table
 

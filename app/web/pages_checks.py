@@ -9,11 +9,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from app import checks, submit_check
+from app.errors import Problem
 from app.web import check_views
 from app.web.answers import After
 from app.web.json_answer import JSONAnswer
 from app.web.page_parts import go, missing
-from app.web.problems import Problem
 from app.web.templating import is_fragment, render
 
 router = APIRouter(include_in_schema=False)
