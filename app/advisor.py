@@ -20,10 +20,10 @@ import msgspec
 from app.advice.thresholds import DEFAULTS, Thresholds
 from app.advice.widget import BOUNDS, KINDS
 from app.clients import CLIENT
+from app.errors import Problem
 from app.evaluate import NOTHING_FORESEEN, Foreseen
 from app.recent import Recent
 from app.service import Outline, ask_oracle, recall_oracle
-from app.web.problems import Problem
 from kernels.own_model import Own
 from kernels.takehome.model import Kit
 from profiler.child.limits import Limits

@@ -15,11 +15,11 @@ from typing import Any
 
 import app as package
 from app.archive.shelf import slug
+from app.errors import Problem
 from app.fleet import model
 from app.jobs.exits import ExitReason, failed
 from app.jobs.protocol import Runner
 from app.jobs.runner import Limits, LocalRunner
-from app.web.problems import Problem
 
 Json = dict[str, Any]
 

@@ -1,19 +1,18 @@
-"""The checks in the database: queued, stored, found again. Every function takes the Store."""
+"""The checks in the database: queued, stored, read again. Every function takes the database."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
 from app.check.judge import UNMEASURED
-from app.database import is_id, now
+from app.database import Database, is_id, now
 from app.jobs import ledger
+from app.paging import page_of
 from app.places import files
 from app.schema import checks, jobs
-
-if TYPE_CHECKING:
-    from app.store import Store
 
 Json = dict[str, Any]
 
@@ -36,14 +35,21 @@ _OWN = ("id", "name", "state", "progress", "error", "created_at")
 
 
 def add(
-    store: Store, *, check_id: str, name: str, request: Json, cap: int, digest: str | None = None, keep: bool = True
+    database: Database,
+    *,
+    check_id: str,
+    name: str,
+    request: Json,
+    cap: int,
+    digest: str | None = None,
+    keep: bool = True,
 ) -> str:
     """A check and the job that does it, of the same id, which is answered; QueueFullError leaves nothing behind.
 
     Where a check of that digest is here already, its id is answered and nothing is added. keep: also one that has
     ended; else, for what is measured anew each time, only one that waits or runs.
     """
-    with store.database.write() as connection:
+    with database.write() as connection:
         states = ledger.GOING_WELL if keep else ledger.GOING_ON
         if known := ledger.same(connection, checks, digest, states):
             return known
@@ -52,24 +58,28 @@ def add(
     return check_id
 
 
-def by_id(store: Store, check_id: str) -> Json | None:
+def by_id(database: Database, check_id: str) -> Json | None:
     """One check; None for an unknown id."""
     if not is_id(check_id):
         return None
-    with store.database.read() as connection:
+    with database.read() as connection:
         row = connection.execute(_all().where(checks.c.id == check_id)).mappings().first()
     return None if row is None else _check(row)
 
 
-def page(store: Store, limit: int, after: str | None) -> Json:
+def page(database: Database, limit: int, after: str | None) -> Json:
     """Newest first, without their findings."""
     shown = ("outcome", "passed", "exit_code", "because", "counts", *_OWN)
-    return store._page(_all(), checks, limit, after, lambda row: {k: v for k, v in _check(row).items() if k in shown})
+
+    def summary(row: Any) -> Json:
+        return {k: v for k, v in _check(row).items() if k in shown}
+
+    return page_of(database, _all(), checks, limit, after, summary)
 
 
-def finish(store: Store, *, job_id: str, owner: str, attempt: int, report: Json) -> bool:
+def finish(database: Database, *, job_id: str, owner: str, attempt: int, report: Json) -> bool:
     """Store a report and end its job, both or neither; False when it is no longer ours."""
-    with store.database.write() as connection:
+    with database.write() as connection:
         if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
             return False
         values = {"body": report, "outcome": report["outcome"]}
@@ -77,13 +87,16 @@ def finish(store: Store, *, job_id: str, owner: str, attempt: int, report: Json)
     return True
 
 
-def forget_files(store: Store, job_id: str) -> None:
-    """Remove what was uploaded for a check that has ended; nothing for a job that may still run, or is no check."""
-    with store.database.read() as connection:
+def forget_files(database: Database, uploads: Path, job_id: str) -> None:
+    """Remove what was uploaded for a check that has ended; nothing for a job that may still run, or is no check.
+
+    uploads: the folder of uploaded files.
+    """
+    with database.read() as connection:
         ended = jobs.c.state.in_(sorted(ledger.FINAL))
         query = sa.select(jobs.c.request).where(jobs.c.id == job_id, jobs.c.kind == "check", ended)
         request: Json | None = connection.scalar(query)
-    for path in files(request, store.uploads) if request else ():
+    for path in files(request, uploads) if request else ():
         path.unlink(missing_ok=True)
 
 

@@ -302,7 +302,7 @@ def _is_trace(path: Path) -> bool:
 def _read_trace(
     path: Path, beside: Path | None = None, execution: Path | None = None, what_if: str | None = None
 ) -> Json:
-    from app.service import Companion
+    from app.trace_companions import Companion
     from app.trace_report import report
 
     lender, observed = (Companion(file, file.name) if file else None for file in (beside, execution))

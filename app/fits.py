@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from app.web.problems import Problem
+from app.errors import Problem
 from profiler.hardware import DEVICES, Device
 from profiler.region.model import Region
 

@@ -16,9 +16,9 @@ import sqlalchemy as sa
 
 from app.damage import LostError
 from app.database import BUSY_TIMEOUT_MS, Database
+from app.errors import Problem
 from app.settings import Settings
 from app.uploads import check_disk
-from app.web.problems import Problem
 
 log = logging.getLogger("tritonworthy")
 

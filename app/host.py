@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import Any
 
-from app.web.problems import Problem
+from app.errors import Problem
 from kernels.host import PROBE_TIMEOUT_S, Host, probe_host, to_json
 from profiler.hardware import DEVICES, Device, find_device
 

@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import Any
 
+from app.errors import Problem
 from app.recent import Recent
-from app.web.problems import Problem
 from kernels.takehome.model import Kit
 
 Json = dict[str, Any]

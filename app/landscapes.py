@@ -1,17 +1,14 @@
-"""The landscapes of validations in the database: queued, stored, found again. Every function takes the Store."""
+"""The landscapes of validations in the database: queued, stored, read again. Every function takes the database."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
-from app.database import is_id, new_id, now
+from app.database import Database, is_id, new_id, now
 from app.jobs import ledger
 from app.schema import jobs, landscapes
-
-if TYPE_CHECKING:
-    from app.store import Store
 
 Json = dict[str, Any]
 
@@ -39,10 +36,10 @@ LANDSCAPE: Json = {
 _OWN = ("id", "validation_id", "candidate", "binding", "state", "progress", "error", "created_at")
 
 
-def add(store: Store, *, validation_id: str, candidate: str, binding: Json, request: Json, cap: int) -> str:
+def add(database: Database, *, validation_id: str, candidate: str, binding: Json, request: Json, cap: int) -> str:
     """A landscape and the job that measures it, of the same new id; QueueFullError leaves nothing behind."""
     landscape_id = new_id()
-    with store.database.write() as connection:
+    with database.write() as connection:
         connection.execute(
             landscapes.insert().values(
                 id=landscape_id, created_at=now(), validation_id=validation_id, candidate=candidate, binding=binding
@@ -52,24 +49,24 @@ def add(store: Store, *, validation_id: str, candidate: str, binding: Json, requ
     return landscape_id
 
 
-def newest(store: Store, validation_id: str, candidate: str | None = None) -> Json | None:
+def newest(database: Database, validation_id: str, candidate: str | None = None) -> Json | None:
     """The newest landscape of a validation, of that candidate where one is named; None where there is none."""
     if not is_id(validation_id):
         return None
     query = _all().where(landscapes.c.validation_id == validation_id)
     if candidate is not None:
         query = query.where(landscapes.c.candidate == candidate)
-    return _first(store, query.order_by(landscapes.c.created_at.desc(), landscapes.c.id.desc()))
+    return _first(database, query.order_by(landscapes.c.created_at.desc(), landscapes.c.id.desc()))
 
 
-def by_id(store: Store, landscape_id: str) -> Json | None:
+def by_id(database: Database, landscape_id: str) -> Json | None:
     """One landscape; None for an unknown id."""
-    return _first(store, _all().where(landscapes.c.id == landscape_id)) if is_id(landscape_id) else None
+    return _first(database, _all().where(landscapes.c.id == landscape_id)) if is_id(landscape_id) else None
 
 
-def finish(store: Store, *, job_id: str, owner: str, attempt: int, landscape: Json) -> bool:
+def finish(database: Database, *, job_id: str, owner: str, attempt: int, landscape: Json) -> bool:
     """Store finite numbers that were measured and end the job, both or neither; False when it is no longer ours."""
-    with store.database.write() as connection:
+    with database.write() as connection:
         if not ledger.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
             return False
         connection.execute(landscapes.update().where(landscapes.c.id == job_id).values(body=landscape))
@@ -81,7 +78,7 @@ def _all() -> sa.Select[Any]:
     return sa.select(landscapes, *job).join(jobs, jobs.c.id == landscapes.c.id)
 
 
-def _first(store: Store, query: sa.Select[Any]) -> Json | None:
-    with store.database.read() as connection:
+def _first(database: Database, query: sa.Select[Any]) -> Json | None:
+    with database.read() as connection:
         row = connection.execute(query.limit(1)).mappings().first()
     return None if row is None else LANDSCAPE | (row["body"] or {}) | {key: row[key] for key in _OWN}

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 import app as package
 from app.advisor import WAITING_CAP, Advisor
 from app.damage import LostError
+from app.errors import Problem
 from app.fleet.join import join
 from app.health import Health, said
 from app.host import HostFacts
@@ -43,7 +44,7 @@ from app.web.head import Head
 from app.web.limits import LimitHeaders
 from app.web.metrics import Requests
 from app.web.openapi import describe
-from app.web.problems import Problem, from_http, from_validation
+from app.web.problems import as_json, from_http, from_validation
 from app.web.quick import Quick
 from app.web.routes import add_routes
 from app.web.security import BODY_BYTES, Guard
@@ -238,7 +239,7 @@ def _respond(request: Request, problem: Problem) -> Response:
         response = pages.render_problem(request, problem)
         response.headers.update(problem.headers)
         return response
-    return problem.response()
+    return as_json(problem)
 
 
 async def _on_problem(request: Request, error: Exception) -> Response:
@@ -286,4 +287,4 @@ async def _on_fault(request: Request, error: Exception) -> Response:
     except Exception:
         # The page of the error may be what is broken.
         log.exception("the error page failed")
-        return problem.response()
+        return as_json(problem)

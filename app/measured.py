@@ -7,18 +7,15 @@ device and versions. Files of the archive (app.archive.shelf) are what outlives 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from app.archive.likeness import likeness
 from app.archive.schema import timed
-from app.database import one_at_a_time
+from app.database import Database, one_at_a_time
 from app.jobs import ledger
 from app.schema import jobs, validations
-
-if TYPE_CHECKING:
-    from app.store import Store
 
 Json = dict[str, Any]
 
@@ -44,7 +41,7 @@ def same(connection: sa.Connection, digest: str | None) -> str | None:
     return known
 
 
-def records(store: Store, texts: Collection[str], besides: str | None = None) -> tuple[Json, ...]:
+def records(database: Database, texts: Collection[str], besides: str | None = None) -> tuple[Json, ...]:
     """Validations of the same programs as these regions', at any sizes, newest first, as the archive's records are.
 
     The newest EACH of a region on a device, of those that timed something on a GPU. `archived.here` tells them from
@@ -59,21 +56,21 @@ def records(store: Store, texts: Collection[str], besides: str | None = None) ->
     # Without the bodies: they are loaded for the few that are left.
     ranked = sa.select(validations.c.id, validations.c.created_at, place).where(own).subquery()
     wanted = sa.select(ranked.c.id).where(ranked.c.place <= EACH).order_by(ranked.c.created_at.desc()).limit(MOST)
-    return _loaded(store, wanted)
+    return _loaded(database, wanted)
 
 
-def earlier(store: Store, validation: Json) -> tuple[Json, ...]:
+def earlier(database: Database, validation: Json) -> tuple[Json, ...]:
     """Validations of the same program on the same device from before one, newest first, as records."""
     of_program = validations.c.program == likeness(validation["region"], "other-sizes")
     before = validations.c.created_at < validation["created_at"]
     alike = sa.and_(of_program, before, validations.c.device == validation["device"])
     wanted = sa.select(validations.c.id).where(alike).order_by(validations.c.created_at.desc()).limit(MOST)
-    return _loaded(store, wanted)
+    return _loaded(database, wanted)
 
 
-def _loaded(store: Store, wanted: sa.Select[Any]) -> tuple[Json, ...]:
+def _loaded(database: Database, wanted: sa.Select[Any]) -> tuple[Json, ...]:
     columns = (validations.c[name] for name in ("id", "name", "region", "created_at", "body"))
-    with store.database.read() as connection:
+    with database.read() as connection:
         ids = connection.scalars(wanted).all()
         rows = connection.execute(sa.select(*columns).where(validations.c.id.in_(ids))).all() if ids else []
     known = [_record(*row) for row in rows if timed(row.body or {})]

@@ -9,7 +9,7 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
-from app.web.problems import Problem
+from app.errors import Problem
 
 
 @dataclass(frozen=True, slots=True)

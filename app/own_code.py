@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from app.errors import Problem, not_found, without_text
 from app.jobs.runner import Limits, LocalRunner
 from app.recent import Recent
-from app.web.problems import Problem, not_found, without_text
 from profiler.child.limits import GIB
 from profiler.child.process import FD, FORK
 from profiler.hardware import DEFAULT_DEVICE, find_device

@@ -15,7 +15,7 @@ def recorded(state: Any, texts: Iterable[str]) -> dict[str, str]:
     device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
     wanted = list(dict.fromkeys(texts))
     files = shelf.records(state.settings.records_dir, shelf.FOLDER)
-    records = (*measured.records(state.store, wanted), *files)
+    records = (*measured.records(state.store.database, wanted), *files)
     found = {}
     for text in wanted:
         nearest = nearness.choose(text, records, device, torch)

@@ -23,10 +23,10 @@ import sqlalchemy as sa
 from app import submit_trace
 from app.background import Background
 from app.database import iso
+from app.errors import Problem
 from app.fleet.model import JOB_FOLDER
 from app.jobs import ledger
 from app.schema import checks, events, jobs, regions, traces
-from app.web.problems import Problem
 from kernels.measure.request import WORK_FOLDER
 
 log = logging.getLogger("tritonworthy.retention")

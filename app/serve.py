@@ -14,11 +14,11 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from app import logs
-from app.connection import connection_class
 from app.database import SchemaError
 from app.fleet.model import FleetError
 from app.main import create_app
 from app.settings import Settings, explain
+from app.web.connection import connection_class
 
 BAD_SETTINGS = 2
 MOST_DESCRIPTORS = 65536

@@ -1,7 +1,7 @@
-"""What every way of asking shares: region text, widget answers or a trace file in, the API's JSON objects out.
+"""What every way of asking shares: region text or widget answers in, the API's JSON objects out.
 
-Used by the web, the command line and the child that reads traces. Imports torch only when a region is lowered, and
-never starts CUDA in the calling process.
+Used by the web, the command line and the children that answer. Imports torch only when a region is lowered, and never
+starts CUDA in the calling process.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.advice.answers import changes
 from app.advice.thresholds import DEFAULTS, Thresholds
 from app.advice.widget import WidgetAnswers
 from app.advice.widget import advise_widget as widget_advice
-from app.evaluate import NOTHING_FORESEEN, Evaluated, Foreseen, Prepared, Situation, decide, prepare
+from app.device_choice import choose_device
+from app.evaluate import NOTHING_FORESEEN, Foreseen, Prepared, Situation, decide, prepare
+from app.region_json import region_json
 from kernels.measure.model import to_json
 from kernels.takehome.model import Kit
-from profiler.hardware import DEFAULT_DEVICE, DEVICES, Device, find_device
+from profiler.hardware import find_device
 from profiler.oracle.model import MODES
 from profiler.oracle.process import Oracle, UnansweredError
-from profiler.oracle.wire import recompiles_to_dict, to_dict
 from profiler.region import kinds
 from profiler.region.model import Binding, Region, RegionError, Workload
 
@@ -33,18 +33,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 OBJECTIVES = ("time", "memory")
-
-
-class DeviceUnknownError(ValueError):
-    """A device that the table does not have."""
-
-    code = "device-unknown"
-
-    def __init__(self, name: str) -> None:
-        known = ", ".join(d.name for d in DEVICES)
-        self.message = f"no figures for a device called {name[:80]!r}"
-        self.remedy = f"known devices: {known}"
-        super().__init__(self.message)
 
 
 def advise_region(
@@ -219,48 +207,6 @@ def advise_widget(thresholds: Thresholds = DEFAULTS, **answers: Any) -> Json:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Companion:
-    """A file that was recorded beside a trace. name: what people call it."""
-
-    path: str | Path
-    name: str
-
-
-def read_trace_file(path: str | Path, name: str, max_bytes: int | None = None, **more: Any) -> Json:
-    """The API's trace object with its regions, each advised: the last of `trace_report.stages`, without `strict`.
-
-    Raises TraceError where the file is no trace. A companion that cannot be used is told of in a note of level "error".
-    """
-    from app.trace_report import report
-
-    return report(path, name, max_bytes, strict=False, **more)
-
-
-def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:
-    """(device of the estimates, note): the one asked for, else the one seen, else the host's, else the default."""
-    if wanted:
-        asked = find_device(wanted)
-        if asked is None:
-            raise DeviceUnknownError(wanted)
-        return asked, ""
-    if seen:
-        found = find_device(seen)
-        if found is not None:
-            return found, ""
-        default = find_device(DEFAULT_DEVICE)
-        assert default is not None
-        return default, f"no figures for {seen}: estimates are for {default.name}"
-    from kernels.host import probe_host
-
-    here = find_device(probe_host().gpu)
-    if here is not None:
-        return here, ""
-    default = find_device(DEFAULT_DEVICE)
-    assert default is not None
-    return default, f"no device was named and this host has no GPU: estimates are for {default.name}"
-
-
 def bind(
     region: Region, shapes: Sequence[Mapping[str, Any]] | None, calls_per_step: float
 ) -> tuple[Region, tuple[Binding, ...]]:
@@ -293,28 +239,3 @@ def bind(
     calls = [float(s.get("calls", 1.0)) for s in shapes] if shapes else [calls_per_step] * len(region.bindings)
     bindings = tuple(Binding(tuple(sorted(b.items())), c) for b, c in zip(region.bindings, calls, strict=True))
     return region, bindings
-
-
-def region_json(evaluated: Evaluated, workload: Workload, *, name: str = "", source: Json | None = None) -> Json:
-    """The API's region object."""
-    observed = [b.time_us_per_step for b in workload.bindings]
-    times = [t for t in observed if t is not None]
-    return {
-        "name": name or evaluated.title,
-        "kind": evaluated.kind,
-        "by_hand": evaluated.by_hand,
-        "text": evaluated.text,
-        "source": source,
-        "calls_per_step": sum(b.calls_per_step for b in workload.bindings),
-        "time_us_per_step": sum(times) if times and len(times) == len(observed) else None,
-        "share_of_step": workload.share_of_step,
-        "shapes": [
-            {"binding": dict(b.sizes), "calls": b.calls_per_step, "time_us_per_step": b.time_us_per_step}
-            for b in workload.bindings
-        ],
-        "irregularity": to_json(evaluated.irregularity),
-        "cost": evaluated.cost_json,
-        "oracle": [to_dict(p) for p in evaluated.foreseen.predictions],
-        "recompiles": recompiles_to_dict(recompiles) if (recompiles := evaluated.foreseen.recompiles) else None,
-        "advice": to_json(evaluated.advice),
-    }

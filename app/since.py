@@ -11,7 +11,7 @@ from app.archive.nearness import near, same_device
 from app.archive.schema import timed
 from app.check.run import recorded_validation
 from app.check.watch import judged, plan, planned, weights
-from app.web.problems import Problem, not_found
+from app.errors import Problem, not_found
 
 Json = dict[str, Any]
 
@@ -26,7 +26,11 @@ def since(state: Any, validation_id: str) -> Json:
         detail = f"The validation is {validation['state']}: only one that is done can be held to the one before it."
         raise Problem(409, "validation-not-done", "", detail)
     files = shelf.records(state.settings.records_dir, shelf.FOLDER)
-    own = measured.earlier(state.store, validation) if validation.get("created_at") and validation["device"] else ()
+    own = (
+        measured.earlier(state.store.database, validation)
+        if validation.get("created_at") and validation["device"]
+        else ()
+    )
     record = before(validation, [*own, *files])
     now, name = validation["software"], validation["name"] or "region"
     found = plan(name, validation["region"], record, now, validation["device"])

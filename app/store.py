@@ -13,6 +13,7 @@ from app import checks, landscapes, measured
 from app.archive.likeness import likeness
 from app.database import Database, finite, is_id, new_id, now
 from app.jobs import ledger
+from app.paging import Page, page_of
 from app.schema import jobs, regions, traces, validations
 from app.stored import (
     STATUS,
@@ -30,7 +31,6 @@ from app.trace_gain import gain
 __all__ = ["Store", "finite"]
 
 Json = dict[str, Any]
-Page = dict[str, Any]
 
 MAX_RANKS = 256
 """Traces of one group that are compared."""
@@ -81,7 +81,7 @@ class Store:
     def traces(self, limit: int = 50, after: str | None = None) -> Page:
         """Newest first, without their regions."""
         query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
-        return self._page(query, traces, limit, after, trace_of)
+        return page_of(self.database, query, traces, limit, after, trace_of)
 
     def trace(self, trace_id: str) -> Json | None:
         """One trace with its regions, and what following their newest advice gains."""
@@ -206,7 +206,7 @@ class Store:
     def region_list(self, limit: int = 50, after: str | None = None) -> Page:
         """Regions that were written down, newest first."""
         query = sa.select(regions).where(regions.c.trace_id.is_(None))
-        page = self._page(query, regions, limit, after, lambda row: row["id"])
+        page = page_of(self.database, query, regions, limit, after, lambda row: row["id"])
         with self.database.read() as connection:
             found = {r["id"]: r for r in self._regions(connection, regions.c.id.in_(page["items"]))}
         return {"items": [found[i] for i in page["items"] if i in found], "next": page["next"]}
@@ -276,7 +276,7 @@ class Store:
         query = all_validations()
         if region_id is not None:
             query = query.where(validations.c.region_id == region_id)
-        return self._page(query, validations, limit, after, validation_of)
+        return page_of(self.database, query, validations, limit, after, validation_of)
 
     # --- jobs
 
@@ -297,9 +297,9 @@ class Store:
 
     def _result(self, kind: str, job_id: str) -> Json | None:
         if kind == "landscape":
-            return landscapes.by_id(self, job_id)
+            return landscapes.by_id(self.database, job_id)
         if kind == "check":
-            return checks.by_id(self, job_id)
+            return checks.by_id(self.database, job_id)
         return self.trace(job_id) if kind == "read" else self.validation(job_id)
 
     def job_request(self, job_id: str) -> Json | None:
@@ -392,22 +392,6 @@ class Store:
             status = check["outcome"] or check["state"]
             found += [_entry("validation", check, check["name"], status, check["reason"])]
         return sorted(found, key=lambda entry: (entry["created_at"], entry["id"]), reverse=True)[:limit]
-
-    def _page(self, query: sa.Select[Any], table: sa.Table, limit: int, after: str | None, shape: Any) -> Page:
-        limit = max(1, min(limit, 200))
-        # One row more than asked tells whether there is a next page.
-        query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit + 1)
-        if after is not None:
-            created_at, _, row_id = after.partition("~")
-            older = table.c.created_at < created_at
-            query = query.where(sa.or_(older, sa.and_(table.c.created_at == created_at, table.c.id < row_id)))
-        with self.database.read() as connection:
-            rows = connection.execute(query).mappings().all()
-        last = rows[limit - 1] if len(rows) > limit else None
-        return {
-            "items": [shape(row) for row in rows[:limit]],
-            "next": None if last is None else f"{last['created_at']}~{last['id']}",
-        }
 
 
 def _kernels(number: int) -> str:

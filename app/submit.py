@@ -13,13 +13,13 @@ from app import ceilings, digests, foreseen, measured
 from app.advisor import Question
 from app.archive import shelf
 from app.archive.by_device import by_device
+from app.errors import Problem, not_found, queue_full, without_text
 from app.fits import check_fits
 from app.fleet.model import kind_json
 from app.fleet.targets import Target, of_names, table_entry
 from app.jobs import ledger
 from app.settings import Settings
 from app.store import Asked, finite
-from app.web.problems import Problem, not_found, queue_full, without_text
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.process import UnansweredError
 from profiler.oracle.targets import TARGETS
@@ -298,13 +298,13 @@ def archived(state: Any, text: str, besides: str | None = None) -> Json | None:
     where these are known. besides: the validation that is asked for, which is no evidence for itself."""
     host = state.host.known()
     device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
-    more = measured.records(state.store, [text], besides)
+    more = measured.records(state.store.database, [text], besides)
     return shelf.nearest(text, *_folders(state), device=device, torch=torch, more=more)
 
 
 def measured_kinds(state: Any, text: str, devices: Sequence[str] = ()) -> list[Json]:
     """A region's newest measurement on each kind of GPU, or on these: see `by_device`."""
-    known = (*measured.records(state.store, [text]), *shelf.records(*_folders(state)))
+    known = (*measured.records(state.store.database, [text]), *shelf.records(*_folders(state)))
     return by_device(text, known, devices)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app import submit
-from app.web.problems import not_found
+from app.errors import not_found
 
 Json = dict[str, Any]
 

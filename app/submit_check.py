@@ -17,10 +17,10 @@ from app.check.config import Config, ConfigError, from_mapping, read_toml
 from app.check.run import TRACE_SUFFIXES, is_trace
 from app.check.subject import slim, slim_region
 from app.database import new_id
+from app.errors import Problem, not_found, queue_full
 from app.jobs import ledger
 from app.settings import Settings
 from app.uploads import Form, Received, Upload
-from app.web.problems import Problem, not_found, queue_full
 from profiler.hardware import find_device
 
 Json = dict[str, Any]
@@ -174,7 +174,7 @@ def _queue(
     try:
         while job is None:  # the one that was here was removed meanwhile: this one is new after all
             check_id = checks.add(
-                state.store, check_id=asked, name=config.name, request=request, cap=settings.queue_cap,
+                state.store.database, check_id=asked, name=config.name, request=request, cap=settings.queue_cap,
                 digest=digest, keep=not config.validate,
             )  # fmt: skip
             job = state.store.job(check_id)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from app import landscapes
+from app.errors import Problem, not_found, queue_full
 from app.fleet import targets
 from app.jobs import ledger
 from app.landscape import BUDGET_S
-from app.web.problems import Problem, not_found, queue_full
 
 Json = dict[str, Any]
 
@@ -45,8 +45,8 @@ def submit_landscape(
     }
     try:
         landscape_id = landscapes.add(
-            state.store, validation_id=validation_id, candidate=candidate, binding=shapes[shape], request=request,
-            cap=state.settings.queue_cap,
+            state.store.database, validation_id=validation_id, candidate=candidate, binding=shapes[shape],
+            request=request, cap=state.settings.queue_cap,
         )  # fmt: skip
     except ledger.QueueFullError:
         raise queue_full() from None

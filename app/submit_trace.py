@@ -16,10 +16,10 @@ from starlette.requests import Request
 
 from app import digests, uploads
 from app.database import is_id, new_id
+from app.errors import Problem, not_found, queue_full
 from app.jobs import ledger
 from app.settings import Settings
 from app.uploads import COMPANIONS, Received, Upload, companion_path
-from app.web.problems import Problem, not_found, queue_full
 
 Json = dict[str, Any]
 

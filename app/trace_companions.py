@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.service import Companion
 from profiler.trace import TraceError, read_trace
 from profiler.trace.beside import borrow, lender_of_launches, lender_of_step
 from profiler.trace.capture import captured_launches
@@ -22,6 +21,14 @@ JOINED = 0.9
 
 NOT_USED = ("nothing-borrowed", "nothing-to-borrow")
 """Notes that say that a trace was given beside this one for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A file that was recorded beside a trace. name: what people call it."""
+
+    path: str | Path
+    name: str
 
 
 def lend(trace: Trace, beside: Companion, limits: Limits, strict: bool) -> Trace:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.advice.thresholds import DEFAULTS, Thresholds
-from app.service import Companion
+from app.trace_companions import Companion
 from profiler.trace.errors import TraceError
 from profiler.trace.idle import StepParts
 from profiler.trace.ranks import RankSpread, numbered, rank_spread

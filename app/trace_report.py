@@ -14,10 +14,11 @@ from app.advice import flip
 from app.advice.facts import RegionFacts
 from app.advice.rule import advise
 from app.advice.thresholds import DEFAULTS, Thresholds
+from app.device_choice import choose_device
 from app.evaluate import Situation, decide, prepare
 from app.other_devices import moved
-from app.service import Companion, choose_device, region_json
-from app.trace_companions import judge_join, lend, observe
+from app.region_json import region_json
+from app.trace_companions import Companion, judge_join, lend, observe
 from app.trace_gain import gain, launches_left
 from app.trace_step import IDLE_WORDS, graphs_json, rests, step_json
 from app.trace_timeline import timeline_json

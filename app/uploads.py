@@ -20,9 +20,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.damage import gone
 from app.database import new_id
+from app.errors import Problem
 from app.multipart import Multipart, Part
 from app.settings import Settings
-from app.web.problems import Problem
 from profiler.trace.errors import TraceError
 from profiler.trace.gunzip import GZIP
 from profiler.trace.source import RATIO_FLOOR_BYTES, Limits, Source

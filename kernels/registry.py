@@ -14,8 +14,9 @@ from kernels.host import Host
 from kernels.libraries import Cover, coverage
 from kernels.written import WRITTEN, Written, matches, roles_of, taken, written
 from profiler.region.graph import Graph, lower, without_grad, written_alone
+from profiler.region.match_model import Match
 from profiler.region.model import Region
-from profiler.region.patterns import Match, match
+from profiler.region.patterns import match
 
 GENERATED = "triton:generated"
 ALREADY = "the region is this call already: eager is its time"

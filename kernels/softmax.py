@@ -18,8 +18,9 @@ from kernels.device import INTERPRETED, exp_of, high_half, kept, low_half, pair_
 from kernels.pairs import WORDS, chunks_of, lowest_pair, pairs_at, registers, rounded, store_pairs
 from kernels.prefetch import ask_for
 from kernels.rows import DTYPES, HELD, HELD_PACKED, paired, rows_of
+from kernels.softmax_spec import cost, inputs, reference
 from kernels.softmax_team import launch_team, softmax_team, team, teams
-from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
+from kernels.spec import Build, Operation, case
 from kernels.tuning import Tuner, Variant, multiprocessors
 
 NAME = "triton:softmax"
@@ -27,11 +28,6 @@ KIND = "softmax"
 CALL = "from kernels.softmax import softmax\ny = softmax({x})"
 
 tuner = Tuner("softmax")
-
-
-def reference(x: torch.Tensor, widen: bool = False) -> torch.Tensor:
-    """Softmax over the last axis as torch has it."""
-    return torch.softmax(wide(x) if widen else x, -1)
 
 
 @triton.jit
@@ -338,16 +334,6 @@ def softmax(x: torch.Tensor, widen: bool = False) -> torch.Tensor:
     variant = tuner.pick(key, lambda: space(rows, columns, x.dtype, packable, widen), launch, flat, into)
     launch(variant, flat, into)
     return y
-
-
-def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, bool]:
-    """Arguments to try it on."""
-    return make.normal((c["rows"], c["columns"]), c.torch_dtype, scale=3.0), bool(c.get("widen", False))
-
-
-def cost(c: Case) -> Cost:
-    """Read and written once."""
-    return Cost(bytes=c["rows"] * c["columns"] * (c.itemsize + (4 if c.get("widen") else c.itemsize)))
 
 
 def _rows_signature(dtype: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ import triton.language as tl
 from kernels.device import exp_of
 from kernels.pairs import rounded
 from kernels.rows import DTYPES, rows_of
-from kernels.softmax import cost, inputs, reference
+from kernels.softmax_spec import cost, inputs, reference
 from kernels.spec import Build, Operation, case
 from kernels.tuning import Tuner, Variant, multiprocessors
 

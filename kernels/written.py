@@ -15,8 +15,8 @@ from kernels.libraries.patterns_products import PRODUCTS
 from kernels.libraries.patterns_rows import ROWS
 from kernels.libraries.tails import tail
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match
 from profiler.region.nodes import is_call
-from profiler.region.patterns import Match
 
 Reason = Callable[[Graph, Match], str]
 

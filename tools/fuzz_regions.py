@@ -64,13 +64,14 @@ def tried(text: str) -> str:
     """Whether a text was "answered" or "refused"; raises what would be a 500."""
     from app import service
     from app.database import finite
+    from app.device_choice import DeviceUnknownError
     from profiler.region.leftovers import forget
     from profiler.region.model import RegionError
 
     forget()
     try:
         json.dumps(finite(service.advise_region(text)), allow_nan=False)
-    except (RegionError, service.DeviceUnknownError) as error:
+    except (RegionError, DeviceUnknownError) as error:
         str(error).encode()
         return "refused"
     return "answered"

@@ -35,8 +35,8 @@ class Question:
 
 def question(case: Case) -> Question:
     """Lower and match the case's region: needs torch. DeviceUnknownError where the device has no figures."""
+    from app.device_choice import choose_device
     from app.evaluate import Situation, prepare
-    from app.service import choose_device
     from profiler.region.text import parse
 
     validation = case.validation

@@ -25,7 +25,7 @@ from profiler.region.model import ITEMSIZE, Binding, Workload
 if TYPE_CHECKING:
     from profiler.region.fusion import Group
     from profiler.region.graph import Graph, Operation, Tensor
-    from profiler.region.patterns import Match
+    from profiler.region.match_model import Match
 
 FALLBACKS = frozenset(
     """_addmm_activation _grouped_mm _embedding_bag embedding_bag segment_reduce topk sort kthvalue median mode

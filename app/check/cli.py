@@ -64,7 +64,7 @@ def usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 def _check(arguments: argparse.Namespace) -> int:
     from app.check.formats import FORMATS
     from app.check.formats.plain import to_text
-    from app.service import DeviceUnknownError
+    from app.device_choice import DeviceUnknownError
     from profiler.region.model import RegionError
 
     try:

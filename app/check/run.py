@@ -19,8 +19,8 @@ from app.check.config import Config, from_mapping
 from app.check.judge import judge
 from app.check.regions import may_fire
 from app.check.subject import Subject, evidence_of, slim, slim_region
+from app.device_choice import DeviceUnknownError
 from app.region_failed import DEFECT, in_words
-from app.service import DeviceUnknownError
 from kernels.measure.model import Validation
 from profiler.child.limits import Limits
 from profiler.hardware import find_device

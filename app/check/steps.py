@@ -9,8 +9,8 @@ from typing import Any
 from app.check.config import Assertion
 from app.check.finding import Finding, Unmeasured, at_step
 from app.check.subject import Subject
-from app.web.compare_traces import SLOWER, compare_traces
-from app.web.units import duration
+from app.trace_compare import SLOWER, compare_traces
+from app.units import duration
 
 Json = Mapping[str, Any]
 Judged = Finding | Unmeasured

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.errors import Problem
 from app.fleet import model
-from app.web.problems import Problem
 from profiler.hardware import Device, find_device
 
 CPU = "cpu"

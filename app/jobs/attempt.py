@@ -225,9 +225,9 @@ class Attempt:
         if kind == "read":
             return self.store.finish_read(**self.key, trace=value)
         if kind == "landscape":
-            return landscapes.finish(self.store, **self.key, landscape=finite(value))
+            return landscapes.finish(self.store.database, **self.key, landscape=finite(value))
         if kind == "check":
-            return checks.finish(self.store, **self.key, report=finite(value))
+            return checks.finish(self.store.database, **self.key, report=finite(value))
         return self.store.finish_validation(**self.key, validation=value)
 
 

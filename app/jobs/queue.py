@@ -157,7 +157,7 @@ class Queue:
             state = ledger.cancel(connection, job_id)
         if state == "running" and job_id in self.active:
             self.cancels.add(job_id)
-        checks.forget_files(self.store, job_id)
+        checks.forget_files(self.store.database, self.store.uploads, job_id)
         return self.store.job(job_id)
 
     async def wait(self, job_id: str, seconds: float) -> None:
@@ -210,7 +210,7 @@ class Queue:
                 lost = {lease for lease in lost if lease.owner in dead}
             again, given_up = ledger.take_back(connection, ledger.unchanged(lost))
         for job_id in given_up:
-            checks.forget_files(self.store, job_id)
+            checks.forget_files(self.store.database, self.store.uploads, job_id)
         if again or given_up:
             log.warning("jobs of a dead server: %s queued again, %s given up", again, given_up)
         for kind in ledger.KINDS:
@@ -223,7 +223,7 @@ class Queue:
         with self.store.database.write() as connection:
             late = ledger.expire(connection, self.queue_timeout_s, self._now_s())
         for job_id in late:
-            checks.forget_files(self.store, job_id)
+            checks.forget_files(self.store.database, self.store.uploads, job_id)
 
     def _now_s(self) -> float:
         """Unix time, but no later than what has passed since the start: a clock that jumps ahead makes no job old."""
@@ -303,7 +303,7 @@ class Queue:
         finally:
             self.active.discard(job["id"])
             self.cancels.discard(job["id"])
-            checks.forget_files(self.store, job["id"])
+            checks.forget_files(self.store.database, self.store.uploads, job["id"])
             JOB.set("")
 
     def _attempt(self, kind: Kind, job: Json, context: Json) -> int | None:

@@ -78,7 +78,7 @@ def read(request: Json, say: Say) -> Json:
     say({"type": "progress", "phase": "reading"})
     from app import trace_report
     from app.advice.thresholds import Thresholds
-    from app.service import Companion
+    from app.trace_companions import Companion
     from profiler.child.limits import Limits
     from profiler.trace.errors import TraceError
 

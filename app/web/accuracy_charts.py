@@ -10,11 +10,11 @@ from app.accuracy import page, table
 from app.accuracy.drawing import REGRETS, TICKS, marks, tool_of
 from app.accuracy.score import SHARE
 from app.accuracy.totals import BAND, within
+from app.units import ratio
 from app.web.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
 from app.web.labels import TOOL_LABELS
 from app.web.names import apart
 from app.web.patterns import bar, symbol
-from app.web.units import ratio
 
 FARTHEST = 4.0
 """Where the axis of the distribution ends: beyond it only how bad the worst policies are could be read."""

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
+from app.errors import Problem
 from app.web.json_answer import JSONAnswer
 from app.web.models import ProblemBody
-from app.web.problems import Problem
 
 Json = dict[str, Any]
 

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from app import checks, submit_check
 from app.check.formats import BY_SUFFIX
+from app.errors import Problem, not_found
 from app.uploads import UNCOUNTED, chunks
 from app.web import api_codes
 from app.web.access import Access, declare
 from app.web.answers import After, Json, Limit, Wait, answer, errors, listed, need_json, status_of, waited
 from app.web.check_models import Check, CheckList, CheckRequest
 from app.web.models import Job
-from app.web.problems import Problem, not_found
 from app.web.security import BODY_BYTES
 
 BINARY = {"type": "string", "format": "binary"}
@@ -107,7 +107,7 @@ async def _read(request: Request) -> dict[str, Any]:
 @declare(Access.READ)
 def check_list(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Checks, newest first, without their findings."""
-    return listed(request, checks.page(request.app.state.store, limit, after))
+    return listed(request, checks.page(request.app.state.store.database, limit, after))
 
 
 @router.get(
@@ -142,7 +142,7 @@ async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
 
 
 def _found(request: Request, check_id: str) -> Json:
-    found = checks.by_id(request.app.state.store, check_id)
+    found = checks.by_id(request.app.state.store.database, check_id)
     if found is None:
         raise not_found("check")
     return found

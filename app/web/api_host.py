@@ -6,11 +6,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app import submit
+from app.errors import Problem
 from app.web.access import Access, declare
 from app.web.answers import answer, errors
 from app.web.metrics import exposition
 from app.web.models import Device, Health, Ready
-from app.web.problems import Problem
 
 router = APIRouter(tags=["server"])
 

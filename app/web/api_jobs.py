@@ -10,13 +10,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app import submit
+from app.errors import not_found
 from app.since import since
 from app.web import api_codes
 from app.web.access import Access, declare
 from app.web.answers import JSON_ONLY, After, Json, Limit, Wait, answer, errors, listed, status_of, waited
 from app.web.events import job_events
 from app.web.models import Job, Since, Validation, ValidationList
-from app.web.problems import not_found
 from app.web.request_models import ValidationRequest
 
 router = APIRouter(prefix="/api/v1", tags=["validations"])

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from app import submit
+from app.errors import not_found
 from app.web import api_codes
 from app.web.access import Access, declare
 from app.web.answers import JSON_ONLY, After, Json, Limit, answer, errors, listed
 from app.web.models import AdviceAnswer, Kernel, Region, RegionList
-from app.web.problems import not_found
 from app.web.request_models import AdviceRequest
 from profiler.oracle.model import MODES
 

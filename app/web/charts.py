@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.units import amount, duration, factor, share
 from app.web.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
 from app.web.labels import TOOL_LABELS
 from app.web.long import Rows, folded, heaviest
 from app.web.names import apart
 from app.web.patterns import BY_COLOUR, bar, hatched, symbol
-from app.web.units import amount, duration, factor, share
 from kernels.measure import outcome
 
 TOOLS = ("skip", "library", "compile", "triton", "cuda", "none", "rest")

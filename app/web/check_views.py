@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from app.check.formats import FORMATS
 from app.check.formats.words import HEADINGS, OUTCOMES, options
-from app.web.units import count
+from app.units import count
 from app.web.views import when
 
 Json = dict[str, Any]

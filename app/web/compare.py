@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.check.watch import weights
-from app.web.units import count
+from app.units import count
 
 Json = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.web.units import amount, count, digits, plain
+from app.units import amount, count, digits, plain
 
 Json = Mapping[str, Any]
 

@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from app.units import count, factor
 from app.web.charts import candidate_rows
 from app.web.figure import COLOURS, Chart, Json, chart, escape
 from app.web.labels import TOOL_LABELS
 from app.web.patterns import symbol
-from app.web.units import count, factor
 
 NO_CODE = 0.3
 """Where no line of code stands on an axis that counts in factors of ten."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from app.units import duration
 from app.web.accuracy import BAND
 from app.web.charts import candidate_rows
 from app.web.figure import COLOURS, Chart, Json, chart
 from app.web.names import apart
 from app.web.patterns import symbol
-from app.web.units import duration
 from profiler.hardware import find_device
 
 

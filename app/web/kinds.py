@@ -9,13 +9,13 @@ from fastapi.responses import Response
 
 from app import submit
 from app.archive import by_device
+from app.errors import not_found, without_text
 from app.web import kinds_chart
 from app.web.access import Access, declare
 from app.web.answers import answer, errors
 from app.web.json_answer import JSONAnswer
 from app.web.models import Answer
 from app.web.page_and_json import page_and_json, wants_json
-from app.web.problems import not_found, without_text
 from app.web.templating import is_fragment, render
 
 api = APIRouter(prefix="/api/v1", tags=["validations"])

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.archive.by_device import candidates
+from app.units import duration, factor
 from app.web.figure import SEGMENTS, Chart, Json, chart, escape
 from app.web.patterns import BY_COLOUR, hatched
-from app.web.units import duration, factor
 from kernels.measure.outcome import by_wall
 
 BAR_PX = 15

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from app import submit
+from app.errors import not_found
 from app.kits import kit_of
 from app.web import api_codes
 from app.web.access import Access, declare
@@ -15,7 +16,6 @@ from app.web.answers import errors
 from app.web.json_answer import JSONAnswer
 from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import missing
-from app.web.problems import not_found
 from app.web.templating import render
 
 api = APIRouter(prefix="/api/v1", tags=["validations"])

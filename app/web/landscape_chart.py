@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from app.units import amount, count, digits, duration, share
 from app.web import patterns
 from app.web.figure import COLOURS, Chart, chart, escape
 from app.web.names import apart
-from app.web.units import amount, count, digits, duration, share
 
 Json = Mapping[str, Any]
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app import landscapes, submit_landscape
+from app.errors import not_found
 from app.web import api_codes, landscape_chart
 from app.web.access import Access, declare
 from app.web.answers import JSON_ONLY, answer, errors
@@ -16,7 +17,6 @@ from app.web.landscape_models import Landscape, LandscapeRequest
 from app.web.models import Job
 from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import host_facts, missing
-from app.web.problems import not_found
 from app.web.templating import is_fragment, render
 
 api = APIRouter(prefix="/api/v1", tags=["validations"])
@@ -55,7 +55,7 @@ def ask(request: Request, validation_id: str, body: LandscapeRequest) -> Respons
 @declare(Access.READ)
 def landscape(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """The newest landscape of a validation, `outcome` null until it is done."""
-    found = landscapes.newest(request.app.state.store, validation_id, candidate)
+    found = landscapes.newest(request.app.state.store.database, validation_id, candidate)
     if found is None:
         raise not_found("landscape")
     return answer(found)
@@ -68,7 +68,7 @@ def part(request: Request, validation: Json, candidate: str | None = None) -> Js
     """Context of partials/landscape.html: what there is, and what may be asked for."""
     state = request.app.state
     stored = validation.get("state") == "done" and not validation.get("archived")
-    found = landscapes.newest(state.store, validation["id"], candidate) if stored else None
+    found = landscapes.newest(state.store.database, validation["id"], candidate) if stored else None
     host = host_facts(request) if stored else {}
     return {
         "landscape": found,
@@ -125,7 +125,7 @@ def landscape_page(request: Request, validation_id: str, candidate: Candidate = 
     """The whole landscape: the heat map, every point in a table, what was not run and why; 404 as data where there is
     none, while the page offers to make one."""
     if wants_json(request):
-        found = landscapes.newest(request.app.state.store, validation_id, candidate)
+        found = landscapes.newest(request.app.state.store.database, validation_id, candidate)
         if found is None:
             raise missing("landscape")
         return JSONAnswer(found)
@@ -143,7 +143,7 @@ def landscape_panel(request: Request, validation_id: str) -> Response:
 @declare(Access.READ)
 def landscape_progress(request: Request, validation_id: str) -> Response:
     """Only the bar and its line."""
-    found = landscapes.newest(request.app.state.store, validation_id)
+    found = landscapes.newest(request.app.state.store.database, validation_id)
     if found is None:
         raise missing("landscape")
     return render("partials/progress.html", {"validation": found}, request=request)
@@ -153,7 +153,7 @@ def landscape_progress(request: Request, validation_id: str) -> Response:
 @declare(Access.CHANGE)
 def cancel_landscape(request: Request, validation_id: str) -> Response:
     """Stop the newest landscape of a validation."""
-    found = landscapes.newest(request.app.state.store, validation_id)
+    found = landscapes.newest(request.app.state.store.database, validation_id)
     if found is None or request.app.state.queue.cancel(found["id"]) is None:
         raise missing("landscape")
     if not is_fragment(request):

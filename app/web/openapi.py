@@ -16,11 +16,11 @@ from fastapi import FastAPI
 
 from app.check.formats import BY_SUFFIX
 from app.check.schema import assertions_schema, check_schema
+from app.errors import TITLES
 from app.submit import MAX_CANDIDATES
 from app.web.access import Access, Declaration
 from app.web.contract import Contract
 from app.web.models import ProblemBody
-from app.web.problems import TITLES
 
 Json = dict[str, Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from app.foreseen import kernel_keys
+from app.units import amount, count, plain
 from app.web.charts import operation_rows as drawn_operations
 from app.web.long import heaviest
-from app.web.units import amount, count, plain
 from profiler.oracle.model import (
     FOREACH,
     MODES,

@@ -12,10 +12,10 @@ from fastapi.responses import RedirectResponse, Response
 
 from app import submit
 from app.advice.answers import STEPS
+from app.errors import Problem
 from app.web import views
 from app.web.examples import DEFAULT_REGION, examples
 from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS, recording
-from app.web.problems import Problem
 from app.web.templating import is_fragment
 from app.web.widget import shown
 from profiler.hardware import DEVICES

@@ -13,12 +13,12 @@ from fastapi.responses import RedirectResponse, Response
 
 import app.web as web
 from app import submit, submit_trace
+from app.errors import Problem
 from app.uploads import UNCOUNTED
 from app.web import devices, kinds, kits, landscapes
 from app.web.access import Access, declare
 from app.web.examples import examples
 from app.web.page_parts import go, home_page, missing, spot, widget_answer
-from app.web.problems import Problem
 from app.web.templating import is_fragment, render
 from app.web.widget import answer_table
 

@@ -9,13 +9,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from app import checks, submit_check
+from app.errors import Problem
 from app.web import check_views
 from app.web.access import Access, declare
 from app.web.answers import After
 from app.web.json_answer import JSONAnswer
 from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import go, missing
-from app.web.problems import Problem
 from app.web.templating import is_fragment, render
 
 router = APIRouter(include_in_schema=False)
@@ -46,7 +46,7 @@ def check_list(
 
 def _list(request: Request, given: dict[str, str], *, after: str | None = None, wrong: Json | None = None) -> Response:
     store = request.app.state.store
-    page = checks.page(store, ROWS, after)
+    page = checks.page(store.database, ROWS, after)
     context = {
         "rows": check_views.check_rows(page["items"]),
         "older": check_views.older(page["next"]),
@@ -118,7 +118,7 @@ def cancel(request: Request, check_id: str) -> Response:
 
 
 def _found(request: Request, check_id: str) -> Json:
-    found = checks.by_id(request.app.state.store, check_id)
+    found = checks.by_id(request.app.state.store.database, check_id)
     if found is None:
         raise missing("check")
     return found

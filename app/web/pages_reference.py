@@ -10,16 +10,17 @@ from fastapi.responses import Response
 
 from app import submit
 from app.accuracy.figures import committed
+from app.trace_compare import compare_traces
+from app.units import count
 from app.web import accuracy, accuracy_charts, charts, views
 from app.web.access import Access, declare
 from app.web.calls import calls
 from app.web.compare import compare
-from app.web.compare_traces import changes, compare_traces
+from app.web.compare_traces import changes
 from app.web.json_answer import JSONAnswer
 from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import missing
 from app.web.templating import render
-from app.web.units import count
 
 router = APIRouter(include_in_schema=False)
 

@@ -11,13 +11,13 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app import submit, submit_again
+from app.errors import Problem
 from app.since import since
 from app.web import kinds, landscapes, oracle_views, recorded_landscape, views, whatif
 from app.web.access import Access, declare
 from app.web.json_answer import JSONAnswer
 from app.web.page_and_json import page_and_json, wants_json
 from app.web.page_parts import device_names, go, home_page, host_facts, missing, number, spot
-from app.web.problems import Problem
 from app.web.templating import is_fragment, render
 
 router = APIRouter(include_in_schema=False)

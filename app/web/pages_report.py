@@ -9,11 +9,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from app.errors import Problem
 from app.recorded import recorded
 from app.web.access import Access, declare
 from app.web.page_parts import missing
 from app.web.pages_region import evidence_of, stored_region
-from app.web.problems import Problem
 from app.web.report import region_report, trace_report
 
 router = APIRouter(include_in_schema=False)

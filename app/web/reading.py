@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.web.units import count
+from app.units import count
 
 Json = Mapping[str, Any]
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from app.archive.surveys import nearest, surveys
+from app.units import count
 from app.web import landscape_chart
 from app.web.charts import moved
-from app.web.units import count
 from profiler.region.model import RegionError
 from profiler.region.text import parse
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from app.units import amount, digits
 from app.web.charts import candidate_rows, moved
 from app.web.figure import COLOURS, Chart, Json, chart, escape
 from app.web.patterns import symbol
-from app.web.units import amount, digits
 
 
 def roofline_points(

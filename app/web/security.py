@@ -17,8 +17,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.clients import CLIENT, Allowance, Client, Rates, client_name
+from app.errors import Problem
 from app.web.contract import Contract
-from app.web.problems import Problem, from_http
+from app.web.problems import as_json, from_http
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
@@ -40,7 +41,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE = "tritonworthy_token"
 
 RESERVED_PLACE = "reserved_place"
-"""In a request's `state`: its connection is one beyond those that there may be (app.connection)."""
+"""In a request's `state`: its connection is one beyond those that there may be (app.web.connection)."""
 
 WITHOUT_PLACE = re.compile(r"/healthz|/readyz|/api/v1/jobs/[^/]+(/cancel)?")
 """What such a connection may ask without the token: is the server well, what became of a job, and to end one. Nothing
@@ -120,58 +121,56 @@ class Guard:
         except CutOffError as cut:
             # Whoever reads a body outside of FastAPI's handlers need not know that it may not come.
             if not started:
-                await from_http(cut).response()(scope, receive, send_with_headers)
+                await as_json(from_http(cut))(scope, receive, send_with_headers)
         except asyncio.CancelledError:
             # uvicorn's patience with open requests ends when it stops, and its own answer is 500.
             if started or not self.stopping():
                 raise
             late = _stopping("The server stopped before this was answered. Look when it is back whether it was done.")
-            await late.response()(scope, receive, send_with_headers)
+            await as_json(late)(scope, receive, send_with_headers)
 
     def _refuse(self, scope: Scope, allowance: Allowance | None) -> Response | None:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         host = parse_host_header(hosts[0]) if len(hosts) == 1 else None
         if host is None or host.host.lower() not in self.hosts:
-            return Problem(400, "bad-host", "", "This server does not answer to that host name.").response()
+            return as_json(Problem(400, "bad-host", "", "This server does not answer to that host name."))
         if allowance is not None and not allowance.allowed:
             detail = f"One address may send {allowance.quota} requests in a minute."
-            return Problem(429, "too-many-requests", "Too many requests", detail).response()
+            return as_json(Problem(429, "too-many-requests", "Too many requests", detail))
         announced = headers.get("content-length", "0")
         if not self.contract.takes_files(scope["path"]) and announced.isdigit() and int(announced) > BODY_BYTES:
             # FastAPI would refuse it too, in plain text; without an announced length its refusal reaches our handler.
-            return Problem(413, "body-too-large", "", f"This may have at most {BODY_BYTES} bytes.").response()
+            return as_json(Problem(413, "body-too-large", "", f"This may have at most {BODY_BYTES} bytes."))
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         bearer = scheme.lower() == "bearer" and self._is_token(secret.strip())
         # A page of another site cannot send an Authorization header without our leave, and nobody gets it (no CORS).
         if scope["method"] not in SAFE_METHODS and not bearer and not _same_origin(headers, hosts[0]):
-            return Problem(
-                403, "cross-origin", "", "Requests that change something must come from this site."
-            ).response()
+            return as_json(Problem(403, "cross-origin", "", "Requests that change something must come from this site."))
         works = scope["method"] in SAFE_METHODS and self.contract.computes(scope["path"])
         if works and not bearer and _is_embedded(headers, hosts[0]):
             detail = "A page of another site may link to this, and neither embed nor fetch it."
-            return Problem(403, "cross-origin", "", detail).response()
+            return as_json(Problem(403, "cross-origin", "", detail))
         known = bearer or self._is_token(_cookie(headers))
         beyond = scope.get("state", {}).get(RESERVED_PLACE)
         brief = WITHOUT_PLACE.fullmatch(scope["path"]) and not scope["query_string"]  # `wait` has many spellings
         if beyond and not known and not brief:
-            return Problem(
-                503, "too-many-connections", "", "Too many connections are open. Try again later."
-            ).response()
+            return as_json(Problem(503, "too-many-connections", "", "Too many connections are open. Try again later."))
         if self.token is None or known or self.contract.is_open(scope["path"]):
             return None
         if scope["method"] in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
             query = scope["query_string"].decode("latin-1")
             wanted = scope["path"] + (f"?{query}" if query else "")
             return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", status_code=303)
-        return Problem(
-            401,
-            "token-missing",
-            "",
-            "Send the server's token as `Authorization: Bearer TOKEN`.",
-            headers={"WWW-Authenticate": "Bearer"},
-        ).response()
+        return as_json(
+            Problem(
+                401,
+                "token-missing",
+                "",
+                "Send the server's token as `Authorization: Bearer TOKEN`.",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        )
 
     def _is_token(self, given: str) -> bool:
         return self.token is not None and hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self.token)

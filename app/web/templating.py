@@ -1,4 +1,4 @@
-"""Jinja2 for the pages: autoescaped, with the filters of app.web.units and the words of app.web.labels."""
+"""Jinja2 for the pages: autoescaped, with the filters of app.units and the words of app.web.labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from app.web import effort, labels, units
+from app import units
+from app.web import effort, labels
 from app.web.assets import asset, folder
 from app.web.figure import HIDDEN
 from app.web.svg import drawing

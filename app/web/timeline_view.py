@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.trace_timeline import COPIES, ELSEWHERE, NO_REGION, Span, fitted
+from app.units import count, duration, share
 from app.web.figure import HIDDEN
 from app.web.labels import TOOL_LABELS
 from app.web.svg import Scale, ticks
-from app.web.units import count, duration, share
 
 Json = Mapping[str, Any]
 Link = Callable[..., str]

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from app.units import duration
 from app.web import charts, trace_views
 from app.web.naming import region_names
 from app.web.reading import has_parts, progress_of
 from app.web.region_list import EVIDENCE, SORTS, TOOLS, View, chosen, level, query_of, said
 from app.web.timeline_view import timeline_section
-from app.web.units import duration
 from app.web.where_views import where_section
 
 Json = Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.trace_gain import listed
 from app.trace_ranks import spread_json
-from app.web.units import duration
+from app.units import duration
 from profiler.trace.idle import PAUSE_US
 from profiler.trace.ranks import numbered
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from app.units import count, duration, share
 from app.web.labels import TOOL_LABELS
 from app.web.treemap import Node, lay_out
-from app.web.units import count, duration, share
 
 Json = Mapping[str, Any]
 

@@ -26,6 +26,7 @@ from kernels.codegen.index import (
 )
 from kernels.codegen.nodes import base, dtype_of, fake
 from kernels.codegen.reductions import reduced_over
+from kernels.codegen.rules import compute
 from kernels.codegen.values import Builder, Operand, Value
 
 MAX_SPLITS = 8
@@ -216,7 +217,7 @@ def _settled(
 ) -> Plan:
     """Build the values; where a reshape asks for it, split a dimension and start again."""
     for _ in range(MAX_SPLITS):
-        builder = Builder(inside, frame.domain, dict(names), precise, budget)
+        builder = Builder(inside, frame.domain, dict(names), precise, compute, budget)
         try:
             stores = [_store(builder, frame, node) for node in wanted]
         except Split as split:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,14 +89,22 @@ def literal(number: float | bool, dtype: str) -> str:
     return repr(int(number))
 
 
+Compute = Callable[["Builder", torch.fx.Node, Index], Value]
+"""The value of one node at an index. Raises Unsupported where it is not in the generator's table."""
+
+
 @dataclass
 class Builder:
-    """Values of one kernel over `domain`, asked for by node and index. `inside` are the nodes that it computes."""
+    """Values of one kernel over `domain`, asked for by node and index. `inside` are the nodes that it computes.
+
+    compute: gives the value of such a node from those of its arguments (kernels.codegen.rules).
+    """
 
     inside: frozenset[torch.fx.Node]
     domain: Domain
     names: dict[torch.fx.Node, str]
     precise: bool
+    compute: Compute
     budget: Budget = field(default_factory=Budget)
     values: list[Value] = field(default_factory=list)
     operands: dict[str, Operand] = field(default_factory=dict)
@@ -280,7 +288,7 @@ class Builder:
         source = root(node)
         if source in self.inside or is_fill(source) or is_number(source):
             if node is source:
-                return compute(self, node, index)
+                return self.compute(self, node, index)
             return self.value(first_input(node), view_index(node, index, self.domain))
         if source.op not in ("placeholder", "call_function", "get_attr"):
             raise Unsupported(f"a value from {source.op}")
@@ -335,10 +343,3 @@ class Builder:
             return self.value(node, index)
         finally:
             self._guards.pop()
-
-
-def compute(builder: Builder, node: torch.fx.Node, index: Index) -> Value:
-    """The value of a node that the kernel computes itself."""
-    from kernels.codegen import rules  # rules need Builder
-
-    return rules.compute(builder, node, index)

@@ -10,7 +10,7 @@ from kernels.libraries.model import Cover
 if TYPE_CHECKING:
     from kernels.host import Host
     from profiler.region.graph import Graph
-    from profiler.region.patterns import Match
+    from profiler.region.match_model import Match
 
 
 def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover, ...]:

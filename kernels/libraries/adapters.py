@@ -14,7 +14,7 @@ from kernels.libraries.adapters_packages import PACKAGES
 from kernels.libraries.adapters_torch import TORCH
 from kernels.libraries.editor import Editor, Maker, attention_operands, heads_of, operand, vector
 from profiler.region.graph import Graph
-from profiler.region.patterns import Match
+from profiler.region.match_model import Match
 
 
 def adapt(graph: Graph, matches: Sequence[Match], adapter: str) -> torch.fx.GraphModule:

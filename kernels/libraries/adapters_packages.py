@@ -12,7 +12,7 @@ from kernels.codegen.index import Unsupported
 from kernels.libraries.adapters_torch import channel_operands, groups_of, of_loss, sdpa
 from kernels.libraries.calls import flag_gems, flash, liger, quack
 from kernels.libraries.editor import Editor, Maker, attention_operands, operand, vector
-from profiler.region.patterns import Match
+from profiler.region.match_model import Match
 
 Function = Callable[..., Any]
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from kernels.codegen.index import Unsupported
 from kernels.libraries.calls import pytorch
 from kernels.libraries.editor import Editor, Maker, attention_operands, operand, vector
-from profiler.region.patterns import Match
+from profiler.region.match_model import Match
 
 
 def linear_operands(e: Editor, match: Match) -> tuple[Any, ...]:

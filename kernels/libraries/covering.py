@@ -21,8 +21,8 @@ from kernels.libraries.spelling import Spelling, atom, negated, shown
 from kernels.libraries.terms import promoted
 from profiler.region import kinds
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match
 from profiler.region.nodes import argument, is_call, value
-from profiler.region.patterns import Match
 from profiler.region.roles import calls, covered, role
 
 ALONE = "alone: torch.compile fuses it with its neighbours"

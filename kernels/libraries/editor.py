@@ -14,8 +14,8 @@ import torch.fx
 from kernels.codegen.index import Unsupported
 from kernels.libraries.terms import promoted
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match
 from profiler.region.nodes import is_call
-from profiler.region.patterns import Match
 
 Maker = Callable[["Editor", Match], torch.fx.Node]
 FRESH = ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm", "_to_copy")

@@ -6,7 +6,7 @@ from kernels.host import Host
 from kernels.libraries.model import Facts
 from profiler.hardware import find_device
 from profiler.region.graph import Graph
-from profiler.region.patterns import Match
+from profiler.region.match_model import Match
 
 
 def facts_of(match: Match, graph: Graph, host: Host) -> Facts:

@@ -6,7 +6,7 @@ from kernels.host import Host
 from kernels.libraries.facts import facts_of
 from profiler.region import kinds
 from profiler.region.graph import Graph
-from profiler.region.patterns import Match
+from profiler.region.match_model import Match
 
 DTYPES = frozenset({"f32", "f16", "bf16"})
 

@@ -20,9 +20,9 @@ from kernels.libraries.fits import DTYPES, whole
 from kernels.libraries.model import Facts
 from kernels.libraries.terms import Bound, Term, behind, fits
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match, Role
 from profiler.region.nodes import is_call, shape, value
-from profiler.region.patterns import Match, Role, operation_names
-from profiler.region.roles import between, role
+from profiler.region.roles import between, operation_names, role
 from profiler.region.vocabulary import DTYPE_NAMES
 from profiler.region.vocabulary import DTYPES as DTYPE_OF
 

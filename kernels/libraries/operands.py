@@ -11,8 +11,8 @@ import torch
 from torch.fx import Node
 
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match, Role
 from profiler.region.nodes import CASTS, argument, is_call, same, shape, value
-from profiler.region.patterns import Match, Role
 from profiler.region.roles import role
 
 BY_ELEMENT = (*CASTS, "cos", "sin", "mul", "unsqueeze", "view", "expand")

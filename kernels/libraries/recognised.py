@@ -15,9 +15,9 @@ from kernels.libraries.tails import tail
 from kernels.libraries.terms import Call, Either, Leaf, Listed, Term, Viewed, With, arguments, fits
 from profiler.region import kinds
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match, Role
 from profiler.region.nodes import CASTS, is_call, shape
-from profiler.region.patterns import Match, Role, operation_names
-from profiler.region.roles import VIEWS, role
+from profiler.region.roles import VIEWS, operation_names, role
 
 CALLS: Mapping[str, str] = {
     "batch_norm": "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm",

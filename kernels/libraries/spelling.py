@@ -11,8 +11,8 @@ from torch.fx import Node
 
 from profiler.region import trees
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match
 from profiler.region.nodes import is_call, name_of, value
-from profiler.region.patterns import Match
 from profiler.region.recorder import place_of
 
 Place = tuple[int, int, int, int]

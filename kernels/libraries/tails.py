@@ -8,8 +8,8 @@ from torch.fx import Node
 
 from kernels.libraries.products import behind_views, is_product, product_and_bias
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match, Role
 from profiler.region.nodes import argument, behind_casts, is_call, operands, shape
-from profiler.region.patterns import Match, Role
 from profiler.region.roles import covered, role
 
 

@@ -11,9 +11,9 @@ from torch.fx import Node
 
 from profiler.region import kinds
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match, Role
 from profiler.region.nodes import CASTS, is_call, name_of, number, operands, shape, value
-from profiler.region.patterns import Match, Role, operation_names
-from profiler.region.roles import VIEWS, calls, covered, role
+from profiler.region.roles import VIEWS, calls, covered, operation_names, role
 
 MOVES = (*CASTS, *VIEWS, "_unsafe_view", "clone")
 POSITIONS = frozenset(

@@ -28,8 +28,9 @@ from profiler.hardware import find_device
 from profiler.region.cost import cost
 from profiler.region.cost_model import Cost, floor_us
 from profiler.region.graph import Graph, Operation, lower, written_alone
+from profiler.region.match_model import Match
 from profiler.region.model import Region, RegionError
-from profiler.region.patterns import Match, match
+from profiler.region.patterns import match
 from profiler.region.text import parse, to_text
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch.fx import Node
 
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match
 from profiler.region.nodes import (
     BATCH_VIEWS,
     CASTS,
@@ -20,7 +21,6 @@ from profiler.region.nodes import (
     operands,
     shape,
 )
-from profiler.region.patterns import Match
 from profiler.region.roles import calls, covered, role
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch.fx import Node
 
 from profiler.region.graph import Graph
+from profiler.region.match_model import Match
 from profiler.region.nodes import (
     argument,
     behind_casts,
@@ -21,8 +22,7 @@ from profiler.region.nodes import (
     users,
     vector_of,
 )
-from profiler.region.patterns import Match, operation_names
-from profiler.region.roles import calls, covered, role
+from profiler.region.roles import calls, covered, operation_names, role
 
 
 def inverse_root(node: Node) -> tuple[Node, Any] | None:

@@ -10,10 +10,10 @@ from torch.fx import Node
 from profiler.region import kinds
 from profiler.region.graph import Graph
 from profiler.region.match_attention import attention
+from profiler.region.match_model import Match, Matcher, Role
 from profiler.region.match_norms import layer_norm, rms_norm, softmax
 from profiler.region.nodes import behind_casts, is_call, number, operands, same, shape, users, value, vector_of
-from profiler.region.patterns import Match, Matcher, Role, operation_names
-from profiler.region.roles import calls, covered, role
+from profiler.region.roles import calls, covered, operation_names, role
 
 
 def gated(graph: Graph) -> Iterator[Match]:

@@ -115,12 +115,6 @@ class Region:
     def requires_grad(self) -> bool:
         return any(i.requires_grad for i in self.inputs)
 
-    def __str__(self) -> str:
-        """Its canonical text, which reads back as the same region."""
-        from profiler.region.text import to_text  # text is made of this module's types
-
-        return to_text(self)
-
     def named(self, name: str) -> Region:
         return replace(self, name=name)
 

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-
-from torch.fx import Node
+from collections.abc import Iterable
 
 from profiler.region import kinds
 from profiler.region.fusion import through_views
 from profiler.region.graph import Graph, Operation
-
-Role = str | float | int | bool | tuple[int, ...] | None
-
-
-@dataclass(frozen=True)
-class Match:
-    """One pattern in a graph.
-
-    operations: names of the operations it covers; output: the operation whose result a library call would give.
-    roles: role -> name of the operation or region input that plays it, or a constant.
-    by_hand: written out of smaller operations, where one call exists.
-    """
-
-    kind: str
-    title: str
-    by_hand: bool
-    operations: frozenset[str]
-    output: str
-    roles: dict[str, Role]
+from profiler.region.match_model import Match
+from profiler.region.matchers import MATCHERS
 
 
 def match(graph: Graph) -> tuple[Match, ...]:
     """Every pattern found, the one that covers most first; no two share an operation."""
-    from profiler.region import matchers
-
     found: list[Match] = []
-    for matcher in matchers.MATCHERS:
+    for matcher in MATCHERS:
         found += matcher(graph)
     found.sort(key=lambda m: (-len(m.operations), m.output))
     chosen: list[Match] = []
@@ -46,9 +24,6 @@ def match(graph: Graph) -> tuple[Match, ...]:
             chosen.append(item)
             taken |= item.operations
     return tuple(chosen)
-
-
-Matcher = Callable[[Graph], Iterable[Match]]
 
 
 def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
@@ -177,9 +152,3 @@ def _by_kinds(graph: Graph, working: list[Operation]) -> tuple[str, str]:
             others = [o for o in working if o.kind != kind]
             return name, f"{title} with {_listed(others)}" if others else title
     return "other", _listed(working)
-
-
-def operation_names(graph: Graph, nodes: Iterable[Node]) -> frozenset[str]:
-    """Names of the operations among these nodes; views and casts between them included by the caller."""
-    known = {o.name for o in graph.operations}
-    return frozenset(n.name for n in nodes if n.name in known)

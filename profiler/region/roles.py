@@ -8,8 +8,8 @@ from typing import Any
 from torch.fx import Node
 
 from profiler.region.graph import Graph
+from profiler.region.match_model import Role
 from profiler.region.nodes import CASTS, is_call
-from profiler.region.patterns import Role, operation_names
 
 VIEWS = ("view", "_unsafe_view", "expand", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "t", "slice")
 
@@ -27,6 +27,12 @@ def role(graph: Graph, node: Any) -> Role:
         position = [n for n in graph.module.graph.nodes if n.op == "placeholder"].index(node)
         return graph.inputs[position][0]
     return node.name
+
+
+def operation_names(graph: Graph, nodes: Iterable[Node]) -> frozenset[str]:
+    """Names of the operations among these nodes; views and casts between them included by the caller."""
+    known = {o.name for o in graph.operations}
+    return frozenset(n.name for n in nodes if n.name in known)
 
 
 def between(results: Iterable[Node], leaves: Container[Node]) -> set[Node]:

@@ -19,7 +19,7 @@ from app.advice.thresholds import DEFAULTS
 from app.advisor import RECENT, WAITING_CAP, Advisor, Question, refusal
 from app.candidates import known_names
 from app.clients import CLIENT, Client
-from app.web.problems import Problem
+from app.errors import Problem
 from kernels.host import Host, to_json
 from profiler.child.limits import MIB, Limits
 from profiler.child.pool import Failure

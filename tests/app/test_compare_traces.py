@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.web.compare_traces import changes, compare_traces
+from app.trace_compare import compare_traces
+from app.web.compare_traces import changes
 from tests.app import samples
 
 Json = dict[str, Any]

@@ -41,13 +41,13 @@ def finish(store: Store, **body: Any) -> None:
 
 def test_a_measurement_is_evidence_for_other_regions_of_the_same_program(store: Store) -> None:
     made, _ = add(store)
-    assert measured.records(store, [REGION]) == (), "it only waits"
+    assert measured.records(store.database, [REGION]) == (), "it only waits"
     finish(store)
     renamed = REGION.replace("8192", "4096").replace("y", "z")
-    (found,) = measured.records(store, [renamed, "x: f32[4]\nreturn x + 1\n"])
+    (found,) = measured.records(store.database, [renamed, "x: f32[4]\nreturn x + 1\n"])
     assert (found["id"], found["archived"], found["region"]) == (made, {"here": True}, REGION)
-    assert measured.records(store, ["x: f32[4]\nreturn x + 1\n"]) == ()
-    assert measured.records(store, [REGION], besides=made) == (), "it is no evidence for itself"
+    assert measured.records(store.database, ["x: f32[4]\nreturn x + 1\n"]) == ()
+    assert measured.records(store.database, [REGION], besides=made) == (), "it is no evidence for itself"
     chosen = shelf.nearest(renamed, Path("/nowhere"), device="H200", torch="9.9", more=(found,))
     assert chosen is not None and chosen["archived"] == {"here": True, "match": "other-sizes"}
     assert chosen["elsewhere"]["because"].startswith("Measured by this server: the same program at other sizes")
@@ -60,18 +60,18 @@ def test_of_one_region_on_one_device_the_newest_three_are_looked_at_whatever_els
     often = [add(store)[0] for _ in range(5)]
     for _ in often:
         finish(store)
-    found = measured.records(store, [REGION, other])
+    found = measured.records(store.database, [REGION, other])
     assert [r["id"] for r in found] == [*reversed(often[2:]), rare]
     newest = store.validation(often[4])
     assert newest is not None
-    assert [r["id"] for r in measured.earlier(store, newest)] == [*reversed(often[:4])]
+    assert [r["id"] for r in measured.earlier(store.database, newest)] == [*reversed(often[:4])]
 
 
 @pytest.mark.parametrize("lacking", [{"device": None}, {"candidates": []}, {"outcome": None}])
 def test_what_timed_nothing_is_no_evidence(store: Store, lacking: Json) -> None:
     add(store)
     finish(store, **lacking)
-    assert measured.records(store, [REGION]) == ()
+    assert measured.records(store.database, [REGION]) == ()
 
 
 def test_of_one_digest_one_is_measured_until_its_end_and_after_it_where_it_timed_something(store: Store) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.cli import main
-from app.service import Companion
+from app.trace_companions import Companion
 from app.trace_ranks import report_ranks
 from app.trace_report import report
 from app.web import trace_page, trace_views

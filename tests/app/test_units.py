@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.web import units
+from app import units
 
 
 @pytest.mark.parametrize(

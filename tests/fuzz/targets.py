@@ -120,7 +120,7 @@ def report(data: bytes) -> None:
     import json
 
     from app.database import finite
-    from app.service import Companion
+    from app.trace_companions import Companion
     from app.trace_report import report as make_report
     from profiler.trace import TraceError
 
@@ -177,9 +177,9 @@ def query(data: bytes) -> None:
     """The widget's address and the what-if sliders' numbers."""
     from starlette.requests import Request
 
+    from app.errors import Problem
     from app.web import whatif
     from app.web.page_parts import number, widget_answer
-    from app.web.problems import Problem
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": data, "app": _application()}
     request = Request(scope)

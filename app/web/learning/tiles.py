@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.units import amount
 from app.web.figure import COLOURS, Chart, Json, chart
 from app.web.patterns import bar
-from app.web.units import amount
 from profiler.hardware import Device
 from profiler.oracle.targets import TARGETS
 

@@ -206,7 +206,7 @@ def test_slow_body_slowloris_does_not_block_healthz_and_is_let_go(server: Proces
 
 def test_slow_reader_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks for much and reads nothing holds its connection only so long."""
-    from app.connection import Connection
+    from app.web.connection import Connection
 
     monkeypatch.setattr(Connection, "write_s", 0.5)
     with serving(tmp_path, "trace") as web:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.service import Companion
+from app.trace_companions import Companion
 from app.trace_report import report
 from app.web import models
 from tests.app.web.conftest import Serving, serving

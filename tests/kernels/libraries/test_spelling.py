@@ -15,7 +15,8 @@ from kernels.libraries.catalogue import COMPILED, ENTRIES
 from kernels.libraries.covering import coverage, everything
 from kernels.libraries.spelling import ELSEWHERE, WORDS, Spelling, negated, turned
 from profiler.region.graph import lower
-from profiler.region.patterns import Match, match
+from profiler.region.match_model import Match
+from profiler.region.patterns import match
 from profiler.region.program import program
 from profiler.region.text import parse
 from tests.kernels.libraries import texts as t

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profiler.region.graph import lower
-from profiler.region.patterns import Match, match, region_kind
+from profiler.region.match_model import Match
+from profiler.region.patterns import match, region_kind
 from profiler.region.text import parse
 from tests.profiler.region import texts
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.service import Companion
-from app.trace_companions import lend, observe
+from app.trace_companions import Companion, lend, observe
 from profiler.trace import Limits, TraceError, read_trace
 from profiler.trace.assemble import assemble
 from profiler.trace.errors import Damage

@@ -14,7 +14,8 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from app.admission import Admission, Entry
 from app.clients import client_name
-from app.web.problems import Problem
+from app.errors import Problem
+from app.web.problems import as_json
 from app.web.security import HEADERS, RESERVED_PLACE
 
 STOP_DRAIN_S = 0.5
@@ -143,7 +144,7 @@ class Connection(H11Protocol):
 
     def _refuse(self, problem: Problem) -> None:
         """Answer below the application, and close. Nothing is said where a response is on its way already."""
-        response = problem.response()
+        response = as_json(problem)
         headers = [(k.lower().encode(), v.encode()) for k, v in HEADERS.items()]
         headers += [*response.raw_headers, (b"cache-control", b"no-store"), (b"connection", b"close")]
         try:

@@ -1,0 +1,41 @@
+"""Which device of the table estimates are for, where the request, the trace and the host may each name one."""
+
+from __future__ import annotations
+
+from profiler.hardware import DEFAULT_DEVICE, DEVICES, Device, find_device
+
+
+class DeviceUnknownError(ValueError):
+    """A device that the table does not have."""
+
+    code = "device-unknown"
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(d.name for d in DEVICES)
+        self.message = f"no figures for a device called {name[:80]!r}"
+        self.remedy = f"known devices: {known}"
+        super().__init__(self.message)
+
+
+def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:
+    """(device of the estimates, note): the one asked for, else the one seen, else the host's, else the default."""
+    if wanted:
+        asked = find_device(wanted)
+        if asked is None:
+            raise DeviceUnknownError(wanted)
+        return asked, ""
+    if seen:
+        found = find_device(seen)
+        if found is not None:
+            return found, ""
+        default = find_device(DEFAULT_DEVICE)
+        assert default is not None
+        return default, f"no figures for {seen}: estimates are for {default.name}"
+    from kernels.host import probe_host
+
+    here = find_device(probe_host().gpu)
+    if here is not None:
+        return here, ""
+    default = find_device(DEFAULT_DEVICE)
+    assert default is not None
+    return default, f"no device was named and this host has no GPU: estimates are for {default.name}"

@@ -1,0 +1,50 @@
+"""The way that imports run between files: never in a circle. What may import what is declared in pyproject.toml."""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+import grimp
+import pytest
+
+
+def circle(*packages: str) -> list[str]:
+    """Modules that import each other in a circle, each followed by one that it imports; [] where there are none.
+
+    Imports within functions and for type checkers count too.
+    """
+    graph = grimp.build_graph(*packages, cache_dir=None)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def test_a_file_that_is_imported_by_what_it_imports() -> None:
+    assert circle("app", "kernels", "profiler") == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from circular_sample import a",
+        "def late() -> None:\n    import circular_sample.a",
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from circular_sample.a import value",
+    ],
+    ids=["at the top", "in a function", "for type checkers"],
+)
+def test_a_circle_that_would_not_be_noticed(back: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "circular_sample"
+    folder.mkdir()
+    texts = {"__init__": "", "a": "from circular_sample.b import c\n\nvalue = c", "b": "from . import c", "c": back}
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(f"{text}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = circle("circular_sample")
+    assert found[0] == found[-1]
+    steps = {(one[-1], other[-1]) for one, other in pairwise(found)}
+    assert steps == {("a", "b"), ("b", "c"), ("c", "a")}
