@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-OBJECTIVES = ("time", "memory")
-
 
 class DeviceUnknownError(ValueError):
     """A device that the table does not have."""
@@ -225,16 +223,6 @@ class Companion:
 
     path: str | Path
     name: str
-
-
-def read_trace_file(path: str | Path, name: str, max_bytes: int | None = None, **more: Any) -> Json:
-    """The API's trace object with its regions, each advised: the last of `trace_report.stages`, without `strict`.
-
-    Raises TraceError where the file is no trace. A companion that cannot be used is told of in a note of level "error".
-    """
-    from app.trace_report import report
-
-    return report(path, name, max_bytes, strict=False, **more)
 
 
 def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:

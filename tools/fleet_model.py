@@ -307,16 +307,6 @@ def _contents(of: Scenario, count: int, random: np.random.Generator) -> np.ndarr
     return random.choice(of.regions, count, p=weights / weights.sum())
 
 
-def erlang_c(arrivals_per_s: float, service_s: float, servers: int) -> float:
-    """Mean seconds in the queue of M/M/c: Erlang's C formula, by the stable recursion of Erlang B."""
-    load = arrivals_per_s * service_s
-    blocked = 1.0
-    for n in range(1, servers + 1):
-        blocked = load * blocked / (n + load * blocked)
-    waits = blocked / (1 - load / servers * (1 - blocked))
-    return waits * service_s / (servers - load)
-
-
 def limits_per_day(of: Scenario) -> Mapping[str, float]:
     """Validations a day at which each part would be busy all the time: capacity over what one takes of it."""
     mean = float(np.mean(of.lengths_s)) + of.overhead_s

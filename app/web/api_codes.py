@@ -77,8 +77,3 @@ OF: Mapping[str, Mapping[int, tuple[str, ...]]] = {
 def codes(operation_id: str, status: int) -> tuple[str, ...]:
     """The codes that an operation's problem of that status may have."""
     return (*OF.get(operation_id, {}).get(status, ()), *ANY.get(status, ()))
-
-
-def is_told(operation_id: str, status: int, code: str) -> bool:
-    """Whether the description names the code."""
-    return any(code.startswith(told) if told.endswith("-") else code == told for told in codes(operation_id, status))

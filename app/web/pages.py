@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
@@ -41,8 +39,6 @@ router.include_router(region_router)
 router.include_router(report_router)
 router.include_router(trace_router)
 router.include_router(reference_router)
-
-Json = dict[str, Any]
 
 
 def render_problem(request: Request, problem: Problem) -> Response:

@@ -8,7 +8,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from app.web.json_answer import JSONAnswer
-from profiler.region.model import RegionError
 
 TITLES = {
     400: "The request cannot be read",
@@ -83,21 +82,6 @@ def queue_full(detail: str = "", **extra: Any) -> Problem:
     """429 when no more jobs of a kind may wait."""
     words = f"{detail} Too many jobs are waiting. Try again in a minute.".strip()
     return Problem(429, "queue-full", "", words, headers={"Retry-After": "60"}, **extra)
-
-
-def from_region_error(error: RegionError) -> Problem:
-    """422 with the place in the text; `shown` has the line with a caret under the spot."""
-    return Problem(
-        422,
-        error.code,
-        "The region cannot be read",
-        error.message,
-        line=error.line,
-        column=error.column,
-        end_column=error.end_column,
-        hint=error.hint,
-        shown=str(error),
-    )
 
 
 def from_trace_error(error: dict[str, Any]) -> Problem:

@@ -196,19 +196,6 @@ def step_time_us(trace: Trace, step: Step) -> float:
     return end - start
 
 
-def gpu_busy_share(trace: Trace, step: Step) -> float | None:
-    """Share of the step in which the GPU did anything, 0 to 1; None where the trace has no GPU work or no time."""
-    time_us = step_time_us(trace, step)
-    if time_us <= 0.0 or not (len(trace.kernels.start_us) or len(trace.memory.start_us)):
-        return None
-    return min(1.0, gpu_busy_us(trace, step) / time_us)
-
-
-def idle_us(trace: Trace, step: Step) -> float:
-    """Time of the step in which nothing of it ran on the GPU, in microseconds."""
-    return max(0.0, step_time_us(trace, step) - gpu_busy_us(trace, step))
-
-
 def measured_steps(trace: Trace) -> tuple[Step, ...]:
     """The steps that times are taken from, without those that warm up. () where the trace has none.
 

@@ -8,6 +8,7 @@ import pytest
 
 from app import foreseen, service
 from app.store import finite
+from app.trace_report import report
 from tests.conftest import DATA
 
 TRACES = [
@@ -18,7 +19,7 @@ TRACES = [
 
 
 def read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = finite(service.read_trace_file(DATA / "traces" / name, name))
+    found: dict[str, Any] = finite(report(DATA / "traces" / name, name, strict=False))
     return found
 
 
