@@ -55,10 +55,10 @@ from app.web.assets import Assets
 from app.web.conditional import Conditional
 from app.web.head import Head
 from app.web.limits import LimitHeaders
-from app.web.metrics import Requests
 from app.web.openapi import describe
 from app.web.problems import Problem, from_http, from_validation
 from app.web.quick import Quick
+from app.web.request_counts import Requests
 from app.web.security import BODY_BYTES, Guard
 from app.web.warm import WarmPages
 from kernels.host import Host

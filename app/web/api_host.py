@@ -7,7 +7,6 @@ from fastapi.responses import PlainTextResponse
 
 from app import submit
 from app.web.answers import answer, errors
-from app.web.metrics import exposition
 from app.web.models import Device, Health, Ready
 from app.web.problems import Problem
 
@@ -44,4 +43,6 @@ def readyz(request: Request) -> Response:
 @router.get("/metrics", response_class=PlainTextResponse)
 def metrics(request: Request) -> Response:
     """Counters in Prometheus' text format."""
-    return PlainTextResponse(exposition(request.app.state), media_type="text/plain; version=0.0.4; charset=utf-8")
+    from app.web.metrics import CONTENT_TYPE, exposition
+
+    return PlainTextResponse(exposition(request.app.state), media_type=CONTENT_TYPE)
