@@ -100,9 +100,7 @@ class Outcome:
     measured_s: float = 0.0
     busy_slot_s: dict[str, float] = field(default_factory=dict)
     store_busy_s: float = 0.0
-    store_waits_s: float = 0.0
     web_busy_s: float = 0.0
-    lanes_busy_s: float = 0.0
     ended_s: float = 0.0
 
 
@@ -194,10 +192,8 @@ class Fleet:
         self.found.most_waiting = max(self.found.most_waiting, self.waiting)
 
     def _write(self, seconds: float) -> Process:
-        asked = self.env.now
         with self.store.request() as turn:
             yield turn
-            self.found.store_waits_s += self.env.now - asked
             self.found.store_busy_s += seconds
             yield self.env.timeout(seconds)
 
@@ -233,12 +229,10 @@ class Fleet:
         self.found.busy_slot_s[job.kind] += ran
         if not ended.processed:
             self.found.lost += 1
-            self.found.lanes_busy_s += self.env.now - taken
             self.env.process(self._again(job))
             return
         # What it wrote while it ran, in one piece: the store's time is what counts, not its moment.
         yield from self._write(store.beats * store.beat_s + store.events * store.event_s + store.finish_s)
-        self.found.lanes_busy_s += self.env.now - taken
         self.found.measured_s += job.length_s
         self.found.waits_s.append(taken - job.asked_s)
         self.found.by_kind_s[job.kind].append(taken - job.asked_s)
