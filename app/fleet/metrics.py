@@ -16,8 +16,6 @@ from app.schema import jobs
 HOUR_S = 3600
 MOST_JOBS = 5000
 
-Samples = list[tuple[str, float]]
-
 
 def figures(state: Any) -> Iterator[GaugeMetricFamily]:
     """Gauges labelled by `device`, the kind of GPU; none without a fleet."""

@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from profiler.trace.busy import gpu_window, union_us, work_intervals
+from profiler.trace.busy import gpu_window, union_us
 from profiler.trace.links import nesting
 from profiler.trace.model import NONE, Annotations, Floats, Kernels, Longs, Memory, Ops, Step, Trace
 from profiler.trace.repeats import repeated_windows
@@ -183,11 +183,6 @@ def kernel_busy_us(trace: Trace, step: Step | None = None) -> float:
     chosen = slice(None) if step is None else step.kernels
     start = trace.kernels.start_us[chosen]
     return union_us(start, start + trace.kernels.duration_us[chosen])
-
-
-def gpu_busy_us(trace: Trace, step: Step | None = None) -> float:
-    """As `kernel_busy_us`, with copies and sets."""
-    return union_us(*work_intervals(trace, step))
 
 
 def step_time_us(trace: Trace, step: Step) -> float:
