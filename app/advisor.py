@@ -11,8 +11,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -22,6 +22,19 @@ from app.advice.widget import BOUNDS, KINDS
 from app.clients import CLIENT
 from app.errors import Problem
 from app.evaluate import NOTHING_FORESEEN, Foreseen
+from app.questions import (
+    Answer,
+    CandidatesRequest,
+    DecideRequest,
+    DeviceRequest,
+    DevicesRequest,
+    KitRequest,
+    OutlineRequest,
+    OwnRequest,
+    Question,
+    ReplayRequest,
+    Request,
+)
 from app.recent import Recent
 from app.service import Outline, ask_oracle, recall_oracle
 from kernels.own_model import Own
@@ -30,7 +43,6 @@ from profiler.child.limits import Limits
 from profiler.child.pool import FailedError, Failure, Pool
 from profiler.child.template import START_S, Template
 from profiler.oracle.process import Oracle, UnansweredError
-from profiler.oracle.wire import recompiles_to_dict, to_dict
 
 log = logging.getLogger("tritonworthy.advisor")
 
@@ -43,21 +55,6 @@ RECENT = 128
 """Regions whose advice is kept: CI and a page that is loaded again ask for the same."""
 
 RETRY_S = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A region that is asked about. workload: keyword arguments of service.prepare_region.
-
-    traced: {"region", "trace"} as stored, where a trace saw it (`foreseen.as_traced`).
-    """
-
-    text: str
-    workload: Mapping[str, Any]
-    traced: Mapping[str, Any] | None = None
-
-    def json(self) -> Json:
-        return {"text": self.text, "workload": dict(self.workload), "traced": self.traced}
 
 
 class Advisor:
@@ -158,8 +155,7 @@ class Advisor:
         """The same, and whether asking again would get no more."""
         if self.oracle is None:
             return NOTHING_FORESEEN, True
-        found = self._ask("outline", question)
-        asked = Outline(**{**found, "modes": tuple(found["modes"]), "bindings": tuple(found["bindings"])})
+        asked = self._ask(OutlineRequest(question), question.text)
         if timeout_s == 0:
             foreseen = recall_oracle(self.oracle, asked)
         else:
@@ -168,22 +164,15 @@ class Advisor:
 
     def decide(self, question: Question, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
         """The API's region."""
-        said = {
-            "predictions": [to_dict(p) for p in foreseen.predictions],
-            "recompiles": recompiles_to_dict(foreseen.recompiles) if foreseen.recompiles else None,
-        }
-        region: Json = self._ask("decide", question, name=name, foreseen=said)
-        return region
+        return self._ask(DecideRequest.with_oracle(question, foreseen, name), question.text)
 
     def on_devices(self, question: Question, advice: Json | None = None) -> list[Json]:
         """A region's advice on every device of the table; advice: what stands for its own."""
-        rows: list[Json] = self._ask("on-devices", question, advice=advice)
-        return rows
+        return self._ask(DevicesRequest(question, advice), question.text)
 
     def on_device(self, question: Question, name: str, *, title: str = "") -> Json:
         """The API's region, on another device."""
-        region: Json = self._ask("on-device", question, device=name, name=title)
-        return region
+        return self._ask(DeviceRequest(question, name, title), question.text)
 
     # --- kernels
 
@@ -193,28 +182,25 @@ class Advisor:
             raise UnansweredError("the oracle is off on this server (TRITONWORTHY_ORACLE)")
         return self.oracle.machine(source, name, arch, self.oracle_timeout_s)
 
-    def make_kit(self, text: str, **more: Any) -> Kit:
+    def make_kit(self, text: str, *, candidate: str | None = None, validation: Mapping[str, Any] | None = None) -> Kit:
         """The starter kit of a region. Raises KeyError for a candidate that is no Triton kernel."""
-        return Kit(**self._ask("kit", Question(text, {}), more=more))
+        return self._ask(KitRequest(text, candidate, validation), text)
 
     def own_code(
         self, text: str, sizes: Mapping[str, int], candidate: str | None, validation: Mapping[str, Any] | None
     ) -> Own:
         """The Triton kernels that this app has for a region. Raises KeyError for a candidate that does not fit."""
-        more = {"sizes": dict(sizes), "candidate": candidate, "validation": validation}
-        found = self._ask("own", Question(text, {}), **more)
-        return replace(Own(**found), others=tuple(found["others"]))
+        return self._ask(OwnRequest(text, sizes, candidate, validation), text)
 
-    def replay_script(self, text: str, shapes: Any = None) -> str:
+    def replay_script(self, text: str, shapes: Sequence[Mapping[str, Any]] | None = None) -> str:
         """One file that runs a region eagerly and under torch.compile."""
-        script: str = self._ask("replay", Question(text, {}), shapes=shapes)
-        return script
+        return self._ask(ReplayRequest(text, shapes), text)
 
     def candidates(self) -> tuple[str, ...]:
         """Every candidate's name, whatever the region."""
         known = self.recent.get("candidates")
         if known is None:
-            known = msgspec.json.encode(self._ask("candidates", Question("", {})))
+            known = msgspec.json.encode(self._ask(CandidatesRequest()))
             self.recent.put("candidates", known)
         return tuple(msgspec.json.decode(known))
 
@@ -248,16 +234,16 @@ class Advisor:
 
     # --- asking
 
-    def _ask(self, what: str, question: Question, **more: Any) -> Any:
+    def _ask(self, request: Request[Answer], text: str = "") -> Answer:
+        """The answer of a child. text: of the region; the child that worked on it last is asked, where it is idle."""
         client = CLIENT.get()
-        request = {"ask": what, **question.json(), **more}
         try:
-            answer = self.pool.ask(request, who=client.name if client else None, prefer=question.text)
+            answer = self.pool.ask(msgspec.to_builtins(request), who=client.name if client else None, prefer=text)
         except FailedError as failed:
             raise refusal(failed.failure, self.limits) from None
         error = answer.get("error")
         if error is None:
-            return answer["value"]
+            return request.read(answer["value"])
         raise _from_child(error, self.limits)
 
 

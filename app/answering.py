@@ -1,6 +1,6 @@
 """What a child of the pool answers: every question about a region's text that needs torch, one line of JSON each.
 
-    server -> child   {"ask": "decide", "text": ..., "workload": {...}, ...}
+    server -> child   {"ask": "decide", "question": {"text": ..., "workload": {...}}, ...}    one of app.questions
     child -> server   {"value": ...} or {"error": {...}}; with "retire": true it is not to be asked again
 
 A child keeps the regions that it prepared last: a question often comes twice, without the oracle's answer and with it.
@@ -11,17 +11,30 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import IO, Any
+from typing import IO, Any, assert_never
+
+import msgspec
 
 from app import foreseen as stored
 from app import service
 from app.advice.thresholds import Thresholds
-from app.evaluate import Foreseen, Prepared
+from app.evaluate import Prepared
+from app.questions import (
+    Answer,
+    AnyRequest,
+    CandidatesRequest,
+    DecideRequest,
+    DeviceRequest,
+    DevicesRequest,
+    KitRequest,
+    OutlineRequest,
+    OwnRequest,
+    Question,
+    ReplayRequest,
+    Request,
+)
 from app.recent import Recent
 from profiler.child.limits import is_of_memory
-from profiler.oracle.wire import from_dict, recompiles_from_dict
 from profiler.region.leftovers import forget
 from profiler.region.model import RegionError
 
@@ -46,25 +59,27 @@ def serve(lines: IO[str], answers: IO[str]) -> int:
     thresholds = Thresholds.from_mapping(shared.get("thresholds") or {})
     _say(answers, {"value": "ready"})
     for number, line in enumerate(lines, 1):
-        _say(answers, _answer(json.loads(line), thresholds))
+        _say(answers, _answer(line, thresholds))
         if number % FORGET_EVERY == 0:
             forget()
     return 0
 
 
 def _say(answers: IO[str], said: Json) -> None:
-    answers.write(json.dumps(said) + "\n")
+    answers.write(json.dumps(said, default=msgspec.to_builtins) + "\n")
     answers.flush()
 
 
-def _answer(asked: Json, thresholds: Thresholds) -> Json:
+def _answer(line: str, thresholds: Thresholds) -> Json:
+    asked: AnyRequest | None = None
     try:
-        return {"value": QUESTIONS[asked["ask"]](asked, thresholds)}
+        asked = msgspec.convert(json.loads(line), AnyRequest)
+        return {"value": answer(asked, thresholds)}
     except RegionError as error:
         told = {k: getattr(error, k) for k in ("code", "message", "line", "column", "end_column", "hint")}
         return {"error": {"kind": "region", **told, "shown": str(error)}}
     except KeyError as error:
-        if asked["ask"] in ("kit", "own"):  # a candidate that does not fit
+        if isinstance(asked, KitRequest | OwnRequest):  # a candidate that does not fit
             return {"error": {"kind": "candidate", "message": str(error)}}
         return _fault(error)
     except ValueError as error:
@@ -85,68 +100,50 @@ def _fault(error: BaseException) -> Json:
     return {"error": {"kind": "fault", "message": f"{type(error).__name__}: {error}"[:2000]}, "retire": True}
 
 
-def _of(asked: Json, thresholds: Thresholds) -> Prepared:
+def answer(asked: AnyRequest, thresholds: Thresholds) -> object:
+    """What a question of the server is answered with, as JSON takes it."""
+    match asked:
+        case OutlineRequest():
+            return _checked(asked, service.outline(_prepare(asked.question, thresholds)))
+        case DecideRequest():
+            prepared = _prepare(asked.question, thresholds)
+            return _checked(asked, service.decide_region(prepared, asked.foreseen, name=asked.name))
+        case DevicesRequest():
+            return _checked(asked, service.on_devices(_prepare(asked.question, thresholds), asked.advice))
+        case DeviceRequest():
+            prepared = _prepare(asked.question, thresholds)
+            return _checked(asked, service.on_device(prepared, asked.device, title=asked.title))
+        case KitRequest():
+            kit = service.make_kit(asked.text, candidate=asked.candidate, validation=asked.validation)
+            return _checked(asked, kit)
+        case OwnRequest():
+            own = service.own_code(asked.text, asked.sizes, asked.candidate, asked.validation)
+            return _checked(asked, own)
+        case ReplayRequest():
+            return _checked(asked, service.replay_script(asked.text, asked.shapes))
+        case CandidatesRequest():
+            from app.candidates import known_names
+
+            return _checked(asked, list(known_names()))
+        case _:
+            assert_never(asked)
+
+
+def _checked(asked: Request[Answer], value: Answer) -> Answer:
+    """The value, which mypy holds to the type of the question's answer."""
+    return value
+
+
+def _prepare(question: Question, thresholds: Thresholds) -> Prepared:
     """The region of a question, prepared; in the situation that its trace saw where it comes from one."""
-    key = json.dumps([asked["text"], asked.get("workload"), asked.get("traced")], sort_keys=True)
+    key = json.dumps([question.text, question.workload, question.traced], sort_keys=True)
 
     def prepare() -> Prepared:
-        prepared = service.prepare_region(asked["text"], thresholds=thresholds, **(asked.get("workload") or {}))
-        traced = asked.get("traced")
+        prepared = service.prepare_region(question.text, thresholds=thresholds, **question.workload)
+        traced = question.traced
         return stored.as_traced(prepared, traced["region"], traced["trace"]) if traced else prepared
 
     return _prepared.of(key, prepare)
-
-
-def _outline(asked: Json, thresholds: Thresholds) -> Json:
-    return asdict(service.outline(_of(asked, thresholds)))
-
-
-def _decide(asked: Json, thresholds: Thresholds) -> Json:
-    said = asked.get("foreseen") or {}
-    recompiles = said.get("recompiles")
-    foreseen = Foreseen(
-        tuple(from_dict(p) for p in said.get("predictions") or ()),
-        recompiles_from_dict(recompiles) if recompiles else None,
-    )
-    return service.decide_region(_of(asked, thresholds), foreseen, name=asked.get("name") or "")
-
-
-def _on_devices(asked: Json, thresholds: Thresholds) -> list[Json]:
-    return service.on_devices(_of(asked, thresholds), asked.get("advice"))
-
-
-def _on_device(asked: Json, thresholds: Thresholds) -> Json:
-    return service.on_device(_of(asked, thresholds), asked["device"], title=asked.get("name") or "")
-
-
-def _kit(asked: Json, _: Thresholds) -> Json:
-    return asdict(service.make_kit(asked["text"], **asked["more"]))
-
-
-def _own(asked: Json, _: Thresholds) -> Json:
-    return asdict(service.own_code(asked["text"], asked["sizes"], asked["candidate"], asked["validation"]))
-
-
-def _replay(asked: Json, _: Thresholds) -> str:
-    return service.replay_script(asked["text"], asked["shapes"])
-
-
-def _candidates(asked: Json, _: Thresholds) -> list[str]:
-    from app.candidates import known_names
-
-    return list(known_names())
-
-
-QUESTIONS: dict[str, Callable[[Json, Thresholds], Any]] = {
-    "outline": _outline,
-    "decide": _decide,
-    "on-devices": _on_devices,
-    "on-device": _on_device,
-    "kit": _kit,
-    "own": _own,
-    "replay": _replay,
-    "candidates": _candidates,
-}
 
 
 def warm_up() -> None:

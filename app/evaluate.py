@@ -91,11 +91,6 @@ class Prepared:
     attention_bytes: int
 
 
-def evaluate(region: Region, workload: Workload, device: Device, situation: Situation) -> Evaluated:
-    """`prepare` and `decide`, without asking the oracle. Raises RegionError where the region does not fit together."""
-    return decide(prepare(region, workload, device, situation))
-
-
 def prepare(region: Region, workload: Workload, device: Device, situation: Situation) -> Prepared:
     """Lower, count, match, ask coverage. Raises RegionError where the region does not fit together."""
     from kernels import generated

@@ -1,4 +1,8 @@
-"""Log lines: for people, or one JSON object a line. What users send begins no line, moves no cursor, hides no text."""
+"""Log lines: for people, or one JSON object a line. What users send begins no line, moves no cursor, hides no text.
+
+On the standard library alone: the lines of uvicorn, SQLAlchemy and Alembic come by `logging` whatever writes ours, and
+what counts here, the escaping, structlog leaves to its renderers as well.
+"""
 
 from __future__ import annotations
 

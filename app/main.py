@@ -42,10 +42,10 @@ from app.web import pages
 from app.web.conditional import Conditional
 from app.web.head import Head
 from app.web.limits import LimitHeaders
-from app.web.metrics import Requests
 from app.web.openapi import describe
 from app.web.problems import as_json, from_http, from_validation
 from app.web.quick import Quick
+from app.web.request_counts import Requests
 from app.web.routes import add_routes
 from app.web.security import BODY_BYTES, Guard
 from app.web.warm import WarmPages

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-OBJECTIVES = ("time", "memory")
-
 
 def advise_region(
     text: str, *, name: str = "", oracle: Oracle | None = None, oracle_timeout_s: float | None = None, **workload: Any

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from app import ceilings, digests, foreseen, measured
-from app.advisor import Question
 from app.archive import shelf
 from app.archive.by_device import by_device
 from app.errors import Problem, not_found, queue_full, without_text
@@ -18,6 +17,7 @@ from app.fits import check_fits
 from app.fleet.model import kind_json
 from app.fleet.targets import Target, of_names, table_entry
 from app.jobs import ledger
+from app.questions import Question
 from app.settings import Settings
 from app.store import Asked, finite
 from profiler.hardware import DEFAULT_DEVICE, find_device

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import psutil
 import sqlalchemy as sa
 
 from app.jobs.ledger import FINAL
@@ -134,10 +135,10 @@ class Fleet:
     def processes(self, what: str) -> list[int]:
         """Living processes of this fleet whose command line has that word."""
         found = []
-        for place in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if self.mark.encode() in (place / "environ").read_bytes() and what in (place / "cmdline").read_text():
-                    found.append(int(place.name))
+        for process in psutil.process_iter(["environ", "cmdline"]):  # None of what is somebody else's, or has ended
+            environment, words = process.info["environ"] or {}, process.info["cmdline"] or []
+            if environment.get("FLEET_MARK") == self.mark and any(what in word for word in words):
+                found.append(process.pid)
         return found
 
 

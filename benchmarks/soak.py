@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.soak_mixed import Mixed, Samples
 from tools.server import ROOT, Served, serving
 from tools.stamp import stamp
@@ -30,7 +32,6 @@ from tools.stamp import stamp
 RECORD = ROOT / "tests" / "records" / "soak.json"
 PAGE = ROOT / "docs" / "soak.md"
 VERSIONS = ("fastapi", "starlette", "uvicorn", "h11", "pydantic", "sqlalchemy", "torch")
-TICKS = os.sysconf("SC_CLK_TCK")
 
 WIDGET_RATE, WIDGET_P99_MS = 1000.0, 50.0
 REGION_RATE, REGION_P99_MS = 50.0, 300.0
@@ -52,8 +53,8 @@ def open_loop(served: Served, plan: str, rate: float, seconds: float, warm: floa
 
 def cpu_s(pid: int) -> float:
     """Processor time that a process has taken, without its children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def widget(served: Served, args: argparse.Namespace) -> Json:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from benchmarks.load import quantile, region
 from benchmarks.processes import MB, tree_pss
+from profiler.child.limits import MIB
 from tools.server import ROOT
 
 Json = dict[str, Any]
@@ -41,15 +43,13 @@ class Samples:
     """Resident memory and open descriptors of a process, the memory (PSS) of it and all below it, and when."""
 
     def __init__(self, pid: int) -> None:
-        self.pid, self.folder = pid, Path(f"/proc/{pid}")
+        self.process = psutil.Process(pid)
         self.rows: list[tuple[float, float, int, float]] = []
 
     def take(self) -> None:
         """One sample: seconds, megabytes, descriptors, megabytes of all."""
-        status = (self.folder / "status").read_text()
-        resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-        files = len(list((self.folder / "fd").iterdir()))
-        self.rows.append((time.monotonic(), resident / 1024, files, tree_pss(self.pid) / MB))
+        resident, files = self.process.memory_info().rss, self.process.num_fds()
+        self.rows.append((time.monotonic(), resident / MIB, files, tree_pss(self.process.pid) / MB))
 
     def summary(self) -> Json:
         """A line through the memory after the warm-up; medians of the descriptors in its first and last third.

@@ -39,7 +39,6 @@ from kernels.measure.timing import warm as warm_up  # noqa: E402
 from profiler.region.text import parse  # noqa: E402
 
 Json = dict[str, Any]
-WARM_MS = 200.0
 EAGER, TOGETHER = "eager", "together"
 
 

@@ -36,7 +36,7 @@ print("seconds", time.perf_counter() - start)
 """
 
 _OURS = _TIMED.format(
-    setup="from profiler.trace import read_trace; from profiler.trace.table import kernel_table",
+    setup="from profiler.trace import read_trace; from benchmarks.trace_rows import kernel_table",
     job="""
 trace = read_trace(sys.argv[1], processes=PROCESSES)
 table = kernel_table(trace)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import psutil
 from playwright.sync_api import Page, expect, sync_playwright
 
 from benchmarks.repeated import LONG_BYTES, TRAINING, repeat
@@ -90,12 +91,9 @@ def plain_trace(source: Path | None, folder: Path) -> Path:
 
 def server_pid(port: int) -> int:
     """The process of ours that serves there, by the command that started it."""
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"TRITONWORTHY_PORT={port}\0".encode() in path.read_bytes():
-                return int(path.parent.name)
-        except OSError:
-            continue
+    for process in psutil.process_iter(["environ"]):
+        if (process.info["environ"] or {}).get("TRITONWORTHY_PORT") == str(port):
+            return process.pid
     raise LookupError(f"no server on port {port}")
 
 

@@ -327,9 +327,3 @@ def attempt(graph: Graph) -> Attempt:
     sizes = dict(stored)
     between = sum(sizes.get(name, 0) for s in found.sources for name in s.inputs)
     return Attempt(found.text, "", len(found.sources), sum(size for _, size in stored), between)
-
-
-def covers(graph: Graph) -> tuple[bool, str]:
-    """Whether `triton:generated` can run the region, else why not."""
-    refused = attempt(graph).refused
-    return not refused, refused

@@ -16,7 +16,7 @@ from kernels.norm_kernels import norm_packed as rms_norm_packed
 from kernels.norm_kernels import norm_rows as rms_norm_rows
 from kernels.norms import Form, checked, forward
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
-from kernels.tuning import Tuner, Variant
+from kernels.tuning import Tuner
 
 NAME = "triton:rms_norm"
 KIND = "rms_norm"
@@ -40,17 +40,6 @@ def reference_with_rstd(x: torch.Tensor, weight: torch.Tensor | None, eps: float
 def bytes_moved(rows: int, columns: int, itemsize: int) -> int:
     """Fewest bytes: x and weight read once, y written once."""
     return (2 * rows + 1) * columns * itemsize
-
-
-def space(rows: int, columns: int, dtype: torch.dtype, packable: bool, weight: bool) -> list[Variant]:
-    """Variants worth timing. packable: rows of 16-bit elements are whole 32-bit words."""
-    halves = 1 if dtype == torch.float32 else 2 * packable
-    return norms.space(rows, columns, dtype, halves, Form(weight=weight))
-
-
-def launch(variant: Variant, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, eps: float) -> None:
-    """Run one variant on x [rows, N] into y of the same shape; rows contiguous, strides as they are."""
-    norms.launch(variant, x, x, weight, x, y, y, y, y, eps)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:

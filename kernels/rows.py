@@ -12,8 +12,6 @@ HELD = 32768
 """Longest row that a program holds in f32: 32 elements a thread of 1024."""
 HELD_PACKED = 65536
 """Longest row of 16-bit elements that a program holds as they came: 32 registers a thread of 1024."""
-CHUNKS = 4
-"""Pieces in which a packed row is held; fewer spill (sm_90, Triton 3.7.1)."""
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
 

@@ -100,9 +100,7 @@ class Outcome:
     measured_s: float = 0.0
     busy_slot_s: dict[str, float] = field(default_factory=dict)
     store_busy_s: float = 0.0
-    store_waits_s: float = 0.0
     web_busy_s: float = 0.0
-    lanes_busy_s: float = 0.0
     ended_s: float = 0.0
 
 
@@ -194,10 +192,8 @@ class Fleet:
         self.found.most_waiting = max(self.found.most_waiting, self.waiting)
 
     def _write(self, seconds: float) -> Process:
-        asked = self.env.now
         with self.store.request() as turn:
             yield turn
-            self.found.store_waits_s += self.env.now - asked
             self.found.store_busy_s += seconds
             yield self.env.timeout(seconds)
 
@@ -233,12 +229,10 @@ class Fleet:
         self.found.busy_slot_s[job.kind] += ran
         if not ended.processed:
             self.found.lost += 1
-            self.found.lanes_busy_s += self.env.now - taken
             self.env.process(self._again(job))
             return
         # What it wrote while it ran, in one piece: the store's time is what counts, not its moment.
         yield from self._write(store.beats * store.beat_s + store.events * store.event_s + store.finish_s)
-        self.found.lanes_busy_s += self.env.now - taken
         self.found.measured_s += job.length_s
         self.found.waits_s.append(taken - job.asked_s)
         self.found.by_kind_s[job.kind].append(taken - job.asked_s)
@@ -305,16 +299,6 @@ def _contents(of: Scenario, count: int, random: np.random.Generator) -> np.ndarr
         return np.arange(count)
     weights = np.arange(1, of.regions + 1, dtype=float) ** -of.zipf
     return random.choice(of.regions, count, p=weights / weights.sum())
-
-
-def erlang_c(arrivals_per_s: float, service_s: float, servers: int) -> float:
-    """Mean seconds in the queue of M/M/c: Erlang's C formula, by the stable recursion of Erlang B."""
-    load = arrivals_per_s * service_s
-    blocked = 1.0
-    for n in range(1, servers + 1):
-        blocked = load * blocked / (n + load * blocked)
-    waits = blocked / (1 - load / servers * (1 - blocked))
-    return waits * service_s / (servers - load)
 
 
 def limits_per_day(of: Scenario) -> Mapping[str, float]:

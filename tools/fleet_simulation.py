@@ -40,9 +40,6 @@ ASSUMED: Json = {"burst_share": 0.4, "burst_size": 200.0, "burst_span_s": 60.0, 
 REGIONS_PER_DAY = 0.5
 """Assumed: distinct contents that could be asked for, by the number of validations a day."""
 
-PATIENCE_S = 600.0
-"""A queue is called saturated when one in twenty waits for longer."""
-
 
 def measured() -> Json:
     """What the simulation takes from measurements, with where from."""

@@ -11,8 +11,6 @@ from app.accuracy.split import half, program
 from kernels.measure import outcome as measured
 from kernels.measure.model import CandidateResult, Interval, Validation, validation_from_json
 
-Json = dict[str, Any]
-
 KNOWN = frozenset(f.name for f in fields(Validation))
 
 

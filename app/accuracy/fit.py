@@ -5,6 +5,9 @@ The shares and costs of eager, torch.compile and the generator: coordinate desce
 linear where it is large and capped, so that one odd region does not pull a rate; bounded; held to where it began by a
 small cost, so that a number that no measurement touches stays. Ranges: the tenth and ninetieth per cent of what is
 left, by family.
+
+The descent is ten lines of its own: with scipy's bounded minimisation of each number in its place, 169 of the 521
+committed numbers are others, one by more than 1 %, and it takes a quarter longer.
 """
 
 from __future__ import annotations

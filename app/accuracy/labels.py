@@ -8,19 +8,14 @@ step and the objective, which a user would give, go into the question.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from app.archive.likeness import likeness
 
 HELD = Path(__file__).resolve().parent / "labels.json"
-
-TOOLS: Mapping[str, str] = {"torch.compile": "compile", "library": "library", "triton": "triton", "skip": "eager"}
-"""A label's word -> the tool of a Candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +27,6 @@ class Label:
     accepted: tuple[str, ...]
     share_of_step: float
     objective: str
-
-
-def from_published(entry: Mapping[str, Any]) -> Label:
-    """A label of one entry of regions.json. KeyError for a word that is no tool."""
-    words = re.findall(r"torch\.compile|library|triton|skip", entry["accept"])
-    objective = "memory" if entry["why"].startswith("memory objective") else "time"
-    accepted = tuple(TOOLS[w] for w in dict.fromkeys(words))
-    return Label(entry["name"], TOOLS[entry["expected"]], accepted, float(entry["share"]), objective)
 
 
 def key(text: str) -> str:

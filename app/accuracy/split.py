@@ -7,7 +7,7 @@ program at other sizes, or measured again, is in the same half.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -24,14 +24,9 @@ def program(text: str) -> str:
     return likeness(text, "other-sizes")
 
 
-def halved(programs: Iterable[str]) -> dict[str, str]:
-    """The split as it was frozen: hashes in order, every second one is for the test."""
-    return {found: HALVES[place % 2] for place, found in enumerate(sorted(set(programs)))}
-
-
 @cache
 def frozen() -> Mapping[str, str]:
-    """program -> half, as committed."""
+    """program -> half, as committed: of the hashes in order, every second one was for the test."""
     known: dict[str, str] = json.loads(FROZEN.read_text())
     return known
 

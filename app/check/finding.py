@@ -10,8 +10,6 @@ from typing import Any
 from app.check.config import Assertion, Evidence, Level
 from app.check.subject import Subject, evidence_of
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from prometheus_client.core import GaugeMetricFamily
 
 from app.database import iso
 from app.schema import jobs
@@ -15,22 +16,23 @@ from app.schema import jobs
 HOUR_S = 3600
 MOST_JOBS = 5000
 
-Samples = list[tuple[str, float]]
 
-
-def figures(state: Any) -> list[tuple[str, str, Samples]]:
-    """(name, help, samples) of gauges labelled by kind; nothing without a fleet."""
+def figures(state: Any) -> Iterator[GaugeMetricFamily]:
+    """Gauges labelled by `device`, the kind of GPU; none without a fleet."""
     if state.fleet is None:
-        return []
+        return
     kinds = state.fleet.kinds()
-    found = [
-        ("fleet_slots", "Measurements that a kind's hosts take at once.", [(k.device, k.slots) for k in kinds]),
-        ("fleet_busy", "Measurements under way on a kind, of all servers.", [(k.device, k.busy) for k in kinds]),
-        ("fleet_hosts", "Hosts of a kind.", [(k.device, k.nodes) for k in kinds]),
-        ("fleet_sick_hosts", "Hosts of a kind that get no work.", [(k.device, len(k.sick)) for k in kinds]),
+    for name, about, samples in [
+        ("slots", "Measurements that a kind's hosts take at once.", [(k.device, k.slots) for k in kinds]),
+        ("busy", "Measurements under way on a kind, of all servers.", [(k.device, k.busy) for k in kinds]),
+        ("hosts", "Hosts of a kind.", [(k.device, k.nodes) for k in kinds]),
+        ("sick_hosts", "Hosts of a kind that get no work.", [(k.device, len(k.sick)) for k in kinds]),
         *_jobs(state),
-    ]
-    return [(name, told, [(f'{{device="{_label(d)}"}}', n) for d, n in samples]) for name, told, samples in found]
+    ]:
+        gauge = GaugeMetricFamily(f"tritonworthy_fleet_{name}", about, labels=["device"])
+        for device, value in samples:
+            gauge.add_metric([device], value)
+        yield gauge
 
 
 def _jobs(state: Any) -> list[tuple[str, str, Sequence[tuple[str, float]]]]:
@@ -50,10 +52,10 @@ def _jobs(state: Any) -> list[tuple[str, str, Sequence[tuple[str, float]]]]:
         waits[kind] += int(1e3 * _between(created, started))
         runs[kind] += int(1e3 * _between(started, finished))
     return [
-        ("fleet_queue_depth", "Jobs that wait for a kind.", sorted(queued)),
-        ("fleet_wait_seconds", "Mean wait of the last hour's jobs.", _means(waits, count)),
-        ("fleet_run_seconds", "Mean run of the last hour's jobs.", _means(runs, count)),
-        ("fleet_failed_share", "Share of the last hour's jobs that failed.", [
+        ("queue_depth", "Jobs that wait for a kind.", sorted(queued)),
+        ("wait_seconds", "Mean wait of the last hour's jobs.", _means(waits, count)),
+        ("run_seconds", "Mean run of the last hour's jobs.", _means(runs, count)),
+        ("failed_share", "Share of the last hour's jobs that failed.", [
             (kind, failed[kind] / count[kind]) for kind in sorted(count)
         ]),
     ]  # fmt: skip
@@ -65,7 +67,3 @@ def _means(total_ms: Counter[str], count: Counter[str]) -> Sequence[tuple[str, f
 
 def _between(start: str, end: str) -> float:
     return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
-
-
-def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

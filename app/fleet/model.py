@@ -72,7 +72,6 @@ class Kind:
     """All hosts with one kind of GPU. slots: measurements at once; busy: those under way, also of other servers."""
 
     device: str
-    accelerators: tuple[str, ...]
     nodes: int
     gpus: int
     slots: int
@@ -160,7 +159,6 @@ def _kind(device: str, nodes: list[Node], available: Mapping[str, float]) -> Kin
         versions.setdefault("tritonworthy", set()).update(node.versions)
     return Kind(
         device=device,
-        accelerators=tuple(names),
         nodes=len(nodes),
         gpus=sum(node.gpus for node in nodes),
         slots=sum(node.slots for node in nodes if node.usable),

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import app as package
 from app.fleet.model import JOB_FOLDER
 from app.jobs import owners
@@ -134,7 +136,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
         finally:
             drop.set()
             thread.join()
-    while ended.stuck_pid is not None and Path(f"/proc/{ended.stuck_pid}").exists():
+    while ended.stuck_pid is not None and psutil.pid_exists(ended.stuck_pid):
         time.sleep(STUCK_POLL_S)  # nobody else gets this GPU while something hangs on it
 
 

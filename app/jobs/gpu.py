@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 from app.database import now
 from app.jobs.exits import Ended, ExitReason
@@ -78,7 +79,7 @@ class Gpu:
         """Ask a suspect GPU once more, now and then."""
         if self.suspicion is None or time.monotonic() < self.next_ask:
             return
-        if self.stuck is not None and Path(f"/proc/{self.stuck}").exists():
+        if self.stuck is not None and psutil.pid_exists(self.stuck):
             return
         self.stuck = None
         self._ask(tick)

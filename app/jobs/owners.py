@@ -2,6 +2,10 @@
 
 An owner is PLACE/PID.START/RANDOM. Only an owner of the same place can be known to be dead; of all others the lease
 tells. A place is a host since its last boot, seen from one PID namespace (Linux): two containers of one host are two.
+
+/proc is read by hand here: psutil tells neither the boot's id nor the namespace, and a start only by a clock that may
+be set; its walk over all environments, which the end of each job waits for, takes 15 ms where this one takes 1.2
+(96 processes).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
@@ -237,7 +238,7 @@ class Queue:
             self.wakeups[kind].clear()
             stuck = self.stuck.get(kind)
             try:
-                if stuck is not None and Path(f"/proc/{stuck}").exists():
+                if stuck is not None and psutil.pid_exists(stuck):
                     log.critical("process %d does not end: no more %s jobs until it does", stuck, kind)
                 elif kind in GPU_KINDS and self.gpu.suspicion is not None:
                     self.stuck.pop(kind, None)

@@ -9,7 +9,6 @@ from app import submit
 from app.errors import Problem
 from app.web.access import Access, declare
 from app.web.answers import answer, errors
-from app.web.metrics import exposition
 from app.web.models import Device, Health, Ready
 
 router = APIRouter(tags=["server"])
@@ -49,4 +48,6 @@ def readyz(request: Request) -> Response:
 @declare(Access.READ)
 def metrics(request: Request) -> Response:
     """Counters in Prometheus' text format."""
-    return PlainTextResponse(exposition(request.app.state), media_type="text/plain; version=0.0.4; charset=utf-8")
+    from app.web.metrics import CONTENT_TYPE, exposition
+
+    return PlainTextResponse(exposition(request.app.state), media_type=CONTENT_TYPE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -20,8 +20,6 @@ from profiler.hardware import find_device
 
 api = APIRouter(prefix="/api/v1", tags=["advice"])
 pages = APIRouter(include_in_schema=False)
-
-Json = dict[str, Any]
 
 
 class RegionDevice(Answer):

@@ -1,93 +1,73 @@
-"""Counters in Prometheus' text format."""
+"""What /metrics tells, as Prometheus' own client writes it. The figures are read when they are asked for.
+
+Imported with the first question for it: prometheus_client takes 20 ms, which no start of the server waits for.
+"""
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+import psutil
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from app.fleet.metrics import figures as fleet_figures
 from app.jobs import ledger
 from app.jobs.tally import Figures
 
-
-class Requests:
-    """Counts responses by method and status class. Pure ASGI; one integer per combination, whatever the path."""
-
-    def __init__(self) -> None:
-        self.started = time.time()
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self.lock = threading.Lock()
-
-    def around(self, app: ASGIApp) -> ASGIApp:
-        """The same application, counted."""
-
-        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-            async def count(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-                    with self.lock:
-                        self.counts[(method, f"{message['status'] // 100}xx")] += 1
-                await send(message)
-
-            await app(scope, receive, count if scope["type"] == "http" else send)
-
-        return counted
+CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-
-
-def exposition(state: Any) -> str:
+def exposition(state: Any) -> bytes:
     """All counters of this server as text; docs/operations.md says what each means."""
+    registry = CollectorRegistry()  # of this server, not of the process: a test runs several in one
+    registry.register(Server(state))
+    return generate_latest(registry)
+
+
+class Server(Collector):
+    """The figures of one server."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric with its samples now."""
+        state = self.state
+        yield from _jobs(state)
+        with state.requests.lock:
+            requests = dict(state.requests.counts)
+        yield _counter("http_responses", "Responses since the server started.", requests, "method", "status")
+        yield _gauge("advice_warm", "1 once a process that advises stands ready.", state.service.warm)
+        yield _gauge("start_time_seconds", "Unix time of the server's start.", round(state.requests.started, 3))
+        yield from fleet_figures(state)
+        process = psutil.Process()
+        memory, files = process.memory_info().rss, process.num_fds()
+        yield GaugeMetricFamily("process_resident_memory_bytes", "Resident memory of the server's process.", memory)
+        yield GaugeMetricFamily("process_open_fds", "Open file descriptors of it.", files)
+
+
+def _jobs(state: Any) -> Iterator[Metric]:
     with state.store.database.read() as connection:
         jobs, waiting = ledger.counts(connection), ledger.oldest_waiting(connection)
-    with state.requests.lock:
-        requests = sorted(state.requests.counts.items())
     done: Figures = state.queue.tally.figures()
+    depth: dict[str, float] = {kind: jobs.get((kind, "queued"), 0) for kind in ledger.KINDS}
     ages: dict[str, float] = {kind: age_s(waiting.get(kind)) for kind in ledger.KINDS}
-    lines = [
-        *_metric(
-            "jobs", "gauge", "Jobs by kind and state, of all servers of this database.", _by("kind", "state", jobs)
-        ),
-        *_metric(
-            "queue_depth",
-            "gauge",
-            "Jobs that wait.",
-            [(f'{{kind="{k}"}}', jobs.get((k, "queued"), 0)) for k in ledger.KINDS],
-        ),
-        *_metric(
-            "oldest_waiting_seconds", "gauge", "Age of the oldest job that waits, 0 without one.", _of("kind", ages)
-        ),
-        *_metric(
-            "jobs_ended_total",
-            "counter",
-            "Jobs that ended here, by what ended them.",
-            _by("kind", "reason", done.ended),
-        ),
-        *_metric("jobs_again_total", "counter", "Jobs that had to be done again here.", _of("kind", done.again)),
-        *_metric("job_seconds_total", "counter", "Seconds that jobs ran here.", _of("kind", done.seconds)),
-        *_metric("read_bytes_total", "counter", "Bytes of traces that were read here, as sent.", done.read_bytes),
-        *_metric("read_seconds_total", "counter", "Seconds that reading them took.", done.read_seconds),
-        *_metric("gpu_busy", "gauge", "1 while a job measures here.", int(done.gpu_busy)),
-        *_metric("gpu_busy_seconds_total", "counter", "Seconds in which a job measured here.", done.gpu_busy_seconds),
-        *_metric("gpu_suspect", "gauge", "1 while the GPU is suspect.", int(state.queue.gpu.suspicion is not None)),
-        *_metric(
-            "http_responses_total", "counter", "Responses since the server started.", _by("method", "status", requests)
-        ),
-        *_metric("advice_warm", "gauge", "1 once a process that advises stands ready.", int(state.service.warm)),
-        *_metric("start_time_seconds", "gauge", "Unix time of the server's start.", round(state.requests.started, 3)),
-        *(line for name, told, found in fleet_figures(state) for line in _metric(name, "gauge", told, found)),
-        *_process(),
-    ]
-    return "\n".join(lines) + "\n"
+    yield _gauge("jobs", "Jobs by kind and state, of all servers of this database.", jobs, "kind", "state")
+    yield _gauge("queue_depth", "Jobs that wait.", depth, "kind")
+    yield _gauge("oldest_waiting_seconds", "Age of the oldest job that waits, 0 without one.", ages, "kind")
+    yield _counter("jobs_ended", "Jobs that ended here, by what ended them.", done.ended, "kind", "reason")
+    yield _counter("jobs_again", "Jobs that had to be done again here.", done.again, "kind")
+    yield _counter("job_seconds", "Seconds that jobs ran here.", done.seconds, "kind")
+    yield _counter("read_bytes", "Bytes of traces that were read here, as sent.", done.read_bytes)
+    yield _counter("read_seconds", "Seconds that reading them took.", done.read_seconds)
+    yield _gauge("gpu_busy", "1 while a job measures here.", done.gpu_busy)
+    yield _counter("gpu_busy_seconds", "Seconds in which a job measured here.", done.gpu_busy_seconds)
+    yield _gauge("gpu_suspect", "1 while the GPU is suspect.", state.queue.gpu.suspicion is not None)
 
 
 def age_s(since: str | None) -> float:
@@ -97,35 +77,20 @@ def age_s(since: str | None) -> float:
     return max(0.0, time.time() - datetime.fromisoformat(since).timestamp())
 
 
-Samples = Sequence[tuple[str, float]]
+Samples = float | Mapping[str, float] | Mapping[tuple[str, str], float]
+"""One number, or numbers by the value of the one label or by those of the two."""
 
 
-def _by(first: str, second: str, counts: Any) -> Samples:
-    pairs = sorted(counts.items() if isinstance(counts, dict) else counts)
-    return [(f'{{{first}="{a}",{second}="{b}"}}', n) for (a, b), n in pairs]
+def _gauge(name: str, about: str, samples: Samples, *labels: str) -> Metric:
+    return _filled(GaugeMetricFamily(f"tritonworthy_{name}", about, labels=labels), samples)
 
 
-def _of(label: str, counts: Mapping[str, float]) -> Samples:
-    return [(f'{{{label}="{name}"}}', n) for name, n in sorted(counts.items())]
+def _counter(name: str, about: str, samples: Samples, *labels: str) -> Metric:
+    """name: without the `_total` that it ends with in the text."""
+    return _filled(CounterMetricFamily(f"tritonworthy_{name}", about, labels=labels), samples)
 
 
-def _process() -> list[str]:
-    """Memory and descriptors of this process, under the names that Prometheus' own clients use (Linux)."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        descriptors = len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return []
-    memory = pages * os.sysconf("SC_PAGE_SIZE")
-    return [
-        *_metric(
-            "process_resident_memory_bytes", "gauge", "Resident memory of the server's process.", memory, prefix=""
-        ),
-        *_metric("process_open_fds", "gauge", "Open file descriptors of it.", descriptors, prefix=""),
-    ]
-
-
-def _metric(name: str, kind: str, about: str, samples: Samples | float, prefix: str = "tritonworthy_") -> list[str]:
-    values = samples if isinstance(samples, Sequence) else [("", samples)]
-    lines = [f"{prefix}{name}{labels} {value:.3f}".removesuffix(".000") for labels, value in values]
-    return [f"# HELP {prefix}{name} {about}", f"# TYPE {prefix}{name} {kind}", *lines]
+def _filled(metric: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
+    for key, value in sorted(samples.items()) if isinstance(samples, Mapping) else [((), samples)]:
+        metric.add_metric((key,) if isinstance(key, str) else key, value)
+    return metric

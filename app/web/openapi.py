@@ -33,7 +33,6 @@ WITH_TOKEN = (401,)
 CHANGING = (403, 408, 413)
 
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
-TEXT: Json = {"schema": {"type": "string"}}
 
 HEADERS: dict[str, Json] = {
     "ETag": {"description": "Of these bytes. Send it as If-None-Match to be told 304 where nothing changed."},

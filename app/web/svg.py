@@ -3,6 +3,9 @@
 Of Plotly's figures only what these charts use: horizontal bars (beside, over or after each other) with their hatching,
 markers with intervals, lines, texts, annotations, lines across; linear, logarithmic and category axes, side by side by
 `domain`. Colours of text, grid and background are the page's own, by class.
+
+Not Plotly itself, inlined: its script is 1.5 MB in each report, and does not run where reports are opened: in a mail,
+and among a CI server's artifacts, whose Content-Security-Policy forbids scripts.
 """
 
 from __future__ import annotations

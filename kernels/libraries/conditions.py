@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 from kernels.libraries.model import COMPILE, Condition, Entry, Facts
 
@@ -70,11 +69,6 @@ def without(role: str, text: str) -> Condition:
 def one_of(role: str, values: tuple[str | None, ...], text: str) -> Condition:
     """A role's value, None where it has none."""
     return Condition(text, lambda f: f.roles.get(role) in values)
-
-
-def elements(role: str, limit: int, text: str) -> Condition:
-    """How many elements."""
-    return Condition(text, lambda f: None if role not in f.sizes else prod(f.sizes[role]) <= limit)
 
 
 def _last(f: Facts) -> bool | None:

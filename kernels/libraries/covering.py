@@ -10,9 +10,9 @@ import torch
 import torch.fx
 
 from kernels.host import Host
-from kernels.libraries.catalogue import COMPILED, ENTRIES, OPERATIONS
+from kernels.libraries.catalogue import ENTRIES, OPERATIONS
 from kernels.libraries.facts import facts_of
-from kernels.libraries.model import Cover, Entry, Facts, Found, least_version
+from kernels.libraries.model import Cover, Entry, Facts, least_version
 from kernels.libraries.operands import completed, node_of
 from kernels.libraries.packages import install_command
 from kernels.libraries.products import product_and_bias
@@ -41,38 +41,16 @@ def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover,
 
     Each candidate appears once; where several matches are of its kind, with the operations of all of them.
     """
-    asked = _Asked(graph, host, Spelling(graph), frozenset(_working(graph)))
+    asked = asked_of(graph, host)
     found: dict[str, Cover] = {}
     for match in everything(graph, matches):
         for entry in BY_KIND.get(match.kind, ()):
-            cover = _cover(entry, match, asked)
+            cover = cover_of(entry, match, asked)
             if entry.alone and not cover.whole:
                 continue
             earlier = found.get(cover.candidate)
             found[cover.candidate] = cover if earlier is None else _both(earlier, cover, asked.working)
     return tuple(sorted(found.values(), key=lambda c: (not c.covers, not c.installed, c.package != "torch")))
-
-
-def catalogued(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Found, ...]:
-    """Rows of the catalogue that the region shows, in the catalogue's order, each with what covers it here.
-
-    A row may appear for several parts of the region. No covers: there is nothing to call.
-    """
-    asked = _Asked(graph, host, Spelling(graph), frozenset(_working(graph)))
-    rows = []
-    for match in everything(graph, matches):
-        facts = facts_of(match, graph, host)
-        for row in OPERATIONS:
-            if match.kind not in row.kinds or any(c.test(facts) is False for c in row.where):
-                continue
-            entries = [e for e in (*ENTRIES, *COMPILED) if row.row in e.rows and match.kind in e.kinds]
-            covers = tuple(_cover(e, match, asked) for e in entries)
-            rows.append(Found(row, match.operations, asked.working <= match.operations, covers))
-    return tuple(sorted(rows, key=lambda f: (f.operation.row, not f.whole)))
-
-
-def _working(graph: Graph) -> set[str]:
-    return {o.name for o in graph.operations if o.kind not in (kinds.VIEW, kinds.CONSTANT)}
 
 
 BY_KIND: Mapping[str, tuple[Entry, ...]] = {
@@ -89,7 +67,7 @@ def _both(first: Cover, second: Cover, working: frozenset[str]) -> Cover:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
     """What every cover of a region is judged by. working: the operations that are more than views and constants."""
 
     graph: Graph
@@ -98,7 +76,14 @@ class _Asked:
     working: frozenset[str]
 
 
-def _cover(entry: Entry, match: Match, asked: _Asked) -> Cover:
+def asked_of(graph: Graph, host: Host) -> Asked:
+    """The region as its covers are judged, on this host."""
+    working = frozenset(o.name for o in graph.operations if o.kind not in (kinds.VIEW, kinds.CONSTANT))
+    return Asked(graph, host, Spelling(graph), working)
+
+
+def cover_of(entry: Entry, match: Match, asked: Asked) -> Cover:
+    """One entry against one match of its kind: whether each of its conditions holds, and the call as it would read."""
     graph, host, working = asked.graph, asked.host, asked.working
     facts = facts_of(match, graph, host)
     conditions = tuple((c.text, c.test(facts)) for c in entry.all_conditions)

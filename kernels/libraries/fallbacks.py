@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 TORCH = "2.13"
 """The release whose torch/_inductor/lowering.py the lists are from."""
 
@@ -61,9 +59,3 @@ UNLOWERED: frozenset[str] = frozenset(
     """.split()
 )
 """No lowering and no decomposition: Inductor makes a fallback of them when it meets them."""
-
-
-def stops_fusion(names: Iterable[str]) -> tuple[tuple[str, bool], ...]:
-    """Of these base names of operations, those that are left to aten: (name, always), each once and in order."""
-    found = (n for n in dict.fromkeys(names) if n in ALWAYS | UNLOWERED | BY_SIZE)
-    return tuple((n, n in ALWAYS | UNLOWERED) for n in found)

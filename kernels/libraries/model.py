@@ -175,23 +175,6 @@ class Cover:
         return f"covered by {name}" + (f", {missing}: {self.install}" if missing else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One row of the catalogue in a region. operations: of the region's graph; whole: nothing else computes.
-
-    covers: of library calls and of torch.compile, in the catalogue's order; empty where there is nothing to call.
-    """
-
-    operation: Operation
-    operations: frozenset[str]
-    whole: bool
-    covers: tuple[Cover, ...]
-
-    @property
-    def covered(self) -> bool:
-        return any(c.covers for c in self.covers)
-
-
 def least_version(since: str) -> str:
     """The version in an entry's `since`: "2.4" of "2.4, one kernel since 2.9", "" of "always"."""
     found = re.match(r"\d+(\.\d+)*", since)

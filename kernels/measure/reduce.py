@@ -21,7 +21,6 @@ from profiler.region.text import parse, to_text
 SMALL = 48  # sizes up to here stay
 ODD = (37, 41, 43, 47, 29, 31, 23, 19, 53, 59)  # tails of every block size
 EVEN = (64, 32, 16, 8)
-PARTS = (2, 3, 4)
 SEARCH_S = 4.0
 LARGEST_TENSOR = 20_000  # elements; the interpreter takes about a second for ten times as many
 

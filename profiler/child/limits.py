@@ -1,4 +1,7 @@
-"""What a child process may use, imposed from outside with prlimit: it cannot be forgotten by the work itself."""
+"""What a child process may use, imposed from outside with prlimit: it cannot be forgotten by the work itself.
+
+/proc is read by hand: this package needs no more than the reader's wheels, and psutil is none of them.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,6 @@ from typing import Any, BinaryIO
 from profiler.child.process import Process, Started, kill_tree
 from profiler.child.template import Template
 
-Json = dict[str, Any]
-
 TICK_S = 0.05
 LOG_BYTES = 8 * 1024 * 1024
 OUTPUT_BYTES = 256 * 1024 * 1024

@@ -1,4 +1,7 @@
-"""A child process as who watches it sees it, whether it was started from a command or forked from a template."""
+"""A child process as who watches it sees it, whether it was started from a command or forked from a template.
+
+/proc is read by hand: this package needs no more than the reader's wheels, and psutil is none of them.
+"""
 
 from __future__ import annotations
 

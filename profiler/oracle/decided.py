@@ -50,11 +50,6 @@ def findings(machine: Machine) -> tuple[Finding, ...]:
     return found
 
 
-def what_it_decided(machine: Machine) -> tuple[str, ...]:
-    """The findings as sentences: "loads 128 bits at a time: lines 5, 6", "spills 64 bytes a thread: line 9"."""
-    return tuple(str(finding) for finding in findings(machine))
-
-
 def _moves(verb: str, subject: str, *kinds: str) -> Callable[[Machine], Iterator[Finding]]:
     """A rule: one finding for each width that these kinds of instructions have, widest first."""
 
@@ -172,4 +167,4 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-__all__ = ["Finding", "findings", "what_it_decided"]
+__all__ = ["Finding", "findings"]

@@ -75,12 +75,6 @@ def compile_inductor_kernel(source: str, name: str, arch: str | None = None, con
         return _compile(kernel, source, arch or kernel.arch, config)
 
 
-def compile_every_configuration(source: str, name: str, arch: str | None = None) -> tuple[Machine, ...]:
-    """The same for every configuration that Inductor would time against each other, its first one first."""
-    with loaded(source, name) as kernel:
-        return tuple(_compile(kernel, source, arch or kernel.arch, n) for n in range(len(kernel.configurations)))
-
-
 def _compile(kernel: GeneratedKernel, source: str, arch: str, config: int) -> Machine:
     chosen = kernel.configurations[config]
     arguments = set(kernel.function.arg_names)
@@ -258,7 +252,6 @@ __all__ = [
     "Configuration",
     "GeneratedKernel",
     "KernelTextError",
-    "compile_every_configuration",
     "compile_inductor_kernel",
     "loaded",
 ]

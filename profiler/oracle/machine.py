@@ -152,24 +152,9 @@ class Machine:
         return ((line, t) for line in self.lines for t in line.tallies if t.kind in kinds)
 
     @property
-    def load_bits(self) -> tuple[int, ...]:
-        """Widths of loads from global memory, asynchronous copies to shared memory included."""
-        return self.bits(GLOBAL_LOAD, ASYNC_COPY)
-
-    @property
-    def store_bits(self) -> tuple[int, ...]:
-        """Widths of stores to global memory."""
-        return self.bits(GLOBAL_STORE)
-
-    @property
     def barriers(self) -> int:
         """Barriers of a whole block."""
         return self.count(BARRIER)
-
-    @property
-    def local_accesses(self) -> int:
-        """Loads and stores of a thread's local memory."""
-        return self.count(LOCAL_LOAD, LOCAL_STORE)
 
     @property
     def stages(self) -> int:

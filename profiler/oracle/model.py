@@ -15,7 +15,6 @@ PERSISTENT = "persistent_reduction"
 TEMPLATE = "template"
 FOREACH = "foreach"
 SCAN = "split_scan"
-KINDS = (POINTWISE, REDUCTION, PERSISTENT, TEMPLATE, FOREACH, SCAN)
 """Kinds of Triton kernels, as torch._inductor's heuristics name them."""
 
 

@@ -7,11 +7,6 @@ POINTWISE, REDUCTION, NORMALISATION, SOFTMAX = "pointwise", "reduction", "normal
 VIEW, COPY, GATHER, SCATTER, SORT, SCAN = "view", "copy", "gather", "scatter", "sort", "scan"
 RANDOM, CONSTANT, FFT, COMMUNICATION, OTHER = "random", "constant", "fft", "communication", "other"
 
-KINDS = (
-    GEMM, ATTENTION, CONVOLUTION, POINTWISE, REDUCTION, NORMALISATION, SOFTMAX, VIEW, COPY, GATHER, SCATTER, SORT, SCAN,
-    RANDOM, CONSTANT, FFT, COMMUNICATION, OTHER,
-)  # fmt: skip
-
 _TABLE: dict[str, str] = {
     GEMM: """mm bmm addmm baddbmm addbmm addmv mv dot linear matmul einsum _scaled_mm _int_mm _grouped_mm
         _scaled_grouped_mm _addmm_activation _weight_int4pack_mm _weight_int8pack_mm linear_backward

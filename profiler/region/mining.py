@@ -78,11 +78,6 @@ class MinedRegion:
         """Kernel time outside of autograd's nodes."""
         return self.time_us_per_step - self.backward_time_us_per_step
 
-    @property
-    def forward_text(self) -> str | None:
-        """The text without gradients: what a pattern or a library call is matched on."""
-        return None if self.text is None else self.text.replace(".requires_grad", "")
-
 
 @dataclass(frozen=True, slots=True)
 class Rest:
@@ -106,7 +101,6 @@ class Mining:
     rests: tuple[Rest, ...]
     mined: tuple[Step, ...] = ()  # the steps of these names
     joined_share: float | None = None  # of the operations with kernels, those that the given execution trace has
-    joined_steps: tuple[str, ...] = ()  # those of `steps` of which it has any
     shares: Shares | None = None  # of the regions, then of the rests other than copies, over all mined steps
 
     @property
@@ -171,7 +165,6 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
         regions=regions,
         rests=rests,
         joined_share=sum(joined) / count if joined else None,
-        joined_steps=tuple(s.name for s, share in zip(chosen, joined, strict=False) if share),
     )
 
 

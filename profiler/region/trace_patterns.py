@@ -134,7 +134,6 @@ def _pattern(kind: str, title: str, expression: str, by_hand: bool = True, check
     return Pattern(kind, title, by_hand, re.compile(expression), check)
 
 
-_SCALE = "[xXdV]"
 _EPS = "[aP]"
 _SOFTMAX = "(?:S|bsebd|sebd)"
 _INVERSE = "(?:r[xX]|q(?:[dV]|RX?[xX]))"

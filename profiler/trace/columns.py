@@ -38,7 +38,6 @@ GRAPH_LAUNCHES = ("GraphLaunch", "CommandBuffer")
 """In the name of what launches a whole graph: cudaGraphLaunch, hipGraphLaunch, urEnqueueCommandBufferExp."""
 
 MODULE_PREFIX = "nn.Module: "
-STEP_PREFIX = "ProfilerStep"
 TRITON = "triton"
 """The kernel_backend of what torch.compile launches through its own runner of Triton kernels."""
 

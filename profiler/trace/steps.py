@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from profiler.trace.busy import gpu_window, union_us, work_intervals
+from profiler.trace.busy import gpu_window, union_us
 from profiler.trace.links import nesting
 from profiler.trace.model import NONE, Annotations, Floats, Kernels, Longs, Memory, Ops, Step, Trace
 from profiler.trace.repeats import repeated_windows
@@ -185,28 +185,10 @@ def kernel_busy_us(trace: Trace, step: Step | None = None) -> float:
     return union_us(start, start + trace.kernels.duration_us[chosen])
 
 
-def gpu_busy_us(trace: Trace, step: Step | None = None) -> float:
-    """As `kernel_busy_us`, with copies and sets."""
-    return union_us(*work_intervals(trace, step))
-
-
 def step_time_us(trace: Trace, step: Step) -> float:
     """Wall time of one step: the length of its `gpu_window`, in microseconds."""
     start, end = gpu_window(trace, step)
     return end - start
-
-
-def gpu_busy_share(trace: Trace, step: Step) -> float | None:
-    """Share of the step in which the GPU did anything, 0 to 1; None where the trace has no GPU work or no time."""
-    time_us = step_time_us(trace, step)
-    if time_us <= 0.0 or not (len(trace.kernels.start_us) or len(trace.memory.start_us)):
-        return None
-    return min(1.0, gpu_busy_us(trace, step) / time_us)
-
-
-def idle_us(trace: Trace, step: Step) -> float:
-    """Time of the step in which nothing of it ran on the GPU, in microseconds."""
-    return max(0.0, step_time_us(trace, step) - gpu_busy_us(trace, step))
 
 
 def measured_steps(trace: Trace) -> tuple[Step, ...]:

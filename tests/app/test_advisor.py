@@ -10,16 +10,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from app import answering, service
 from app.advice.thresholds import DEFAULTS
-from app.advisor import RECENT, WAITING_CAP, Advisor, Question, refusal
+from app.advisor import RECENT, WAITING_CAP, Advisor, refusal
 from app.candidates import known_names
 from app.clients import CLIENT, Client
 from app.errors import Problem
+from app.questions import DecideRequest, Question
 from kernels.host import Host, to_json
 from profiler.child.limits import MIB, Limits
 from profiler.child.pool import Failure
@@ -207,7 +209,7 @@ def test_what_torch_keeps_of_every_region_is_dropped(monkeypatch: pytest.MonkeyP
         def flush(self) -> None:
             seen.append((kept(), len(FakeTensorMode.cache)))
 
-    asked = [{}, *({"ask": "decide", "text": text, "workload": {}} for text in texts(6))]
+    asked = [{}, *(msgspec.to_builtins(DecideRequest(Question(text))) for text in texts(6))]
     answers = Answers()
     answering.serve(io.StringIO("".join(json.dumps(line) + "\n" for line in asked)), answers)
     assert all(json.loads(line)["value"] for line in answers.getvalue().splitlines())
@@ -311,7 +313,7 @@ def test_every_reason_has_a_code_of_its_own_and_says_when_to_try_again(failure: 
 
 
 def test_a_fault_of_ours_is_ours_and_the_next_is_answered(advisor: Advisor) -> None:
-    with pytest.raises(RuntimeError, match="KeyError"):
-        advisor._ask("no such question", Question(TEXT, {}))
+    with pytest.raises(RuntimeError, match="TypeError"):
+        advisor.advise_region(TEXT, no_such_argument=1)
     assert advisor.advise_region(*texts(1))["advice"]["tool"]
     assert advisor.thresholds == DEFAULTS

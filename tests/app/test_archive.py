@@ -62,6 +62,8 @@ def test_every_region_of_the_handrolled_trace_has_a_record() -> None:
     from app.trace_report import report
 
     regions = report(EXAMPLES / "handrolled_blocks.json.gz", "handrolled")["regions"]
+
+    regions = report(EXAMPLES / "handrolled_blocks.json.gz", "handrolled", strict=False)["regions"]
     assert len(regions) == 8
     for region in regions:
         found = shelf.nearest(region["text"])

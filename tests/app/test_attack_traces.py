@@ -30,7 +30,7 @@ def test_the_traces_are_here() -> None:
 
 @pytest.mark.parametrize("name", [t for t in TRACES if t != HUGE])
 def test_every_region_has_advice_and_a_text_that_can_be_asked_again(name: str) -> None:
-    trace = report(FOLDER / f"{name}.json.gz", name)
+    trace = report(FOLDER / f"{name}.json.gz", name, strict=False)
     json.dumps(trace, allow_nan=False)
     assert trace["regions"]
     for region in trace["regions"]:
@@ -42,7 +42,7 @@ def test_every_region_has_advice_and_a_text_that_can_be_asked_again(name: str) -
 
 
 def test_a_reshape_of_the_loss_costs_no_other_region() -> None:
-    plain, reshaped = (report(FOLDER / f"{name}.json.gz", name) for name in ("m_plain", "m_reshape"))
+    plain, reshaped = (report(FOLDER / f"{name}.json.gz", name, strict=False) for name in ("m_plain", "m_reshape"))
     products = [{r["name"] for r in t["regions"] if "GEMM" in r["name"]} for t in (plain, reshaped)]
     assert products[0] == products[1] == {"GEMM", "GEMM with GELU tail"}
 
@@ -57,7 +57,7 @@ def test_a_split_into_millions_is_not_run(rows: int, tmp_path: Path) -> None:
     code = (
         "import json, resource, sys\n"
         "from app.trace_report import report\n"
-        "trace = report(sys.argv[1], 'huge')\n"
+        "trace = report(sys.argv[1], 'huge', strict=False)\n"
         "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "print(json.dumps([[r['advice']['tool'] for r in trace['regions']], peak]))\n"
     )

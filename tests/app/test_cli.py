@@ -35,7 +35,7 @@ sys.exit(main(sys.argv[1:]))
 
 WEB = (
     "fastapi", "starlette", "sqlalchemy", "pydantic", "pydantic_settings", "uvicorn", "jinja2", "plotly", "httpx",
-    "python_multipart", "structlog",
+    "python_multipart", "prometheus_client", "psutil", "cachetools",
 )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ TRACES = [
 
 def read(name: str) -> dict[str, Any]:
     found: dict[str, Any] = finite(report(DATA / "traces" / name, name))
+
+    found: dict[str, Any] = finite(report(DATA / "traces" / name, name, strict=False))
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +67,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 def read(web: Serving) -> Samples:
     answer = web.client.get("/metrics")
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert re.fullmatch(r"text/plain; version=\d+\.\d+\.\d+; charset=utf-8", answer.headers["content-type"])
     return parse(answer.text)[1]
 
 
@@ -81,6 +83,12 @@ def test_every_metric_is_documented_and_no_other(web: Serving) -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `((?:tritonworthy|process)_[a-z_]+)` \| (\w+) \|", page, re.M))
     assert rows == kinds
+
+
+def test_no_start_of_the_server_waits_for_the_client_of_prometheus() -> None:
+    """It takes 20 ms to import; the first question for /metrics does it."""
+    code = "import sys, app.main; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_what_was_done_is_counted(web: Serving) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.evaluate import Situation, evaluate
+from app.evaluate import Situation, decide, prepare
 from app.own_lines import own_lines
 from app.web import effort
 from kernels.host import Host
@@ -48,7 +48,9 @@ def test_the_kits_file_holds_that_kernel_and_more_for_its_test() -> None:
 def test_the_advice_names_lines_that_are_there() -> None:
     device = find_device("H200")
     assert device is not None
-    options = {o.candidate: o for o in evaluate(parse(RMS_NORM), Workload(), device, Situation()).advice.alternatives}
+    options = {
+        o.candidate: o for o in decide(prepare(parse(RMS_NORM), Workload(), device, Situation())).advice.alternatives
+    }
     made = next(c for c in candidates(lower(parse(RMS_NORM)), Host()) if c.name == "triton:generated")
     assert options["triton:generated"].effort_lines == code_lines(made.source)
     assert options["triton:rms_norm"].effort_lines == own_lines()["triton:rms_norm"]

@@ -99,5 +99,7 @@ def test_a_region_knows_its_source_line_where_stacks_were_recorded() -> None:
 
     path = DATA / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz"
     found = {r["name"]: r["source"]["line"] for r in report(path, path.name)["regions"]}
+
+    found = {r["name"]: r["source"]["line"] for r in report(path, path.name, strict=False)["regions"]}
     assert all(line for line in found.values()), found
     assert len(set(found.values())) > 1

@@ -1,4 +1,4 @@
-"""What the benchmarks read of /proc."""
+"""What the benchmarks know of processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.processes import MemoryWatch, Process, below, command, parse_pss, parse_stat, pss, table, tree_pss
+from benchmarks.processes import MemoryWatch, Process, below, command, parse_stat, pss, table, tree_pss
 
 BLOCK_BYTES = 64_000_000
 HOLD = f"import os, sys; os.fork(); block = b'x' * {BLOCK_BYTES}; os.write(1, b'held\\n'); sys.stdin.read()"
@@ -34,12 +34,6 @@ def test_depths_are_of_all_below_and_of_no_one_else() -> None:
 def test_a_process_that_is_its_own_parent_ends_the_walk() -> None:
     rows = [Process(0, "swapper", 0, "S", 0), process(1, 0), process(2, 1)]
     assert below(0, {p.pid: p for p in rows}) == {1: 1, 2: 2}
-
-
-def test_pss_is_the_line_of_that_name() -> None:
-    assert (
-        parse_pss("55d0-7ffd ---p 00000000 00:00 0 [rollup]\nRss:  900 kB\nPss:  123 kB\nPss_Dirty:  7 kB\n") == 125952
-    )
 
 
 @pytest.fixture

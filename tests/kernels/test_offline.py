@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from kernels import rms_norm, softmax
+from kernels import norms, rms_norm, softmax
+from kernels.codegen.source import Source, load
 from kernels.generated import generate
-from kernels.offline import compile_source
 from kernels.tuning import Variant
+from profiler.oracle.machine import Machine
 from profiler.oracle.machine_code import CompileError, compile_for
 from profiler.region.graph import lower
 from profiler.region.text import parse
@@ -21,6 +24,12 @@ RMS = (
     "x: bf16[16384, 4096]\nw: bf16[4096]\nv = x.float().pow(2).mean(-1, keepdim=True)\n"
     "y = (x.float() * torch.rsqrt(v + 1e-6)).to(bf16) * w\nreturn y\n"
 )
+ELEMENTS = {
+    "f64": "fp64", "f32": "fp32", "bf16": "bf16", "f16": "fp16", "f8e4m3": "fp8e4nv", "f8e5m2": "fp8e5",
+    "i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u8": "u8", "bool": "i1",
+}  # fmt: skip
+"""Triton's names of the element types that a region's inputs have."""
+
 POINTERS = {"x_ptr": "*bf16", "y_ptr": "*bf16", "x_stride": "i32", "y_stride": "i32"}
 
 
@@ -28,6 +37,29 @@ POINTERS = {"x_ptr": "*bf16", "y_ptr": "*bf16", "x_stride": "i32", "y_stride": "
 def kernel_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITONWORTHY_KERNEL_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+def kernel_of(source: Source) -> Any:
+    """The jit function of a generated kernel, without its autotuner."""
+    return getattr(load(source), source.kernel).fn
+
+
+def signature_of(source: Source) -> dict[str, str]:
+    """Argument types of a generated kernel, by its parameter names in order."""
+    function = kernel_of(source)
+    types = [o.dtype for o in source.operands] + [s.dtype for s in source.outputs]
+    found = {name: f"*{ELEMENTS[t]}" for name, t in zip(function.arg_names, types, strict=False)}
+    return {**found, "seed": "i32"} if source.seeded else found
+
+
+def compile_source(source: Source, target: str = "sm_90") -> tuple[Machine, ...]:
+    """Every configuration of a generated kernel, compiled for a target. Raises CompileError."""
+    if source.form == "empty":
+        return ()
+    function, signature = kernel_of(source), signature_of(source)
+    return tuple(
+        compile_for(function, signature, dict(constants), target, warps) for constants, warps in source.constants
+    )
 
 
 @pytest.mark.parametrize("text", [TAIL, SOFTMAX, RMS], ids=["tail", "softmax", "rms_norm"])
@@ -57,8 +89,8 @@ def test_a_generated_kernel_compiles_for_other_targets() -> None:
 
 @pytest.mark.parametrize("columns", [4096, 65536])
 def test_hand_written_kernels_do_not_spill(columns: int) -> None:
-    found = softmax.space(4096, columns, softmax.torch.bfloat16, True)
-    found += rms_norm.space(4096, columns, softmax.torch.bfloat16, True, True)
+    found = softmax.space(4096, columns, torch.bfloat16, True)
+    found += norms.space(4096, columns, torch.bfloat16, 2, norms.Form(weight=True))
     checked = 0
     for variant in found:
         if variant.warps < 8 and columns == 4096:

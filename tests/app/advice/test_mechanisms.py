@@ -14,7 +14,7 @@ from app.advice.lowered import region_facts, seen
 from app.advice.options import Option
 from app.advice.rates import BEYOND, FITTED, Rates, spread
 from app.advice.rule import advise, least_effort
-from app.evaluate import Situation, evaluate, shape_of
+from app.evaluate import Situation, decide, prepare, shape_of
 from kernels.host import Host
 from profiler.hardware import Device, find_device
 from profiler.region.graph import lower
@@ -32,7 +32,7 @@ def shape(text: str) -> ShapeFacts:
 
 def evaluated(text: str, share: float | None = 0.5, host: Host | None = None):
     workload = Workload((Binding(),), share_of_step=share)
-    return evaluate(parse(text), workload, H200, Situation(host=host))
+    return decide(prepare(parse(text), workload, H200, Situation(host=host)))
 
 
 def test_an_own_kernel_is_predicted_by_its_own_curve() -> None:

@@ -7,7 +7,7 @@ import pytest
 from app.advice import estimate
 from app.advice.lowered import rewritten_to_sdpa, shape_facts
 from app.advice.rule import advise
-from app.evaluate import Evaluated, Situation, evaluate
+from app.evaluate import Evaluated, Situation, decide, prepare
 from profiler.hardware import find_device
 from profiler.region.cost import cost
 from profiler.region.fusion import groups
@@ -22,7 +22,7 @@ ONE = Workload((Binding(),), share_of_step=0.5)
 
 
 def evaluated(text: str) -> Evaluated:
-    return evaluate(parse(text), ONE, H200, Situation())
+    return decide(prepare(parse(text), ONE, H200, Situation()))
 
 
 def triton(found: Evaluated) -> dict[str, str]:
@@ -38,10 +38,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_what_the_generator_refuses_is_a_kernel_to_write(text: str) -> None:
-    from kernels.generated import covers
+    from kernels.generated import attempt
 
-    takes, why = covers(lower(parse(text)))
-    assert not takes
+    why = attempt(lower(parse(text))).refused
+    assert why
     found = triton(evaluated(text))
     assert list(found) == ["triton:custom"]
     assert why.rstrip(".") in found["triton:custom"]
@@ -130,7 +130,7 @@ def test_without_an_installed_call_the_package_still_competes() -> None:
 def on(device: str, text: str) -> Evaluated:
     found = find_device(device)
     assert found is not None
-    return evaluate(parse(text), ONE, found, Situation())
+    return decide(prepare(parse(text), ONE, found, Situation()))
 
 
 @pytest.mark.parametrize(

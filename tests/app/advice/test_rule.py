@@ -220,7 +220,7 @@ def test_datasheet_ceilings_are_said():
 
 
 def test_advice_imports_no_torch():
-    code = "import sys, app.advice.report, app.advice.evidence, app.advice.widget; sys.exit('torch' in sys.modules)"
+    code = "import sys, app.advice.evidence, app.advice.widget; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -259,12 +259,12 @@ def test_without_obstacles_nothing_is_said_of_them():
 @pytest.mark.parametrize("us", [0.0, 5.0])
 @pytest.mark.parametrize("objective", ["time", "memory"])
 def test_a_region_that_is_only_views_is_left_however_long_it_was_seen_to_take(us, objective):
-    from app.evaluate import Situation, evaluate
+    from app.evaluate import Situation, decide, prepare
     from profiler.region.text import parse
 
     views = parse("x: f32[64, 32]\nreturn x.t()\n")
     seen = Workload((Binding((), 1.0, us),), step_time_us=100.0, share_of_step=0.5, observed=True)
-    advice = evaluate(views, seen, H200, Situation(objective=objective)).advice
+    advice = decide(prepare(views, seen, H200, Situation(objective=objective))).advice
     assert advice.tool == "skip"
     assert "views" in advice.action
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.advice.model import Advice
-from app.evaluate import Situation, evaluate
+from app.evaluate import Situation, decide, prepare
 from kernels.host import Host
 from profiler.hardware import find_device
 from profiler.region.model import Binding, Workload
@@ -24,7 +24,7 @@ def advised(version: str, *features: str, objective: str = "time") -> Advice:
     assert device is not None
     region = parse(LOSS.format(rows=4096))
     workload = Workload((Binding(),), share_of_step=0.5)
-    return evaluate(region, workload, device, Situation(host=host, objective=objective)).advice
+    return decide(prepare(region, workload, device, Situation(host=host, objective=objective))).advice
 
 
 def test_an_older_torch_is_told_which_version_has_the_call() -> None:

@@ -128,9 +128,9 @@ def test_8_parallel_uploads_of_a_large_trace_arrive_whole_and_cost_little_memory
     with server.client() as client:
         assert {until(client, trace["job"], "done")["attempt"] for _, trace, _ in found} == {1}
         text = client.get("/metrics").text
-    read = re.search(r"^tritonworthy_read_bytes_total (\d+)$", text, re.M)
+    read = re.search(r"^tritonworthy_read_bytes_total (\S+)$", text, re.M)
     assert read
-    assert int(read[1]) >= PARALLEL * UPLOAD_BYTES
+    assert float(read[1]) >= PARALLEL * UPLOAD_BYTES
 
 
 def test_descriptors_are_flat_after_all_of_it(server: Server) -> None:

@@ -11,10 +11,20 @@ import numpy as np
 import pytest
 
 from tools import fleet_simulation
-from tools.fleet_model import DAY_S, Fleet, Scenario, Store, Supply, arrival_times, erlang_c
+from tools.fleet_model import DAY_S, Fleet, Scenario, Store, Supply, arrival_times
 
 FREE = Store("free", 1, 0, 0, 0, 0, 0, 0, 0)
 SLOW = Store("slow", 1, 0.2, 0.2, 0.1, 0.1, 0.4, 2, 3)
+
+
+def erlang_c(arrivals_per_s: float, service_s: float, servers: int) -> float:
+    """Mean seconds in the queue of M/M/c: Erlang's C formula, by the stable recursion of Erlang B."""
+    load = arrivals_per_s * service_s
+    blocked = 1.0
+    for n in range(1, servers + 1):
+        blocked = load * blocked / (n + load * blocked)
+    waits = blocked / (1 - load / servers * (1 - blocked))
+    return waits * service_s / (servers - load)
 
 
 def plain(servers: int, load: float, lengths_s: Sequence[float] = (20.0,), jobs: int = 6000) -> Scenario:

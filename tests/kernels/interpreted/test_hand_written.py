@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from kernels import rms_norm, softmax
+from kernels import norms, rms_norm, softmax
+from kernels.norms import Form
 from kernels.rows import held_dtype
 from kernels.tuning import Variant
 
@@ -32,6 +33,11 @@ def into(variant: Variant, x: torch.Tensor) -> torch.Tensor:
 
 def packable(x: torch.Tensor) -> bool:
     return x.element_size() == 2 and x.shape[1] % 2 == 0
+
+
+def pairs(x: torch.Tensor) -> int:
+    """Numbers in a word that a norm's kernel may load at once: 0 where rows are no whole words."""
+    return 1 if x.element_size() == 4 else 2 * packable(x)
 
 
 def sample(variants: list[Variant]) -> list[Variant]:
@@ -61,9 +67,9 @@ def test_rms_norm_is_as_exact_as_torch(shape: tuple[int, int], dtype: torch.dtyp
     wide = x.double()
     exact = wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-6) * (w.double() if weighted else 1.0)
     plain = rms_norm.reference(x, w if weighted else None, 1e-6)
-    for variant in sample(rms_norm.space(*shape, dtype, packable(x), weighted)):
+    for variant in sample(norms.space(*shape, dtype, pairs(x), Form(weight=weighted))):
         y = into(variant, x)
-        rms_norm.launch(variant, x, w, y, 1e-6)
+        norms.launch(variant, x, x, w, x, y, y, y, y, 1e-6)
         assert error(y.to(dtype), exact) <= 2 * error(plain, exact) + 1e-7, variant
 
 
@@ -72,7 +78,7 @@ def test_long_rows_of_16_bits_are_offered_packed_and_those_that_are_no_pairs_wal
     assert kernels == {softmax.softmax_packed, softmax.softmax_ahead}
     assert {v.kernel for v in softmax.space(8, 200000, torch.bfloat16, True)} == {softmax.softmax_packed}
     assert {v.kernel for v in softmax.space(8, 65537, torch.bfloat16, False)} == {softmax.softmax_loop}
-    assert {v.kernel for v in rms_norm.space(8, 200000, torch.bfloat16, True, True)} == {rms_norm.rms_norm_loop}
+    assert {v.kernel for v in norms.space(8, 200000, torch.bfloat16, 2, Form(weight=True))} == {rms_norm.rms_norm_loop}
 
 
 def test_rows_of_minus_infinity_and_nan_stay_in_their_rows() -> None:

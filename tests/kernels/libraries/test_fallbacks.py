@@ -7,7 +7,7 @@ import re
 
 import torch
 
-from kernels.libraries.fallbacks import ALWAYS, BY_SIZE, TORCH, UNLOWERED, stops_fusion
+from kernels.libraries.fallbacks import ALWAYS, BY_SIZE, TORCH, UNLOWERED
 
 
 def test_the_lists_are_those_of_the_release_they_name() -> None:
@@ -27,7 +27,3 @@ def test_the_lists_are_those_of_the_release_they_name() -> None:
         packet = getattr(torch.ops.aten, name)
         overloads = [getattr(packet, o) for o in packet.overloads()]
         assert not any(o in lowering.lowerings or o in decompositions for o in overloads)
-
-
-def test_what_stops_fusion_is_named_once_with_whether_it_always_does() -> None:
-    assert stops_fusion(["mul", "histc", "topk", "mul", "histc"]) == (("histc", True), ("topk", False))

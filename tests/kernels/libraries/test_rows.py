@@ -9,8 +9,8 @@ import pytest
 
 from kernels.host import Host
 from kernels.libraries.catalogue import COMPILED, ENTRIES, OPERATIONS
-from kernels.libraries.covering import catalogued, coverage
-from kernels.libraries.model import VERDICTS, Cover, Found, least_version
+from kernels.libraries.covering import coverage
+from kernels.libraries.model import VERDICTS, Cover, least_version
 from profiler.region.graph import Graph, lower
 from profiler.region.model import RegionError
 from profiler.region.patterns import match
@@ -18,6 +18,7 @@ from profiler.region.text import parse
 from tests.kernels.libraries import texts
 from tests.kernels.libraries.cases import CASES, FURTHER, INEXPRESSIBLE, Case
 from tests.kernels.libraries.hosts import A100, B200, BARE_H200, H200
+from tests.kernels.libraries.rows import Row, rows_of
 
 ALL = [*CASES, *FURTHER]
 
@@ -30,9 +31,8 @@ def lowered(text: str) -> Graph:
     return replace(lower(forward, region.bindings[0]), region=region)
 
 
-def rows(text: str, row: int, host: Host) -> list[Found]:
-    graph = lowered(text)
-    return [f for f in catalogued(graph, match(graph), host) if f.operation.row == row]
+def rows(text: str, row: int, host: Host) -> list[Row]:
+    return [f for f in rows_of(lowered(text), host) if f.operation.row == row]
 
 
 def verdicts(text: str, case: Case, host: Host) -> list[Cover]:
@@ -52,8 +52,7 @@ def test_one_region_is_covered_and_one_just_is_not(case: Case) -> None:
         found = rows(case.covered, case.row, case.host)
         assert found
         assert not any(f.covered for f in found)
-        other = [f for f in _all_rows(case.changed, case.other_host) if f.covered]
-        assert other
+        assert any(f.covered for f in rows_of(lowered(case.changed), case.other_host))
         return
     assert any(c.covers for c in verdicts(case.covered, case, case.host))
     changed = verdicts(case.changed, case, case.other_host)
@@ -61,11 +60,6 @@ def test_one_region_is_covered_and_one_just_is_not(case: Case) -> None:
     failing = [[text for text, holds in c.conditions if holds is False] for c in changed]
     assert bool(changed) == bool(case.needs)
     assert all(any(case.needs in text for text in texts) for texts in failing)
-
-
-def _all_rows(text: str, host: Host) -> tuple[Found, ...]:
-    graph = lowered(text)
-    return catalogued(graph, match(graph), host)
 
 
 @pytest.mark.parametrize(("row", "text", "word"), INEXPRESSIBLE, ids=lambda v: str(v)[:12])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from profiler.oracle import machine_code, tools
-from profiler.oracle.decided import findings, what_it_decided
+from profiler.oracle.decided import findings
 from profiler.oracle.machine import (
     ASYNC_COPY,
     ATOMIC,
@@ -28,6 +28,7 @@ from profiler.oracle.machine import (
 from profiler.oracle.machine_code import CompileError, compile_for
 from profiler.oracle.targets import TARGETS
 from tests.profiler.oracle import machine_kernels as kernels
+from tests.profiler.oracle.readings import load_bits, sentences, store_bits
 
 PRODUCT = {"a": "*bf16", "b": "*bf16", "c": "*bf16", "N": "i32", "K": "i32"}
 TILE = {"BM": 128, "BN": 128, "BK": 64}
@@ -64,22 +65,22 @@ def test_aligned_pointers_give_whole_vectors_and_unaligned_ones_single_elements(
     narrow = compile_for(kernels.add, signature, {"B": block}, target, aligned=False)
     first, second = line_with(kernels.add, "load(x"), line_with(kernels.add, "load(y")
     store = line_with(kernels.add, "store(z")
-    assert wide.load_bits == wide.store_bits == (128,)
+    assert load_bits(wide) == store_bits(wide) == (128,)
     assert at(wide, first, GLOBAL_LOAD) == at(wide, second, GLOBAL_LOAD) == at(wide, store, GLOBAL_STORE) == {128: 1}
-    assert narrow.load_bits == narrow.store_bits == (16,)
+    assert load_bits(narrow) == store_bits(narrow) == (16,)
     assert at(narrow, first, GLOBAL_LOAD) == at(narrow, second, GLOBAL_LOAD) == {16: 8}
     assert at(narrow, store, GLOBAL_STORE) == {16: 8}
-    assert f"loads 128 bits at a time: lines {first}, {second}" in what_it_decided(wide)
-    assert f"loads 16 bits at a time: lines {first}, {second}" in what_it_decided(narrow)
+    assert f"loads 128 bits at a time: lines {first}, {second}" in sentences(wide)
+    assert f"loads 16 bits at a time: lines {first}, {second}" in sentences(narrow)
 
 
 def test_aligned_pointers_matter_on_amd_as_well_and_no_line_is_guessed() -> None:
     signature = dict.fromkeys(("x", "y", "z"), "*bf16")
     wide = compile_for(kernels.add, signature, {"B": 8 * 4 * 64}, "gfx942")
     narrow = compile_for(kernels.add, signature, {"B": 8 * 4 * 64}, "gfx942", aligned=False)
-    assert (wide.load_bits, wide.store_bits, wide.count(GLOBAL_LOAD)) == ((128,), (128,), 2)
-    assert (narrow.load_bits, narrow.store_bits, narrow.count(GLOBAL_LOAD)) == ((16,), (16,), 16)
-    assert "loads 16 bits at a time" in what_it_decided(narrow)
+    assert (load_bits(wide), store_bits(wide), wide.count(GLOBAL_LOAD)) == ((128,), (128,), 2)
+    assert (load_bits(narrow), store_bits(narrow), narrow.count(GLOBAL_LOAD)) == ((16,), (16,), 16)
+    assert "loads 16 bits at a time" in sentences(narrow)
 
 
 def test_widths_in_the_machine_code_are_those_of_the_ptx() -> None:
@@ -108,8 +109,8 @@ def test_a_tile_too_large_for_the_registers_spills_where_it_is_held() -> None:
     assert said.lines
     assert set(said.lines) <= set(inside)
     wide = compile_for(kernels.columns, signature, tile, "sm_90", 16)
-    assert wide.spill_bytes == wide.stack_bytes == wide.local_accesses == 0
-    assert "spills nothing" in what_it_decided(wide)
+    assert wide.spill_bytes == wide.stack_bytes == wide.count(LOCAL_LOAD, LOCAL_STORE) == 0
+    assert "spills nothing" in sentences(wide)
 
 
 def test_a_report_of_spills_counts_only_for_the_very_same_registers() -> None:
@@ -124,11 +125,11 @@ def test_a_report_of_spills_counts_only_for_the_very_same_registers() -> None:
 def test_an_array_in_local_memory_is_not_called_a_spill() -> None:
     made = compile_for(kernels.sines, {"x": "*fp32", "y": "*fp32"}, {"B": 1024}, "sm_90")
     assert made.stack_bytes
-    assert made.local_accesses
+    assert made.count(LOCAL_LOAD, LOCAL_STORE)
     assert made.spill_bytes == made.spill_load_bytes == 0
     line = line_with(kernels.sines, "tl.sin(")
     assert f"a thread keeps {made.stack_bytes} bytes in local memory for arrays, no spills: line {line}" in (
-        what_it_decided(made)
+        sentences(made)
     )
 
 
@@ -161,12 +162,12 @@ def test_a_pipelined_loop_copies_to_shared_memory_while_it_multiplies() -> None:
     copied = {n: line_with(kernels.product, f"{n} = tl.load") for n in "xy"}
     assert {n: at(made, line, ASYNC_COPY) for n, line in copied.items()} == {"x": {128: 12}, "y": {128: 12}}
     assert made.count(GLOBAL_LOAD) == 0
-    assert made.load_bits == (128,)
-    said = what_it_decided(made)
+    assert load_bits(made) == (128,)
+    said = sentences(made)
     assert f"keeps 2 tiles of 128 × 64 bf16 in shared memory: line {copied['x']}" in said
     two = product("sm_80", stages=2)
     assert two.stages == 1
-    assert f"keeps 1 tile of 128 × 64 bf16 in shared memory: line {copied['x']}" in what_it_decided(two)
+    assert f"keeps 1 tile of 128 × 64 bf16 in shared memory: line {copied['x']}" in sentences(two)
     unpiped = product("sm_80", stages=1)
     assert unpiped.count(ASYNC_COPY) == 0
     assert unpiped.count(GLOBAL_LOAD) == 8
@@ -175,9 +176,9 @@ def test_a_pipelined_loop_copies_to_shared_memory_while_it_multiplies() -> None:
 
 def test_unknown_strides_make_the_compiler_give_up_pipelining_and_it_is_said() -> None:
     made = compile_for(kernels.product, PRODUCT, TILE, "sm_90", 8)
-    assert made.load_bits == (16,)
+    assert load_bits(made) == (16,)
     assert made.buffers == ()
-    assert "3 stages were asked for, no loop is pipelined in shared memory" in what_it_decided(made)
+    assert "3 stages were asked for, no loop is pipelined in shared memory" in sentences(made)
 
 
 def test_products_in_full_precision_run_on_the_vector_units_and_it_is_said() -> None:
@@ -187,7 +188,7 @@ def test_products_in_full_precision_run_on_the_vector_units_and_it_is_said() -> 
     assert made.count(MATRIX) == 0
     assert len(re.findall(r"\sFFMA\b", made.sass)) == 16**3 / 32
     assert at(made, line, FLOAT)[None] >= 16**3 / 32
-    assert f"no matrix instruction: products run on the vector units: line {line}" in what_it_decided(made)
+    assert f"no matrix instruction: products run on the vector units: line {line}" in sentences(made)
 
 
 def test_a_reduction_meets_at_barriers_only_when_several_warps_take_part() -> None:
@@ -199,7 +200,7 @@ def test_a_reduction_meets_at_barriers_only_when_several_warps_take_part() -> No
     assert many.shared_bytes > 0
     assert one.barriers == 0
     assert at(one, line, SHUFFLE) == {None: 5}  # 32 lanes are five halvings
-    assert "no barriers: warps never wait for each other" in what_it_decided(one)
+    assert "no barriers: warps never wait for each other" in sentences(one)
 
 
 def test_a_tile_through_a_descriptor_is_copied_by_the_tma_unit() -> None:
@@ -208,7 +209,7 @@ def test_a_tile_through_a_descriptor_is_copied_by_the_tma_unit() -> None:
     assert "cp.async.bulk.tensor" in made.ptx
     line = line_with(kernels.tile_copy, "source.load")
     assert at(made, line, ASYNC_COPY) == {None: 1}
-    assert f"copies whole tiles asynchronously (TMA): line {line}" in what_it_decided(made)
+    assert f"copies whole tiles asynchronously (TMA): line {line}" in sentences(made)
     older = compile_for(kernels.tile_copy, signature, {"B": 64}, "sm_80", divisible=("N",))
     assert older.count(ASYNC_COPY) == 0
 
@@ -222,14 +223,14 @@ def test_specialised_warps_count_among_the_warps_of_a_block() -> None:
     assert made.occupancy == made.blocks * int(threads) / 2048
     assert {b.shape for b in made.buffers} == {(64, 64)}
     assert {m.instruction for m in made.matrix} == {"tcgen05.mma"}
-    assert "gives warps different work (warp specialisation)" in what_it_decided(made)
+    assert "gives warps different work (warp specialisation)" in sentences(made)
 
 
 def test_atomics_are_named_with_their_line() -> None:
     made = compile_for(kernels.histogram, {"x": "*i32", "y": "*i32"}, {"B": 128}, "sm_90")
     line = line_with(kernels.histogram, "atomic_add")
     assert at(made, line, ATOMIC) == {32: 1}
-    assert f"1 atomic instruction: line {line}" in what_it_decided(made)
+    assert f"1 atomic instruction: line {line}" in sentences(made)
 
 
 def test_amd_says_its_registers_its_matrix_instruction_and_not_what_its_tools_do_not_tell() -> None:
@@ -240,7 +241,7 @@ def test_amd_says_its_registers_its_matrix_instruction_and_not_what_its_tools_do
     assert {m.instruction for m in made.matrix} == {"v_mfma"}
     assert sum(m.count for m in made.matrix) == len(re.findall(r"^\s+v_mfma_", made.texts["amdgcn"], re.MULTILINE))
     assert made.count(BARRIER) == len(re.findall(r"^\s+s_barrier", made.texts["amdgcn"], re.MULTILINE))
-    assert made.load_bits == (128,)
+    assert load_bits(made) == (128,)
     assert made.sass == made.ptx == ""
 
 
@@ -293,4 +294,4 @@ def test_a_kernel_that_needs_more_shared_memory_than_there_is_cannot_be_launched
     made = product("sm_90", stages=8)
     assert made.shared_bytes > TARGETS["sm_90"].shared_block_bytes
     assert (made.blocks, made.occupancy, made.limited_by) == (0, 0, "shared memory")
-    assert "it cannot be launched" in what_it_decided(made)[0]
+    assert "it cannot be launched" in sentences(made)[0]

@@ -18,16 +18,15 @@ import pytest
 import torch
 from torch._inductor.runtime import triton_helpers
 
-from profiler.oracle.decided import what_it_decided
 from profiler.oracle.generated_kernel import (
     KernelTextError,
-    compile_every_configuration,
     compile_inductor_kernel,
     loaded,
 )
 from profiler.oracle.machine import ASYNC_COPY, GLOBAL_LOAD, GLOBAL_STORE, LOCAL_LOAD, LOCAL_STORE
 from profiler.oracle.machine_code import CompileError
 from tests.effort import calls_of
+from tests.profiler.oracle.readings import load_bits, sentences, store_bits
 
 HERE = Path(__file__).parent / "inductor_kernels"
 VERSION = ".".join(torch.__version__.split(".")[:2])
@@ -108,8 +107,8 @@ def test_a_pointwise_kernel_moves_whole_vectors_and_needs_no_barrier() -> None:
 
 def test_slices_one_element_apart_are_loaded_element_by_element() -> None:
     made = compiled("unaligned")
-    assert made.load_bits == (16,)
-    assert "loads 16 bits at a time: lines {}, {}".format(*lines_with("unaligned", "tl.load(")) in what_it_decided(made)
+    assert load_bits(made) == (16,)
+    assert "loads 16 bits at a time: lines {}, {}".format(*lines_with("unaligned", "tl.load(")) in sentences(made)
 
 
 def test_reductions_exchange_through_shared_memory() -> None:
@@ -117,15 +116,16 @@ def test_reductions_exchange_through_shared_memory() -> None:
     for kernel, made in (("persistent", persistent), ("reduction", looped)):
         assert made.barriers >= 2
         assert made.shared_bytes > 0
-        assert made.load_bits == made.store_bits == (128,)
+        assert load_bits(made) == store_bits(made) == (128,)
         assert {line.number for line, _ in made.tallies(GLOBAL_STORE)} == set(lines_with(kernel, "tl.store("))
     sums = {n for text in ("tl.sum(", "max2(") for n in lines_with("persistent", text)}
     assert {line.number for line in persistent.lines if line.count("barrier")} <= sums
 
 
 def test_every_configuration_is_offered_in_inductors_order() -> None:
-    every = compile_every_configuration(KERNELS["reduction"], name_in(KERNELS["reduction"]))
-    assert len(every) > 1
+    count = compiled("reduction").configs
+    assert count > 1
+    every = [compiled("reduction", config=n) for n in range(count)]
     assert [m.config for m in every] == list(range(len(every)))
     assert {m.configs for m in every} == {len(every)}
     assert len({(m.num_warps, m.constants) for m in every}) == len(every)
@@ -141,13 +141,11 @@ def test_a_template_says_its_matrix_instruction_its_pipeline_and_its_spills(kern
     held = sum(buffer.copies * buffer.shape[0] * buffer.shape[1] * 2 for buffer in made.buffers)
     assert made.shared_bytes >= held
     assert bool(made.spill_bytes) == bool(made.count(LOCAL_LOAD, LOCAL_STORE))
-    assert any(
-        said.startswith("multiplies with the matrix instruction " + instruction) for said in what_it_decided(made)
-    )
+    assert any(said.startswith("multiplies with the matrix instruction " + instruction) for said in sentences(made))
 
 
 def test_another_gpu_than_the_one_it_was_written_for() -> None:
-    assert compiled("persistent", "sm_100").load_bits == (128,)
+    assert load_bits(compiled("persistent", "sm_100")) == (128,)
     amd = compiled("persistent", "gfx942")
     assert amd.registers
     assert "amdgcn" in amd.texts

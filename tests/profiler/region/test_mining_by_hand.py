@@ -256,8 +256,6 @@ def test_training_joins_forward_and_backward(tmp_path: Path) -> None:
     assert (norm.title, norm.backward) == ("RMSNorm by hand", True)
     assert norm.text is not None
     assert norm.text.count(".requires_grad") == 2
-    assert norm.forward_text is not None
-    assert norm.forward_text.count(".requires_grad") == 0
     assert norm.kernels_per_call > len(norm.operations)
     assert sum(r.time_us_per_step for r in regions[1:]) < 0.2 * norm.time_us_per_step  # accumulating the gradients
 

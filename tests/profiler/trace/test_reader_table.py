@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import pytest
 
+from benchmarks.trace_rows import kernel_table
 from profiler.trace.model import NONE
-from profiler.trace.table import kernel_table
 from tests.profiler.trace.files import EXPECTED, LARGER, loaded, real
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.trace_rows import kernel_table
 from profiler.trace import Trace, read_trace, spill
 from profiler.trace.column import floats, ints, longs
 from profiler.trace.links import enclosing, innermost, nesting
-from profiler.trace.table import kernel_table
 from tests.profiler.trace.files import TRACES, real
 from tests.profiler.trace.test_reader_in_two import assert_equal
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.trace import read_trace, steady_step
+from profiler.trace.busy import shares
 from profiler.trace.repeats import find_repetition, repeated_windows
-from profiler.trace.steps import gpu_busy_share, idle_us, kernel_busy_us, step_time_us, step_times
+from profiler.trace.steps import kernel_busy_us, step_time_us, step_times
 from tests.profiler.trace.files import annotation, kernel, launch, op, real, written
 
 
@@ -108,20 +109,17 @@ def test_gpu_share_counts_overlapping_streams_once_and_waits_for_late_kernels(tm
     trace = read(tmp_path, events)
     step = trace.steps[0]
     assert kernel_busy_us(trace, step) == 60.0
-    assert gpu_busy_share(trace, step) == 0.6
-    assert idle_us(trace, step) == 40.0
+    assert shares(trace, [step], []).idle_us == 40.0
     # The host is done after 100 µs, the GPU at 310: the step takes 310, and the GPU idles until its first kernel.
     late = read(tmp_path, [*events, launch(3, 3), kernel(70, 240, 3)])
     assert step_time_us(late, late.steps[0]) == 310.0
-    assert idle_us(late, late.steps[0]) == 10.0
+    assert shares(late, late.steps[:1], []).idle_us == 10.0
 
 
 def test_decoding_token_by_token_leaves_the_gpu_idle_and_prefill_does_not() -> None:
     decode = real("llama_decode_bf16_eager.json.gz")  # FINDINGS.md: launch-bound, GPU mostly idle
     prefill = real("llama_prefill_bf16_compiled.json.gz")
-    idle, busy = (gpu_busy_share(t, steady_step(t)) for t in (decode, prefill))
-    assert idle is not None
-    assert busy is not None
+    idle, busy = (1 - shares(t, [steady_step(t)], []).shares[-1] for t in (decode, prefill))
     assert idle < 0.15
     assert busy > 0.85
 

@@ -1,4 +1,4 @@
-"""Kernel time by operator, shapes and kernel."""
+"""Kernel time of a trace by operator, shapes and kernel: the job that benchmarks/trace.py times of every reader."""
 
 from __future__ import annotations
 
