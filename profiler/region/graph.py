@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from profiler.region.flops import flops
-from profiler.region.kinds import kind_of
 from profiler.region.model import Region, RegionError
 from profiler.region.nodes import name_of
+from profiler.region.operations import kind_of
 from profiler.region.program import Program, program
 from profiler.region.recorder import one_line, place_of, quiet
 from profiler.region.vocabulary import DTYPE_NAMES
