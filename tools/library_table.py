@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 from kernels.libraries.catalogue import COMPILED, ENTRIES, OPERATIONS
-from kernels.libraries.fallbacks import ALWAYS, BY_SIZE, TORCH, UNLOWERED
 from kernels.libraries.model import COMPILE, VERDICTS, Entry, Operation
 from kernels.libraries.packages import install_command
+from profiler.region import operations
+from profiler.region.operations import Falls
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 
@@ -27,14 +28,10 @@ cannot be known on a host is neither kept nor broken. What is installed is looke
 FALLBACK = """
 ## What torch.compile leaves to aten
 
-Nothing fuses across these calls (torch {torch}, `torch/_inductor/lowering.py`; a test compares them with the torch that
-is installed).
+Nothing fuses across these calls on a GPU (torch {torch}; `profiler/region/operations.py`, which a test compares with
+the Inductor that is installed), nor across any operation on complex numbers.
 
-**Always**: {always}
-
-**By size, dtype or argument**: {by_size}
-
-**No lowering**: {unlowered}
+{rows}
 """
 
 
@@ -43,14 +40,15 @@ def page() -> str:
     verdicts = ", ".join(f"`{short}` {text}" for short, text in VERDICTS.items())
     parts = [HEAD.format(verdicts=verdicts)]
     parts += [_operation(o) for o in OPERATIONS]
-    parts.append(FALLBACK.format(torch=TORCH, **{
-        "always": _listed(ALWAYS), "by_size": _listed(BY_SIZE), "unlowered": _listed(UNLOWERED),
-    }))  # fmt: skip
+    parts.append(FALLBACK.format(torch=operations.TORCH, rows="\n\n".join(_fallbacks())))
     return "\n".join(parts)
 
 
-def _listed(names: Iterable[str]) -> str:
-    return " ".join(f"`{n}`" for n in sorted(names))
+def _fallbacks() -> Iterator[str]:
+    for falls in Falls:
+        names = sorted(o.name for o in operations.OPERATIONS if o.falls == falls)
+        if names and falls != Falls.NEVER:
+            yield f"**{falls.value[0].upper()}{falls.value[1:]}**: " + " ".join(f"`{n}`" for n in names)
 
 
 def _operation(row: Operation) -> str:

@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from profiler.region.graph import Graph, Operation, Tensor
     from profiler.region.match_model import Match
 
-FALLBACKS = frozenset(
-    """_addmm_activation _grouped_mm _embedding_bag embedding_bag segment_reduce topk sort kthvalue median mode
-    multinomial nonzero masked_scatter masked_select _unique2 unique_consecutive unique bincount histc searchsorted
-    cummax cummin logcumsumexp _fft_r2c _fft_c2r _fft_c2c _cdist_forward grid_sampler_2d_backward _cudnn_rnn
-    _thnn_fused_lstm_cell resize_ to_sparse scatter_reduce""".split()
-)
-"""Calls that Inductor leaves to aten: nothing fuses across them (torch 2.13, torch/_inductor/lowering.py)."""
-
 NARROW = frozenset({"i8", "u8", "f8e4m3", "f8e5m2"})
 INTEGERS = frozenset({"i8", "u8", "i32", "i16"})
 JOINING = frozenset({"stack", "cat", "concat"})
@@ -111,7 +103,7 @@ def extern_calls(operations: Iterable[Operation]) -> tuple[str, ...]:
     names = []
     for operation in operations:
         name = kinds.base_name(operation.target)
-        if operation.kind in (*PARALLEL_KINDS, kinds.SORT, kinds.FFT, kinds.OTHER) or name in FALLBACKS:
+        if operation.extern:
             names.append(operation.label if operation.kind in PARALLEL_KINDS else name)
     return tuple(dict.fromkeys(names))
 

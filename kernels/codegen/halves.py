@@ -16,7 +16,6 @@ from kernels.codegen import ops
 from kernels.codegen.index import Unsupported
 from kernels.codegen.nodes import base, is_fill, root
 from kernels.codegen.plan import is_view
-from profiler.region.fusion import EXTERN
 from profiler.region.graph import Graph, graph_of
 
 
@@ -44,7 +43,7 @@ def halves(graph: Graph) -> Halves:
         if any(s in after for s in node.all_input_nodes):
             after.add(node)
     there = {root(o) for o in outputs}
-    kept = {o.name for o in graph.operations if o.kind in EXTERN}
+    kept = {o.name for o in graph.operations if o.extern}
     left: dict[torch.fx.Node, None] = {}
     seen: set[torch.fx.Node] = set()
     pending = list(gradients)

@@ -13,6 +13,7 @@ from profiler.region import kinds
 from profiler.region.graph import Graph
 from profiler.region.match_model import Match, Role
 from profiler.region.nodes import CASTS, is_call, name_of, number, operands, shape, value
+from profiler.region.operations import kind_of
 from profiler.region.roles import VIEWS, calls, covered, operation_names, role
 
 MOVES = (*CASTS, *VIEWS, "_unsafe_view", "clone")
@@ -242,7 +243,7 @@ def _separate(graph: Graph) -> Iterator[Match]:
         first = node.args[0] if node.args else None
         given = isinstance(first, Node) and first.op == "placeholder"
         single = isinstance(node.meta.get("val"), torch.Tensor)
-        if given and single and node.name in outputs and kinds.kind_of(str(node.target)) == kinds.POINTWISE:
+        if given and single and node.name in outputs and kind_of(str(node.target)) == kinds.POINTWISE:
             alike.setdefault((str(node.target), str(value(node).dtype)), []).append(node)
     for nodes in alike.values():
         if len(nodes) >= SEVERAL and len({n.args[0] for n in nodes}) == len(nodes):

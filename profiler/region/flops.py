@@ -18,48 +18,13 @@ import torch.fx
 from torch.utils.flop_counter import flop_registry
 
 from profiler.region import kinds
+from profiler.region.operations import find, flops_of, kind_of
 from profiler.region.whole import LIBRARY
 
-POINTWISE: Mapping[str, int] = MappingProxyType({
-    "sigmoid": 4, "silu": 5, "gelu": 5, "softplus": 3, "log_sigmoid_forward": 5, "mish": 5, "elu": 3, "selu": 4,
-    "celu": 4, "leaky_relu": 2, "prelu": 2, "_prelu_kernel": 2, "hardsigmoid": 4, "hardswish": 5, "hardtanh": 2,
-    "relu6": 2, "logit": 3, "glu": 5, "addcmul": 3, "addcdiv": 3, "lerp": 3, "clamp": 2, "softshrink": 2,
-    "_weight_norm_interface": 3, "upsample_bilinear2d": 9,
-    "gelu_backward": 11, "silu_backward": 9, "sigmoid_backward": 3, "tanh_backward": 3, "leaky_relu_backward": 2,
-    "softplus_backward": 4, "hardtanh_backward": 2, "elu_backward": 4, "log_sigmoid_backward": 5,
-    "mse_loss_backward": 3, "smooth_l1_loss_backward": 3, "hardswish_backward": 4, "hardsigmoid_backward": 2,
-    "where": 0, "masked_fill": 0, "_to_copy": 0, "to": 0, "triu": 0, "tril": 0, "detach": 0, "upsample_nearest2d": 0,
-    "nan_to_num": 0, "view_as_complex": 0, "convert_element_type": 0,
-})  # fmt: skip
-"""FLOPs per element of the result, where it is not 1. gelu with tanh: GELU_TANH."""
-GELU_TANH: Mapping[str, int] = MappingProxyType({"gelu": 9, "gelu_backward": 18})
-
-ROWWISE: Mapping[str, int] = MappingProxyType({
-    "_softmax": 5, "softmax": 5, "_safe_softmax": 5, "_log_softmax": 5, "log_softmax": 5, "logsumexp": 4,
-    "_softmax_backward_data": 4, "_log_softmax_backward_data": 4, "var": 4, "std": 4, "var_mean": 4, "std_mean": 4,
-    "norm": 2, "linalg_vector_norm": 2, "mse_loss": 3, "l1_loss": 3, "smooth_l1_loss": 5, "kl_div": 4,
-    "binary_cross_entropy": 9, "binary_cross_entropy_with_logits": 8, "nll_loss_backward": 0,
-})  # fmt: skip
-"""FLOPs per element of the largest operand of a reduction or softmax, where it is not 1."""
-
-NORMS: Mapping[str, int] = MappingProxyType({
-    "native_layer_norm": 5, "native_group_norm": 5, "native_batch_norm": 5, "_native_batch_norm_legit": 5,
-    "_batch_norm_with_update": 5, "_batch_norm_no_update": 2, "cudnn_batch_norm": 5, "rms_norm": 3,
-    "_fused_rms_norm": 3, "_native_batch_norm_legit_functional": 5,
-})  # fmt: skip
-"""FLOPs per element before weight and bias, which add one each."""
-NORMS_BACKWARD: Mapping[str, tuple[int, int]] = MappingProxyType({
-    "native_layer_norm_backward": (9, 13), "native_group_norm_backward": (9, 13),
-    "native_batch_norm_backward": (9, 13), "cudnn_batch_norm_backward": (9, 13), "_fused_rms_norm_backward": (6, 9),
-})  # fmt: skip
-"""FLOPs per element without and with weight."""
-
-RANDOM: Mapping[str, int] = MappingProxyType({"native_dropout": 3, "native_dropout_backward": 2})
-ACCUMULATING = frozenset({"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_",
-                          "embedding_dense_backward", "segment_reduce"})  # fmt: skip
+ACCUMULATING = frozenset({"index_add", "index_add_", "index_reduce", "scatter_add", "scatter_add_", "scatter_reduce",
+                          "scatter_reduce_", "embedding_dense_backward", "segment_reduce"})  # fmt: skip
 POOLS = frozenset({"max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool2d", "max_pool3d", "avg_pool2d",
                    "avg_pool1d", "avg_pool3d", "avg_pool2d_backward", "avg_pool3d_backward"})  # fmt: skip
-BITWISE = ("bitwise_", "logical_", "__and__", "__or__", "__xor__", "__rshift__", "__lshift__", "isnan", "isinf")
 NOTHING = frozenset({kinds.VIEW, kinds.CONSTANT, kinds.COPY, kinds.GATHER, kinds.SORT, kinds.COMMUNICATION})
 
 
@@ -72,7 +37,7 @@ def flops(node: torch.fx.Node) -> int:
     if made and not any(t.numel() for t in made):
         return 0
     target = str(node.target)
-    name, kind = kinds.base_name(target), kinds.kind_of(target)
+    name, kind = kinds.base_name(target), kind_of(target)
     if target.startswith(f"{LIBRARY}.attention"):
         return _attention(node)
     if name == "convolution_backward":
@@ -107,17 +72,14 @@ def _counted(node: torch.fx.Node, name: str, kind: str) -> int:
     if name in ("nll_loss_forward", "nll_loss2d_forward"):
         return operands[1].numel()
     if kind in (kinds.REDUCTION, kinds.SOFTMAX, kinds.SCAN):
-        return widest * ROWWISE.get(name, 1)
+        return widest * flops_of(name, kind)
     if kind == kinds.RANDOM:
-        return result * RANDOM.get(name, 0)
+        return result * flops_of(name, kind)
     if name == "_cdist_forward":
         return 3 * result * operands[0].shape[-1]
-    if name.startswith(BITWISE):
-        return 0
     if name == "clamp":
         return result * sum(bound is not None for bound in (*node.args[1:], *node.kwargs.values()))
-    exact = node.kwargs.get("approximate", "none") != "tanh"
-    return result * (POINTWISE.get(name, 1) if exact else GELU_TANH.get(name, 1))
+    return result * flops_of(name, kind, tanh=node.kwargs.get("approximate", "none") == "tanh")
 
 
 def _attention(node: torch.fx.Node) -> int:
@@ -171,9 +133,11 @@ def _norm(node: torch.fx.Node, name: str) -> int:
     """FLOPs per element of a normalisation. Weight and bias are the schema's arguments of that name."""
     arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
     given = {a.name: value for a, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
-    if name in NORMS_BACKWARD:
-        return NORMS_BACKWARD[name][given.get("weight") is not None]
-    return NORMS.get(name, 5) + sum(given.get(k) is not None for k in ("weight", "bias"))
+    weighted = given.get("weight") is not None
+    row = find(name)
+    if row is not None and row.weighted is not None:
+        return flops_of(name, kinds.NORMALISATION, weighted)
+    return flops_of(name, kinds.NORMALISATION) + weighted + (given.get("bias") is not None)
 
 
 def _fft(node: torch.fx.Node, name: str) -> int:

@@ -1,9 +1,9 @@
 """Which operations share a kernel by torch.compile's fusion rules: the prediction where no oracle was asked.
 
-Pointwise operations and reductions over the same rows fuse; a matrix product, attention, convolution, sort or FFT is
-a call to a library, and nothing fuses across it. A split reduction (`splits`) ends its kernel: its results come from a
-second one, and what takes them back to all elements reads those again in a third. What Inductor really emits is the
-oracle's to say.
+Pointwise operations and reductions over the same rows fuse; a matrix product, attention, convolution or FFT is a call
+to a library, and what falls back to aten (`operations`) is a call of it: nothing fuses across them. A split reduction
+(`splits`) ends its kernel: its results come from a second one, and what takes them back to all elements reads those
+again in a third. What Inductor really emits is the oracle's to say.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ from profiler.region import kinds
 from profiler.region.domain import Domain, compatible, domain_of
 from profiler.region.graph import Graph, Operation
 from profiler.region.splits import APPLY, FINAL, PARTIAL, mixes, stages
-
-EXTERN = frozenset({kinds.GEMM, kinds.ATTENTION, kinds.CONVOLUTION, kinds.SORT, kinds.FFT, kinds.OTHER,
-                    kinds.COMMUNICATION})  # fmt: skip
-FALLBACKS = frozenset({"segment_reduce", "masked_select", "nonzero", "multinomial", "histc", "bincount", "_unique2",
-                       "embedding_bag", "_embedding_bag", "masked_scatter", "im2col", "col2im"})  # fmt: skip
-"""Inductor calls aten for these; nothing fuses with them."""
 
 INLINED_READS = 4
 """Tensors from which a value is computed again rather than kept (torch._inductor.config.realize_reads_threshold)."""
@@ -105,7 +99,7 @@ class _Fusion:
         return self.ordered()
 
     def place(self, operation: Operation) -> None:
-        extern = operation.kind in EXTERN or kinds.base_name(operation.target) in FALLBACKS
+        extern = operation.extern
         domain = domain_of(operation)
         kernels = () if extern or not self.split else stages(operation, domain.rows, domain.columns)
         index = -1

@@ -14,10 +14,11 @@ import torch.fx
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from profiler.region.fallbacks import falls_back
 from profiler.region.flops import flops
-from profiler.region.kinds import kind_of
 from profiler.region.model import Region, RegionError
 from profiler.region.nodes import name_of
+from profiler.region.operations import LIBRARY_KINDS, kind_of
 from profiler.region.program import Program, program
 from profiler.region.recorder import one_line, place_of, quiet
 from profiler.region.vocabulary import DTYPE_NAMES
@@ -49,7 +50,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One aten operation. kind is one of `kinds.KINDS`; line is 1-based in the region's text, 0 where unknown."""
+    """One aten operation. kind is one of `kinds.KINDS`; line is 1-based in the region's text, 0 where unknown.
+
+    falls_back: Inductor leaves the call to aten.
+    """
 
     name: str
     target: str
@@ -63,6 +67,12 @@ class Operation:
     axes: tuple[int, ...] = ()  # non-negative dimensions that are reduced or scanned; () = none, or all
     mutated: tuple[Tensor, ...] = ()  # arguments that it writes into and does not return: running statistics
     accumulates: bool = False  # adds to what is there: index_put with accumulate=True
+    falls_back: bool = False
+
+    @property
+    def extern(self) -> bool:
+        """Under torch.compile a call of a library or of aten: nothing fuses with it."""
+        return self.falls_back or self.kind in LIBRARY_KINDS
 
 
 @dataclass(frozen=True)
@@ -316,6 +326,7 @@ def _operation(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], re
         axes=_axes(node),
         mutated=tuple(tensor(v) for v in _mutated(node) if tensor(v).storage not in {w.storage for w in written}),
         accumulates=_argument(node, "accumulate") is True,
+        falls_back=falls_back(node),
     )
 
 

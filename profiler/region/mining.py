@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from profiler.region.kinds import COMMUNICATION, kind_of
+from profiler.region.kinds import COMMUNICATION
 from profiler.region.model import Binding, Workload
+from profiler.region.operations import kind_of
 from profiler.region.trace_cut import Part, parts
 from profiler.region.trace_edges import infer
 from profiler.region.trace_flow import Graph, beside, graph_of, identity, is_bound

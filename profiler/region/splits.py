@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from profiler.region import kinds
-from profiler.region.graph import Operation
+
+if TYPE_CHECKING:
+    from profiler.region.graph import Operation
 
 PROCESSORS = 132
 INNER_RESULTS = 2 * PROCESSORS

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler.region import kinds
+from profiler.region.operations import TITLES, kind_of
 from profiler.region.trace_ops import SCALAR_TYPES, Unit
 from profiler.region.trace_patterns import COMPILED, OTHER
 
@@ -49,15 +49,6 @@ NAMED: Mapping[str, tuple[str, str]] = {
 
 CUSTOM = "custom operation"
 
-LABELS: Mapping[str, str] = {
-    "relu": "ReLU", "leaky_relu": "leaky ReLU", "elu": "ELU", "rms_norm": "RMSNorm", "_fused_rms_norm": "RMSNorm",
-    "group_norm": "GroupNorm", "native_group_norm": "GroupNorm", "hardswish": "hard-swish", "clamp": "clamp",
-    "sort": "sort", "cumsum": "cumsum", "sum": "sum", "max_pool2d": "max pool", "adaptive_avg_pool2d": "average pool",
-    "avg_pool2d": "average pool", "mish": "Mish", "masked_fill": "masked fill",
-    "instance_norm": "InstanceNorm",
-}  # fmt: skip
-"""Names that say more than the letter's."""
-
 RANK = (
     "scatter",
     "gather",
@@ -74,8 +65,8 @@ RANK = (
 
 def label(unit: Unit, symbol: str) -> str:
     """How a page names one operation."""
-    if unit.base in LABELS:
-        return LABELS[unit.base]
+    if unit.base in TITLES:
+        return TITLES[unit.base]
     if symbol == "y":
         return f"layout copy{moved(unit)}"
     if symbol == "x" and per_channel(unit):
@@ -135,7 +126,7 @@ def kind_of_one(unit: Unit, symbol: str) -> str:
     if symbol in NAMED:
         return NAMED[symbol][0]
     if symbol == OTHER and unit.aten:
-        kind = kinds.kind_of(f"aten::{unit.base}")
+        kind = kind_of(f"aten::{unit.base}")
         return kind if kind in KINDS else "other"
     return "other" if symbol == OTHER else "pointwise"
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler.region import kinds
+from profiler.region.operations import kind_of
 from profiler.region.trace_ops import Unit
 
 LETTERS: Mapping[str, str] = {
@@ -89,7 +90,7 @@ COMPILED_PREFIX = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
 
 def letter(unit: Unit) -> str:
     """The unit's letter."""
-    if not unit.aten and kinds.kind_of(unit.name) == kinds.COMMUNICATION:
+    if not unit.aten and kind_of(unit.name) == kinds.COMMUNICATION:
         return COMMUNICATION
     if unit.optimizer or unit.name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad")):
         return OPTIMIZER
@@ -99,7 +100,7 @@ def letter(unit: Unit) -> str:
         return OTHER  # batch norm counts its batches in a scalar on the GPU
     found = _LETTER.get(unit.base) or _LETTER.get(unit.name)
     if found is None:
-        kind = kinds.kind_of(f"aten::{unit.base}")
+        kind = kind_of(f"aten::{unit.base}")
         return POINTWISE if kind == kinds.POINTWISE else OTHER
     if unit.base in ("min", "max") and len(unit.args) == 2 and unit.args[1].kind == "tensor":
         return POINTWISE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.region.kinds import kind_of
+from profiler.region.operations import kind_of
 from profiler.trace import TraceError, kernel_kinds, read_trace
 from profiler.trace.kernel_kinds import KINDS, kernel_kind, kernel_label
 from profiler.trace.model import NONE
