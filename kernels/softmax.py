@@ -18,7 +18,6 @@ from kernels.device import INTERPRETED, exp_of, high_half, kept, low_half, pair_
 from kernels.pairs import WORDS, chunks_of, lowest_pair, pairs_at, registers, rounded, store_pairs
 from kernels.prefetch import ask_for
 from kernels.rows import DTYPES, HELD, HELD_PACKED, paired, rows_of
-from kernels.softmax_long import softmax_into
 from kernels.softmax_spec import cost, inputs, reference
 from kernels.softmax_team import launch_team, softmax_team, team, teams
 from kernels.spec import Build, Operation, case
@@ -326,6 +325,8 @@ def softmax(x: torch.Tensor, widen: bool = False) -> torch.Tensor:
     flat, into = rows_of(x), y.view(-1, x.shape[-1])
     rows, columns = flat.shape
     if HELD < columns < 1 << 27 and 2 * rows <= multiprocessors(x.device):
+        from kernels.softmax_long import softmax_into  # that file's kernels are for few rows alone
+
         softmax_into(flat, into)
         return y
     packable = x.element_size() == 2 and paired(flat)
