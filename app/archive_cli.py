@@ -271,7 +271,7 @@ def _loaded(data: bytes) -> list[Any]:
 def _measured(text: str) -> Json:
     """The region validated on this host. RecordError where its text cannot be read."""
     from app import service
-    from app.thresholds import ThresholdError, thresholds_in_force
+    from app.advice.thresholds import ThresholdError, thresholds_in_force
     from app.validate import validate_region
     from profiler.region.model import RegionError
 

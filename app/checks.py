@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.check.judge import UNMEASURED
 from app.database import Database, is_id, now
+from app.exit_status import UNMEASURED
 from app.jobs import ledger
 from app.paging import page_of
 from app.places import files

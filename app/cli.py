@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from app import __version__
 from app.accuracy_cli import add_accuracy
+from app.advice.thresholds import ThresholdError, thresholds_in_force
 from app.archive_cli import add_archive, hint
 from app.ask_oracle import LISTINGS
 from app.check.cli import add_check
@@ -34,7 +35,6 @@ from app.init import under_init
 from app.kit_cli import add_kit
 from app.landscape_cli import add_landscape
 from app.report_cli import add_report
-from app.thresholds import ThresholdError, thresholds_in_force
 from profiler.oracle.model import MODES
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.advice.thresholds import Thresholds
-from app.thresholds import read_thresholds
+from app.advice.thresholds import Thresholds, read_thresholds
 from profiler.child.limits import GIB, MIB, Limits, host_memory_bytes
 
 PREFIX = "TRITONWORTHY_"

@@ -14,8 +14,7 @@ from app.advice.evidence import decision_thresholds
 from app.advice.facts import RegionFacts
 from app.advice.model import EFFORT_ORDER, Criterion
 from app.advice.rule import MODE_ORDER
-from app.advice.thresholds import DEFAULTS
-from app.thresholds import VARIABLE
+from app.advice.thresholds import DEFAULTS, VARIABLE
 from kernels.measure import outcome
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.region.model import Workload

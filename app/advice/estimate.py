@@ -15,7 +15,7 @@ from app.advice.call_time import SDPA, STRIDED, idle_us, least_bytes, library_us
 from app.advice.eager_time import eager_us, operation_us
 from app.advice.facts import Apart, Kernel, RegionFacts, ShapeFacts
 from app.advice.fused_time import UNROLLED, bytes_us, fused_share, kernels_us
-from app.advice.model import Range
+from app.advice.range import Range
 from app.advice.rates import FITTED, MATRIX_KINDS, Fused, Rates, share_of, spread
 from profiler.hardware import Device
 from profiler.region import kinds

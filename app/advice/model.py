@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from app.advice.range import Range
+
 Tool = Literal["skip", "library", "compile", "triton", "cuda"]
 
 EFFORT_ORDER: tuple[Tool, ...] = ("skip", "library", "compile", "triton", "cuda")
@@ -21,15 +23,6 @@ class Criterion:
     threshold: float | str | None
     because: str
     source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """low <= mid <= high."""
-
-    low: float
-    mid: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from app.advice.model import Range
+from app.advice.range import Range
 from profiler.region import kinds
 
 SHIPPED = Path(__file__).resolve().parent / "rates.json"

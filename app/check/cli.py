@@ -16,13 +16,13 @@ from pathlib import Path
 from types import MethodType
 from typing import Any, NoReturn
 
+from app.advice.thresholds import ThresholdError, thresholds_in_force
 from app.archive import shelf
 from app.check.bounds import MAX_CHARS
 from app.check.config import DEFAULTS, Config, ConfigError, read_toml
-from app.check.judge import UNMEASURED
 from app.cli_options import given_path
+from app.exit_status import UNMEASURED
 from app.region_failed import DEFECT, in_words
-from app.thresholds import ThresholdError, thresholds_in_force
 
 log = logging.getLogger("tritonworthy.check")
 

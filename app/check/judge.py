@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app import __version__
+from app import __version__, exit_status
 from app.check import regions, steps
 from app.check.config import Assertion, Config
 from app.check.finding import Finding, Unmeasured
@@ -16,10 +16,6 @@ from app.trace_compare import compare_traces
 Json = dict[str, Any]
 
 SCHEMA = 1
-PASSED, FAILED, UNMEASURED = 0, 1, 2
-"""Exit status by the report's outcome."""
-EXITS = {"passed": PASSED, "failed": FAILED, "unmeasured": UNMEASURED}
-
 MAX_LISTED = 1000
 """Findings that a report lists of each kind; GitHub shows 5,000 of a SARIF file's."""
 
@@ -49,7 +45,7 @@ def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None 
         "name": config.name,
         "outcome": outcome,
         "passed": outcome == "passed",
-        "exit_code": EXITS[outcome],
+        "exit_code": exit_status.BY_OUTCOME[outcome],
         "because": _because(errors, warnings, unknown),
         "counts": {"errors": len(errors), "warnings": len(warnings), "unmeasured": len(unknown)},
         "errors": [asdict(f) for f in errors[:MAX_LISTED]],

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
+from app.advice.thresholds import ThresholdError, thresholds_in_force
 from app.archive import schema, shelf
 from app.archive.schema import RecordError
 from app.check import watch_remote
@@ -24,7 +25,6 @@ from app.check.watch import Plan, judged, line, plan, planned
 from app.check.watch_remote import Watched
 from app.cli_options import budget_s, given_path
 from app.cli_streams import json_text
-from app.thresholds import ThresholdError, thresholds_in_force
 
 Json = dict[str, Any]
 

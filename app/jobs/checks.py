@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from app.check.judge import EXITS
+from app import exit_status
 from kernels.measure import landscape_model
 from kernels.measure.landscape_model import landscape_from_json
 from kernels.measure.model import OUTCOMES, STATUSES, Interval, Validation, validation_from_json
@@ -70,7 +70,7 @@ def check_report(answer: Any) -> str:
     """What is wrong with a check's report, or ""."""
     if not isinstance(answer, dict):
         return "not an object"
-    if EXITS.get(answer.get("outcome", "")) != answer.get("exit_code") or "exit_code" not in answer:
+    if exit_status.BY_OUTCOME.get(answer.get("outcome", "")) != answer.get("exit_code") or "exit_code" not in answer:
         return "an outcome without its exit code"
     lists = ("errors", "warnings", "unmeasured", "assertions", "subjects")
     if not all(isinstance(answer.get(name), list) for name in lists):
