@@ -30,7 +30,8 @@ class Domain:
 def domain_of(operation: Operation) -> Domain:
     """The iteration space of one operation."""
     written = max((t.elements for t in operation.writes), default=1)
-    if operation.kind not in ROWWISE or not operation.reads:
+    sorts = kinds.base_name(operation.target) == "sort"  # what else is of its kind looks each element up
+    if (operation.kind not in ROWWISE and not sorts) or not operation.reads:
         return Domain(written, 1)
     source = max(operation.reads, key=lambda t: t.elements)
     if kinds.base_name(operation.target) == "nll_loss_forward":
@@ -39,7 +40,7 @@ def domain_of(operation: Operation) -> Domain:
         )  # one pick per target; the sum over them is a second, tiny kernel (splits)
     if operation.kind == kinds.NORMALISATION:
         return _normalised(operation, source)
-    axes = operation.axes or tuple(range(len(source.shape)))
+    axes = operation.axes or tuple(range(len(source.shape)))[-1 if sorts else 0 :]
     columns = math.prod(source.shape[a] for a in axes) if source.shape else 1
     trailing = axes == tuple(range(len(source.shape) - len(axes), len(source.shape)))
     axis = "last" if trailing else "strided " + ",".join(map(str, axes))

@@ -56,6 +56,10 @@ KERNELS = {
     "x: bf16[4096, 4096]\na = x * 2\nb = gelu(x)\nc = x.sum(-1)\nreturn a, b, c\n": 1,
     "x: f32[4096, 4096]\nv, i = torch.topk(softmax(x, -1), 8)\nreturn v / v.sum(-1, keepdim=True), i\n": 3,
     "x: bf16[4096, 1024]\nw: bf16[1024, 4096]\nreturn (x @ w).sum(-1)\n": 2,
+    # a sort of up to 512 elements goes over the rows, or the columns, as a reduction does
+    "x: f32[512, 256]\nv, i = torch.sort(x)\nreturn v, x.sum(-1)\n": 1,
+    "x: f32[512, 256]\nv, i = torch.sort(x, 0)\nreturn v, x.sum(-1)\n": 2,
+    "x: f32[512, 256]\nv, i = torch.sort(softmax(x, -1), -1)\nreturn v.cumsum(-1)\n": 1,
 }
 
 
