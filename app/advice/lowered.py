@@ -24,7 +24,8 @@ from profiler.region.model import ITEMSIZE, Binding, Workload
 
 if TYPE_CHECKING:
     from profiler.region.fusion import Group
-    from profiler.region.graph import Graph, Operation, Tensor
+    from profiler.region.graph import Graph
+    from profiler.region.graph_operation import Operation, Tensor
     from profiler.region.match_model import Match
 
 NARROW = frozenset({"i8", "u8", "f8e4m3", "f8e5m2"})

@@ -27,7 +27,8 @@ from kernels.measure.reduce import reduced, with_sizes
 from profiler.hardware import find_device
 from profiler.region.cost import cost
 from profiler.region.cost_model import Cost, floor_us
-from profiler.region.graph import Graph, Operation, lower, written_alone
+from profiler.region.graph import Graph, lower, written_alone
+from profiler.region.graph_operation import Operation
 from profiler.region.match_model import Match
 from profiler.region.model import Region, RegionError
 from profiler.region.patterns import match

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from profiler.region import kinds
-from profiler.region.graph import Operation, Tensor
+from profiler.region.graph_operation import Operation, Tensor
 from profiler.region.model import ITEMSIZE
 
 FREE = frozenset({"empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "constant", "detach"})

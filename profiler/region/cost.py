@@ -8,7 +8,8 @@ from profiler.region import kinds
 from profiler.region.access import Access, distinct, eager_extra, nothing, reads, total, writes
 from profiler.region.cost_model import Cost, Count, KernelCost, OperationCost, Saving, Step
 from profiler.region.fusion import Group, groups, through_views
-from profiler.region.graph import Graph, Operation
+from profiler.region.graph import Graph
+from profiler.region.graph_operation import Operation
 
 EIGHT_BIT = frozenset({"f8e4m3", "f8e5m2"})
 

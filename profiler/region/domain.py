@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from profiler.region import kinds
-from profiler.region.graph import Operation, Tensor
+from profiler.region.graph_operation import Operation, Tensor
 
 ROWWISE = frozenset({kinds.REDUCTION, kinds.NORMALISATION, kinds.SOFTMAX, kinds.SCAN})
 

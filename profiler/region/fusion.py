@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from profiler.region import kinds
 from profiler.region.domain import Domain, compatible, domain_of
-from profiler.region.graph import Graph, Operation
+from profiler.region.graph import Graph
+from profiler.region.graph_operation import Operation
 from profiler.region.splits import APPLY, FINAL, PARTIAL, mixes, stages
 
 INLINED_READS = 4

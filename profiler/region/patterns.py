@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from profiler.region import kinds
 from profiler.region.fusion import through_views
-from profiler.region.graph import Graph, Operation
+from profiler.region.graph import Graph
+from profiler.region.graph_operation import Operation
 from profiler.region.match_model import Match
 from profiler.region.matchers import MATCHERS
 

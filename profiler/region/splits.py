@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from profiler.region import kinds
-
-if TYPE_CHECKING:
-    from profiler.region.graph import Operation
+from profiler.region.graph_operation import Operation
 
 PROCESSORS = 132
 INNER_RESULTS = 2 * PROCESSORS
