@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.advice.estimate import Prediction
 from app.advice.facts import Cover, RegionFacts
-from app.advice.model import Range
+from app.advice.range import Range
 from app.advice.rates import FITTED, Rates
 from app.advice.thresholds import Thresholds
 from profiler.hardware import Device

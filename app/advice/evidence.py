@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from app.advice.launches import launch_bound
-from app.advice.model import Advice, Alternative, Change, Criterion, Range, Tool
+from app.advice.model import Advice, Alternative, Change, Criterion, Tool
+from app.advice.range import Range
 from app.advice.rule import step_speedup
 from app.advice.thresholds import DEFAULTS, Thresholds
 from kernels.measure import outcome as measured

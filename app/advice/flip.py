@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.advice.facts import RegionFacts
-from app.advice.model import Change, Range, Tool
+from app.advice.model import Change, Tool
 from app.advice.options import Option
+from app.advice.range import Range
 from app.advice.rates import Rates
 from app.advice.rule import Grounds, grounds, verdict
 from app.advice.thresholds import DEFAULTS, Thresholds

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.advice.model import Range
+from app.advice.range import Range
 
 LINES: dict[str, tuple[int, int]] = {
     "eager": (0, 0), "library": (1, 1), "compile": (1, 1), "triton": (50, 200), "cuda": (500, 5000),

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from app.advice import estimate
 from app.advice.estimate import Prediction
 from app.advice.facts import Cover, Kernel, RegionFacts, ShapeFacts
-from app.advice.model import Alternative, Range, Tool
+from app.advice.model import Alternative, Tool
+from app.advice.range import Range
 from app.advice.rates import FITTED, Rates, spread
 from profiler.hardware import Device
 from profiler.oracle.targets import TARGETS

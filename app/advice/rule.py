@@ -15,8 +15,9 @@ from app.advice.estimate import Prediction
 from app.advice.facts import Cover, RegionFacts
 from app.advice.known import known_covers
 from app.advice.launches import launch_bound, launch_bound_alone
-from app.advice.model import EFFORT_ORDER, Advice, Criterion, Range
+from app.advice.model import EFFORT_ORDER, Advice, Criterion
 from app.advice.options import Option, no_triton, nothing_to_compute, options
+from app.advice.range import Range
 from app.advice.rates import FITTED, TRACED, Rates
 from app.advice.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device

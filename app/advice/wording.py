@@ -9,8 +9,9 @@ from app.advice.case import Case, percent, short
 from app.advice.criteria import runs_on_library
 from app.advice.facts import Cover
 from app.advice.launches import launch_bound
-from app.advice.model import Alternative, Criterion, Range
+from app.advice.model import Alternative, Criterion
 from app.advice.options import no_triton, nothing_to_compute
+from app.advice.range import Range
 
 
 @dataclass(frozen=True, slots=True)

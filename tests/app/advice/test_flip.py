@@ -9,7 +9,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from app.advice.flip import NEVER, SHOWN, would_change
-from app.advice.model import Change, Range
+from app.advice.model import Change
+from app.advice.range import Range
 from app.advice.rule import Grounds, advise, grounds, verdict
 from app.advice.thresholds import DEFAULTS
 from profiler.hardware import DEVICES

@@ -8,7 +8,7 @@ import statistics
 import pytest
 
 from app.advice.gradient import LINES, Measured, gradient
-from app.advice.model import Range
+from app.advice.range import Range
 from app.archive import shelf
 from app.web.widget import picture, recorded
 

@@ -156,7 +156,8 @@ def test_ranges_are_wider_where_nothing_was_fitted() -> None:
 def test_a_kernel_to_be_written_has_to_save_its_share_over_the_best_of_the_rest() -> None:
     """Half of the region over torch.compile, which is 0.4 % of the step: enough for a kernel that is there."""
     from app.advice.case import Case
-    from app.advice.model import Alternative, Range, Tool
+    from app.advice.model import Alternative, Tool
+    from app.advice.range import Range
     from app.advice.thresholds import DEFAULTS
 
     def option(tool: Tool, candidate: str, mid: float, mode: str) -> Option:

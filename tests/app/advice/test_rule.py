@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from app.advice.criteria import NAMES
-from app.advice.model import EFFORT_ORDER, Advice, Alternative, Range
+from app.advice.model import EFFORT_ORDER, Advice, Alternative
 from app.advice.options import Option
+from app.advice.range import Range
 from app.advice.rule import advise, grounds, least_effort, share_of_launches, speedup, step_speedup, verdict
 from app.advice.thresholds import Thresholds
 from profiler.hardware import DEVICES, find_device
@@ -151,7 +152,7 @@ def test_amdahl():
 
 
 def speedup_of(factor: float):
-    from app.advice.model import Range
+    from app.advice.range import Range
 
     return speedup(Range(factor, factor, factor), Range(1.0, 1.0, 1.0))
 
