@@ -25,64 +25,64 @@ unit: $(VENV)/.dev
 
 # Known holes in what is installed; says so where the service that knows them cannot be asked.
 audit: $(VENV)/.dev
-	$(BIN)/python -m tools.audit
+	$(BIN)/python -m tools.checks.audit
 
 # What somebody gets who installs the package: sdist and wheel built, installed outside the checkout, served, used.
 check-wheel:
-	$(PYTHON) -m tools.check_wheel
+	$(PYTHON) -m tools.checks.check_wheel
 
 # The API of a running server against its own description, CASES an operation.
 CASES ?= 1500
 check-api: $(VENV)/.dev
-	$(BIN)/python -m tools.check_api --cases $(CASES) --oracle auto --record
+	$(BIN)/python -m tools.checks.check_api --cases $(CASES) --oracle auto --record
 
 # Coverage-guided, twelve minutes of each of six targets; what it found before is replayed by `make test`.
 fuzz: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
-	$(BIN)/python -m tools.fuzz --minutes 12 --record
+	$(BIN)/python -m tools.fuzz.fuzz --minutes 12 --record
 
 # Load on loopback, 30 minutes of it mixed; large uploads side by side; the fleet's overhead, store and simulation.
 soak: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.server.soak
 
 # On a quiet machine. BASE: a checkout of the commit to compare with (`git worktree add FOLDER COMMIT`).
 BASE ?= ../base
 bench-waits: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.waits --base $(BASE) --out tests/records/waits.json
+	$(BIN)/python -m benchmarks.server.waits --base $(BASE) --out tests/records/waits.json
 
 bench-attacks: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.attacks --base $(BASE) --out tests/records/attacks.json
+	$(BIN)/python -m benchmarks.server.attacks --base $(BASE) --out tests/records/attacks.json
 
 # 500 kills at random moments under load, and 500 with the server as process 1 (needs root).
 bench-kills: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.kills --out tests/records/kills.json
-	$(BIN)/python -m benchmarks.kills --as-init --out tests/records/kills.json
+	$(BIN)/python -m benchmarks.server.kills --out tests/records/kills.json
+	$(BIN)/python -m benchmarks.server.kills --as-init --out tests/records/kills.json
 
 bench-uploads: $(VENV)/.dev
-	$(BIN)/python benchmarks/uploads.py --parallel 8
+	$(BIN)/python benchmarks/server/uploads.py --parallel 8
 
 bench-fleet: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.fleet_store --out tests/records/fleet-store.json
-	$(BIN)/python -m benchmarks.fleet_overhead --out tests/records/fleet-overhead.json
-	$(BIN)/python benchmarks/fleet_jobs.py --out tests/records/fleet-jobs.json
-	$(BIN)/python -m tools.fleet_simulation --run
+	$(BIN)/python -m benchmarks.fleet.fleet_store --out tests/records/fleet-store.json
+	$(BIN)/python -m benchmarks.fleet.fleet_overhead --out tests/records/fleet-overhead.json
+	$(BIN)/python benchmarks/fleet/fleet_jobs.py --out tests/records/fleet-jobs.json
+	$(BIN)/python -m tools.fleet.fleet_simulation --run
 
 # On a host with a GPU: predictions made without it, against what torch.compile makes with it; counted bytes against
 # those that ncu reads. The records are held to their claims by the tests.
 check-oracle: $(VENV)/.run
-	$(BIN)/python -m tools.check_oracle --record tests/records/oracle-h200-default.json
-	$(BIN)/python -m tools.check_oracle --mode max-autotune --record tests/records/oracle-h200-max-autotune.json
+	$(BIN)/python -m tools.gpu.check_oracle --record tests/records/oracle-h200-default.json
+	$(BIN)/python -m tools.gpu.check_oracle --mode max-autotune --record tests/records/oracle-h200-max-autotune.json
 
 check-traffic: $(VENV)/.run
-	OUT=tests/records $(BIN)/python tools/check_traffic.py
+	OUT=tests/records $(BIN)/python tools/gpu/check_traffic.py
 
 # On a host with a GPU: every kernel against float64, with random calls; then each beside what users would pick instead.
 check-kernels: $(VENV)/.run
-	$(BIN)/python tools/check_kernels.py --large --beyond --soak 2000
+	$(BIN)/python tools/gpu/check_kernels.py --large --beyond --soak 2000
 
 bench-kernels: $(VENV)/.run
-	$(BIN)/python benchmarks/kernels.py --prepare 8 --demonstrations --out tests/records/kernels-h200.json
-	$(BIN)/python benchmarks/kernel_table.py
+	$(BIN)/python benchmarks/operations/kernels.py --prepare 8 --demonstrations --out tests/records/kernels-h200.json
+	$(BIN)/python benchmarks/operations/kernel_table.py
 
 # The advice as it is today against the Archive, which needs no GPU: docs/accuracy.md, its charts and the page's figures.
 bench-advice: $(VENV)/.run
@@ -91,13 +91,13 @@ bench-advice: $(VENV)/.run
 # On a host with GPUs: every region validated twice (records for the Archive, repeatability), how long a verdict takes,
 # and three models' steps with the winners put back.
 bench-validate: $(VENV)/.run
-	$(BIN)/python benchmarks/validate.py --out .bench
-	$(BIN)/python benchmarks/verdict.py --out tests/records/verdicts-h200.json
-	$(BIN)/python benchmarks/step.py --out tests/records/steps-h200.json
+	$(BIN)/python benchmarks/validation/validate.py --out .bench
+	$(BIN)/python benchmarks/validation/verdict.py --out tests/records/verdicts-h200.json
+	$(BIN)/python benchmarks/validation/step.py --out tests/records/steps-h200.json
 
 # This reader beside the others that are installed: ARGS="--hta ../hta/bin/python --gb 1 4" (see --help).
 bench-trace: $(VENV)/.run
-	$(BIN)/python benchmarks/trace.py $(ARGS)
+	$(BIN)/python benchmarks/traces/trace.py $(ARGS)
 
 # The Dockerfile's RUN steps, executed on an overlay of this machine: needs root, and no container engine.
 docker-steps:

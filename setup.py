@@ -12,7 +12,8 @@ FOLDERS = ("static", "templates")
 
 
 class BuildWithAssets(build_py):
-    """The packages, and the folders that app.web.assets.folder finds in them. An editable install reads the tree."""
+    """The packages, and the folders that app.web.server.assets.folder finds in them. An editable install reads the
+    tree."""
 
     def run(self) -> None:
         super().run()

@@ -23,32 +23,32 @@ from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import app as package
-from app.advisor import WAITING_CAP, Advisor
-from app.damage import LostError
 from app.errors import Problem
-from app.fleet.join import join
-from app.health import Health, said
-from app.host import HostFacts
-from app.jobs import owners
-from app.jobs.checks import check_landscape, check_report, check_trace, check_validation
+from app.jobs import worker_identity
+from app.jobs.host import HostFacts
+from app.jobs.local_runner import Limits, LocalRunner, clean_environment
 from app.jobs.queue import Queue
-from app.jobs.ray_runner import RayRunner
-from app.jobs.runner import Limits, LocalRunner, clean_environment
-from app.memory import Trimmer
-from app.retention import Retention
+from app.jobs.ray.join import join
+from app.jobs.ray.runner import RayRunner
+from app.jobs.result_checks import check_landscape, check_report, check_trace, check_validation
+from app.requests.executor import WAITING_CAP, Advisor
 from app.settings import Settings
-from app.store import Store
-from app.web import pages
-from app.web.conditional import Conditional
-from app.web.head import Head
-from app.web.limits import LimitHeaders
-from app.web.openapi import describe
-from app.web.problems import as_json, from_http, from_validation
-from app.web.quick import Quick
-from app.web.request_counts import Requests
+from app.storage.damage import LostError
+from app.storage.store import Store
+from app.web.api.openapi import describe
+from app.web.api.widget_fast_path import Quick
+from app.web.pages import home
 from app.web.routes import add_routes
-from app.web.security import BODY_BYTES, Guard
-from app.web.warm import WarmPages
+from app.web.server.etag import Conditional
+from app.web.server.head import Head
+from app.web.server.health import Health, said
+from app.web.server.limits import LimitHeaders
+from app.web.server.memory import Trimmer
+from app.web.server.problems import as_json, from_http, from_validation
+from app.web.server.request_counts import Requests
+from app.web.server.retention import Retention
+from app.web.server.security import BODY_BYTES, Guard
+from app.web.server.warm import WarmPages
 from kernels.host import Host
 from profiler.child.process import FD, FORK, FORK_INTERPRETED
 from profiler.child.template import Template
@@ -103,7 +103,7 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     state.store = Store(settings.url, settings.uploads_dir)
     state.host = HostFacts()
     state.fleet = make_runner(settings)
-    owner = owners.owner()
+    owner = worker_identity.owner()
     state.templates = templates or make_templates(owner)
     state.owns_templates = templates is None
     state.queue = make_queue(state.store, settings, state.host, state.fleet, owner, state.templates)
@@ -112,7 +112,7 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     state.service = Advisor(
         template, limits=settings.advice_limits, size=settings.advice_processes, oracle=oracle,
         oracle_timeout_s=settings.oracle_timeout_s, thresholds=settings.rule, host=state.host.for_children,
-        environment=lambda: {owners.MARK: f"{owner}/answers"}, logs=settings.logs_dir,
+        environment=lambda: {worker_identity.MARK: f"{owner}/answers"}, logs=settings.logs_dir,
     )  # fmt: skip
     state.requests = Requests()
     state.retention = Retention(state)
@@ -141,11 +141,11 @@ def make_runner(settings: Settings) -> RayRunner | None:
 def make_templates(owner: str) -> dict[str, Template]:
     """What the children of a server are forked from, by the first word of their commands."""
     # One thread: a fork of a process with more can inherit a lock that another of them holds.
-    environment = {**clean_environment(), owners.MARK: f"{owner}/template", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**clean_environment(), worker_identity.MARK: f"{owner}/template", "OPENBLAS_NUM_THREADS": "1"}
     interpreted = {**environment, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     return {
-        FORK: Template("app.forked", cwd=ROOT, env=environment),
-        FORK_INTERPRETED: Template("app.forked", cwd=ROOT, env=interpreted),
+        FORK: Template("app.jobs.forked", cwd=ROOT, env=environment),
+        FORK_INTERPRETED: Template("app.jobs.forked", cwd=ROOT, env=interpreted),
     }
 
 
@@ -236,7 +236,7 @@ def _respond(request: Request, problem: Problem) -> Response:
     path = request.url.path
     wants_page = not path.startswith(("/api/", "/static/")) and "text/html" in request.headers.get("accept", "")
     if wants_page or request.headers.get("hx-request") == "true":
-        response = pages.render_problem(request, problem)
+        response = home.render_problem(request, problem)
         response.headers.update(problem.headers)
         return response
     return as_json(problem)

@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.advice.thresholds import Thresholds, read_thresholds
+from app.thresholds import Thresholds, read_thresholds
 from profiler.child.limits import GIB, MIB, Limits, host_memory_bytes
 
 PREFIX = "TRITONWORTHY_"
@@ -198,7 +198,7 @@ class Settings(BaseSettings):
     @classmethod
     def _database_is_known(cls, value: str) -> str:
         if value:
-            from app.database import make_engine  # the command line needs no database
+            from app.storage.database import make_engine  # the command line needs no database
 
             make_engine(value).dispose()
         return value

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from profiler.region.language.program import program
 from profiler.region.model import Region
-from profiler.region.program import program
 
 Runner = Callable[..., tuple[torch.Tensor, ...]]
 

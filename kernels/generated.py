@@ -23,7 +23,7 @@ import torch.fx
 from kernels.codegen import ops, random
 from kernels.codegen import source as files
 from kernels.codegen.budget import Budget
-from kernels.codegen.halves import halves
+from kernels.codegen.forward_backward_split import halves
 from kernels.codegen.index import Unsupported
 from kernels.codegen.joining import joined
 from kernels.codegen.nodes import base, is_fill
@@ -33,8 +33,8 @@ from kernels.codegen.prepare import apart, prepare
 from kernels.codegen.seeds import draw_seed
 from kernels.codegen.source import Source
 from kernels.codegen.split import split
-from profiler.region import fusion
-from profiler.region.graph import Graph
+from profiler.region.graph import fusion
+from profiler.region.graph.lowering import Graph
 from profiler.region.model import ITEMSIZE
 
 INTERPRETER_DTYPES = {torch.bfloat16: torch.float32, torch.float16: torch.float32}

@@ -16,9 +16,9 @@ from kernels.codegen.index import Unsupported
 from kernels.host import Host
 from kernels.own_model import Own
 from kernels.registry import Candidate, build, candidates
-from profiler.region.graph import lower
-from profiler.region.program import program
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 
 Json = Mapping[str, Any]
 
@@ -75,8 +75,8 @@ def machines(text: str, sizes: Mapping[str, int] | None, candidate: str, target:
     Of a tuned kernel the configuration that its model puts first. Raises Unsupported, CompileError. For a process of
     its own: it replaces what launches kernels.
     """
-    from kernels.measure.landscape_offline import NO_MEMORY, compiled, unlaunched
-    from profiler.oracle.decided import findings
+    from kernels.measure.landscape.offline import NO_MEMORY, compiled, unlaunched
+    from profiler.oracle.compiler.findings import findings
 
     region = parse(text)
     torch.set_grad_enabled(region.requires_grad)

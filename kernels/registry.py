@@ -13,10 +13,10 @@ from kernels.codegen.index import Unsupported
 from kernels.host import Host
 from kernels.libraries import Cover, coverage
 from kernels.written import WRITTEN, Written, matches, roles_of, taken, written
-from profiler.region.graph import Graph, lower, without_grad, written_alone
-from profiler.region.match_model import Match
+from profiler.region.graph.lowering import Graph, lower, without_grad, written_alone
+from profiler.region.graph.match_model import Match
+from profiler.region.graph.patterns import match
 from profiler.region.model import Region
-from profiler.region.patterns import match
 
 GENERATED = "triton:generated"
 ALREADY = "the region is this call already: eager is its time"
@@ -139,9 +139,9 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
 
 
 def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
-    from kernels.libraries.adapters import adapt
+    from kernels.libraries.adapters.rewrite import adapt
     from kernels.libraries.catalogue import ENTRIES
-    from kernels.libraries.covering import everything, is_call_already
+    from kernels.libraries.covers import everything, is_call_already
 
     entry = next((e for e in ENTRIES if e.candidate == name), None)
     if entry is None:
@@ -157,7 +157,7 @@ def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
 
 def replaced(kernel: Written, graph: Graph) -> torch.fx.GraphModule:
     """The graph's module with a hand-written kernel in the place of what it computes. Raises Unsupported."""
-    from kernels.libraries.adapters import adapt
+    from kernels.libraries.adapters.rewrite import adapt
 
     fitting = taken(kernel, matches(graph, match(graph)))
     reasons = [r for m in fitting if (r := kernel.reason(graph, m))]

@@ -19,7 +19,7 @@ import torch
 import triton
 from triton import knobs
 
-from kernels.measure.timing import DeviceClock, Flush, Rotation, cold_calls, warm
+from kernels.measure.candidate.timing import DeviceClock, Flush, Rotation, cold_calls, warm
 from kernels.tuned import Tuned, TunedFile, source_hash
 
 WARMUP_MS = 5.0

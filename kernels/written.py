@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from kernels import layer_norm, rms_norm, softmax
 from kernels.host import Host
 from kernels.libraries import fits
-from kernels.libraries.covering import completed
+from kernels.libraries.covers import completed
 from kernels.libraries.facts import facts_of
 from kernels.libraries.launchers import Launcher
-from kernels.libraries.patterns_products import PRODUCTS
-from kernels.libraries.patterns_rows import ROWS
-from kernels.libraries.tails import tail
-from profiler.region.graph import Graph
-from profiler.region.match_model import Match
-from profiler.region.nodes import is_call
+from kernels.libraries.patterns.products import PRODUCTS
+from kernels.libraries.patterns.rows import ROWS
+from kernels.libraries.patterns.tails import tail
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Match
+from profiler.region.graph.nodes import is_call
 
 Reason = Callable[[Graph, Match], str]
 

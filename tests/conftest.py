@@ -28,8 +28,8 @@ LONG = (
     "tests/fuzz/",
     "tests/app/jobs/test_queue.py",
     "tests/kernels/test_builds.py",
-    "tests/profiler/region/test_mining.py",
-    "tests/app/test_cli.py",
+    "tests/profiler/region/mining/test_mine.py",
+    "tests/app/cli/test_cli.py",
     "tests/app/test_pages.py",
     "tests/profiler/oracle/test_process.py",
     "tests/kernels/test_offline.py",
@@ -37,7 +37,7 @@ LONG = (
     "tests/kernels/measure/test_session.py",
     "tests/kernels/measure/test_cheats.py",
     "tests/profiler/oracle/test_record.py",
-    "tests/app/test_findings.py",
+    "tests/app/trace_report/test_findings.py",
     "tests/docs/test_traces.py",
     "tests/docs/test_ci.py",
     "tests/app/web/test_checks.py",
@@ -50,10 +50,10 @@ APART = ("tests/kernels/test_interpreted.py", "tests/kernels/test_builds.py")
 TOGETHER = {
     "tests/app/fleet/": "fleet",
     "tests/browser/": "browser",
-    "tests/profiler/region/test_mining.py": "mined",
-    "tests/profiler/trace/test_busy.py": "mined",
-    "tests/profiler/region/test_backward_pairs.py": "mined",
-    "tests/profiler/region/test_findings.py": "mined",
+    "tests/profiler/region/mining/test_mine.py": "mined",
+    "tests/profiler/trace/analyze/test_gpu_utilization.py": "mined",
+    "tests/profiler/region/mining/test_backward_pairs.py": "mined",
+    "tests/profiler/region/mining/test_findings.py": "mined",
 }
 """Files that share what takes seconds to make: a server and a browser, a Ray cluster, traces with their regions."""
 

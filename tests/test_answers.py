@@ -1,4 +1,5 @@
-"""tools.answers: what two commits answer, field by field; ids and times are no difference, everything else is."""
+"""tools.checks.answers: what two commits answer, field by field; ids and times are no difference, everything else
+is."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from tools.answers import differences, region_texts, trace_files
+from tools.checks.answers import differences, region_texts, trace_files
 
 BEFORE: dict[str, Any] = {
     "traces": {

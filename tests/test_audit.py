@@ -1,4 +1,4 @@
-"""tools.audit: what pip-audit says of what is installed, and what is said where it cannot be asked."""
+"""tools.checks.audit: what pip-audit says of what is installed, and what is said where it cannot be asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools import audit
+from tools.checks import audit
 
 HOLE = {"id": "PYSEC-2026-248", "aliases": ["CVE-2026-48710"], "fix_versions": ["1.3.0"], "description": "Host header"}
 

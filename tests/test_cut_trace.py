@@ -15,7 +15,7 @@ from profiler.trace import read_trace
 from tests.conftest import ROOT
 from tests.profiler.trace.files import EXPECTED, TRACES, loaded
 from tools.cut_trace import cut_after, write_json
-from tools.trace_figures import figures_of, trace_paths
+from tools.docs.trace_figures import figures_of, trace_paths
 
 TRAINING = "t5_train_autocast_eager.json.gz"
 

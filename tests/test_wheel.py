@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.web import assets
+from app.web.server import assets
 from tests.conftest import ROOT
-from tools.check_wheel import WheelError, complete, expected_in_sdist, expected_in_wheel, tracked_files
+from tools.checks.check_wheel import WheelError, complete, expected_in_sdist, expected_in_wheel, tracked_files
 
 
 def test_in_a_checkout_they_are_those_at_the_top_of_the_tree() -> None:
@@ -28,7 +28,7 @@ def test_in_a_built_package_they_are_those_inside_it(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("tracked", "in_wheel"),
     [
-        ("app/migrations/script.py.mako", "app/migrations/script.py.mako"),
+        ("app/storage/migrations/script.py.mako", "app/storage/migrations/script.py.mako"),
         ("kernels/gemm.py", "kernels/gemm.py"),
         ("templates/partials/head.html", "app/web/templates/partials/head.html"),
         ("static/app.css", "app/web/static/app.css"),

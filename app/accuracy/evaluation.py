@@ -12,8 +12,8 @@ from app.accuracy.question import Question, answer
 from app.accuracy.score import SHARE, Score, score
 
 if TYPE_CHECKING:
-    from app.advice.rates import Rates
-    from app.evaluate import Foreseen
+    from app.analysis.analyze import Foreseen
+    from app.estimate.rates import Rates
 
 Fit = Callable[[Sequence[Case]], "Rates"]
 """Rates fitted on measured cases."""

@@ -19,7 +19,7 @@ from app.accuracy.evaluation import Fit, Oracle, evaluate, leave_one_out, polici
 from app.accuracy.question import Question, asked_for, question
 from app.accuracy.score import ADVISED, NEXT, SHARE, Score, from_json
 from app.accuracy.split import FIT, TEST
-from app.advice.rates import shipped
+from app.estimate.rates import shipped
 from kernels.measure.model import to_json
 
 Json = dict[str, Any]

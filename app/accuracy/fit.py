@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.accuracy.samples import BOUND, Call, Samples, Timed, of_programs
-from app.advice.rates import BACKWARD, SPREAD, Curve, Rates, names, reach, share_of
+from app.estimate.rates import BACKWARD, SPREAD, Curve, Rates, names, reach, share_of
 
 CAP = math.log(2.5)
 SMALL = 0.3

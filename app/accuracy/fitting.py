@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from app.accuracy.fit import fit, left_over, refit, touched_by
 from app.accuracy.samples import Samples, samples
 from app.accuracy.split import TEST, half
-from app.advice.rates import Rates, rates_to_json
+from app.estimate.rates import Rates, rates_to_json
 from profiler.hardware import find_device
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from app.archive.likeness import likeness
+from app.archive.program_fingerprint import likeness
 
 HELD = Path(__file__).resolve().parent / "labels.json"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.accuracy import drawing, table
-from app.advice.rates import BEYOND
+from app.estimate.rates import BEYOND
 
 Json = dict[str, Any]
 
@@ -89,7 +89,7 @@ was written because its worst row asked for one, and the numbers that a fit begi
 split. What a view costs the host of a compiled function (`host.part`), `host.view` and `times.unrolled` rest on one
 program, a recurrence; `atomics_tiled` on one, attention over a graph's edges. Where the fit half missed most, its
 kernels were profiled one by one, and what set their pace is in the estimate now
-([tests](../tests/app/advice/test_measured_kernels.py)). Leave-one-out is the row to trust.
+([tests](../tests/app/estimate/test_measured_kernels.py)). Leave-one-out is the row to trust.
 
 ## Beside what one could do without asking
 

@@ -16,8 +16,8 @@ from profiler.region.model import Binding, Workload
 
 if TYPE_CHECKING:
     from app.advice.model import Advice
-    from app.advice.rates import Rates
-    from app.evaluate import Foreseen, Prepared
+    from app.analysis.analyze import Foreseen, Prepared
+    from app.estimate.rates import Rates
     from kernels.host import Host
 
 
@@ -35,9 +35,9 @@ class Question:
 
 def question(case: Case) -> Question:
     """Lower and match the case's region: needs torch. DeviceUnknownError where the device has no figures."""
-    from app.device_choice import choose_device
-    from app.evaluate import Situation, prepare
-    from profiler.region.text import parse
+    from app.analysis.analyze import Situation, prepare
+    from app.analysis.device_choice import choose_device
+    from profiler.region.language.text import parse
 
     validation = case.validation
     shapes = schema.shapes_of(to_json(validation))
@@ -56,7 +56,7 @@ def asked_for(found: Question, case: Case) -> Question:
 
 def answer(asked: Question, rates: Rates | None = None, foreseen: Foreseen | None = None) -> Advice:
     """The rule's advice. rates: in place of the shipped ones; foreseen: what the oracle said, None where not asked."""
-    from app.evaluate import NOTHING_FORESEEN, decide
+    from app.analysis.analyze import NOTHING_FORESEEN, decide
 
     return decide(asked.prepared, foreseen or NOTHING_FORESEEN, rates=rates).advice
 

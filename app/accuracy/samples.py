@@ -17,8 +17,9 @@ from app.accuracy.case import Case
 from app.accuracy.question import Question
 from app.accuracy.split import program
 from app.accuracy.tables import MODES, PEERS, Row, rows
-from app.advice import estimate
-from app.advice.call_time import (
+from app.archive.program_fingerprint import likeness
+from app.estimate import predict as estimate
+from app.estimate.call_time import (
     HEAD,
     SHORT_HEADS,
     SPLIT,
@@ -30,10 +31,9 @@ from app.advice.call_time import (
     narrow_product,
     widest,
 )
-from app.advice.estimate import Prediction
-from app.advice.facts import RegionFacts
-from app.advice.rates import BACKWARD, SIXTEEN_BIT, Rates
-from app.archive.likeness import likeness
+from app.estimate.facts import RegionFacts
+from app.estimate.predict import Prediction
+from app.estimate.rates import BACKWARD, SIXTEEN_BIT, Rates
 from profiler.hardware import Device
 from profiler.region.model import Binding
 
@@ -243,10 +243,10 @@ def _row_timed(row: Row, owner: str, device: Device) -> Iterator[Timed]:
 
 def lowered(text: str) -> RegionFacts:
     """The facts of a text that the fit asks the estimate about."""
-    from app.advice.lowered import region_facts
-    from app.evaluate import shape_of
-    from profiler.region.graph import lower
-    from profiler.region.text import parse
+    from app.analysis.analyze import shape_of
+    from app.estimate.region_features import region_facts
+    from profiler.region.graph.lowering import lower
+    from profiler.region.language.text import parse
 
     graph = lower(parse(text, "row"))
     return region_facts(graph, [shape_of(graph, Binding())], "other", "row", False)

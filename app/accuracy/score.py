@@ -8,7 +8,7 @@ from typing import Any
 
 from app.accuracy.case import Case
 from app.advice.model import Advice, Alternative
-from app.advice.thresholds import DEFAULTS
+from app.thresholds import DEFAULTS
 from kernels.measure import outcome as measured
 from kernels.measure.model import Interval
 

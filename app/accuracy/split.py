@@ -1,7 +1,7 @@
 """Which half of the regions a program belongs to: frozen by hash, so that what is tuned is not what is tested.
 
-The hashes are those of `app.archive.likeness` at the level where neither names, spelling, layouts nor sizes count: a
-program at other sizes, or measured again, is in the same half.
+The hashes are those of `app.archive.program_fingerprint` at the level where neither names, spelling, layouts nor sizes
+count: a program at other sizes, or measured again, is in the same half.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from app.archive.likeness import likeness
+from app.archive.program_fingerprint import likeness
 
 FROZEN = Path(__file__).resolve().parent / "split.json"
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.advice.facts import CURVED
+from app.estimate.facts import CURVED
 
 Json = Mapping[str, Any]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.advice.estimate import Prediction
-from app.advice.facts import Cover, RegionFacts
-from app.advice.range import Range
-from app.advice.rates import FITTED, Rates
-from app.advice.thresholds import Thresholds
+from app.estimate.facts import Cover, RegionFacts
+from app.estimate.predict import Prediction
+from app.estimate.range import Range
+from app.estimate.rates import FITTED, Rates
+from app.thresholds import Thresholds
 from profiler.hardware import Device
 from profiler.region.model import Workload
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.advice.case import Case, percent, short
-from app.advice.facts import Cover, RegionFacts
-from app.advice.foreseen_bytes import foreseen_bytes
 from app.advice.launches import launch_bound_alone, launch_share, paced, told_by_launches
 from app.advice.model import Criterion
 from app.advice.options import no_triton
-from app.advice.thresholds import Thresholds
+from app.estimate.compiled_bytes import foreseen_bytes
+from app.estimate.facts import Cover, RegionFacts
+from app.thresholds import Thresholds
 from kernels.measure.records import LAUNCH_BOUND
+from profiler.oracle.compiler.targets import TARGETS
 from profiler.oracle.model import Prediction, Recompiles
-from profiler.oracle.targets import TARGETS
-from profiler.region.cost_model import Cost, bound
+from profiler.region.graph.cost_model import Cost, bound
 
 if TYPE_CHECKING:
-    from profiler.trace.obstacles import Obstacle
+    from profiler.trace.analyze.compile_blockers import Obstacle
 
 
 def fast_enough(case: Case) -> Criterion:

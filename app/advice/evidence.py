@@ -8,9 +8,9 @@ from typing import Any
 
 from app.advice.launches import launch_bound
 from app.advice.model import Advice, Alternative, Change, Criterion, Tool
-from app.advice.range import Range
 from app.advice.rule import step_speedup
-from app.advice.thresholds import DEFAULTS, Thresholds
+from app.estimate.range import Range
+from app.thresholds import DEFAULTS, Thresholds
 from kernels.measure import outcome as measured
 from kernels.measure.model import CandidateResult, Validation, to_json, validation_from_json
 

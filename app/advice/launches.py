@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.advice.facts import RegionFacts
 from app.advice.model import Criterion
-from app.advice.thresholds import Thresholds
+from app.estimate.facts import RegionFacts
+from app.thresholds import Thresholds
 from kernels.measure.records import LAUNCH_BOUND
 
 if TYPE_CHECKING:
-    from app.advice import estimate
+    from app.estimate import predict
     from profiler.region.model import Workload
 
 
@@ -19,7 +19,7 @@ def told_by_launches(facts: RegionFacts, workload: Workload) -> bool:
     return facts.gpu_idle_share is None and not facts.compiled and not workload.observed
 
 
-def launch_share(facts: RegionFacts, eager: estimate.Prediction) -> tuple[float, float]:
+def launch_share(facts: RegionFacts, eager: predict.Prediction) -> tuple[float, float]:
     """Launches of one call, and their share of eager's predicted time on the device."""
     launches = facts.launches or max((s.cost.unfused.launches for s in facts.shapes), default=0)
     return launches, min(1.0, eager.launch_us / eager.time_us.mid)
@@ -30,7 +30,7 @@ LAUNCHES = 3
 
 
 def launch_bound_alone(
-    facts: RegionFacts, workload: Workload, eager: estimate.Prediction | None, settings: Thresholds
+    facts: RegionFacts, workload: Workload, eager: predict.Prediction | None, settings: Thresholds
 ) -> bool:
     """Of a region without a trace: run one by one, launching its kernels takes longer than running them."""
     if eager is None or not told_by_launches(facts, workload):
@@ -39,7 +39,7 @@ def launch_bound_alone(
     return paced(facts, eager) or (launches >= LAUNCHES and share >= settings.launch_share)
 
 
-def paced(facts: RegionFacts, eager: estimate.Prediction) -> bool:
+def paced(facts: RegionFacts, eager: predict.Prediction) -> bool:
     """A forward and backward that a validation would judge by wall time."""
     return facts.requires_grad and eager.host_us > LAUNCH_BOUND * eager.time_us.mid
 

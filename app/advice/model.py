@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from app.advice.range import Range
+from app.estimate.range import Range
 
 Tool = Literal["skip", "library", "compile", "triton", "cuda"]
 

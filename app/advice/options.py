@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.advice import estimate
-from app.advice.estimate import Prediction
-from app.advice.facts import Cover, Kernel, RegionFacts, ShapeFacts
 from app.advice.model import Alternative, Tool
-from app.advice.range import Range
-from app.advice.rates import FITTED, Rates, spread
+from app.estimate import predict
+from app.estimate.facts import Cover, Kernel, RegionFacts, ShapeFacts
+from app.estimate.predict import Prediction
+from app.estimate.range import Range
+from app.estimate.rates import FITTED, Rates, spread
 from profiler.hardware import Device
-from profiler.oracle.targets import TARGETS
-from profiler.region import kinds
-from profiler.region.cost_model import bound, floor_us
+from profiler.oracle.compiler.targets import TARGETS
+from profiler.region import op_kinds
+from profiler.region.graph.cost_model import bound, floor_us
 
 EFFORT_LINES: Mapping[str, int] = {
     # sources: library 1 line, torch.compile 1 decorator, Triton 50 to 200 lines, CUDA 500 to 5,000
@@ -80,7 +80,7 @@ def options(
     Where kernels were observed, every prediction is scaled by what it says of eager's: the trace ran at its own clocks
     and with its inputs in L2 or not. A factor far from 1 says something else, so it is held within OBSERVED.
     """
-    eager = estimate.eager(facts, device, rates)
+    eager = predict.eager(facts, device, rates)
     if by_wall:
         return (
             _keep(facts, current, eager),
@@ -89,7 +89,7 @@ def options(
     found = _ways(facts, covers, device, rates)
     factor = 1.0
     if kernels is not None and eager is not None and eager.time_us.mid > 0 and not facts.compiled:
-        low, high = OBSERVED if estimate.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
+        low, high = OBSERVED if predict.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
         factor = min(high, max(low, kernels.mid / eager.time_us.mid))
     return (_keep(facts, current, eager), *(_refused(_scaled(o, factor), facts, device) for o in found))
 
@@ -160,7 +160,7 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
     name = cover.candidate.removeprefix("library:")
     whole = cover.whole or (facts.requires_grad and only_backward_left(facts, cover.operations))
     part = None if whole else cover.operations
-    predicted = estimate.library(facts, device, _as_called(cover, name), part, rates)
+    predicted = predict.library(facts, device, _as_called(cover, name), part, rates)
     rest = "" if whole else "the rest stays as it is"
     note = "; ".join(n.rstrip(".") for n in (cover.missing, rest, cover.note) if n)
     alternative = Alternative(
@@ -175,7 +175,7 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
 def _as_called(cover: Cover, name: str) -> str:
     """What the estimate tells apart under one call's name: attention with an arbitrary mask, by whichever backend."""
     masked = "attn_mask=" in cover.call and "attn_mask=None" not in cover.call
-    return f"{estimate.SDPA} with a mask" if masked and name.startswith(estimate.SDPA) else name
+    return f"{predict.SDPA} with a mask" if masked and name.startswith(predict.SDPA) else name
 
 
 BACKWARD = (
@@ -207,7 +207,7 @@ def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     ):
         if facts.compiled and mode == "default":
             continue
-        predicted = estimate.compiled(facts, device, mode, rates)
+        predicted = predict.compiled(facts, device, mode, rates)
         if facts.sdpa:
             note = "; ".join(n for n in (note, "turns the attention into scaled_dot_product_attention") if n)
         broken = next((o for o in facts.obstacles if o.inside and o.stops), None)
@@ -243,7 +243,7 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     found = [_own(facts, kernel, device, rates) for kernel in facts.kernels]
     fused = any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels)
     if fused and not facts.not_generated:
-        predicted = estimate.triton(facts, device, False, rates)
+        predicted = predict.triton(facts, device, False, rates)
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
         lines = facts.generated_lines or _lines(facts)
@@ -252,20 +252,20 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         return found
     several = any(len(s.cost.kernels) > 1 for s in facts.shapes)
     unrolled = any(
-        k.kind == "fused" and len(k.operations) > estimate.UNROLLED for s in facts.shapes for k in s.cost.kernels
+        k.kind == "fused" and len(k.operations) > predict.UNROLLED for s in facts.shapes for k in s.cost.kernels
     )
     if facts.requires_grad:
         if not found:
-            predicted = estimate.triton(facts, device, True, rates)
+            predicted = predict.triton(facts, device, True, rates)
             note = "forward and backward, to be written"
             found.append(_written(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
     elif (several or unrolled or not found) and one_kernel(facts, device):
-        predicted = estimate.triton(facts, device, True, rates)
+        predicted = predict.triton(facts, device, True, rates)
         found.append(
             _written(predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written")
         )
     elif fused and facts.not_generated:
-        predicted = estimate.triton(facts, device, False, rates)
+        predicted = predict.triton(facts, device, False, rates)
         note = "a kernel for each group that fuses, to be written"
         found.append(_written(predicted, "triton:custom", "custom", _lines(facts), note))
     if fused and facts.not_generated:
@@ -276,7 +276,7 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
 
 def _own(facts: RegionFacts, kernel: Kernel, device: Device, rates: Rates) -> Option:
     mode = kernel.candidate.removeprefix("triton:")
-    predicted = estimate.own(facts, device, kernel, rates)
+    predicted = predict.own(facts, device, kernel, rates)
     lines = kernel.lines or _lines(facts)
     return _written(predicted, kernel.candidate, mode, lines, "a kernel of this project", kernel.call)
 
@@ -297,26 +297,38 @@ def _cuda(facts: RegionFacts, device: Device, rates: Rates) -> Option:
 
 
 def _has_products(facts: RegionFacts) -> bool:
-    return bool(facts.kinds & {kinds.GEMM, kinds.ATTENTION, kinds.CONVOLUTION})
+    return bool(facts.kinds & {op_kinds.GEMM, op_kinds.ATTENTION, op_kinds.CONVOLUTION})
 
 
 def _lines(facts: RegionFacts) -> int:
-    if kinds.ATTENTION in facts.kinds or facts.kind == "attention":
+    if op_kinds.ATTENTION in facts.kinds or facts.kind == "attention":
         return EFFORT_LINES["attention"]
-    if facts.kinds & {kinds.GEMM, kinds.CONVOLUTION} or "gemm" in facts.kind:
+    if facts.kinds & {op_kinds.GEMM, op_kinds.CONVOLUTION} or "gemm" in facts.kind:
         return EFFORT_LINES["gemm"]
-    rowwise = {kinds.REDUCTION, kinds.SOFTMAX, kinds.NORMALISATION, kinds.SCAN, kinds.SORT, kinds.SCATTER}
+    rowwise = {
+        op_kinds.REDUCTION,
+        op_kinds.SOFTMAX,
+        op_kinds.NORMALISATION,
+        op_kinds.SCAN,
+        op_kinds.SORT,
+        op_kinds.SCATTER,
+    }
     return EFFORT_LINES["rows"] if facts.kinds & rowwise else EFFORT_LINES["pointwise"]
 
 
 def one_kernel(facts: RegionFacts, device: Device) -> bool:
     """One Triton kernel can do all of it: no full sort, FFT, dense convolution or backward; rows that fit a program."""
-    if facts.requires_grad or kinds.FFT in facts.kinds or kinds.OTHER in facts.kinds or "multinomial" in facts.externs:
+    if (
+        facts.requires_grad
+        or op_kinds.FFT in facts.kinds
+        or op_kinds.OTHER in facts.kinds
+        or "multinomial" in facts.externs
+    ):
         return False
     if facts.externs and {"sort", "argsort", "kthvalue", "median", "mode", "unique", "_unique2"} & set(facts.externs):
         return False
     for shape in facts.shapes:
-        if kinds.CONVOLUTION in facts.kinds and bound(shape.cost, device) == "compute":
+        if op_kinds.CONVOLUTION in facts.kinds and bound(shape.cost, device) == "compute":
             return False
         if any(o.target == "topk" and o.columns > ROUTER_COLUMNS for o in shape.operations):
             return False
@@ -327,11 +339,11 @@ def one_kernel(facts: RegionFacts, device: Device) -> bool:
 
 def _products_fit(facts: RegionFacts, shape: ShapeFacts) -> bool:
     """Row reductions behind a product fit its tile or run online; a second product fits behind a narrow first."""
-    gemms = [o for o in shape.operations if o.kind == kinds.GEMM]
+    gemms = [o for o in shape.operations if o.kind == op_kinds.GEMM]
     if not gemms or facts.kind == "attention":
         return True
     if len(gemms) > 1:
         return len(gemms) == 2 and all(g.n <= SMALL_HIDDEN and g.batch == 1 for g in gemms)
-    reduces = facts.kinds & {kinds.REDUCTION, kinds.SOFTMAX, kinds.NORMALISATION}
+    reduces = facts.kinds & {op_kinds.REDUCTION, op_kinds.SOFTMAX, op_kinds.NORMALISATION}
     online = shape.cost.ideal.bytes_written * 16 < gemms[0].m * gemms[0].n * gemms[0].batch
     return not reduces or gemms[0].n <= ONE_TILE or online

@@ -6,22 +6,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.advice import estimate, wording
+from app.advice import wording
 from app.advice.admission import admit, at_hand
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
 from app.advice.criteria import fast_enough, judge, runs_on_library, worth_it
-from app.advice.estimate import Prediction
-from app.advice.facts import Cover, RegionFacts
-from app.advice.known import known_covers
 from app.advice.launches import launch_bound, launch_bound_alone
+from app.advice.library_defaults import known_covers
 from app.advice.model import EFFORT_ORDER, Advice, Criterion
 from app.advice.options import Option, no_triton, nothing_to_compute, options
-from app.advice.range import Range
-from app.advice.rates import FITTED, TRACED, Rates
-from app.advice.thresholds import DEFAULTS, Thresholds
+from app.estimate import predict
+from app.estimate.facts import Cover, RegionFacts
+from app.estimate.predict import Prediction
+from app.estimate.range import Range
+from app.estimate.rates import FITTED, TRACED, Rates
+from app.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device
-from profiler.region.cost_model import bound, floor_us
+from profiler.region.graph.cost_model import bound, floor_us
 from profiler.region.model import Workload
 
 MODE_ORDER = ("default", "reduce-overhead", "max-autotune", "generated", "custom")
@@ -86,9 +87,9 @@ def grounds(
     """The grounds of a region's verdict. rates: as in `advise`."""
     rates = rates or (TRACED if workload.observed else FITTED)
     covers = (*facts.covers, *known_covers(facts, settings))
-    eager = estimate.eager(facts, device, rates)
+    eager = predict.eager(facts, device, rates)
     by_wall = launch_bound_alone(facts, workload, eager, settings)
-    now = estimate.paced(eager) if eager is not None and by_wall else eager
+    now = predict.paced(eager) if eager is not None and by_wall else eager
     current = _observed(workload) or (now.time_us if now else None)
     found = options(facts, covers, device, current, current, rates, by_wall)
     return Grounds(facts, workload, device, settings, rates, covers, current, eager, found)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.advice.facts import RegionFacts
-from app.advice.known import BY_HAND_ONLY, DONE_BY_LIBRARY, TABLE, Known
+from app.advice.library_defaults import BY_HAND_ONLY, DONE_BY_LIBRARY, TABLE, Known
 from app.advice.model import Advice
 from app.advice.rule import advise
-from app.advice.thresholds import DEFAULTS, Thresholds
+from app.estimate.facts import RegionFacts
+from app.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 from profiler.region.model import Workload
 

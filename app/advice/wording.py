@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from app.advice.case import Case, percent, short
 from app.advice.criteria import runs_on_library
-from app.advice.facts import Cover
 from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
 from app.advice.options import no_triton, nothing_to_compute
-from app.advice.range import Range
+from app.estimate.facts import Cover
+from app.estimate.range import Range
 
 
 @dataclass(frozen=True, slots=True)

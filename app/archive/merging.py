@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app.archive import nearness, schema, shelf
-from app.archive.shelf import Shelved
+from app.archive import nearness, record_store, schema
+from app.archive.record_store import Shelved
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ def plan(incoming: Sequence[tuple[str, Json]], present: Sequence[Shelved], repla
         if print_ in known:
             steps.append(Step("identical", source, record, (known[print_],)))
             continue
-        named = record | {"id": Path(shelf.file_name(record)).stem}
+        named = record | {"id": Path(record_store.file_name(record)).stem}
         same = subjects.setdefault(schema.subject(record), [])
         gone = tuple(path for _, path in same if path is not None) if replace else ()
         if gone:
@@ -76,7 +76,7 @@ def carry_out(steps: Sequence[Step], folder: Path) -> None:
     for step in steps:
         if step.action == "identical":
             continue
-        written = shelf.write(step.record, folder)
+        written = record_store.write(step.record, folder)
         for path in step.gone:
             if path != written:
                 path.unlink(missing_ok=True)
@@ -87,7 +87,7 @@ def step_json(step: Step) -> Json:
     return {
         "action": step.action,
         "source": step.source,
-        "id": step.others[0]["id"] if step.action == "identical" else Path(shelf.file_name(step.record)).stem,
+        "id": step.others[0]["id"] if step.action == "identical" else Path(record_store.file_name(step.record)).stem,
         "name": step.record["name"],
         "torch": nearness.software(step.record, "torch") or None,
         "others": [

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from app.archive.likeness import LEVELS, Level, likeness, roles
+from app.archive.program_fingerprint import LEVELS, Level, likeness, roles
 from profiler.hardware import find_device
+from profiler.region.language.text import parse
 from profiler.region.model import ITEMSIZE, RegionError
-from profiler.region.text import parse
 
 Json = dict[str, Any]
 

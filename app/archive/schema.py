@@ -24,8 +24,8 @@ from kernels.measure.model import (
     Validation,
     validation_from_json,
 )
+from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
-from profiler.region.text import parse, to_text
 
 Json = dict[str, Any]
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
-from app.check.bounds import BoundsError, check_bounds
-from app.check.keys import line_of
+from app.check.toml_bounds import BoundsError, check_bounds
+from app.check.toml_keys import line_of
 
 Json = dict[str, Any]
 Level = Literal["off", "warn", "error"]

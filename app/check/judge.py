@@ -11,7 +11,7 @@ from app.check import regions, steps
 from app.check.config import Assertion, Config
 from app.check.finding import Finding, Unmeasured
 from app.check.subject import Subject
-from app.trace_compare import compare_traces
+from app.trace_report.compare import compare_traces
 
 Json = dict[str, Any]
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from app.advice.evidence import reissue_json
-from app.advice.thresholds import Thresholds
-from app.archive import shelf
+from app.analysis.device_choice import DeviceUnknownError
+from app.analysis.region_failed import DEFECT, in_words
+from app.archive import record_store
 from app.check.config import Config, from_mapping
 from app.check.judge import judge
 from app.check.regions import may_fire
 from app.check.subject import Subject, evidence_of, slim, slim_region
-from app.device_choice import DeviceUnknownError
-from app.region_failed import DEFECT, in_words
+from app.thresholds import Thresholds
 from kernels.measure.model import Validation
 from profiler.child.limits import Limits
 from profiler.hardware import find_device
@@ -115,7 +115,7 @@ def read(
         return _alone(name, source["region"])
     if "text" in source:
         return _region(name, source["text"], config, thresholds)
-    from app.trace_report import REGION_LIMITS, report
+    from app.trace_report.report import REGION_LIMITS, report
 
     more = {"thresholds": thresholds, "what_if": config.device, "limits": limits or REGION_LIMITS}
     try:
@@ -135,7 +135,7 @@ def _unread(name: str, kind: str, fault: Exception) -> Subject:
 
 
 def _region(name: str, text: str, config: Config, thresholds: Thresholds) -> Subject:
-    from app import service
+    from app.analysis import service
 
     try:
         region = service.advise_region(
@@ -181,7 +181,7 @@ def _with_record(region: Json, folders: Sequence[Path], thresholds: Thresholds) 
     advice = region.get("advice") or {}
     if evidence_of(region) != "predicted":
         return region
-    record = shelf.nearest(region["text"], *folders, device=advice.get("device") or None)
+    record = record_store.nearest(region["text"], *folders, device=advice.get("device") or None)
     if record is None or record["archived"]["match"] != "same" or not record["elsewhere"]["same_device"]:
         return region
     held = recorded_validation(record)
@@ -235,7 +235,7 @@ def _issued(region: Json, validation: Json) -> Json:
 
 
 def _validator(config: Config, thresholds: Thresholds, say: Say, cancelled: Callable[[], bool]) -> Validate:
-    from app.validate import validate_region
+    from app.analysis.validate import validate_region
 
     def validate(region: Json) -> Json:
         request = {

@@ -9,7 +9,7 @@ from typing import Any
 from app.check.config import Assertion
 from app.check.finding import Finding, Unmeasured, at_step
 from app.check.subject import Subject
-from app.trace_compare import SLOWER, compare_traces
+from app.trace_report.compare import SLOWER, compare_traces
 from app.units import duration
 
 Json = Mapping[str, Any]

@@ -10,12 +10,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app import checks, landscapes
-from app.jobs import ledger
-from app.jobs.exits import Ended, ExitReason, failed
-from app.jobs.ledger import Json, Kind
-from app.jobs.runner import Verdict
-from app.store import Store, finite
+from app.jobs.exit_reason import Ended, ExitReason, failed
+from app.jobs.local_runner import Verdict
+from app.storage import checks, job_table, landscapes
+from app.storage.job_table import Json, Kind
+from app.storage.store import Store, finite
 
 log = logging.getLogger("tritonworthy.queue")
 
@@ -72,7 +71,7 @@ class Attempt:
             return
         fraction = said.get("fraction")
         number = isinstance(fraction, int | float) and not isinstance(fraction, bool) and 0 <= fraction <= 1
-        self.pending = ledger.progress(
+        self.pending = job_table.progress(
             str(said.get("phase") or "")[:64],
             str(said.get("message") or "")[:2000],
             candidate=str(said.get("candidate") or "")[:200],
@@ -127,7 +126,7 @@ class Attempt:
             self._write_progress()
         if clock >= self.next_beat:
             with self.store.database.write() as connection:
-                answer = ledger.heartbeat(connection, **self.key, lease_s=self.lease_s)
+                answer = job_table.heartbeat(connection, **self.key, lease_s=self.lease_s)
             self.renewed = clock
             self.next_beat = clock + self.lease_s / 3
             self.next_look = clock + CANCEL_POLL_S
@@ -139,7 +138,7 @@ class Attempt:
         elif clock >= self.next_look:
             self.next_look = clock + CANCEL_POLL_S
             with self.store.database.read() as connection:
-                if ledger.cancel_is_asked(connection, self.job["id"]):
+                if job_table.cancel_is_asked(connection, self.job["id"]):
                     self._cancel()
 
     def _fenced(self) -> bool:
@@ -154,22 +153,22 @@ class Attempt:
     def _cancel(self) -> None:
         if self.verdict == "go":
             self.verdict = "cancel"
-            self.pending = ledger.progress("cancelling")
+            self.pending = job_table.progress("cancelling")
 
     def _write_progress(self) -> None:
         with self.store.database.write() as connection:
-            if self.pending is not None and ledger.is_held(connection, **self.key):
-                ledger.add_event(connection, self.job["id"], "progress", self.pending)
+            if self.pending is not None and job_table.is_held(connection, **self.key):
+                job_table.add_event(connection, self.job["id"], "progress", self.pending)
         self.pending = None
 
     def again(self, ended: Ended, why: str) -> bool:
         """Have the job done once more; False where that was tried: it is given up, with the error of this end."""
-        message = f"{(ended.error or {}).get('message', '')} It was tried {ledger.MAX_ATTEMPTS} times."
+        message = f"{(ended.error or {}).get('message', '')} It was tried {job_table.MAX_ATTEMPTS} times."
         error = {**(ended.error or {}), "message": message}
 
         def give_back() -> bool:
             with self.store.database.write() as connection:
-                again, _ = ledger.take_back(connection, ledger.held(**self.key), why=why, error=error)
+                again, _ = job_table.take_back(connection, job_table.held(**self.key), why=why, error=error)
             return bool(again)
 
         return bool(self._persist(give_back))
@@ -212,12 +211,12 @@ class Attempt:
             return self._store_result(kind, ended.value)
         state = "cancelled" if ended.reason is ExitReason.CANCELLED else "failed"
         if state == "cancelled":
-            self.pending = ledger.progress("cancelled")
+            self.pending = job_table.progress("cancelled")
         if self.pending is not None:
             self._write_progress()
         self._store_parts()  # what was said before it failed is worth keeping
         with self.store.database.write() as connection:
-            return ledger.finish(
+            return job_table.finish(
                 connection, **self.key, state=state, error=None if state == "cancelled" else ended.error
             )
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from app.jobs.ledger import Lease
+from app.storage.job_table import Lease
 
 
 class Leases:

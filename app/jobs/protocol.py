@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from app.jobs.exits import Ended
-from app.jobs.runner import Limits, Verdict
+from app.jobs.exit_reason import Ended
+from app.jobs.local_runner import Limits, Verdict
 
 
 class Runner(Protocol):

@@ -20,19 +20,19 @@ import psutil
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
-from app import checks
-from app.jobs import gpu, ledger, owners
+from app.jobs import gpu_health, worker_identity
 from app.jobs.attempt import Attempt
-from app.jobs.exits import Ended, ExitReason, failed
+from app.jobs.exit_reason import Ended, ExitReason, failed
 from app.jobs.leases import Leases
-from app.jobs.ledger import Json, Kind
+from app.jobs.local_runner import Limits, LocalRunner, Verdict
 from app.jobs.protocol import Runner
-from app.jobs.runner import Limits, LocalRunner, Verdict
-from app.jobs.tally import GPU_KINDS, Tally
+from app.jobs.stats import GPU_KINDS, Tally
 from app.logs import JOB
-from app.places import placed
-from app.schema import jobs, traces
-from app.store import Store
+from app.storage import checks, job_table
+from app.storage.job_table import Json, Kind
+from app.storage.store import Store
+from app.storage.tables import jobs, traces
+from app.storage.upload_paths import placed
 
 log = logging.getLogger("tritonworthy.queue")
 
@@ -85,7 +85,7 @@ class Queue:
         expected_gpu: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.store = store
-        self.owner = owner or owners.owner()
+        self.owner = owner or worker_identity.owner()
         self.runner: Runner = runner or LocalRunner(self.owner)
         self.queue_timeout_s = queue_timeout_s
         self.spare = spare
@@ -100,12 +100,12 @@ class Queue:
         self.cwd = cwd
         self.context = context
         self.leases = Leases(lease_s)
-        self.gpu = gpu.Gpu(self._ask_gpu, expected_gpu)
+        self.gpu = gpu_health.Gpu(self._ask_gpu, expected_gpu)
         self.tally = Tally()
         self.trouble = ""
         self.stuck: dict[Kind, int] = {}  # lanes whose last process does not end
         self.stopping = threading.Event()
-        self.wakeups: dict[Kind, threading.Event] = {kind: threading.Event() for kind in ledger.KINDS}
+        self.wakeups: dict[Kind, threading.Event] = {kind: threading.Event() for kind in job_table.KINDS}
         self.active: set[str] = set()
         self.cancels: set[str] = set()
         self.threads: list[threading.Thread] = []
@@ -115,7 +115,7 @@ class Queue:
         self._watch_once()
         self._begin("jobs-watch", self._watch)
         self._begin("jobs-gpu", self._watch_gpu)  # the child that asks may take a minute: leases are not to wait for it
-        for kind in ledger.KINDS:
+        for kind in job_table.KINDS:
             for _ in range(self.runner.lanes(kind)):
                 self._begin(f"jobs-{kind}", self._serve, kind)
 
@@ -139,7 +139,7 @@ class Queue:
         self.runner.close()
         try:
             with self.store.database.write() as connection:
-                ledger.release(connection, self.owner)
+                job_table.release(connection, self.owner)
         except sa.exc.DBAPIError as error:
             # The next server sees that we are dead.
             log.error("the jobs that ran could not be given back: %s", error.orig)
@@ -155,7 +155,7 @@ class Queue:
     def cancel(self, job_id: str) -> Json | None:
         """Cancel a waiting or running job; the job as it then is, None for an unknown id."""
         with self.store.database.write() as connection:
-            state = ledger.cancel(connection, job_id)
+            state = job_table.cancel(connection, job_id)
         if state == "running" and job_id in self.active:
             self.cancels.add(job_id)
         checks.forget_files(self.store.database, self.store.uploads, job_id)
@@ -167,7 +167,7 @@ class Queue:
         pause = 0.02
         while time.monotonic() < deadline and not self.stopping.is_set():
             state = await run_in_threadpool(self.store.job_state, job_id)
-            if state is None or state in ledger.FINAL:
+            if state is None or state in job_table.FINAL:
                 return
             await asyncio.sleep(pause)
             pause = min(0.25, pause * 1.5)
@@ -196,25 +196,25 @@ class Queue:
 
     def _take_back_lost(self) -> None:
         with self.store.database.read() as connection:
-            running = ledger.running(connection)
-        dead = {lease.owner for lease in running if lease.owner != self.owner and owners.is_dead(lease.owner)}
+            running = job_table.running(connection)
+        dead = {lease.owner for lease in running if lease.owner != self.owner and worker_identity.is_dead(lease.owner)}
         lost = {*self.leases.over(running), *(lease for lease in running if lease.owner in dead)}
         if not lost:
             return
         for owner in {lease.owner for lease in lost} - {self.owner}:
             # Or a job would run twice at once: what is left of the first attempt has the GPU.
-            owners.end_children(owner)
+            worker_identity.end_children(owner)
         began = time.monotonic()
         with self.store.database.write() as connection:
             if time.monotonic() - began > BLOCKED_S:
                 self.leases.forget()
                 lost = {lease for lease in lost if lease.owner in dead}
-            again, given_up = ledger.take_back(connection, ledger.unchanged(lost))
+            again, given_up = job_table.take_back(connection, job_table.unchanged(lost))
         for job_id in given_up:
             checks.forget_files(self.store.database, self.store.uploads, job_id)
         if again or given_up:
             log.warning("jobs of a dead server: %s queued again, %s given up", again, given_up)
-        for kind in ledger.KINDS:
+        for kind in job_table.KINDS:
             self.wake(kind)
 
     def _expire(self) -> None:
@@ -222,7 +222,7 @@ class Queue:
             return
         self.expire_again = time.monotonic() + EXPIRE_EVERY_S
         with self.store.database.write() as connection:
-            late = ledger.expire(connection, self.queue_timeout_s, self._now_s())
+            late = job_table.expire(connection, self.queue_timeout_s, self._now_s())
         for job_id in late:
             checks.forget_files(self.store.database, self.store.uploads, job_id)
 
@@ -286,13 +286,13 @@ class Queue:
 
     def _claim(self, kind: Kind) -> Json | None:
         full = self.runner.full()
-        wanted = sa.and_(jobs.c.kind == kind, jobs.c.state == "queued", ledger.can_start(full))
+        wanted = sa.and_(jobs.c.kind == kind, jobs.c.state == "queued", job_table.can_start(full))
         with self.store.database.read() as connection:
             waiting = connection.scalar(sa.select(jobs.c.id).where(wanted).limit(1))
         if waiting is None:
             return None
         with self.store.database.write() as connection:
-            return ledger.claim(connection, kind=kind, owner=self.owner, lease_s=self.lease_s, full=full)
+            return job_table.claim(connection, kind=kind, owner=self.owner, lease_s=self.lease_s, full=full)
 
     def _do(self, kind: Kind, job: Json, context: Json) -> int | None:
         """See one job through; the pid of its process if that cannot be killed."""
@@ -379,7 +379,7 @@ class Queue:
             return self.runner.run(
                 self.command("health"),
                 request,
-                limits=gpu.LIMITS,
+                limits=gpu_health.LIMITS,
                 log=self.logs / "health.log",
                 tick=tick,
                 cwd=self.cwd,

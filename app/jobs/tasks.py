@@ -1,6 +1,6 @@
 """What the child of a job does: `python -m app.jobs.tasks read|validate|landscape|check|... FD [spare]`.
 
-See app.jobs.runner for the protocol. spare: there is no request yet, so that is done which any request needs.
+See app.jobs.local_runner for the protocol. spare: there is no request yet, so that is done which any request needs.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def stopped() -> bool:
 def read(request: Json, say: Say) -> Json:
     """A trace file as the API's trace, with its regions and their advice."""
     say({"type": "progress", "phase": "reading"})
-    from app import trace_report
-    from app.advice.thresholds import Thresholds
-    from app.trace_companions import Companion
+    from app.thresholds import Thresholds
+    from app.trace_report import report
+    from app.trace_report.companions import Companion
     from profiler.child.limits import Limits
     from profiler.trace.errors import TraceError
 
@@ -89,18 +89,18 @@ def read(request: Json, say: Say) -> Json:
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
     own: Json = {"group": request.get("group"), "companions": {f: c["name"] for f, c in companions.items()}}
     added = [_unknown_beside(request["beside_unknown"])] if request.get("beside_unknown") else []
-    limits = Limits(**request["region_limits"]) if request.get("region_limits") else trace_report.REGION_LIMITS
+    limits = Limits(**request["region_limits"]) if request.get("region_limits") else report.REGION_LIMITS
     trace: Json = {}
     try:
-        for stage in trace_report.stages(
+        for stage in report.stages(
             request["path"], request["name"], limit, beside=beside, execution=execution, strict=False,
             thresholds=thresholds, limits=limits,
         ):  # fmt: skip
-            if isinstance(stage, trace_report.Advised):
+            if isinstance(stage, report.Advised):
                 say({"type": "part", "position": stage.position, "region": stage.region})
                 continue
             trace = {**stage.trace, "notes": [*stage.trace["notes"], *added], **own}
-            if isinstance(stage, trace_report.Parts):
+            if isinstance(stage, report.Parts):
                 say({"type": "part", "trace": trace})
     except TraceError as error:
         if error.code == "trace-too-large":
@@ -120,7 +120,7 @@ def _unknown_beside(wanted: str) -> Json:
 
 def validate(request: Json, say: Say) -> Json:
     """A region's candidates, measured: the API's validation."""
-    from app.validate import validate_region
+    from app.analysis.validate import validate_region
 
     def on_progress(progress: Json) -> None:
         say({"type": "progress", **progress})
@@ -130,7 +130,7 @@ def validate(request: Json, say: Say) -> Json:
 
 def landscape(request: Json, say: Say) -> Json:
     """The points of one candidate's kernel, measured: the API's landscape."""
-    from app.landscape import survey
+    from app.analysis.landscape import survey
 
     def on_progress(progress: Json) -> None:
         say({"type": "progress", **progress})
@@ -165,7 +165,7 @@ def machines(request: Json, say: Say) -> Json:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # nothing here may touch a GPU that somebody measures on
     from kernels.codegen.index import Unsupported
     from kernels.own import machines as compile_all
-    from profiler.oracle.machine_code import CompileError
+    from profiler.oracle.compiler.machine_code import CompileError
 
     try:
         found = compile_all(request["text"], request["sizes"], request["candidate"], request["arch"])
@@ -193,7 +193,7 @@ class SickError(Exception):
 
 
 def health(request: Json, say: Say) -> Json:
-    """Whether the GPU that was here still computes; see app.jobs.gpu."""
+    """Whether the GPU that was here still computes; see app.jobs.gpu_health."""
     from kernels.health import ask
 
     try:
@@ -207,7 +207,7 @@ def health(request: Json, say: Say) -> Json:
 
 def warm_up() -> None:
     """The process that candidates are forked from, its imports under way: 9 s of a verdict on an H200's host."""
-    import app.validate  # noqa: F401
+    import app.analysis.validate  # noqa: F401
     from kernels.measure.session import open_zygote, stand_by
 
     warm["zygote"] = open_zygote()

@@ -5,22 +5,12 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from app.web import (
-    api_checks,
-    api_host,
-    api_jobs,
-    api_regions,
-    api_traces,
-    devices,
-    kinds,
-    kits,
-    landscapes,
-    pages,
-    sign_in,
-)
-from app.web.access import Access, declare
-from app.web.assets import Assets
-from app.web.contract import Contract, audit
+from app.web.api import checks, host, jobs, regions, traces
+from app.web.pages import home, kits, landscapes, measured_devices, other_devices
+from app.web.server import sign_in
+from app.web.server.access import Access, declare
+from app.web.server.assets import Assets
+from app.web.server.contract import Contract, audit
 
 
 def add_routes(app: FastAPI) -> Contract:
@@ -29,17 +19,17 @@ def add_routes(app: FastAPI) -> Contract:
     AccessError where one of them declares no access. /openapi.json has the operations in the order of the routers here.
     """
     for router in (
-        api_traces.router,
-        api_regions.router,
-        api_jobs.router,
-        api_host.router,
-        devices.api,
-        kinds.api,
+        traces.router,
+        regions.router,
+        jobs.router,
+        host.router,
+        other_devices.api,
+        measured_devices.api,
         kits.api,
         landscapes.api,
-        api_checks.router,
+        checks.router,
         sign_in.router,
-        pages.router,
+        home.router,
     ):
         app.include_router(router)
     app.mount("/static", declare(Access.OPEN)(Assets()), name="static")

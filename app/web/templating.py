@@ -1,4 +1,4 @@
-"""Jinja2 for the pages: autoescaped, with the filters of app.units and the words of app.web.labels."""
+"""Jinja2 for the pages: autoescaped, with the filters of app.units and the words of app.web.views.labels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from app import units
-from app.web import effort, labels
-from app.web.assets import asset, folder
-from app.web.figure import HIDDEN
-from app.web.svg import drawing
+from app.web.charts import effort
+from app.web.charts.figure import HIDDEN
+from app.web.charts.svg import drawing
+from app.web.server.assets import asset, folder
+from app.web.views import labels
 from kernels.measure.outcome import by_wall
 
 TEMPLATES = folder("templates")

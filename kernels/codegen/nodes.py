@@ -11,8 +11,8 @@ import torch.fx
 
 from kernels.codegen import ops
 from kernels.codegen.index import Domain, Index, Linear, Unsupported, broadcast, reshape
-from profiler.region.kinds import base_name
-from profiler.region.vocabulary import DTYPE_NAMES
+from profiler.region.language.vocabulary import DTYPE_NAMES
+from profiler.region.op_kinds import base_name
 
 
 def dtype_of(value: torch.Tensor) -> str:

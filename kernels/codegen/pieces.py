@@ -14,7 +14,7 @@ from kernels.codegen.index import Unsupported
 from kernels.codegen.plan import is_view, plan, results
 from kernels.codegen.source import Source
 from kernels.codegen.stages import stages
-from profiler.region.graph import Graph
+from profiler.region.graph.lowering import Graph
 
 
 @dataclass(frozen=True, slots=True)

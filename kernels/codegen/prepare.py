@@ -20,9 +20,9 @@ from kernels.codegen import ops
 from kernels.codegen.index import Unsupported, contiguous_strides
 from kernels.codegen.nodes import base
 from kernels.codegen.rules import RULES
-from profiler.region import kinds
-from profiler.region.graph import Graph, graph_of
-from profiler.region.recorder import one_line
+from profiler.region import op_kinds
+from profiler.region.graph.lowering import Graph, graph_of
+from profiler.region.language.recorder import one_line
 
 aten = torch.ops.aten
 
@@ -89,7 +89,7 @@ def apart(graph: Graph) -> Graph:
     if not unknown:
         return graph
     operations = tuple(
-        dataclasses.replace(o, kind=kinds.OTHER) if o.name in unknown and o.kind == kinds.SCATTER else o
+        dataclasses.replace(o, kind=op_kinds.OTHER) if o.name in unknown and o.kind == op_kinds.SCATTER else o
         for o in graph.operations
     )
     return dataclasses.replace(graph, operations=operations)

@@ -17,7 +17,7 @@ import torch.fx
 
 from kernels.codegen.nodes import base, bind, fake
 from kernels.codegen.reductions import reduced_over
-from profiler.region.graph import Graph, graph_of
+from profiler.region.graph.lowering import Graph, graph_of
 
 SPLIT = frozenset({"sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp"})
 SMALLEST = 1 << 20

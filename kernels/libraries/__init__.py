@@ -9,13 +9,13 @@ from kernels.libraries.model import Cover
 
 if TYPE_CHECKING:
     from kernels.host import Host
-    from profiler.region.graph import Graph
-    from profiler.region.match_model import Match
+    from profiler.region.graph.lowering import Graph
+    from profiler.region.graph.match_model import Match
 
 
 def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover, ...]:
     """Every library call known for the region's patterns: those that hold first, each candidate once."""
-    from kernels.libraries.covering import coverage as found
+    from kernels.libraries.covers import coverage as found
 
     return found(graph, matches, host)
 

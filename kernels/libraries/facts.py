@@ -5,8 +5,8 @@ from __future__ import annotations
 from kernels.host import Host
 from kernels.libraries.model import Facts
 from profiler.hardware import find_device
-from profiler.region.graph import Graph
-from profiler.region.match_model import Match
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Match
 
 
 def facts_of(match: Match, graph: Graph, host: Host) -> Facts:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kernels.host import Host
 from kernels.libraries.facts import facts_of
-from profiler.region import kinds
-from profiler.region.graph import Graph
-from profiler.region.match_model import Match
+from profiler.region import op_kinds
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Match
 
 DTYPES = frozenset({"f32", "f16", "bf16"})
 
@@ -14,7 +14,9 @@ DTYPES = frozenset({"f32", "f16", "bf16"})
 def whole(graph: Graph, match: Match) -> str:
     """Why a kernel for the match is none for the region: it does more, or wants gradients; "" where it is."""
     rest = [
-        o for o in graph.operations if o.kind not in (kinds.VIEW, kinds.CONSTANT) and o.name not in match.operations
+        o
+        for o in graph.operations
+        if o.kind not in (op_kinds.VIEW, op_kinds.CONSTANT) and o.name not in match.operations
     ]
     if rest:
         return f"the region does more than the kernel: {rest[0].label}"

@@ -18,13 +18,13 @@ from kernels.host import Host
 from kernels.libraries.facts import facts_of
 from kernels.libraries.fits import DTYPES, whole
 from kernels.libraries.model import Facts
-from kernels.libraries.terms import Bound, Term, behind, fits
-from profiler.region.graph import Graph
-from profiler.region.match_model import Match, Role
-from profiler.region.nodes import is_call, shape, value
-from profiler.region.roles import between, operation_names, role
-from profiler.region.vocabulary import DTYPE_NAMES
-from profiler.region.vocabulary import DTYPES as DTYPE_OF
+from kernels.libraries.patterns.terms import Bound, Term, behind, fits
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Match, Role
+from profiler.region.graph.nodes import is_call, shape, value
+from profiler.region.graph.roles import between, operation_names, role
+from profiler.region.language.vocabulary import DTYPE_NAMES
+from profiler.region.language.vocabulary import DTYPES as DTYPE_OF
 
 Settled = Callable[[Bound], Mapping[str, Any] | None]
 """What is bound -> roles for the call, axes and flags brought into its form; None where it only looks alike."""

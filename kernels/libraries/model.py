@@ -84,8 +84,8 @@ class Entry:
     candidate: "library:PACKAGE.CALL", or `COMPILE`. package: import name. kinds: of matches that it covers; rows: of
     the catalogue that it answers. call is shown to the user with the region's own names: {x}, {weight}, ... are roles,
     {b:turned} is one transposed.
-    adapter names the rewrite in `kernels.libraries.adapters` that lets it be measured; "" where there is none, and
-    unmeasured says why. feature: of the running torch. since: version of the package. gives_up: what one loses.
+    adapter names the rewrite in `kernels.libraries.adapters.rewrite` that lets it be measured; "" where there is none,
+    and unmeasured says why. feature: of the running torch. since: version of the package. gives_up: what one loses.
     forward_only, arch (least compute capability), dtypes (of the main operand) and conditions (sizes, layout, the rest)
     have to hold. targets: aten operations that are this call already; takes_dtype: it converts as it reads. alone: it
     counts only where the region is nothing else, since torch.compile fuses it with its neighbours. gpu_only: torch's

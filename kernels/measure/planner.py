@@ -21,18 +21,18 @@ import torch
 
 from kernels import libraries
 from kernels.host import Host, driver, from_json
-from kernels.measure import inputs as tensors
-from kernels.measure.channel import Channel
-from kernels.measure.reduce import reduced, with_sizes
+from kernels.measure.candidate import inputs as tensors
+from kernels.measure.candidate.reduce import reduced, with_sizes
+from kernels.measure.processes.channel import Channel
 from profiler.hardware import find_device
-from profiler.region.cost import cost
-from profiler.region.cost_model import Cost, floor_us
-from profiler.region.graph import Graph, lower, written_alone
-from profiler.region.graph_operation import Operation
-from profiler.region.match_model import Match
+from profiler.region.graph.cost import cost
+from profiler.region.graph.cost_model import Cost, floor_us
+from profiler.region.graph.lowering import Graph, lower, written_alone
+from profiler.region.graph.match_model import Match
+from profiler.region.graph.operation import Operation
+from profiler.region.graph.patterns import match
+from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
-from profiler.region.patterns import match
-from profiler.region.text import parse, to_text
 
 
 def plan(message: Mapping[str, Any]) -> dict[str, Any]:

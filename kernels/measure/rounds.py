@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernels.measure import conditions, records, stats
-from kernels.measure.crew import Crew
 from kernels.measure.crosscheck import scatter
 from kernels.measure.plan import Plan
-from kernels.measure.pump import BudgetError
+from kernels.measure.processes.child_pool import Crew
+from kernels.measure.processes.poll import BudgetError
 from kernels.measure.records import Record
 
 WARM_MS = 200.0  # of GPU work before the first round, over all candidates: clocks are up then

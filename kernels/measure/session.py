@@ -16,17 +16,17 @@ from typing import Any
 
 from kernels.host import probe_host, to_json
 from kernels.measure import conditions, outcome, records, rounds
-from kernels.measure.crew import Crew
 from kernels.measure.gpu_lock import somebody_measures
 from kernels.measure.model import Validation
 from kernels.measure.plan import Plan
-from kernels.measure.processes import Child, Zygote, ZygoteDied
-from kernels.measure.pump import BudgetError, CancelledError
+from kernels.measure.processes.child_pool import Crew
+from kernels.measure.processes.poll import BudgetError, CancelledError
+from kernels.measure.processes.processes import Child, Zygote, ZygoteDied
+from kernels.measure.processes.warm_workers import LEAST_CORES, Standby
 from kernels.measure.records import Record
 from kernels.measure.request import WORK_FOLDER, Limits, Progress, ValidationRequest, cores
-from kernels.measure.standby import LEAST_CORES, Standby
+from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
-from profiler.region.text import parse, to_text
 
 __all__ = ["Limits", "Modules", "Progress", "ValidationRequest", "open_zygote", "validate"]
 
@@ -39,7 +39,7 @@ NEEDS_GPU = "needs a GPU: torch.compile's kernels for the GPU cannot run here"
 class Modules:
     """Which modules the children run, and whether a GPU may be there: tests put others in their place."""
 
-    worker: str = "kernels.measure.worker"
+    worker: str = "kernels.measure.candidate.worker"
     plan: str = "kernels.measure.planner"
     registry: str = "kernels.registry"
     gpu_present: Callable[[], bool] = conditions.gpu_present

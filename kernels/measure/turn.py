@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernels.measure.channel import Channel
+from kernels.measure.processes.channel import Channel
 
 
 class Turn:

@@ -25,7 +25,7 @@ from profiler.child.template import Template
 from profiler.hardware import Device
 from profiler.oracle.cache import Cache
 from profiler.oracle.model import Prediction, Recompiles
-from profiler.oracle.wire import from_dict, recompiles_from_dict, to_dict
+from profiler.oracle.serialization import from_dict, recompiles_from_dict, to_dict
 
 log = logging.getLogger("tritonworthy.oracle")
 

@@ -49,10 +49,10 @@ def answer(question: Mapping[str, Any], gpu: bool = False) -> Json:
 
 def _predict(question: Mapping[str, Any]) -> Json:
     """What torch.compile makes of a region."""
-    from profiler.oracle.answer import predict
-    from profiler.oracle.wire import to_dict
+    from profiler.oracle.inductor.answer import predict
+    from profiler.oracle.serialization import to_dict
+    from profiler.region.language.text import parse
     from profiler.region.model import RegionError
-    from profiler.region.text import parse
 
     try:
         region = parse(question["text"])
@@ -63,11 +63,11 @@ def _predict(question: Mapping[str, Any]) -> Json:
 
 def _compile(question: Mapping[str, Any]) -> Json:
     """What torch.compile makes of a region on this host's GPU: it is compiled and run once."""
-    from profiler.oracle.answer import first_line
-    from profiler.oracle.real import compiled
-    from profiler.oracle.wire import to_dict
+    from profiler.oracle.inductor.answer import first_line
+    from profiler.oracle.inductor.real_compile import compiled
+    from profiler.oracle.serialization import to_dict
+    from profiler.region.language.text import parse
     from profiler.region.model import RegionError
-    from profiler.region.text import parse
 
     try:
         return to_dict(compiled(parse(question["text"]), question["binding"], question["mode"]))
@@ -79,11 +79,11 @@ def _compile(question: Mapping[str, Any]) -> Json:
 
 def _recompiles(question: Mapping[str, Any]) -> Json:
     """How torch.compile meets a region's varying sizes."""
-    from profiler.oracle.fake_gpu import NotAskableError
-    from profiler.oracle.symbolic import recompiles
-    from profiler.oracle.wire import recompiles_to_dict
+    from profiler.oracle.inductor.fake_gpu import NotAskableError
+    from profiler.oracle.inductor.symbolic import recompiles
+    from profiler.oracle.serialization import recompiles_to_dict
+    from profiler.region.language.text import parse
     from profiler.region.model import RegionError
-    from profiler.region.text import parse
 
     try:
         made = recompiles(parse(question["text"]), _device(question["device"]), question["bindings"])
@@ -94,9 +94,9 @@ def _recompiles(question: Mapping[str, Any]) -> Json:
 
 def _machine(question: Mapping[str, Any]) -> Json:
     """What Triton's compiler makes of a kernel that Inductor wrote: its first configuration, for the architecture."""
-    from profiler.oracle.decided import findings
-    from profiler.oracle.generated_kernel import KernelTextError, compile_inductor_kernel
-    from profiler.oracle.machine_code import CompileError
+    from profiler.oracle.compiler.findings import findings
+    from profiler.oracle.compiler.generated_kernel import KernelTextError, compile_inductor_kernel
+    from profiler.oracle.compiler.machine_code import CompileError
 
     try:
         machine = compile_inductor_kernel(question["source"], question["name"], question["arch"])
@@ -159,8 +159,8 @@ def main(argv: Sequence[str]) -> int:
     import torch
 
     from profiler.hardware import DEFAULT_DEVICE, find_device
-    from profiler.oracle.answer import predict
-    from profiler.region.text import parse
+    from profiler.oracle.inductor.answer import predict
+    from profiler.region.language.text import parse
 
     torch.set_num_threads(1)
     config: Any = sys.modules.get("torch._inductor.config")

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from profiler.region.kinds import base_name
+from profiler.region.graph.reduction_splits import splits
+from profiler.region.op_kinds import base_name
 from profiler.region.operations import Falls, falls
-from profiler.region.splits import splits
 
 SORTED_AT_ONCE = 512
 """Elements of a row that Inductor sorts in one block (torch._inductor.ir.Sort.create)."""

@@ -1,7 +1,7 @@
 """Region: a small program with typed inputs, a straight line of operations, and outputs. Torch-free.
 
-A Region is its text: two regions are equal when their canonical texts are. `profiler.region.text` parses and
-prints, `profiler.region.graph` lowers to aten, `profiler.region.cost` counts.
+A Region is its text: two regions are equal when their canonical texts are. `profiler.region.language.text` parses and
+prints, `profiler.region.graph.lowering` lowers to aten, `profiler.region.graph.cost` counts.
 """
 
 from __future__ import annotations

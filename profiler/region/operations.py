@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from profiler.region.kinds import (
+from profiler.region.op_kinds import (
     ATTENTION,
     COMMUNICATION,
     CONSTANT,

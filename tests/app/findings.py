@@ -1,7 +1,7 @@
 """What FINDINGS.md of the real traces advises, as data: one Want for each thing that a row of it names.
 
-A row is told by its traces and by how its region begins, as in tests/profiler/region/test_findings.py, which holds the
-regions themselves to the table.
+A row is told by its traces and by how its region begins, as in tests/profiler/region/mining/test_findings.py, which
+holds the regions themselves to the table.
 """
 
 from __future__ import annotations

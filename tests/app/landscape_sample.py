@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kernels.measure.landscape_model import Landscape, Order, Point, axes_of, best_of, ranked, worst_to_best
+from kernels.measure.landscape.model import Landscape, Order, Point, axes_of, best_of, ranked, worst_to_best
 from kernels.measure.model import Interval, to_json
 
 DEVICE = "test data, no GPU"

@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.archive import shelf
-from app.host import HostFacts
+from app.archive import record_store
+from app.jobs.host import HostFacts
 from kernels.host import Host
 from tests.app.test_evidence import rendered
 from tests.app.web.conftest import serving
 
-SHIPPED = next(s.path for s in shelf.shelved() if "swiglu" in s.path.name)
+SHIPPED = next(s.path for s in record_store.shelved() if "swiglu" in s.path.name)
 
 
 def test_the_users_records_are_served_and_the_hosts_torch_is_preferred(tmp_path: Path) -> None:
     body: dict[str, Any] = json.loads(SHIPPED.read_text())
-    own = shelf.record(body | {"software": body["software"] | {"torch": "2.12.0"}}, "mine", tmp_path / "own")
+    own = record_store.record(body | {"software": body["software"] | {"torch": "2.12.0"}}, "mine", tmp_path / "own")
     with serving(tmp_path / "data", archive_dir=tmp_path / "own") as web:
         page = web.client.get(f"/validations/{own.stem}")
         assert page.status_code == 200 and "2.12.0" in page.text
@@ -35,7 +35,7 @@ def test_the_users_records_are_served_and_the_hosts_torch_is_preferred(tmp_path:
 
 
 def test_the_page_says_which_record_it_shows() -> None:
-    found = shelf.nearest(json.loads(SHIPPED.read_text())["region"].replace("8192", "4096"))
+    found = record_store.nearest(json.loads(SHIPPED.read_text())["region"].replace("8192", "4096"))
     assert found is not None
     page = rendered(nearest=found, nearest_chart=None, nearest_rows=[])
     assert "at other sizes (2 × the bytes), on NVIDIA H200 with torch 2.11.0+cu130, 2026-11-21." in page

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.web import trace_page, views
 from app.web.templating import environment
+from app.web.views import region as views
+from app.web.views import trace
 from tests.app import samples
 
 
@@ -49,6 +50,6 @@ def test_measured_points_join_only_the_roofline_of_their_own_device(device: str,
 
 def test_saving_counts_the_whole_step_and_nothing_for_what_is_left_alone() -> None:
     region = samples.region("a", "compile", time_us=1000.0)
-    assert trace_page.saves_us(region, 10000.0) == pytest.approx(10000.0 * (1 - 1 / 1.05))
-    assert trace_page.saves_us(region, None) == pytest.approx(1000.0 * (1 - 1 / 1.25))
-    assert trace_page.saves_us(samples.region("a", "skip"), 10000.0) == 0.0
+    assert trace.saves_us(region, 10000.0) == pytest.approx(10000.0 * (1 - 1 / 1.05))
+    assert trace.saves_us(region, None) == pytest.approx(1000.0 * (1 - 1 / 1.25))
+    assert trace.saves_us(samples.region("a", "skip"), 10000.0) == 0.0

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from app import cli
-from app.jobs.checks import check_landscape
-from app.landscape_cli import landscape_text
-from app.store import finite
-from app.web import landscape_chart
+from app.cli.landscape import landscape_text
+from app.jobs.result_checks import check_landscape
+from app.storage.store import finite
+from app.web.charts import landscape
 from kernels.host import Host
 from tests.app.landscape_sample import DEVICE, NAME, REGION, sample
 from tests.app.web.conftest import Serving, serving
@@ -212,11 +212,11 @@ def test_the_check_of_an_answer_finds_what_is_wrong() -> None:
 
 def test_the_heat_map_has_each_time_in_its_cell_and_marks_the_chosen() -> None:
     found = sample()
-    drawn = landscape_chart.heat_map(found)
+    drawn = landscape.heat_map(found)
     assert drawn is not None
     traces = {t.get("name") or t["type"]: t for t in drawn["figure"]["data"]}
     cells = traces["heatmap"]
-    by_cell = {(landscape_chart.column(p), p["tile"]): p for p in found["points"]}
+    by_cell = {(landscape.column(p), p["tile"]): p for p in found["points"]}
     seen = 0
     for label, line in zip(cells["y"], cells["z"], strict=True):
         for name, value in zip(cells["x"], line, strict=True):
@@ -227,7 +227,7 @@ def test_the_heat_map_has_each_time_in_its_cell_and_marks_the_chosen() -> None:
                 assert 10**value == pytest.approx(point["time_us"]["median"])
     assert seen == sum(p["time_us"] is not None for p in found["points"])
     chosen = next(p for p in found["points"] if p["key"] == found["chosen"])
-    assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([landscape_chart.column(chosen)], [chosen["tile"]])
+    assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([landscape.column(chosen)], [chosen["tile"]])
     crosses = traces["pruned, refused or wrong"]
     assert len(crosses["x"]) == sum(p["status"] in ("pruned", "refused", "wrong") for p in found["points"])
 
@@ -235,17 +235,17 @@ def test_the_heat_map_has_each_time_in_its_cell_and_marks_the_chosen() -> None:
 def test_a_name_with_markup_is_shown_as_it_is() -> None:
     found = sample()
     other = {**found["points"][0], "key": "other", "kernel": "plain"}
-    drawn = landscape_chart.heat_map({**found, "points": [*found["points"], other]})
+    drawn = landscape.heat_map({**found, "points": [*found["points"], other]})
     assert drawn is not None
     assert all("<b>" not in label for label in drawn["figure"]["data"][0]["y"])
 
 
 def test_words_of_a_choice_that_cannot_be_told_from_the_fastest() -> None:
     found = sample()
-    assert "68 % longer" in landscape_chart.chosen_words(found)
+    assert "68 % longer" in landscape.chosen_words(found)
     same = {"median": 1.01, "low": 0.99, "high": 1.02}
-    assert "cannot be told apart" in landscape_chart.chosen_words({**found, "chosen_to_best": same})
-    assert "is the fastest point" in landscape_chart.chosen_words({**found, "chosen": found["best"]})
+    assert "cannot be told apart" in landscape.chosen_words({**found, "chosen_to_best": same})
+    assert "is the fastest point" in landscape.chosen_words({**found, "chosen": found["best"]})
 
 
 def test_the_shells_text_has_both_ends_and_the_reasons() -> None:

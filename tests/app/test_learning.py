@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from app import service
+from app.analysis import service
 from app.web.learning import ladder, primitives, program, rule, tiles, tuned
 from profiler.hardware import find_device
 from tests.conftest import ROOT
-from tools import record_learn
+from tools.records import record_learn
 
 Json = dict[str, Any]
 

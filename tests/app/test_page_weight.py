@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.archive import shelf
-from app.trace_report import report
+from app.archive import record_store
+from app.trace_report.report import report
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import DATA, ROOT
 
@@ -55,7 +55,7 @@ def test_the_trace_page_of_50_regions_weighs_under_300_kb(server: Serving) -> No
 def paths(server: Serving) -> dict[str, str]:
     text = (ROOT / "app" / "examples" / "rms_norm_by_hand.txt").read_text(encoding="utf-8")
     region = server.client.post("/regions", data={"text": text, "share_percent": "12"})
-    record: Any = shelf.records()[0]["id"]
+    record: Any = record_store.records()[0]["id"]
     return {
         "trace": f"/traces/{'t' * 26}",
         "region": region.headers["location"],

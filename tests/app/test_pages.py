@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.web.calls import calls
-from app.web.examples import examples
+from app.web.api.examples import calls
+from app.web.pages.examples import examples
 from tests.app.routes import ACCESS
 from tests.app.web.conftest import serving
 from tests.conftest import DATA

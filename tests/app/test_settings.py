@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.advice.thresholds import Thresholds
 from app.settings import PREFIX, Settings, explain
+from app.thresholds import Thresholds
 from tests.conftest import ROOT
 
 TOKEN = "0123456789abcdef-secret"

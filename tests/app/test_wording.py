@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from app.advice.case import VARIANTS, short
-from app.advice.known import TABLE
-from app.trace_report import report
+from app.advice.library_defaults import TABLE
+from app.trace_report.report import report
 from kernels.libraries.catalogue import ENTRIES
 from tests.profiler.trace.files import TRACES
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.attacks import RECORD, WIDGET_P99_MS, Attack, answers, attacks, stride, turn, wrong
+from benchmarks.server.attacks import RECORD, WIDGET_P99_MS, Attack, answers, attacks, stride, turn, wrong
 
 Json = dict[str, Any]
 
@@ -26,7 +26,9 @@ GOOD: Json = {
     "commits": {"here": {"commit": "b", "changed": False}},
 }  # fmt: skip
 
-recorded = pytest.mark.skipif(not RECORD.is_file(), reason="not measured on a quiet machine yet: benchmarks.attacks")
+recorded = pytest.mark.skipif(
+    not RECORD.is_file(), reason="not measured on a quiet machine yet: benchmarks.server.attacks"
+)
 
 
 @recorded

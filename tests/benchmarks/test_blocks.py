@@ -1,4 +1,5 @@
-"""The models of benchmarks/blocks.py run what their traces show: the same operations on the same shapes, as often."""
+"""The models of benchmarks/validation/blocks.py run what their traces show: the same operations on the same shapes, as
+often."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch.overrides import TorchFunctionMode  # noqa: E402 (torch is wanted, not required)
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from benchmarks.blocks import CASES, made  # noqa: E402
+from benchmarks.validation.blocks import CASES, made  # noqa: E402
 from profiler.trace import read_trace  # noqa: E402
 
 SDPA = "aten::scaled_dot_product_attention"

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from benchmarks.kernels import rows
+from benchmarks.operations.kernels import rows
 from kernels.catalogue import operation
 
 CHILD = """

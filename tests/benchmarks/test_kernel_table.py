@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from benchmarks.kernel_table import (
+from benchmarks.operations.kernel_table import (
     DOC,
     RECORD,
     Row,
@@ -42,7 +42,7 @@ def test_eager_alone_is_no_peer() -> None:
 
 
 def test_the_page_is_what_the_record_says() -> None:
-    assert DOC.read_text() == current(), "python benchmarks/kernel_table.py"
+    assert DOC.read_text() == current(), "python benchmarks/operations/kernel_table.py"
 
 
 def test_every_recorded_row_is_a_case_of_an_operation() -> None:

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from app.settings import Settings
-from app.store import Store
-from benchmarks.kills import (
+from app.storage.store import Store
+from benchmarks.server.kills import (
     NOTHING,
     RECORD,
     STRAY_S,
@@ -31,8 +31,8 @@ from benchmarks.kills import (
     victims,
     wrong,
 )
-from benchmarks.kills_load import FAULTS, Accepted, Found, Whole, account, trace
-from benchmarks.processes import Process
+from benchmarks.server.kills_load import FAULTS, Accepted, Found, Whole, account, trace
+from benchmarks.server.processes import Process
 
 Json = dict[str, Any]
 
@@ -44,7 +44,9 @@ PART: Json = {
 }  # fmt: skip
 GOOD: Json = {"as_child": PART, "as_init": {**PART}}
 
-recorded = pytest.mark.skipif(not RECORD.is_file(), reason="not measured on a quiet machine yet: benchmarks.kills")
+recorded = pytest.mark.skipif(
+    not RECORD.is_file(), reason="not measured on a quiet machine yet: benchmarks.server.kills"
+)
 
 
 @recorded

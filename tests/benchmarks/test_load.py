@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from benchmarks.load import KNOWN, Seen, http, known_regions, open_loop, quantile, region, regions, widget
-from profiler.region.program import program
-from profiler.region.text import parse
+from benchmarks.server.load import KNOWN, Seen, http, known_regions, open_loop, quantile, region, regions, widget
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 
 STALL_S = 0.4
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -7,12 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks import placement  # noqa: E402 (torch is wanted, not required)
-from benchmarks.blocks import CASES, Part, made  # noqa: E402
-from benchmarks.step_record import wanted  # noqa: E402
+from benchmarks.validation import placement  # noqa: E402 (torch is wanted, not required)
+from benchmarks.validation.blocks import CASES, Part, made  # noqa: E402
+from benchmarks.validation.step_record import wanted  # noqa: E402
 from kernels import baselines  # noqa: E402
-from profiler.region.program import empty_input  # noqa: E402
-from profiler.region.text import parse  # noqa: E402
+from profiler.region.language.program import empty_input  # noqa: E402
+from profiler.region.language.text import parse  # noqa: E402
 
 ATTENTION = """a: bf16[2, 4, 16, 8].strides(1536, 8, 96, 1)
 b: bf16[2, 4, 16, 8].strides(1536, 8, 96, 1)
@@ -117,7 +117,7 @@ def test_outputs_in_a_graphs_memory_are_copied_before_the_next_call(called):
 @pytest.mark.parametrize("name", CASES)
 def test_what_its_own_trace_says_to_replace_has_a_part_of_those_types_shapes_and_layouts(name, data):
     path = data / "traces" / f"{CASES[name].trace}.json.gz"
-    from app.trace_report import report
+    from app.trace_report.report import report
 
     called = placement.calls(*made(name, False, "meta"))
     found = wanted(report(path, name)["regions"], 3)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.processes import MemoryWatch, Process, below, command, parse_stat, pss, table, tree_pss
+from benchmarks.server.processes import MemoryWatch, Process, below, command, parse_stat, pss, table, tree_pss
 
 BLOCK_BYTES = 64_000_000
 HOLD = f"import os, sys; os.fork(); block = b'x' * {BLOCK_BYTES}; os.write(1, b'held\\n'); sys.stdin.read()"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.soak import PAGE, PARTS, RECORD, table, wrong
-from benchmarks.soak_mixed import Samples, trace
+from benchmarks.server.soak import PAGE, PARTS, RECORD, table, wrong
+from benchmarks.server.soak_mixed import Samples, trace
 
 Json = dict[str, Any]
 

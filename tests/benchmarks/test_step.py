@@ -17,9 +17,9 @@ pytest.importorskip("triton")
 from app.advice.evidence import reissue_json  # noqa: E402 (torch is wanted, not required)
 from app.advice.model import Range  # noqa: E402
 from app.advice.rule import step_speedup  # noqa: E402
-from benchmarks import step, step_child  # noqa: E402
-from benchmarks.blocks import CASES  # noqa: E402
-from benchmarks.step_record import (  # noqa: E402
+from benchmarks.validation import step, step_child  # noqa: E402
+from benchmarks.validation.blocks import CASES  # noqa: E402
+from benchmarks.validation.step_record import (  # noqa: E402
     CLOCKS,
     RECORD,
     beside,
@@ -57,7 +57,9 @@ def put_back(*winners, model="handrolled"):
 
 def test_the_way_is_open_from_the_trace_to_the_step_measured_again(tmp_path):
     target = tmp_path / "record.json"
-    command = "benchmarks/step.py handrolled --device cpu --small --regions 1 --rounds 2 --calls 1 --out".split()
+    command = (
+        "benchmarks/validation/step.py handrolled --device cpu --small --regions 1 --rounds 2 --calls 1 --out".split()
+    )
     done = subprocess.run(
         [sys.executable, *command, str(target)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
@@ -210,7 +212,7 @@ def test_a_region_claims_of_the_step_what_its_validation_measured(monkeypatch):
         asked.append(request)
         return archived
 
-    monkeypatch.setattr("app.validate.validate_region", validate_region)
+    monkeypatch.setattr("app.analysis.validate.validate_region", validate_region)
     region = {"name": "RMSNorm", "text": archived["region"], "calls_per_step": 4.0, "share_of_step": 0.2,
               "time_us_per_step": 800.0, "busy_us_per_step": 900.0, "shapes": [{"binding": {}, "calls": 4.0}],
               "advice": {"tool": "compile", "mode": "default", "step_speedup": None}}  # fmt: skip
@@ -233,7 +235,7 @@ def test_a_region_claims_of_the_step_what_its_validation_measured(monkeypatch):
 @pytest.fixture(scope="module")
 def record():
     if not RECORD.exists():
-        pytest.skip(f"no {RECORD.name} yet: benchmarks/step.py --out {RECORD.relative_to(ROOT)}, on an H200")
+        pytest.skip(f"no {RECORD.name} yet: benchmarks/validation/step.py --out {RECORD.relative_to(ROOT)}, on an H200")
     return json.loads(RECORD.read_text())
 
 

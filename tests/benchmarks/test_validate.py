@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from benchmarks import validate
+from benchmarks.validation import validate
 
 
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset")

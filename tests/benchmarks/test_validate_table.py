@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.archive import shelf
-from benchmarks.validate_table import PAGE, RECORD, page, regrets, repeated, summary, table
+from app.archive import record_store
+from benchmarks.validation.validate_table import PAGE, RECORD, page, regrets, repeated, summary, table
 
 Json = dict[str, Any]
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 @pytest.fixture
 def first() -> Json:
     """A record that ships: SwiGLU, eager 285 µs, the others 164."""
-    (path,) = shelf.FOLDER.glob("swiglu-*-2026-11-21-*.json")
+    (path,) = record_store.FOLDER.glob("swiglu-*-2026-11-21-*.json")
     return json.loads(path.read_text()) | {"verdict_s": 12.3}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.waits import CLAIMS_S, RECORD, SMALL, Sent, figures, has_parts, ratios, shows, wrong
+from benchmarks.server.waits import CLAIMS_S, RECORD, SMALL, Sent, figures, has_parts, ratios, shows, wrong
 
 Json = dict[str, Any]
 
@@ -26,7 +26,9 @@ GOOD: Json = {
     "here": {**FIGURES, **ADVISED, **MEMORY, "small.kernels": {"p50": 136.0}},
 }
 
-recorded = pytest.mark.skipif(not RECORD.is_file(), reason="not measured on a quiet machine yet: benchmarks.waits")
+recorded = pytest.mark.skipif(
+    not RECORD.is_file(), reason="not measured on a quiet machine yet: benchmarks.server.waits"
+)
 
 
 @recorded

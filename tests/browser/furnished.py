@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from app.archive import shelf
+from app.archive import record_store
 from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "app" / "examples"
@@ -47,7 +47,7 @@ def furnish(base: str, data: Path) -> dict[str, str]:
     trace, before, after = (upload(base, data / "traces" / name) for name in (TRACE, *TWO_STEPS))
     seen = next(r for r in trace["regions"] if re.search("RMSNorm", r["name"]) and r["text"])
     example = kept_region(base, RMS_NORM)
-    record, alike = [r for r in shelf.records() if r["name"] == "GEMM with GELU and mask tail"][:2]
+    record, alike = [r for r in record_store.records() if r["name"] == "GEMM with GELU and mask tail"][:2]
     return {
         "home": "/",
         "widget": "/?share_of_step=0.3&uniqueness=0.9&irregularity=0.8&bound=memory&kind=custom#widget",

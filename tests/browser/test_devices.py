@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.archive import shelf
+from app.archive import record_store
 from profiler.hardware import DEVICES
 from tests.browser.conftest import Watched
 from tests.conftest import ROOT
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 Open = Callable[..., Watched]
 
 EXAMPLE = (ROOT / "app" / "examples" / "gemm_gelu_mask.txt").read_text(encoding="utf-8")
-RECORD = next(r for r in shelf.records() if r["best"] == "triton:generated")
+RECORD = next(r for r in record_store.records() if r["best"] == "triton:generated")
 
 
 def fits(page: Page) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.archive import shelf
+from app.archive import record_store
 from tests.browser.conftest import Watched, running
 from tests.browser.furnished import kept_region
 from tests.browser.test_accessible import LOOKS, violations
@@ -118,7 +118,9 @@ def test_parts_are_told_apart_without_colour(open_page: Open, kept: Kept) -> Non
 
 
 def test_names_in_predicted_against_measured_are_whole_and_each_once(open_page: Open, kept: Kept) -> None:
-    record = next(r for r in shelf.records() if sum(len(c["name"]) > 30 for c in r["candidates"] if c["time_us"]) > 1)
+    record = next(
+        r for r in record_store.records() if sum(len(c["name"]) > 30 for c in r["candidates"] if c["time_us"]) > 1
+    )
     page = open_page().page
     page.goto(kept(record["region"]))
     part = page.locator("#foretold")

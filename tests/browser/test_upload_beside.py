@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Watched
-from tests.profiler.trace.test_ranks import rank_file
+from tests.profiler.trace.analyze.test_ranks import rank_file
 
 pytestmark = pytest.mark.browser
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from app.jobs.exits import ExitReason
-from app.jobs.ledger import LOST
-from app.web.problems import CODES
+from app.jobs.exit_reason import ExitReason
+from app.storage.job_table import LOST
+from app.web.server.problems import CODES
 from tests.conftest import ROOT
 
 IN_CODE = re.compile(

@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 from kernels.libraries.catalogue import ENTRIES, OPERATIONS
-from tools.library_table import PAGE, main, page
+from tools.docs.library_table import PAGE, main, page
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tools.library_table"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.library_table"
     assert main(["--check"]) == 0
 
 
@@ -23,5 +23,5 @@ def test_the_page_has_every_operation_and_every_call() -> None:
 
 
 def test_the_catalogue_is_read_without_torch() -> None:
-    code = "import sys; import tools.library_table as t; t.page(); assert 'torch' not in sys.modules"
+    code = "import sys; import tools.docs.library_table as t; t.page(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=PAGE.parent.parent)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tools import measured_page
-from tools.measured_page import load
+from tools.docs import measured_page
+from tools.docs.measured_page import load
 
 
 def test_the_page_is_what_the_records_say():
-    assert measured_page.PAGE.read_text() == measured_page.page(), "python -m tools.measured_page"
+    assert measured_page.PAGE.read_text() == measured_page.page(), "python -m tools.docs.measured_page"
 
 
 @pytest.mark.parametrize("name", ["RMSNorm by hand, 3 shapes", "GEMM, bias, GELU, mask"])

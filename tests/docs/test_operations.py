@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from app import damage, health
-from app.jobs.gpu import AGAIN_S
+from app.jobs.gpu_health import AGAIN_S
 from app.jobs.queue import STOP_S
-from app.store import Store
+from app.storage import damage
+from app.storage.store import Store
+from app.web.server import health
 from profiler.child.lines import LOG_BYTES
 from tests.conftest import ROOT
 

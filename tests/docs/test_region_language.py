@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from profiler.region import characters, limits, text, vocabulary
+from profiler.region import limits
+from profiler.region.language import characters, text, vocabulary
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 from profiler.region.model import ITEMSIZE, RegionError
-from profiler.region.program import program
-from profiler.region.text import parse
 from tests.conftest import ROOT
 
 DOCS = (ROOT / "docs" / "region-language.md").read_text(encoding="utf-8")
@@ -72,7 +73,7 @@ def test_types_and_suffixes_are_all_named() -> None:
 
 
 def test_error_codes_are_all_named() -> None:
-    sources = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "profiler" / "region").glob("*.py"))
+    sources = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "profiler" / "region").rglob("*.py"))
     codes = set(re.findall(r'code(?:: str)?\s?=\s?"(region-[a-z-]+)"', sources))
     assert codes - {"region-invalid"} == set(re.findall(r"`(region-[a-z-]+)`", DOCS))
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 from app.advice.criteria import JUDGES, NAMES
-from app.advice.thresholds import DEFAULTS
+from app.thresholds import DEFAULTS
 from kernels.measure.outcome import Thresholds
-from tools.rule_page import PAGE, main, page
+from tools.docs.rule_page import PAGE, main, page
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tools.rule_page"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.rule_page"
     assert main(["--check"]) == 0
 
 
@@ -45,13 +45,13 @@ def test_the_decision_on_measured_times_stands_with_its_numbers() -> None:
 
 
 def test_a_change_of_the_code_is_a_change_of_the_page(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    import tools.rule_page
+    import tools.docs.rule_page
 
     before = page()
-    monkeypatch.setattr(tools.rule_page, "DEFAULTS", DEFAULTS.from_mapping({"worth_share": 0.5}))
-    assert tools.rule_page.page() != before
+    monkeypatch.setattr(tools.docs.rule_page, "DEFAULTS", DEFAULTS.from_mapping({"worth_share": 0.5}))
+    assert tools.docs.rule_page.page() != before
 
 
 def test_the_page_is_written_without_torch() -> None:
-    code = "import sys; import tools.rule_page as t; t.page(); assert 'torch' not in sys.modules"
+    code = "import sys; import tools.docs.rule_page as t; t.page(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=PAGE.parent.parent)

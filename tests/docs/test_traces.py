@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from tests.conftest import DATA, ROOT
-from tools import trace_table
+from tools.docs import trace_table
 
 TRACES = DATA / "traces"
 
@@ -15,7 +15,7 @@ TRACES = DATA / "traces"
 def test_the_page_is_up_to_date() -> None:
     """In a process of its own: it takes the host to be another one."""
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "tools.trace_table", "--check"]
+    command = [sys.executable, "-m", "tools.docs.trace_table", "--check"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from profiler.region.syntax import MODULES
-from profiler.region.text import SUFFIXES
-from profiler.region.vocabulary import ATEN, FACTORIES, FUNCTIONAL, METHODS, PROPERTIES, TORCH
+from profiler.region.language.syntax import MODULES
+from profiler.region.language.text import SUFFIXES
+from profiler.region.language.vocabulary import ATEN, FACTORIES, FUNCTIONAL, METHODS, PROPERTIES, TORCH
 from tests.fuzz.targets import EXECUTION
 
 GZIP = b"\x1f\x8b"

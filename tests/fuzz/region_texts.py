@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from profiler.region import signatures, vocabulary
+from profiler.region.language import signatures, vocabulary
+from profiler.region.language.signatures import Parameter
 from profiler.region.model import FLOATING
-from profiler.region.signatures import Parameter
 
 FLOATS = ("f32", "f32", "f32", "bf16", "bf16", "f16", "f64")
 DTYPES = (*FLOATS, "i64", "i32", "i16", "i8", "u8", "bool", "f8e4m3", "f8e5m2")

@@ -1,6 +1,6 @@
 """What is fuzzed: each target takes any bytes, and either answers or raises what is documented for bad input.
 
-`tools/fuzz.py` looks for inputs that do neither; `test_replay.py` runs through the targets what it has kept.
+`tools/fuzz/fuzz.py` looks for inputs that do neither; `test_replay.py` runs through the targets what it has kept.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _written(data: bytes, name: str) -> Path:
 
 def _chunked(data: bytes) -> None:
     """Read this input in chunks of a size that the input itself decides: the same each time it is run."""
-    from profiler.trace import gunzip, source, stream, window
+    from profiler.trace.read import gunzip, source, stream, window
 
     size = CHUNKS[zlib.crc32(data) % len(CHUNKS)]
     for module in (gunzip, source, stream, window):
@@ -95,7 +95,7 @@ def _chunked(data: bytes) -> None:
 def trace(data: bytes) -> None:
     """The reader, and what is asked of a trace before anything else: what it holds makes sense."""
     from profiler.trace import TraceError, read_trace
-    from profiler.trace.obstacles import find_obstacles
+    from profiler.trace.analyze.compile_blockers import find_obstacles
 
     _chunked(data)
     try:
@@ -119,9 +119,9 @@ def report(data: bytes) -> None:
     """All that an upload is put through: read, cut into regions, advised on; what comes out is JSON."""
     import json
 
-    from app.database import finite
-    from app.trace_companions import Companion
-    from app.trace_report import report as make_report
+    from app.storage.database import finite
+    from app.trace_report.companions import Companion
+    from app.trace_report.report import report as make_report
     from profiler.trace import TraceError
 
     _chunked(data)
@@ -135,7 +135,7 @@ def report(data: bytes) -> None:
 def execution(data: bytes) -> None:
     """The reader of execution traces."""
     from profiler.trace import TraceError
-    from profiler.trace.execution import read_execution
+    from profiler.trace.execution_trace import read_execution
 
     with suppress(TraceError):
         read_execution(_written(data, "execution"))
@@ -143,9 +143,9 @@ def execution(data: bytes) -> None:
 
 def region(data: bytes) -> None:
     """The region language: read, printed, checked with shapes, lowered."""
-    from profiler.region.graph import lower
+    from profiler.region.graph.lowering import lower
+    from profiler.region.language.text import parse, to_text
     from profiler.region.model import RegionError
-    from profiler.region.text import parse, to_text
 
     text = data.decode("utf-8", "surrogateescape")
     try:
@@ -163,9 +163,9 @@ def advice(data: bytes) -> None:
     """All that a region's text is put through: counted, matched, a kernel written for it, advised on."""
     import json
 
-    from app import service
-    from app.database import finite
-    from profiler.region.leftovers import forget
+    from app.analysis import service
+    from app.storage.database import finite
+    from profiler.region.graph.torch_caches import forget
     from profiler.region.model import RegionError
 
     forget()
@@ -178,8 +178,8 @@ def query(data: bytes) -> None:
     from starlette.requests import Request
 
     from app.errors import Problem
-    from app.web import whatif
-    from app.web.page_parts import number, widget_answer
+    from app.web.pages.common import number, widget_answer
+    from app.web.views import whatif
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": data, "app": _application()}
     request = Request(scope)
@@ -199,8 +199,8 @@ def query(data: bytes) -> None:
 
 
 def _application() -> Any:
-    from app.advice.thresholds import DEFAULTS
-    from app.web.widget import recorded
+    from app.thresholds import DEFAULTS
+    from app.web.pages.widget import recorded
 
     recorded()
     return SimpleNamespace(state=SimpleNamespace(service=_Widget(DEFAULTS)))
@@ -213,7 +213,7 @@ class _Widget:
         self.thresholds = thresholds
 
     def advise_widget(self, **answers: Any) -> Any:
-        from app import service
+        from app.analysis import service
 
         return service.advise_widget(self.thresholds, **answers)
 

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from profiler.region.graph import lower
+from profiler.region.graph.lowering import lower
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 from profiler.region.model import RegionError
-from profiler.region.program import program
-from profiler.region.text import parse
 from tests.fuzz import region_texts
-from tools import fuzz_regions
+from tools.fuzz import fuzz_regions
 
 
 def test_a_seed_draws_the_same_texts_again() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels import ceilings
-from profiler.oracle.machine_code import compile_for
+from profiler.oracle.compiler.machine_code import compile_for
 
 
 def test_the_vector_test_is_four_fused_multiply_adds_a_step_and_no_more_memory_than_it_says() -> None:

@@ -9,8 +9,8 @@ import pytest
 from kernels.host import Host
 from kernels.registry import candidates
 from kernels.written import LAUNCHERS, WRITTEN
-from profiler.region.graph import Graph, lower
-from profiler.region.text import parse
+from profiler.region.graph.lowering import Graph, lower
+from profiler.region.language.text import parse
 
 REGIONS = Path(__file__).resolve().parent.parent / "regions"
 HOST = Host(packages=frozenset({"torch", "triton"}), features=frozenset({"F.rms_norm"}))

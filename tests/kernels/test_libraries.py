@@ -10,10 +10,10 @@ from kernels.libraries import coverage
 from kernels.libraries.catalogue import ENTRIES
 from kernels.libraries.model import Cover
 from kernels.registry import build, candidates
-from profiler.region.graph import lower
-from profiler.region.patterns import match
-from profiler.region.program import program
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.graph.patterns import match
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 
 FEATURES = frozenset({"F.rms_norm", "aten._addmm_activation", "F.grouped_mm", "flex_attention"})
 H200 = Host("NVIDIA H200", (9, 0), {}, frozenset({"torch", "triton"}), FEATURES)
@@ -147,7 +147,7 @@ def test_a_rewritten_region_gives_the_same(text: str, candidate: str, call: str)
 
 
 def test_the_rewrite_calls_the_library_and_drops_what_it_replaces() -> None:
-    from kernels.libraries.adapters import adapt
+    from kernels.libraries.adapters.rewrite import adapt
 
     graph = lower(parse(RMS.format(d="bf16")))
     module = adapt(graph, [m for m in match(graph) if m.kind == "rms_norm"], "rms_norm")
@@ -216,8 +216,8 @@ def test_a_result_in_a_wider_dtype_is_asked_of_the_call_or_denied() -> None:
 
 @pytest.mark.parametrize("how", ["torch.softmax(x.float(), -1)", "e / e.sum(-1, keepdim=True)"], ids=["call", "hand"])
 def test_softmax_of_narrow_numbers_into_wide_ones_is_one_call_with_a_dtype(how: str) -> None:
-    from kernels.libraries.adapters import adapt
-    from kernels.libraries.covering import everything
+    from kernels.libraries.adapters.rewrite import adapt
+    from kernels.libraries.covers import everything
 
     lines = "h = x.float()\ne = torch.exp(h - h.amax(-1, keepdim=True))\n" if "e.sum" in how else ""
     region = parse(f"x: bf16[32, 64]\n{lines}y = {how}\nreturn y\n")
@@ -259,7 +259,7 @@ def test_a_weight_of_another_dtype_is_a_failed_condition() -> None:
 
 
 def test_entries_name_each_call_once_and_every_adapter_exists() -> None:
-    from kernels.libraries.adapters import ADAPTERS
+    from kernels.libraries.adapters.rewrite import ADAPTERS
 
     names = [e.candidate for e in ENTRIES]
     assert len(names) == len(set(names))

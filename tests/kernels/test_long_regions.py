@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from app import service
+from app.analysis import service
 from kernels import generated
-from profiler.region.cost import cost
-from profiler.region.graph import lower
+from profiler.region.graph.cost import cost
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 from profiler.region.limits import MAX_OPERATIONS
-from profiler.region.text import parse
 from tests.effort import calls_of
 
 

@@ -13,10 +13,10 @@ from kernels import norms, rms_norm, softmax
 from kernels.codegen.source import Source, load
 from kernels.generated import generate
 from kernels.tuning import Variant
-from profiler.oracle.machine import Machine
-from profiler.oracle.machine_code import CompileError, compile_for
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.oracle.compiler.machine import Machine
+from profiler.oracle.compiler.machine_code import CompileError, compile_for
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 
 TAIL = "z: bf16[8192, 16384]\nb: bf16[16384]\nmask: bf16[8192, 16384]\nz = z + b\nz = gelu(z)\ny = z * mask\nreturn y\n"
 SOFTMAX = "x: bf16[16384, 4096]\ny = torch.softmax(x, -1)\nreturn y\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.web import own_views
+from app.web.views import compiled_kernels
 from kernels.own import MOST_KERNELS, machines, own
 from tests.conftest import ROOT
 
@@ -57,4 +57,4 @@ def test_a_candidate_that_does_not_fit_is_a_key_error() -> None:
 
 
 def test_the_page_knows_from_how_many_kernels_on_there_may_be_more() -> None:
-    assert own_views.MOST_KERNELS == MOST_KERNELS
+    assert compiled_kernels.MOST_KERNELS == MOST_KERNELS

@@ -11,7 +11,7 @@ from kernels import norms, softmax
 from kernels.norms import Form
 from kernels.rms_norm import SIGNATURE
 from kernels.tuning import Variant
-from profiler.oracle.machine_code import compile_for
+from profiler.oracle.compiler.machine_code import compile_for
 
 STRIDES = ("rows", "x_stride", "r_stride", "y_stride")
 

@@ -9,8 +9,8 @@ from kernels import baselines
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
 from kernels.registry import build, candidates
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 
 HOST = Host(packages=frozenset({"torch", "triton"}), features=frozenset({"F.rms_norm"}))
 FIRST = ["eager", "compile", "compile-max-autotune"]

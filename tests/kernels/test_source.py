@@ -12,8 +12,8 @@ from kernels.codegen import source as files
 from kernels.codegen.index import Unsupported
 from kernels.codegen.names import Names, comment
 from kernels.generated import generate
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.libraries.tails import tail
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from kernels.libraries.patterns.tails import tail
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 
 HEAD = "x: bf16[64, 32]\nw: bf16[32, 128]\nb: bf16[128]\nm: bf16[64, 128]\nr: bf16[64, 128]\n"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.web import oracle_views
-from profiler.trace.obstacle_kinds import BREAK, KINDS
+from app.web.views import oracle
+from profiler.trace.analyze.compile_blocker_kinds import BREAK, KINDS
 
 Json = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ return relu(h)
 def phases(region: Json) -> dict[str, Any]:
     """Context of partials/learn/phases.html for a region with its cost and what the oracle said of it."""
     cost = region["cost"]
-    section = oracle_views.section(region)
+    section = oracle.section(region)
     first = section["modes"][0] if section["modes"] else None
     statements = [line for line in region["text"].splitlines() if line.strip() and not _is_input(line)]
     return {

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.units import amount
-from app.web.figure import COLOURS, Chart, Json, chart
-from app.web.patterns import bar
+from app.web.charts.figure import COLOURS, Chart, Json, chart
+from app.web.charts.hatching import bar
 from profiler.hardware import Device
-from profiler.oracle.targets import TARGETS
+from profiler.oracle.compiler.targets import TARGETS
 
 TILES = (8, 16, 32, 64, 128, 256)
 SIZES = (1024, 2048, 4096, 8192)

@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from profiler.region import trees
+from profiler.region.language import trees
 
 Json = Mapping[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 RECORDED = ROOT / "app" / "examples" / "ladder" / "tuned.json"
-"""Part of tests/records/kernels-h200.json; tools/record_learn.py writes it."""
+"""Part of tests/records/kernels-h200.json; tools/records/record_learn.py writes it."""
 
 _VARIANT = re.compile(r"(\w+)\((.*)\) x (\d+) warps(?:, (\d+) stages)?")
 

@@ -1,7 +1,7 @@
 """The catalogue: 75 operations, and the calls and conditions that cover them, one file a family.
 
 Adding a call is one Entry here and one case in tests/kernels/libraries/cases_*.py; a form written by hand that nothing
-recognises yet is one Recipe in `kernels.libraries.recipes`. Torch-free.
+recognises yet is one Recipe in `kernels.libraries.patterns.recipes`. Torch-free.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 from app.accuracy.case import Case, case_of
 from app.accuracy.labels import Label
 from app.advice.model import Advice, Alternative, Tool
-from app.advice.range import Range
+from app.estimate.range import Range
 
 TEXT = "x: f32[1000, 70]\ny = gelu(x) * 3\nreturn y\n"
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from app import accuracy_cli
 from app.accuracy import page, table
 from app.accuracy.case import Case, cases
 from app.accuracy.evaluation import evaluate, leave_one_out
 from app.accuracy.figures import COMMITTED, committed, figures, meets, text_of, worse
 from app.accuracy.question import answer, host_of, question
-from app.advice.rates import FITTED, Rates
-from app.archive import shelf
+from app.archive import record_store
+from app.cli import accuracy as accuracy_cli
+from app.estimate.rates import FITTED, Rates
 from kernels.measure.model import STATUSES
 from tests.conftest import ROOT
 
@@ -25,13 +25,15 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def shipped() -> tuple[Case, ...]:
-    return cases(shelf.records(shelf.FOLDER))
+    return cases(record_store.records(record_store.FOLDER))
 
 
 @pytest.fixture(scope="module")
 def today() -> Json:
     """Recomputed with today's rule."""
-    return accuracy_cli.published(shelf.records(shelf.FOLDER), json.loads(accuracy_cli.KERNELS.read_text()))
+    return accuracy_cli.published(
+        record_store.records(record_store.FOLDER), json.loads(accuracy_cli.KERNELS.read_text())
+    )
 
 
 def test_the_advice_is_not_worse_than_committed(today: Json) -> None:
@@ -52,7 +54,7 @@ def test_every_record_of_the_archive_is_scored_or_named(shipped: tuple[Case, ...
     scored = [s["record"] for s in held["scores"]]
     assert len(set(scored)) == len(scored)
     assert {*scored, *held["unscored"]} == {c.record for c in shipped}
-    assert {*scored, *held["unscored"], *held["alone"]} == {p.stem for p in shelf.FOLDER.glob("*.json")}
+    assert {*scored, *held["unscored"], *held["alone"]} == {p.stem for p in record_store.FOLDER.glob("*.json")}
     assert len(held["unscored"]) + len(held["alone"]) <= len(scored) // 10
 
 
@@ -77,7 +79,7 @@ def test_regrets_are_those_of_the_records_files() -> None:
     """From the JSON files themselves: the counted candidate's time over the least."""
     by_id = {s["record"]: s for s in committed()["scores"] if s["by"] == "device time"}
     seen = 0
-    for path in sorted(shelf.FOLDER.glob("*.json")):
+    for path in sorted(record_store.FOLDER.glob("*.json")):
         found = by_id.get(path.stem)
         if found is None:
             continue
@@ -139,7 +141,7 @@ def test_nothing_of_the_archive_is_read_for_the_advice(
         raise AssertionError("the advice looked into the Archive")
 
     for name in ("shelved", "records", "by_id", "nearest", "_read"):
-        monkeypatch.setattr(shelf, name, forbidden)
+        monkeypatch.setattr(record_store, name, forbidden)
     assert answer(question(shipped[0])).alternatives
 
 
@@ -162,7 +164,7 @@ def test_leave_one_out_never_fits_on_the_program_it_scores(shipped: tuple[Case, 
 
 
 def test_leave_one_out_is_published_beside_the_halves_where_there_is_a_fit() -> None:
-    few = [r for r in shelf.records(shelf.FOLDER) if r["name"] in ("SwiGLU", "layout copy")]
+    few = [r for r in record_store.records(record_store.FOLDER) if r["name"] in ("SwiGLU", "layout copy")]
     found = figures(few, None, fit=lambda _: FITTED)
     assert found["advice"]["leave-one-out"] == found["advice"]["all"]  # the shipped rates, for each
     assert "leave-one-out" in [row[0] for row in table.advice(found)]
@@ -177,7 +179,7 @@ def test_the_same_records_are_scored_by_their_peaks_too() -> None:
     by_id = {s["record"]: s for s in held["memory_scores"] if s["column"] != "share"}
     assert len(by_id) == held["columns"]["memory"]["cases"] > 0
     for name, found in by_id.items():
-        body = json.loads((shelf.FOLDER / f"{name}.json").read_text())
+        body = json.loads((record_store.FOLDER / f"{name}.json").read_text())
         peaks = {c["name"]: c["peak_bytes"] for c in body["candidates"] if c["time_us"] and c["peak_bytes"]}
         assert found["by"] == "peak bytes"
         assert found["regret"] == pytest.approx(peaks[found["counted"]] / min(peaks.values()), rel=1e-4)
@@ -201,7 +203,10 @@ def test_a_package_is_on_the_records_host_only_where_a_call_of_it_was_tried(ship
 
 def test_every_policy_stands_in_the_table_on_the_same_regions() -> None:
     held = committed()
-    ran = {r["id"]: {c["name"] for c in r["candidates"] if c["status"] == "ok"} for r in shelf.records(shelf.FOLDER)}
+    ran = {
+        r["id"]: {c["name"] for c in r["candidates"] if c["status"] == "ok"}
+        for r in record_store.records(record_store.FOLDER)
+    }
     # Where neither eager nor torch.compile could be run, nobody who follows one of these has a time.
     counted = sum(bool({"eager", "compile"} & ran[s["record"]]) for s in held["scores"] if s["column"] != "share")
     assert counted >= held["advice"]["all"]["cases"] - 2

@@ -7,17 +7,17 @@ import json
 
 import pytest
 
-from app import accuracy_cli
 from app.accuracy import fitting
 from app.accuracy.fit import calls, fit, left_over, refit, touched_by
 from app.accuracy.question import Question
 from app.accuracy.samples import BOUND, Call, Samples, Timed, at_least, lowered, program_of, repeated
 from app.accuracy.split import TEST, half
 from app.accuracy.tables import Row, rows
-from app.advice import estimate
-from app.advice.rates import FITTED, SHIPPED, Rates, interpolated, rates_from_json, rates_to_json, shipped
-from app.archive import shelf
-from app.archive.likeness import likeness
+from app.archive import record_store
+from app.archive.program_fingerprint import likeness
+from app.cli import accuracy as accuracy_cli
+from app.estimate import predict as estimate
+from app.estimate.rates import FITTED, SHIPPED, Rates, interpolated, rates_from_json, rates_to_json, shipped
 from tests.app.advice.cases import H200, chain, region
 
 TABLE = json.loads(accuracy_cli.KERNELS.read_text())
@@ -25,7 +25,7 @@ TABLE = json.loads(accuracy_cli.KERNELS.read_text())
 
 @pytest.fixture(scope="module")
 def everything() -> tuple[list[Question], Samples]:
-    return accuracy_cli.measured(shelf.records(shelf.FOLDER), TABLE)
+    return accuracy_cli.measured(record_store.records(record_store.FOLDER), TABLE)
 
 
 def compiled(megabytes: float, true: Rates, program: str = "") -> Timed:

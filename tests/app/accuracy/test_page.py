@@ -15,7 +15,7 @@ import pytest
 
 from app.accuracy import drawing, table
 from app.accuracy.figures import committed
-from app.web import accuracy_charts
+from app.web.charts import accuracy as accuracy_charts
 from tests.app.web.conftest import serving
 
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.accuracy import labels, split
-from app.archive import shelf
+from app.archive import record_store
 from tests.conftest import ROOT
 
 FROZEN = "2c1757c4b9d23b7bdbe5105e99c1d0d541fec729557d6098127b760a38a3a1c6"
@@ -41,7 +41,7 @@ def test_every_region_is_frozen_under_todays_hash(name: str) -> None:
 
 
 def test_what_the_archive_had_is_frozen() -> None:
-    first = [r for r in shelf.records(shelf.FOLDER) if r["date"] <= "2026-11-21"]
+    first = [r for r in record_store.records(record_store.FOLDER) if r["date"] <= "2026-11-21"]
     assert first
     assert all(split.program(r["region"]) in split.frozen() for r in first)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.advice.rates import SHIPPED
+from app.estimate.rates import SHIPPED
 from kernels.written import WRITTEN
 from tests.conftest import ROOT
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.advice.facts import KernelFacts, OperationFacts, RegionFacts, ShapeFacts
-from app.advice.known import Known
+from app.advice.library_defaults import Known
+from app.estimate.facts import KernelFacts, OperationFacts, RegionFacts, ShapeFacts
 from profiler.hardware import find_device
-from profiler.region.cost_model import Cost, Count, KernelCost, OperationCost
+from profiler.region.graph.cost_model import Cost, Count, KernelCost, OperationCost
 
 H200 = find_device("H200")
 assert H200 is not None

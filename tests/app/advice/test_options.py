@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from app.advice import estimate
-from app.advice.lowered import rewritten_to_sdpa, shape_facts
 from app.advice.rule import advise
-from app.evaluate import Evaluated, Situation, decide, prepare
+from app.analysis.analyze import Evaluated, Situation, decide, prepare
+from app.estimate import predict
+from app.estimate.region_features import rewritten_to_sdpa, shape_facts
 from profiler.hardware import find_device
-from profiler.region.cost import cost
-from profiler.region.fusion import groups
-from profiler.region.graph import lower
+from profiler.region.graph.cost import cost
+from profiler.region.graph.fusion import groups
+from profiler.region.graph.lowering import lower
+from profiler.region.graph.patterns import match
+from profiler.region.language.text import parse
 from profiler.region.model import Binding, Workload
-from profiler.region.patterns import match
-from profiler.region.text import parse
 from tests.app.advice.cases import H200, chain, cover, region
 
 HALF = Workload(share_of_step=0.5)
@@ -84,9 +84,9 @@ def test_attention_that_inductor_rewrites(text: str) -> None:
     found = rewritten_to_sdpa(graph, match(graph))
     assert bool(found) is SDPA[text]
     shape = shape_facts(graph, cost(graph), groups(graph))
-    by_hand = estimate.compiled_us(shape, H200)
-    predicted = estimate.compiled_us(shape, H200, sdpa=found)
-    call = estimate.library_us(shape, H200, estimate.SDPA)
+    by_hand = predict.compiled_us(shape, H200)
+    predicted = predict.compiled_us(shape, H200, sdpa=found)
+    call = predict.library_us(shape, H200, predict.SDPA)
     if SDPA[text]:
         assert predicted == pytest.approx(call, rel=0.15)
         assert predicted < 0.5 * by_hand
@@ -97,7 +97,7 @@ def test_attention_that_inductor_rewrites(text: str) -> None:
 def test_compile_on_plain_attention_is_no_slower_than_the_call_by_a_lot() -> None:
     found = evaluated(PLAIN + "return softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n")
     times = {a.candidate: a.time_us.mid for a in found.advice.alternatives if a.time_us}
-    assert times["compile"] == pytest.approx(times[f"library:{estimate.SDPA}"], rel=0.15)
+    assert times["compile"] == pytest.approx(times[f"library:{predict.SDPA}"], rel=0.15)
     assert found.advice.tool == "library"
 
 

@@ -8,12 +8,12 @@ import pytest
 from app.advice.criteria import NAMES
 from app.advice.model import EFFORT_ORDER, Advice, Alternative
 from app.advice.options import Option
-from app.advice.range import Range
 from app.advice.rule import advise, grounds, least_effort, share_of_launches, speedup, step_speedup, verdict
-from app.advice.thresholds import Thresholds
+from app.estimate.range import Range
+from app.thresholds import Thresholds
 from profiler.hardware import DEVICES, find_device
 from profiler.region.model import Binding, Workload
-from profiler.trace.obstacles import Obstacle
+from profiler.trace.analyze.compile_blockers import Obstacle
 from tests.app.advice.cases import H200, broken_chain, chain, cover, product, region
 
 HALF = Workload(share_of_step=0.5)
@@ -152,7 +152,7 @@ def test_amdahl():
 
 
 def speedup_of(factor: float):
-    from app.advice.range import Range
+    from app.estimate.range import Range
 
     return speedup(Range(factor, factor, factor), Range(1.0, 1.0, 1.0))
 
@@ -260,8 +260,8 @@ def test_without_obstacles_nothing_is_said_of_them():
 @pytest.mark.parametrize("us", [0.0, 5.0])
 @pytest.mark.parametrize("objective", ["time", "memory"])
 def test_a_region_that_is_only_views_is_left_however_long_it_was_seen_to_take(us, objective):
-    from app.evaluate import Situation, decide, prepare
-    from profiler.region.text import parse
+    from app.analysis.analyze import Situation, decide, prepare
+    from profiler.region.language.text import parse
 
     views = parse("x: f32[64, 32]\nreturn x.t()\n")
     seen = Workload((Binding((), 1.0, us),), step_time_us=100.0, share_of_step=0.5, observed=True)

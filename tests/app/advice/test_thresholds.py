@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.advice.criteria import NAMES
-from app.advice.thresholds import DEFAULTS, Thresholds
+from app.thresholds import DEFAULTS, Thresholds
 
 RULE = (Path(__file__).resolve().parents[3] / "docs" / "rule.md").read_text(encoding="utf-8")
 

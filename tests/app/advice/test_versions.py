@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from app.advice.model import Advice
-from app.evaluate import Situation, decide, prepare
+from app.analysis.analyze import Situation, decide, prepare
 from kernels.host import Host
 from profiler.hardware import find_device
+from profiler.region.language.text import parse
 from profiler.region.model import Binding, Workload
-from profiler.region.text import parse
 
 LOSS = """x: bf16[{rows}, 4096].requires_grad
 w: bf16[128256, 4096].requires_grad

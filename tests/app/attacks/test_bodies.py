@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from app import uploads
-from app.admission import RESERVED
+from app.requests import uploads
+from app.web.server.connection_limits import RESERVED
 from tests.app.attacks.process import Process, running
 from tests.app.web.conftest import serving
 from tests.processes import received, wait_for
@@ -206,7 +206,7 @@ def test_slow_body_slowloris_does_not_block_healthz_and_is_let_go(server: Proces
 
 def test_slow_reader_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks for much and reads nothing holds its connection only so long."""
-    from app.web.connection import Connection
+    from app.web.server.http_protocol import Connection
 
     monkeypatch.setattr(Connection, "write_s", 0.5)
     with serving(tmp_path, "trace") as web:

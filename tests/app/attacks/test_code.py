@@ -78,18 +78,18 @@ def test_code_execution_the_search_finds_what_it_is_for() -> None:
     assert {"pickle", "torch.load", "eval", "shell=", "urllib.request"} <= seen
 
 
-CLIENT = "app/check/remote.py"
+CLIENT = "app/cli/remote.py"
 """`tritonworthy watch --server URL`: a client of another server, at the address of its command line."""
 
 
 def test_ssrf_nothing_in_the_app_fetches() -> None:
     assert [o for o in offences(set(), FETCH, CONNECTS) if not o.startswith(f"{CLIENT}:")] == []
     users = {place for place, uses in everything().items() for _, kind, name in uses
-             if kind == "import" and name.startswith("app.check.remote")}  # fmt: skip
-    assert users == {"app/check/watch_cli.py", "app/check/watch_remote.py"}
+             if kind == "import" and name.startswith("app.cli.remote")}  # fmt: skip
+    assert users == {"app/cli/watch.py", "app/cli/watch_remote.py"}
     users = {place for place, uses in everything().items() for _, kind, name in uses
-             if kind == "import" and name.startswith(("app.check.watch_cli", "app.check.watch_remote"))}  # fmt: skip
-    assert users == {"app/cli.py", "app/check/watch_cli.py"}, "no part of the server"
+             if kind == "import" and name.startswith(("app.cli.watch", "app.cli.watch_remote"))}  # fmt: skip
+    assert users == {"app/cli/__init__.py", "app/cli/watch.py"}, "no part of the server"
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kernels.measure.processes import Zygote
+from kernels.measure.processes.processes import Zygote
 from tests.app.web.conftest import Serving, serving
 from tests.kernels.measure.test_session import below, measured
 

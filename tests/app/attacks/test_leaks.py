@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from app import logs
-from app.database import ID_ALPHABET, ID_LENGTH, new_id
-from app.web.access import Access
+from app.storage.database import ID_ALPHABET, ID_LENGTH, new_id
+from app.web.server.access import Access
 from tests.app.attacks.process import Process, running
 from tests.app.routes import ACCESS
 from tests.app.web.conftest import serving

@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app import retention
-from app.clients import Rates, client_name
 from app.main import create_app
+from app.rate_limit import Rates, client_name
 from app.settings import Settings
+from app.web.server import retention
 from tests.app.attacks.process import running
 from tests.app.web.conftest import serving
 from tests.processes import wait_for
@@ -275,7 +275,7 @@ def test_one_clients_rate_is_limited_and_told_in_headers(exposed: Any) -> None:
 
 
 def test_rates_refill_evenly_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from app import clients
+    from app import rate_limit
 
     clock = [0.0]
     rates = Rates(60, lambda: clock[0])
@@ -284,7 +284,7 @@ def test_rates_refill_evenly_and_memory_is_bounded(monkeypatch: pytest.MonkeyPat
     assert [rates.take("a").allowed for _ in range(3)] == [True, True, False]
     clock[0] += 1e6
     assert rates.take("a").left == 59
-    monkeypatch.setattr(clients, "MOST_CLIENTS", 10)
+    monkeypatch.setattr(rate_limit, "MOST_CLIENTS", 10)
     for number in range(100):
         rates.take(str(number))
     assert len(rates.buckets) == 10

@@ -19,9 +19,9 @@ from fastapi import APIRouter, FastAPI
 
 from app.main import create_app
 from app.settings import Settings
-from app.web import security
-from app.web.access import Access, declare
-from app.web.contract import AccessError, audit, routes_of
+from app.web.server import security
+from app.web.server.access import Access, declare
+from app.web.server.contract import AccessError, audit, routes_of
 from tests.app.attacks.process import command
 from tests.app.routes import ACCESS, CONTRACT
 from tests.app.web.conftest import Serving, serving
@@ -166,7 +166,7 @@ def test_no_auth_when_exposed_the_open_routes_tell_nothing_of_users(locked: Serv
 def test_no_auth_when_exposed_the_start_fails_where_a_route_declares_no_access(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.web import sign_in
+    from app.web.server import sign_in
 
     router = APIRouter()
 
@@ -212,7 +212,7 @@ def test_no_auth_when_exposed_the_audit_refuses_a_route_that_hides_another() -> 
 def test_no_auth_when_exposed_secrets_are_compared_in_constant_time() -> None:
     """No `==` on a token anywhere: each comparison is hmac.compare_digest."""
     for name in ("security.py", "sign_in.py"):
-        tree = ast.parse((ROOT / "app" / "web" / name).read_text())
+        tree = ast.parse((ROOT / "app" / "web" / "server" / name).read_text())
         calls = [n.func.attr for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
         assert "compare_digest" in calls, name
         for compare in (n for n in ast.walk(tree) if isinstance(n, ast.Compare)):

@@ -11,7 +11,7 @@ import pytest
 from app import cli
 from app.check.formats import FORMATS
 from tests.app.check.validators import VALIDATORS
-from tests.app.test_cli import isolated
+from tests.app.cli.test_cli import isolated
 from tests.conftest import ROOT
 
 TRACE = str(ROOT / "app" / "examples" / "handrolled_blocks.json.gz")

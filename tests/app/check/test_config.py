@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.check import regions, steps
 from app.check.config import CRITERIA, DEFAULTS, OPTIONS, REQUIRED, Assertion, ConfigError, from_mapping, read_toml
-from app.check.keys import line_of
+from app.check.toml_keys import line_of
 
 TOML = """\
 # a comment
@@ -127,7 +127,7 @@ def test_every_kind_of_assertion_is_carried_out_and_none_is_made_up() -> None:
 
 
 def test_criteria_are_the_rules_own() -> None:
-    from app import service
+    from app.analysis import service
 
     region = service.advise_region("x: bf16[8192, 4096]\ny = gelu(x) * 2\nreturn y\n")
     assert {c["name"] for c in region["advice"]["criteria"]} == set(CRITERIA)

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from app.archive import shelf
+from app.archive import record_store
 from app.check import run
 from app.check.config import from_mapping
 from app.check.formats import FORMATS
@@ -101,15 +101,15 @@ def test_recorded_evidence_is_the_archives_of_the_same_region_on_the_same_device
     source = {"name": "norm", "text": NORM}
     beats = {"beats": {"level": "error", "candidate": "compile-max-autotune", "over": "eager", "min_speedup": 2}}
     assert checked(source, assertions=beats, check={"device": "H200"})["exit_code"] == 2
-    report = checked(source, archives=(shelf.FOLDER,), assertions=beats, check={"device": "H200"})
+    report = checked(source, archives=(record_store.FOLDER,), assertions=beats, check={"device": "H200"})
     assert report["passed"], report
-    elsewhere = checked(source, archives=(shelf.FOLDER,), assertions=beats, check={"device": "A100"})
+    elsewhere = checked(source, archives=(record_store.FOLDER,), assertions=beats, check={"device": "A100"})
     assert elsewhere["exit_code"] == 2
     asserted = {
         "compile": {"level": "error", "evidence": "recorded"},
         "library": {"level": "error", "evidence": "recorded"},
     }
-    report = checked(source, archives=(shelf.FOLDER,), assertions=asserted, check={"device": "H200"})
+    report = checked(source, archives=(record_store.FOLDER,), assertions=asserted, check={"device": "H200"})
     assert {f["evidence"] for f in report["errors"]} == {"recorded"}
 
 

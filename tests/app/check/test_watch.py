@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from app import cli
-from app.archive import shelf
-from app.check import watch_cli
+from app.archive import record_store
 from app.check.watch import judged, line, plan, planned
-from tests.app.test_cli import isolated
+from app.cli import watch as watch_cli
+from tests.app.cli.test_cli import isolated
 from tests.conftest import ROOT
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ H200 = "NVIDIA H200"
 
 
 def record() -> Json:
-    found = shelf.nearest(TEXT, shelf.FOLDER, device=H200)
+    found = record_store.nearest(TEXT, record_store.FOLDER, device=H200)
     assert found is not None
     return found
 
@@ -117,8 +117,8 @@ def test_status_tells_whether_advice_flipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: str, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The old measurement stands in for the new one, with one candidate made faster: the rule then decides."""
-    from app import validate
     from app.advice.evidence import reissue_json
+    from app.analysis import validate
     from app.check.run import recorded_validation
 
     def again(request: Json, **_: Any) -> Json:
@@ -195,12 +195,14 @@ def test_every_shipped_record_can_be_watched_and_its_own_times_flip_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The newest record of each name stands in for a measurement under a torch to come; then its winner is lost."""
-    from app import validate
     from app.advice.evidence import reissue_json
+    from app.analysis import validate
     from app.check.run import recorded_validation
 
     held = {
-        r["region"]: r for r in shelf.records() if r["name"] in ("softmax", "RMSNorm by hand", "GEMM", "convolution")
+        r["region"]: r
+        for r in record_store.records()
+        if r["name"] in ("softmax", "RMSNorm by hand", "GEMM", "convolution")
     }
     for number, one in enumerate(held.values()):
         body = {k: v for k, v in one.items() if k not in ("archived", "elsewhere", "id")}

@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from app.check.formats import FORMATS
-from app.web.check_models import Report
+from app.web.api.check_schemas import Report
 
 Json = dict[str, Any]
 

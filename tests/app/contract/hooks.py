@@ -16,9 +16,9 @@ import schemathesis
 from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from app.candidates import known_names
-from app.web.api_codes import ANY
-from benchmarks.load import region
+from app.analysis.candidates import known_names
+from app.web.api.codes import ANY
+from benchmarks.server.load import region
 from profiler.hardware import DEVICES
 from tests.app.routes import CONTRACT
 from tests.conftest import ROOT

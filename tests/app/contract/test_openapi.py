@@ -11,9 +11,9 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
-from app.web.openapi import completed, operation_id, operations
+from app.web.api.openapi import completed, operation_id, operations
 from tests.app.routes import ACCESS, CONTRACT
-from tools.check_api import RECORD, run, summary
+from tools.checks.check_api import RECORD, run, summary
 
 Json = dict[str, Any]
 CASES = 100

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from app.jobs.local_runner import Limits
 from app.jobs.queue import Queue
-from app.jobs.runner import Limits
-from app.store import Store
+from app.storage.store import Store
 from tests.app.faults.servers import Server, command, notes
 from tests.processes import wait_for
 

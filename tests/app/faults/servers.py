@@ -96,8 +96,8 @@ def until(client: httpx.Client, job_id: str, *states: str, seconds: float = 120)
 def main() -> int:
     """`tritonworthy serve`, with the children of children.py in the place of app.jobs.tasks."""
     import app.main
-    from app.advisor import Advisor
     from app.cli import main as tritonworthy
+    from app.requests.executor import Advisor
 
     made = app.main.make_queue
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from app.jobs import gpu, ledger
+from app.jobs import gpu_health
 from app.jobs.queue import Queue
+from app.storage import job_table
 from tests.app.faults.conftest import Bench
 from tests.processes import alive, wait_for
 
@@ -102,7 +103,7 @@ def test_while_it_waits_to_be_done_again(bench: Bench) -> None:
     queue = bench.queue("hang")
     job_id = bench.add()
     pid = bench.pid()
-    queue.gpu.suspicion = gpu.Suspicion("a test holds the lane", "now")  # after this job
+    queue.gpu.suspicion = gpu_health.Suspicion("a test holds the lane", "now")  # after this job
     queue.gpu.next_ask = float("inf")
     os.kill(pid, signal.SIGKILL)
     bench.until(job_id, "queued")
@@ -115,7 +116,7 @@ def test_and_the_worker_is_killed_at_the_same_time(bench: Bench) -> None:
     job_id = bench.add()
     pid = bench.pid()
     with bench.store.database.write() as connection:
-        assert ledger.cancel(connection, job_id) == "running"  # as another server does it
+        assert job_table.cancel(connection, job_id) == "running"  # as another server does it
     os.kill(pid, signal.SIGKILL)
     assert_ended_once(bench, job_id)
     assert queue.tally.figures().again == {}
@@ -139,7 +140,7 @@ def test_and_the_server_stops(bench: Bench) -> None:
     job_id = bench.add()
     bench.pid()
     with bench.store.database.write() as connection:
-        ledger.cancel(connection, job_id)
+        job_table.cancel(connection, job_id)
     queue.stop()
     assert_ended_once(bench, job_id)
 
@@ -152,7 +153,7 @@ def test_at_any_moment(bench: Bench) -> None:
     for number in range(40):
         ids.append(bench.add(number=number))
         threading.Timer(random.uniform(0, 0.15 * (number + 1)), queue.cancel, [ids[-1]]).start()
-    wait_for(lambda: all(bench.store.job_state(i) in ledger.FINAL for i in ids), 40)
+    wait_for(lambda: all(bench.store.job_state(i) in job_table.FINAL for i in ids), 40)
     states = [assert_ended_once(bench, i, "done", "cancelled")["state"] for i in ids]
     assert set(states) == {"done", "cancelled"}
     assert not (bench.folder / "twice").exists()

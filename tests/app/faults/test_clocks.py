@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs import owners
+from app.jobs import worker_identity
 from app.jobs.leases import Leases
-from app.jobs.ledger import Lease
-from app.web.metrics import age_s
+from app.storage.job_table import Lease
+from app.web.server.metrics import age_s
 from tests.app.faults.conftest import Bench
 from tests.processes import alive, wait_for
 
@@ -31,8 +31,8 @@ time.time = lambda: real() + float((folder / "offset").read_text())  # the clock
 from app.jobs import owners
 owners.here = lambda: "another host~boot~1"
 from app.jobs.queue import Queue
-from app.jobs.runner import Limits
-from app.store import Store
+from app.jobs.local_runner import Limits
+from app.storage.store import Store
 from tests.app.faults.servers import command
 kinds = ("read", "validate", "landscape", "check")
 store = Store(f"sqlite:///{folder / 'test.db'}")
@@ -156,6 +156,6 @@ def test_ages_are_never_negative() -> None:
 
 
 def test_owners_of_another_host_are_never_known_to_be_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = owners.owner()
-    monkeypatch.setattr(owners, "here", lambda: "another host~boot~1")
-    assert not owners.is_dead(mine.replace(".", ".9", 1))
+    mine = worker_identity.owner()
+    monkeypatch.setattr(worker_identity, "here", lambda: "another host~boot~1")
+    assert not worker_identity.is_dead(mine.replace(".", ".9", 1))

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from app.jobs import gpu, ledger, tasks
-from app.jobs.exits import Ended, ExitReason, failed
+from app.jobs import gpu_health, tasks
+from app.jobs.exit_reason import Ended, ExitReason, failed
+from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.queue import Queue
-from app.jobs.runner import Limits, LocalRunner
+from app.storage import job_table
 from kernels.host import Host
 from tests.app.faults.conftest import Bench
 from tests.app.faults.servers import command, notes
@@ -56,7 +57,7 @@ def test_a_gpu_that_vanished_makes_jobs_wait_until_it_is_back(bench: Bench) -> N
 def test_a_gpu_that_does_not_answer_keeps_no_lost_job_from_being_taken_back(bench: Bench) -> None:
     lost = bench.add()
     with bench.store.database.write() as connection:
-        assert ledger.claim(connection, kind="validate", owner="another/1/boot", lease_s=0.1)
+        assert job_table.claim(connection, kind="validate", owner="another/1/boot", lease_s=0.1)
     queue = bench.queue("hang", start=False, lease_s=0.1, expected_gpu=lambda: "NVIDIA H200")
     asked = threading.Event()
 
@@ -67,7 +68,7 @@ def test_a_gpu_that_does_not_answer_keeps_no_lost_job_from_being_taken_back(benc
         return failed(ExitReason.CANCELLED)
 
     queue.gpu.ask = silent
-    queue.gpu.suspicion = gpu.Suspicion("it hangs", "now")
+    queue.gpu.suspicion = gpu_health.Suspicion("it hangs", "now")
     queue.start()
     assert asked.wait(10)
     bench.until(lost, "queued")
@@ -93,7 +94,7 @@ def test_a_job_that_makes_the_gpu_sick_twice_is_given_up(bench: Bench) -> None:
 
 
 def test_a_gpu_that_does_not_answer_is_suspect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "LIMITS", Limits(0.5, 0.2))
+    monkeypatch.setattr(gpu_health, "LIMITS", Limits(0.5, 0.2))
     (bench.folder / "hung").touch()
     queue = watched(bench, "crash")
     job_id = bench.add()
@@ -109,7 +110,7 @@ def test_a_gpu_that_does_not_answer_is_suspect(bench: Bench, monkeypatch: pytest
     bench.until(job_id, "done")
 
 
-def suspected(card: gpu.Gpu) -> bool:
+def suspected(card: gpu_health.Gpu) -> bool:
     return card.suspicion is not None
 
 
@@ -120,7 +121,7 @@ def test_a_process_that_hangs_in_the_driver_makes_the_gpu_suspect_until_it_is_go
         asked.append(request)
         return Ended(ExitReason.OK, {})
 
-    card = gpu.Gpu(ask, lambda: "NVIDIA H200", again_s=0)
+    card = gpu_health.Gpu(ask, lambda: "NVIDIA H200", again_s=0)
     sleeper = LocalRunner()
     assert sleeper.keep([sys.executable, "-c", "input()"], logs=tmp_path)
     (spare,) = sleeper.spares.values()
@@ -153,9 +154,9 @@ def test_a_process_that_hangs_in_the_driver_makes_the_gpu_suspect_until_it_is_go
 def test_which_ends_are_a_reason_to_ask_the_gpu(
     kind: Any, request_: dict[str, Any], ended: Ended, points: bool
 ) -> None:
-    card = gpu.Gpu(lambda *_: Ended(ExitReason.OK, {}), lambda: "NVIDIA H200")
+    card = gpu_health.Gpu(lambda *_: Ended(ExitReason.OK, {}), lambda: "NVIDIA H200")
     assert card.points_at(kind, request_, ended) is points
-    without = gpu.Gpu(lambda *_: Ended(ExitReason.OK, {}), lambda: None)
+    without = gpu_health.Gpu(lambda *_: Ended(ExitReason.OK, {}), lambda: None)
     assert not without.points_at(kind, request_, ended)
 
 
@@ -163,7 +164,7 @@ def test_a_check_does_not_touch_a_suspect_gpu(bench: Bench) -> None:
     told = {"host": {"gpu": "NVIDIA H200", "capability": [9, 0], "note": ""}}
     queue = bench.queue("crash", start=False, context=lambda: told)
     assert queue._context("check") == told
-    queue.gpu.suspicion = gpu.Suspicion("it hangs", "now")
+    queue.gpu.suspicion = gpu_health.Suspicion("it hangs", "now")
     assert queue._context("check")["host"] == {"gpu": None, "capability": None, "note": "the GPU is suspect: it hangs"}
     assert queue._context("validate") == told
 
@@ -172,7 +173,7 @@ def test_a_check_does_not_touch_a_suspect_gpu(bench: Bench) -> None:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     """A server of a host with a GPU, as far as it knows."""
     monkeypatch.setenv("FAULTS_FOLDER", str(tmp_path))
-    monkeypatch.setattr("app.host.probe_host", lambda: WITH_GPU)
+    monkeypatch.setattr("app.jobs.host.probe_host", lambda: WITH_GPU)
     with serving(tmp_path, None, spare=False) as found:
         found.state.queue.command = command("crash")
         found.state.queue.context = dict
@@ -208,7 +209,7 @@ def test_the_child_that_asks_says_that_there_is_no_gpu(tmp_path: Path) -> None:
     ended = LocalRunner().run(
         ["env", "CUDA_VISIBLE_DEVICES=", sys.executable, "-m", "app.jobs.tasks", "health", "{fd}"],
         {"expected": "NVIDIA H200"},
-        limits=gpu.LIMITS,
+        limits=gpu_health.LIMITS,
         log=tmp_path / "log",
         cwd=ROOT,
     )

@@ -96,7 +96,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def test_8_parallel_uploads_of_a_large_trace_arrive_whole_and_cost_little_memory(server: Server) -> None:
-    """What benchmarks/uploads.py does with the 215 MB trace."""
+    """What benchmarks/server/uploads.py does with the 215 MB trace."""
     (server.folder / "go").touch()
     address = urlsplit(server.url).netloc
     block = os.urandom(1 << 20)

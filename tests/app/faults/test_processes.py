@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.runner import Limits
-from app.store import Store
+from app.jobs.local_runner import Limits
+from app.storage.store import Store
 from tests.app.faults.conftest import Bench
 from tests.app.faults.servers import Server, notes, submit, until
 from tests.processes import alive, wait_for
@@ -103,8 +103,8 @@ HOLDER = """
 import sys, threading
 from pathlib import Path
 from app.jobs.queue import Queue
-from app.jobs.runner import Limits
-from app.store import Store
+from app.jobs.local_runner import Limits
+from app.storage.store import Store
 from tests.app.faults.servers import command
 folder, child = Path(sys.argv[1]), sys.argv[2]
 kinds = ("read", "validate", "landscape", "check")
@@ -195,11 +195,11 @@ def test_sigterm_drains_within_the_grace_with_open_streams(serve: Serve) -> None
 
 @pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="Linux only")
 def test_a_pid_used_again_and_another_place_are_told_apart() -> None:
-    from app.jobs import owners
+    from app.jobs import worker_identity
 
-    mine = owners.owner()
+    mine = worker_identity.owner()
     place, life, rest = mine.split("/")
-    assert not owners.is_dead(mine)
-    assert owners.is_dead(f"{place}/{life.partition('.')[0]}.1/{rest}"), "the same pid in an earlier life"
-    assert not owners.is_dead(f"{place}x/{life.partition('.')[0]}.1/{rest}"), "nobody knows from here"
-    assert not owners.is_dead("host/1/boot"), "of an earlier version"
+    assert not worker_identity.is_dead(mine)
+    assert worker_identity.is_dead(f"{place}/{life.partition('.')[0]}.1/{rest}"), "the same pid in an earlier life"
+    assert not worker_identity.is_dead(f"{place}x/{life.partition('.')[0]}.1/{rest}"), "nobody knows from here"
+    assert not worker_identity.is_dead("host/1/boot"), "of an earlier version"

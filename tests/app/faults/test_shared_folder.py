@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from app.jobs import ledger
-from app.store import Store
+from app.storage import job_table
+from app.storage.store import Store
 from tests.app.faults.servers import Server, notes
 from tests.processes import alive, wait_for
 
@@ -51,7 +51,7 @@ def test_a_job_is_never_run_twice_at_once_and_none_is_lost(serve: Callable[..., 
 
     def ended() -> int:
         with store.database.read() as connection:
-            return sum(n for (_, state), n in ledger.counts(connection).items() if state in ledger.FINAL)
+            return sum(n for (_, state), n in job_table.counts(connection).items() if state in job_table.FINAL)
 
     known: set[int] = set()
     workers = 0
@@ -77,7 +77,7 @@ def test_a_job_is_never_run_twice_at_once_and_none_is_lost(serve: Callable[..., 
         assert job is not None
         events = [e["event"] for e in store.events(job_id)]
         assert events.count("done") == 1
-        assert job["attempt"] <= ledger.MAX_ATTEMPTS
+        assert job["attempt"] <= job_table.MAX_ATTEMPTS
         if job["state"] == "done":
             assert job["result"]["reason"] == f"job {number}"
         else:

@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.store import Store
+from app.storage.store import Store
 from tests.app.faults.servers import Server, notes, submit
 from tests.processes import alive, received, wait_for
 

@@ -19,8 +19,8 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from app import health
-from app.jobs.runner import LocalRunner
+from app.jobs.local_runner import LocalRunner
+from app.web.server import health
 from tests.app.faults.conftest import Bench
 from tests.app.faults.servers import Server, notes, submit, until
 from tests.app.web.conftest import Serving, serving
@@ -42,7 +42,7 @@ def locked(database: Path) -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Transactions that wait for the database for 0.3 s only."""
-    monkeypatch.setattr("app.database.BUSY_TIMEOUT_MS", 300)
+    monkeypatch.setattr("app.storage.database.BUSY_TIMEOUT_MS", 300)
     monkeypatch.setattr(health, "BUSY_TIMEOUT_MS", 300)
     monkeypatch.setattr(health, "LOCK_MS", 100)
 

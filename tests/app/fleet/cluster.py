@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import app
-from app.fleet import model
+from app.jobs.ray import model
 
 H200, MI300X = "NVIDIA H200", "AMD Instinct MI300X"
 GPUS = {H200: ("H200", 2), MI300X: ("AMD-Instinct-MI300X-OAM", 1)}

@@ -22,7 +22,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="package")
 def ray_runner(fleet: Fleet) -> Iterator[Any]:
-    from app.jobs.ray_runner import RayRunner
+    from app.jobs.ray.runner import RayRunner
 
     runner = RayRunner(fleet.cluster.address, token_file=fleet.token_file, lanes=4, wait_s=30, look=look)
     yield runner

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from app.fleet import task
-from app.jobs import owners
-from app.jobs.runner import Limits
+from app.jobs import worker_identity
+from app.jobs.local_runner import Limits
+from app.jobs.ray import task
 from tests.app.fleet.cluster import MI300X, command
 from tests.processes import alive, wait_for
 
@@ -58,7 +58,11 @@ def test_a_host_keeps_a_child_ready_for_its_next_job_until_one_goes_wrong(ray_ru
 def test_logs_of_workers_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task.tempfile, "tempdir", str(tmp_path))
     gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    left = {"gone": owners.owner(gone.pid), "other": "another~boot~place/1.1/00", "mine": owners.owner()}
+    left = {
+        "gone": worker_identity.owner(gone.pid),
+        "other": "another~boot~place/1.1/00",
+        "mine": worker_identity.owner(),
+    }
     for name, owner in left.items():
         folder = tmp_path / f"tritonworthy-worker-{name}"
         folder.mkdir()

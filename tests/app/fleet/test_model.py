@@ -9,8 +9,8 @@ import pytest
 
 import app
 from app.cli import main
-from app.fleet import model
-from app.fleet.cli import status_text
+from app.cli.fleet import status_text
+from app.jobs.ray import model
 
 
 def host(name: str, has: Mapping[str, float], **facts: Any) -> model.Node:

@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 
 import app
-from app.jobs.exits import Ended, ExitReason
+from app.jobs.exit_reason import Ended, ExitReason
+from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.queue import Queue
-from app.jobs.runner import Limits, LocalRunner
-from app.store import Store
+from app.storage.store import Store
 from tests.app.fleet.cluster import H200, MI300X, Fleet, command
 from tests.processes import alive, wait_for
 
@@ -236,12 +236,12 @@ SERVER = """
 import sys
 from pathlib import Path
 from app.jobs.queue import Queue
-from app.jobs.runner import Limits, LocalRunner
-from app.store import Store
+from app.jobs.local_runner import Limits, LocalRunner
+from app.storage.store import Store
 from tests.app.fleet.cluster import command, look
 folder, address, token = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 if address:
-    from app.jobs.ray_runner import RayRunner
+    from app.jobs.ray.runner import RayRunner
     runner = RayRunner(address, token_file=token, lanes=2, look=look)
 else:
     runner = LocalRunner()
@@ -364,7 +364,7 @@ def test_a_killed_host_costs_an_attempt_and_its_successor_does_the_job(ray_bench
 def test_a_host_of_another_version_gets_no_work_and_says_why(ray_runner: Any, fleet: Fleet, tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 
-    from app.fleet import model
+    from app.jobs.ray import model
 
     assert isinstance(fleet.cluster, Cluster)
     told = model.resources("L40S", 0, "0.0.9")

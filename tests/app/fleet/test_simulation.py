@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tools import fleet_simulation
-from tools.fleet_model import DAY_S, Fleet, Scenario, Store, Supply, arrival_times
+from tools.fleet import fleet_simulation
+from tools.fleet.fleet_model import DAY_S, Fleet, Scenario, Store, Supply, arrival_times
 
 FREE = Store("free", 1, 0, 0, 0, 0, 0, 0, 0)
 SLOW = Store("slow", 1, 0.2, 0.2, 0.1, 0.1, 0.4, 2, 3)

@@ -1,7 +1,7 @@
 """Two web processes on one PostgreSQL, killed and started again in the middle: no job is lost, none is done twice.
 
-The servers are `tritonworthy serve` with children that sleep (benchmarks/fleet_server.py); the large run is
-benchmarks/fleet_jobs.py, its record tests/records/fleet-jobs.json.
+The servers are `tritonworthy serve` with children that sleep (benchmarks/fleet/fleet_server.py); the large run is
+benchmarks/fleet/fleet_jobs.py, its record tests/records/fleet-jobs.json.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import fleet_jobs
+from benchmarks.fleet import fleet_jobs
 from tests.conftest import ROOT
 
 RECORD = ROOT / "tests" / "records" / "fleet-jobs.json"

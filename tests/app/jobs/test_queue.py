@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from app.database import Database
-from app.jobs import ledger, owners
+from app.jobs import worker_identity
+from app.jobs.local_runner import Limits
 from app.jobs.queue import Queue
-from app.jobs.runner import Limits
-from app.store import Store
+from app.storage import job_table
+from app.storage.database import Database
+from app.storage.store import Store
 from tests.processes import alive, wait_for
 
 CHILDREN = Path(__file__).with_name("children.py")
@@ -158,7 +159,7 @@ def test_a_child_that_answers_after_the_cancel_or_ignores_it_is_cancelled_soon(b
 def test_the_cap_holds_and_leaves_nothing_behind(bench: Bench) -> None:
     for _ in range(3):
         bench.add(cap=3)
-    with pytest.raises(ledger.QueueFullError):
+    with pytest.raises(job_table.QueueFullError):
         bench.add(cap=3)
     assert len(bench.store.validations()["items"]) == 3
 
@@ -198,13 +199,13 @@ def test_stopping_gives_the_job_back_and_the_next_server_does_it(bench: Bench) -
 
 def claim(store: Store, owner: str, lease_s: float = 60) -> dict[str, Any] | None:
     with store.database.write() as connection:
-        return ledger.claim(connection, kind="validate", owner=owner, lease_s=lease_s)
+        return job_table.claim(connection, kind="validate", owner=owner, lease_s=lease_s)
 
 
 def test_a_server_of_this_host_that_is_gone_is_noticed_at_once(bench: Bench) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    dead = owners.owner(child.pid)
-    assert not owners.is_dead(dead)
+    dead = worker_identity.owner(child.pid)
+    assert not worker_identity.is_dead(dead)
     child.communicate()
     job_id = bench.add(answer=ANSWER)
     assert claim(bench.store, dead)
@@ -232,7 +233,7 @@ def test_a_job_that_kills_its_server_twice_is_given_up(bench: Bench) -> None:
         assert job is not None
         assert job["attempt"] == attempt
         with bench.store.database.write() as connection:
-            again, given_up = ledger.take_back(connection, ledger.unchanged(ledger.running(connection)))
+            again, given_up = job_table.take_back(connection, job_table.unchanged(job_table.running(connection)))
         assert (again, given_up) == (([job_id], []) if attempt == 1 else ([], [job_id]))
     assert bench.store.job(job_id)["error"]["code"] == "worker-lost"  # type: ignore[index]
 
@@ -252,8 +253,8 @@ SERVER = """
 import sys
 from pathlib import Path
 from app.jobs.queue import Queue
-from app.jobs.runner import Limits
-from app.store import Store
+from app.jobs.local_runner import Limits
+from app.storage.store import Store
 folder, children, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 limits = Limits(30, 1)
 store = Store(url)

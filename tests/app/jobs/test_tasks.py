@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.jobs.checks import check_trace, check_validation
-from app.jobs.exits import Ended, ExitReason
-from app.jobs.runner import Limits, LocalRunner
+from app.jobs.exit_reason import Ended, ExitReason
+from app.jobs.local_runner import Limits, LocalRunner
+from app.jobs.result_checks import check_trace, check_validation
 from app.settings import Settings
 from tests.conftest import ROOT
 

@@ -41,7 +41,7 @@ def trace() -> None:
 
 def part_failed() -> None:
     """Reads the trace for real; advising on one of its regions raises."""
-    from app import trace_report
+    from app.trace_report import report as trace_report
 
     whole = trace_report.prepare
 

@@ -18,9 +18,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from app.jobs import owners
+from app.cli.serve import Server, make_server
+from app.jobs import worker_identity
 from app.main import create_app, make_templates
-from app.serve import Server, make_server
 from app.settings import Settings
 from profiler.child.template import Template
 
@@ -58,7 +58,7 @@ Serve = Callable[..., Any]
 @functools.cache
 def shared_templates() -> dict[str, Template]:
     """What the servers of one test process fork from: each would import for seconds."""
-    made = make_templates(owners.owner())
+    made = make_templates(worker_identity.owner())
     for template in made.values():
         atexit.register(template.stop)
     return made

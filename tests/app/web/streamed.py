@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.trace_report import Advised, Parts, stages
+from app.trace_report.report import Advised, Parts, stages
 from tests.conftest import ROOT
 
 TRACE = ROOT / "app" / "examples" / "handrolled_blocks.json.gz"

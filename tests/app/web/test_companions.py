@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.trace_companions import Companion
-from app.trace_report import report
-from app.web import models
+from app.trace_report.companions import Companion
+from app.trace_report.report import report
+from app.web.api import schemas
 from tests.app.web.conftest import Serving, serving
+from tests.profiler.trace.analyze.test_ranks import rank_file
 from tests.profiler.trace.files import TRACES
-from tests.profiler.trace.test_ranks import rank_file
 
 GRAPH, EAGER = "handrolled_blocks_bf16_cudagraph.json.gz", "handrolled_blocks_bf16_eager.json.gz"
 OTHER_MODEL = "mixtral_prefill_bf16_eager.json.gz"
@@ -53,7 +53,7 @@ def post(server: Serving, files: Files, path: str = "/api/v1/traces", query: str
     response = server.client.post(path + query, files=files)
     assert response.status_code == 201, response.text
     found: dict[str, Any] = response.json()
-    models.Trace.model_validate(found, strict=True)
+    schemas.Trace.model_validate(found, strict=True)
     return found
 
 

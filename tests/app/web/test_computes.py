@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from app.archive import shelf
-from app.web.access import Access
-from profiler.region import graph, text
+from app.archive import record_store
+from app.web.server.access import Access
+from profiler.region.graph import lowering
+from profiler.region.language import text
 from tests.app.check.hostile_trace import EXAMPLE
 from tests.app.routes import ACCESS, CONTRACT
 from tests.app.web.conftest import serving
@@ -58,12 +59,12 @@ def test_what_is_declared_to_read_does_not_work(tmp_path: Path, monkeypatch: pyt
         ids = {
             "trace_id": trace["id"],
             "region_id": next(region["id"] for region in trace["regions"] if region.get("text")),
-            "validation_id": next(iter(shelf.records(shelf.FOLDER)))["id"],
+            "validation_id": next(iter(record_store.records(record_store.FOLDER)))["id"],
             "check_id": check["id"],
             "job_id": check["id"],
         }
         worked: list[str] = []
-        for function in (text.parse, graph.lower):
+        for function in (text.parse, lowering.lower):
             watch(monkeypatch, function, worked)
         monkeypatch.setattr(subprocess, "Popen", told(subprocess.Popen, worked))
         monkeypatch.setattr(web.state, "service", Service(web.state.service, worked))

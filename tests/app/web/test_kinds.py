@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from app.archive import shelf
+from app.archive import record_store
 from tests.app.samples import candidate
-from tests.app.test_store import run
+from tests.app.storage.test_store import run
 from tests.app.web.conftest import Serving, serving
 from tests.processes import wait_for
 
 Json = dict[str, Any]
 
-SHIPPED: Json = json.loads(next(s.path for s in shelf.shelved() if "swiglu" in s.path.name).read_text())
+SHIPPED: Json = json.loads(next(s.path for s in record_store.shelved() if "swiglu" in s.path.name).read_text())
 REGION = SHIPPED["region"]
 NOBODYS = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 MI300X = "AMD Instinct MI300X"
@@ -99,7 +99,7 @@ def test_a_validation_is_no_evidence_for_itself_and_its_answer_can_be_recorded(w
     answer = web.client.get(f"/api/v1/validations/{made}").json()
     assert (answer["archive"] or {}).get("id") != made
     assert "before: NVIDIA H200" not in web.client.get(f"/regions/{region}").text
-    assert shelf.record(answer, "own", tmp_path).exists()
+    assert record_store.record(answer, "own", tmp_path).exists()
 
 
 def test_reuse_answers_what_waits_and_says_what_stands_before_it(tmp_path: Path) -> None:

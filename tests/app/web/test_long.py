@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from app.web import charts, oracle_views, views
-from app.web.long import MOST_ROWS, MOST_SAVINGS, folded, heaviest
+from app.web.charts import plotly
 from app.web.templating import environment
+from app.web.views import oracle as oracle_views
+from app.web.views import region as views
+from app.web.views.long_lists import MOST_ROWS, MOST_SAVINGS, folded, heaviest
 from profiler.oracle import model
 from profiler.oracle.model import OracleKernel, Prediction
-from profiler.oracle.wire import to_dict
+from profiler.oracle.serialization import to_dict
 from tests.app.samples import region
 
 SMALL_PAGE = 400_000
@@ -84,5 +86,5 @@ def test_kernels_that_are_not_listed_are_named_and_not_linked() -> None:
 
 
 def test_no_more_parts_than_the_eye_tells_apart_are_drawn() -> None:
-    rows = charts.bytes_rows(long_region(3000)["cost"])
+    rows = plotly.bytes_rows(long_region(3000)["cost"])
     assert max(len(row["parts"]) for row in rows) == 40

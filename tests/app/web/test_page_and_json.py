@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from app.web.access import Access
-from app.web.contract import audit
-from app.web.page_and_json import page_and_json, wants_json
+from app.web.pages.page_and_json import page_and_json, wants_json
+from app.web.server.access import Access
+from app.web.server.contract import audit
 from tests.app.routes import ACCESS
 from tests.app.web.conftest import Serving
 

@@ -13,7 +13,7 @@ import pytest
 
 from app.check.config import DEFAULTS, read_toml
 from app.check.formats import FORMATS
-from app.web import check_views
+from app.web.views import checks
 from tests.app.check.hostile_trace import EXAMPLE, write_hostile_trace
 from tests.app.web.conftest import Serving, serving
 from tests.processes import wait_for
@@ -47,10 +47,10 @@ def done(server: Serving, path: str) -> Json:
 
 
 def test_the_form_begins_with_what_no_configuration_means() -> None:
-    config = read_toml(check_views.CONFIG)
+    config = read_toml(checks.CONFIG)
     assert config.assertions == DEFAULTS.assertions
     # The lines to take are right too.
-    taken = read_toml(re.sub(r"^# (?=[a-z-]+ = )", "", check_views.CONFIG, flags=re.M))
+    taken = read_toml(re.sub(r"^# (?=[a-z-]+ = )", "", checks.CONFIG, flags=re.M))
     assert {a.check for a in taken.active} == {a.check for a in DEFAULTS.active} | {"compile-fuses", "regression"}
 
 
@@ -82,7 +82,7 @@ def test_a_plain_form_makes_a_check_and_its_page_says_what_the_api_says(real: Se
         assert real.client.get(f"/regions/{finding['region_id']}").status_code == 200
     assert page.count(f'<a href="/traces/{trace}">') == 2
     assert "this trace has one step" in page, "what could not be measured is told with its reason"
-    for name in (*check_views.REPORTS, "json"):
+    for name in (*checks.REPORTS, "json"):
         assert f"/checks/{found['id']}.{FORMATS[name].suffix}" in page
         assert real.client.get(f"/api/v1/checks/{found['id']}.{FORMATS[name].suffix}").status_code == 200
     assert real.client.get(f"{path}.json").json() == found

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.web import models
+from app.web.api import schemas
 from tests.app.web.conftest import Serving, serving
+from tests.profiler.trace.analyze.test_ranks import rank_file
 from tests.profiler.trace.files import TRACES
-from tests.profiler.trace.test_ranks import rank_file
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def upload(real: Serving, path: Path, query: str) -> dict[str, Any]:
     response = real.client.post(f"/api/v1/traces?wait=60&name={path.name}{query}", content=path.read_bytes())
     assert response.status_code == 201, response.text
     found: dict[str, Any] = response.json()
-    models.Trace.model_validate(found, strict=True)
+    schemas.Trace.model_validate(found, strict=True)
     return found
 
 
@@ -37,7 +37,7 @@ def test_ranks_of_a_group_stand_side_by_side_and_other_traces_do_not(real: Servi
     alone = upload(real, rank_file(tmp_path, 0, 600.0), "")
     found = real.client.get(f"/api/v1/traces/{ids[2]}/ranks")
     assert found.status_code == 200
-    models.Ranks.model_validate(found.json(), strict=True)
+    schemas.Ranks.model_validate(found.json(), strict=True)
     assert [(r["rank"], r["id"], r["wait_us"]) for r in found.json()["ranks"]] == [
         (1, ids[1], 0.0),
         (2, ids[2], 380.0),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app import submit
+from app.requests import regions as submit
 from tests.app.web.conftest import Serving, serving
 from tests.app.web.streamed import Streamed, streamed, until
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 
-from app import own_code
+from app.requests import kernel_code
 from tests.app.web.conftest import serving
 
 TEXT = "x: bf16[4096, 1024]\nb: bf16[1024]\ny = gelu(x + b) * 2\nreturn y\n"
@@ -129,12 +129,12 @@ def test_what_the_compiler_makes_of_it_comes_from_a_child_and_is_kept(client: ht
 
 def test_who_would_wait_too_long_for_the_compiler_is_told_at_once(client: httpx.Client, region: str) -> None:
     """Each that waits holds one of the threads that answer requests."""
-    with own_code._one, ThreadPoolExecutor(own_code.WAITING) as pool:  # it compiles for somebody else
+    with kernel_code._one, ThreadPoolExecutor(kernel_code.WAITING) as pool:  # it compiles for somebody else
         waiting = [
-            pool.submit(client.get, f"{region}/triton/machine.json?device=A100") for _ in range(own_code.WAITING)
+            pool.submit(client.get, f"{region}/triton/machine.json?device=A100") for _ in range(kernel_code.WAITING)
         ]
         deadline = time.monotonic() + 120
-        while own_code._waiting._value:
+        while kernel_code._waiting._value:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         began = time.monotonic()
@@ -142,11 +142,11 @@ def test_who_would_wait_too_long_for_the_compiler_is_told_at_once(client: httpx.
         assert (told.status_code, told.json()["code"]) == (429, "compiler-busy")
         assert time.monotonic() - began < 5
         assert not any(w.done() for w in waiting)
-        own_code._one.release()
+        kernel_code._one.release()
         try:
             assert {w.result().status_code for w in waiting} == {200}
         finally:
-            own_code._one.acquire()
+            kernel_code._one.acquire()
 
 
 def test_a_candidate_of_another_region_and_a_gpu_without_a_target_are_told(client: httpx.Client, region: str) -> None:
@@ -219,5 +219,5 @@ def test_ceilings_are_not_measured_where_there_is_no_gpu(client: httpx.Client) -
 
 def test_two_kernels_of_one_name_have_listings_of_their_own() -> None:
     found = {"kernels": [{"kernel": "k", "n": 1}, {"kernel": "other", "n": 2}, {"kernel": "k", "n": 3}]}
-    assert own_code.keys(found["kernels"]) == ["k", "other", "k@2"]
-    assert [own_code.kernel_named(found, key)["n"] for key in ("k", "other", "k@2")] == [1, 2, 3]
+    assert kernel_code.keys(found["kernels"]) == ["k", "other", "k@2"]
+    assert [kernel_code.kernel_named(found, key)["n"] for key in ("k", "other", "k@2")] == [1, 2, 3]

@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app import digests
-from app.advice.thresholds import DEFAULTS
-from app.uploads import Upload
+from app.requests import request_fingerprint
+from app.requests.uploads import Upload
+from app.thresholds import DEFAULTS
 from tests.app.check.hostile_trace import EXAMPLE
 from tests.app.web.conftest import Serving, serving
-from tests.profiler.trace.test_ranks import rank_file
+from tests.profiler.trace.analyze.test_ranks import rank_file
 
 Json = dict[str, Any]
 
@@ -131,8 +131,10 @@ def test_after_an_upgrade_of_a_library_the_same_bytes_are_advised_on_anew(monkey
     request: Json = {"config": {}, "sources": [], "baseline": None, "archives": [], "max_uncompressed_bytes": 1}
 
     def both() -> tuple[str | None, str]:
-        digests._installed.cache_clear()
-        return digests.of_trace(sent, None, {}, None, DEFAULTS), digests.of_check(request, {}, DEFAULTS)
+        request_fingerprint._installed.cache_clear()
+        return request_fingerprint.of_trace(sent, None, {}, None, DEFAULTS), request_fingerprint.of_check(
+            request, {}, DEFAULTS
+        )
 
     before = both()
     assert both() == before

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from starlette.routing import Mount
 
-from app.web.security import CSP
+from app.web.server.security import CSP
 from tests.app.web.conftest import Serving, serving
 
 TOKEN = "correct-horse-battery-staple"
@@ -215,7 +215,7 @@ def test_no_path_of_ours_reaches_a_file_outside_static(web: Serving, tmp_path: P
 
 
 def test_static_files_are_cached_by_hash(web: Serving) -> None:
-    from app.web.assets import asset
+    from app.web.server.assets import asset
 
     by_hash = web.client.get(asset("favicon.svg"))
     assert by_hash.status_code == 200

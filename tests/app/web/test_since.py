@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from app import cli
-from app.archive import shelf
-from app.check.remote import Remote, RemoteError
-from app.since import before
+from app.archive import record_store
+from app.cli.remote import Remote, RemoteError
+from app.requests.regression import before
 from tests.app.web.conftest import Serving, serving
 from tests.processes import wait_for
 
 Json = dict[str, Any]
 
-RECORD: Json = json.loads(next(s.path for s in shelf.shelved() if "swiglu" in s.path.name).read_text())
+RECORD: Json = json.loads(next(s.path for s in record_store.shelved() if "swiglu" in s.path.name).read_text())
 TEXT = RECORD["region"].replace("8192", "4096")
 UPGRADED = "99.1"
 
@@ -80,7 +80,7 @@ def test_an_upgrade_that_turns_the_times_over_flips_the_advice(web: Serving, tmp
 def test_a_record_of_the_archive_is_held_to_files_of_earlier_days(tmp_path: Path) -> None:
     own = tmp_path / "own"
     for day in ("2026-11-20", "2026-11-23"):
-        shelf.record({**RECORD, "region": TEXT, "date": day}, "swiglu", own)
+        record_store.record({**RECORD, "region": TEXT, "date": day}, "swiglu", own)
     with serving(tmp_path / "data", archive_dir=own) as web:
         older, newer = sorted(path.stem for path in own.iterdir())
         assert web.client.get(f"/api/v1/validations/{older}/since").json()["record"] is None
@@ -155,16 +155,16 @@ def test_a_full_queue_is_waited_for_and_every_row_is_told(tmp_path: Path, capsys
 def test_keeping_a_measurement_hides_no_flip_and_a_part_of_the_candidates_is_none(tmp_path: Path) -> None:
     own = tmp_path / "own"
     body = {**RECORD, "region": TEXT, "date": "2026-11-20"}
-    shelf.record(body, "swiglu", own)
+    record_store.record(body, "swiglu", own)
     slow = [scaled(c, 10.0) if c["tool"] == "compile" else c for c in RECORD["candidates"]]
     fewer = [c for c in RECORD["candidates"] if c["tool"] == "eager"]
-    shelf.record({**body, "date": "2026-11-21", "candidates": fewer, "best": "eager"}, "swiglu", own)
+    record_store.record({**body, "date": "2026-11-21", "candidates": fewer, "best": "eager"}, "swiglu", own)
     validation = {**body, "id": "v", "date": "2026-11-22", "created_at": "2026-11-22T00:00:00Z", "candidates": slow}
-    shelf.record({k: v for k, v in validation.items() if k != "created_at"} | {"best": "eager"}, "swiglu", own)
-    found = before(validation, list(shelf.records(own)))
+    record_store.record({k: v for k, v in validation.items() if k != "created_at"} | {"best": "eager"}, "swiglu", own)
+    found = before(validation, list(record_store.records(own)))
     assert found is not None and found["date"] == "2026-11-20"
     weighted = [{**c, "shapes": [{**s, "calls": 7.0} for s in c["shapes"]]} for c in slow]
-    assert before({**validation, "candidates": weighted}, list(shelf.records(own))) is None
+    assert before({**validation, "candidates": weighted}, list(record_store.records(own))) is None
 
 
 def test_a_kind_that_is_not_there_and_a_bad_region_are_the_servers_to_refuse(

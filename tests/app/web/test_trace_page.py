@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.trace_report import report
-from app.web import trace_page
-from app.web.region_list import View
+from app.trace_report.report import report
+from app.web.views import trace as trace_page
+from app.web.views.region_list import View
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import DATA
 

@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from app import uploads
-from app.database import new_id
+from app.requests import uploads
+from app.requests.uploads import display_name
 from app.settings import Settings
-from app.uploads import display_name
+from app.storage.database import new_id
 from tests.app.web.conftest import Serving, serving
 
 BODY = b'{"traceEvents": []}'

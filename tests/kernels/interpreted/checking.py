@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from kernels.agreement import FLOOR
-from kernels.measure.reference import reference
-from profiler.region.graph import lower
+from kernels.measure.candidate.reference import reference
+from profiler.region.graph.lowering import lower
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 from profiler.region.model import Region
-from profiler.region.program import program
-from profiler.region.text import parse
 
 
 def inputs_of(region: Region, seed: int = 0, scale: float = 1.0) -> list[torch.Tensor]:

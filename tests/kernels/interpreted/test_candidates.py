@@ -9,9 +9,9 @@ import torch
 
 from kernels.host import Host
 from kernels.registry import build, candidates
-from profiler.region.graph import lower
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 from profiler.region.model import Region
-from profiler.region.text import parse
 from tests.kernels.interpreted.checking import assert_as_exact_as_eager
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.generated import generate
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 from tests.kernels.interpreted.checking import assert_as_exact_as_eager, generated
 
 # numpy, which interprets the kernels, warns of the NaN that masked-out rows compute and nobody stores

@@ -10,11 +10,11 @@ import torch
 from kernels.agreement import fault_of
 from kernels.codegen import split
 from kernels.generated import generate, trained
-from kernels.measure.reference import reference
+from kernels.measure.candidate.reference import reference
 from kernels.registry import build
-from profiler.region.graph import lower
-from profiler.region.program import program
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 from tests.kernels.interpreted.checking import assert_as_exact_as_eager, generated, inputs_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

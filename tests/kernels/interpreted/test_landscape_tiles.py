@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.measure.grid import Cell, cells, tile_of
-from kernels.measure.tuned_kernels import TunedKernel, tuned_kernels
+from kernels.measure.landscape.grid import Cell, cells, tile_of
+from kernels.measure.landscape.tuned_kernels import TunedKernel, tuned_kernels
 from kernels.registry import build
 from kernels.tuning import Limits
-from profiler.region.text import parse
+from profiler.region.language.text import parse
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernels.registry import build
-from profiler.region.text import parse
+from profiler.region.language.text import parse
 from tests.kernels.interpreted.checking import assert_as_exact_as_eager
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

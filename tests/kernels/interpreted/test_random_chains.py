@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kernels.codegen import shapes, split
 from kernels.codegen.plan import Plan
-from tools.check_generated import ERROR, REFUSED, RIGHT, WRONG, verdict
-from tools.random_chains import chain, seeded
+from tools.gpu.check_generated import ERROR, REFUSED, RIGHT, WRONG, verdict
+from tools.gpu.random_chains import chain, seeded
 
 # numpy, which interprets the kernels, warns of the NaN that masked-out rows compute and nobody stores
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

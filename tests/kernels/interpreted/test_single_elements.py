@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernels.generated import generate
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -15,9 +15,9 @@ from triton.runtime import interpreter
 from kernels import softmax
 from kernels.generated import generate
 from kernels.rows import held_dtype
-from profiler.region.graph import lower
-from profiler.region.program import program
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from kernels.registry import build
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 from profiler.region.model import Region
-from profiler.region.program import program
-from profiler.region.text import parse
 from tests.kernels.libraries import texts as t
 
 LIB, F_, FI, SDPA = (

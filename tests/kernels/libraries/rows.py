@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from kernels.host import Host
 from kernels.libraries.catalogue import COMPILED, ENTRIES, OPERATIONS
-from kernels.libraries.covering import asked_of, cover_of, everything
+from kernels.libraries.covers import asked_of, cover_of, everything
 from kernels.libraries.facts import facts_of
 from kernels.libraries.model import Cover, Operation
-from profiler.region.graph import Graph
-from profiler.region.patterns import match as matches_of
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.patterns import match as matches_of
 
 
 @dataclass(frozen=True, slots=True)

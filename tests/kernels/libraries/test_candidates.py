@@ -9,8 +9,8 @@ import pytest
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
 from kernels.registry import build, candidates
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 from tests.kernels.libraries import texts
 from tests.kernels.libraries.cases import CASES, FURTHER
 from tests.kernels.libraries.hosts import B200, BARE_H200, CPU, H200

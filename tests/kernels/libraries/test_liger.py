@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels.libraries.adapters import adapt
-from kernels.libraries.covering import coverage, everything
-from profiler.region.graph import lower
-from profiler.region.patterns import match
-from profiler.region.text import parse
+from kernels.libraries.adapters.rewrite import adapt
+from kernels.libraries.covers import coverage, everything
+from profiler.region.graph.lowering import lower
+from profiler.region.graph.patterns import match
+from profiler.region.language.text import parse
 from tests.conftest import ROOT
 from tests.kernels.libraries import texts
 from tests.kernels.libraries.hosts import H200

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 
 from kernels.host import probe_host
-from kernels.libraries.adapters import ADAPTERS, adapt
-from kernels.libraries.adapters_packages import add_norm
+from kernels.libraries.adapters.editor import Editor
+from kernels.libraries.adapters.packages import add_norm
+from kernels.libraries.adapters.rewrite import ADAPTERS, adapt
 from kernels.libraries.catalogue import ENTRIES
-from kernels.libraries.covering import everything
-from kernels.libraries.editor import Editor
-from profiler.region.graph import lower
-from profiler.region.patterns import match
-from profiler.region.text import parse
+from kernels.libraries.covers import everything
+from profiler.region.graph.lowering import lower
+from profiler.region.graph.patterns import match
+from profiler.region.language.text import parse
 from tests.kernels.libraries import texts
 from tests.kernels.libraries.rewrites import ON_CPU, ON_GPU, Rewrite, compare
 

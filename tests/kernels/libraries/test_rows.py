@@ -9,12 +9,12 @@ import pytest
 
 from kernels.host import Host
 from kernels.libraries.catalogue import COMPILED, ENTRIES, OPERATIONS
-from kernels.libraries.covering import coverage
+from kernels.libraries.covers import coverage
 from kernels.libraries.model import VERDICTS, Cover, least_version
-from profiler.region.graph import Graph, lower
+from profiler.region.graph.lowering import Graph, lower
+from profiler.region.graph.patterns import match
+from profiler.region.language.text import parse
 from profiler.region.model import RegionError
-from profiler.region.patterns import match
-from profiler.region.text import parse
 from tests.kernels.libraries import texts
 from tests.kernels.libraries.cases import CASES, FURTHER, INEXPRESSIBLE, Case
 from tests.kernels.libraries.hosts import A100, B200, BARE_H200, H200

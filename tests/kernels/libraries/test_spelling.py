@@ -12,13 +12,13 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from kernels.libraries.catalogue import COMPILED, ENTRIES
-from kernels.libraries.covering import coverage, everything
-from kernels.libraries.spelling import ELSEWHERE, WORDS, Spelling, negated, turned
-from profiler.region.graph import lower
-from profiler.region.match_model import Match
-from profiler.region.patterns import match
-from profiler.region.program import program
-from profiler.region.text import parse
+from kernels.libraries.covers import coverage, everything
+from kernels.libraries.operand_text import ELSEWHERE, WORDS, Spelling, negated, turned
+from profiler.region.graph.lowering import lower
+from profiler.region.graph.match_model import Match
+from profiler.region.graph.patterns import match
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 from tests.kernels.libraries import texts as t
 from tests.kernels.libraries.cases import CASES, FURTHER
 from tests.kernels.libraries.hosts import B200, H200

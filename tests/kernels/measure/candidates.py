@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from profiler.region.program import program
+from profiler.region.language.program import program
 
 
 @dataclass(frozen=True)

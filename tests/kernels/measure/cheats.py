@@ -13,8 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.measure import checker, integrity, samples, timing
-from profiler.region.program import program
+from kernels.measure.candidate import checker, integrity, samples, timing
+from profiler.region.language.program import program
 from tests.kernels.measure.candidates import Candidate, Lazy
 
 HONEST_CALLS = 16  # more than the checks before timing make

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.measure.processes import Zygote
+from kernels.measure.processes.processes import Zygote
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from kernels.measure import timing, worker
+from kernels.measure.candidate import timing, worker
 
 _now = time.perf_counter
 

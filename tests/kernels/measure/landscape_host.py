@@ -10,14 +10,16 @@ import time
 
 import torch
 
-from kernels.measure import landscape_worker, planner, timing
+from kernels.measure import planner
+from kernels.measure.candidate import timing
+from kernels.measure.landscape import worker
 from kernels.tuning import Variant
 from tests.kernels.measure.host_clock import HostClock
 
 DEVICE = {"name": "host clock", "index": 0, "free_bytes": 1e9, "l2_bytes": 0.0, "uuid": "host-clock"}
 
 
-class Surveyor(landscape_worker.Surveyor):
+class Surveyor(worker.Surveyor):
     """On the CPU, whatever card is asked for. LANDSCAPE_FAULTS: number of warps -> "die" or "hang"."""
 
     def open(self, spec):
@@ -49,5 +51,5 @@ class Planner:
 def main(channel):
     timing.DeviceClock = HostClock
     torch.set_num_threads(1)
-    landscape_worker.Surveyor = Surveyor
-    landscape_worker.main(channel)
+    worker.Surveyor = Surveyor
+    worker.main(channel)

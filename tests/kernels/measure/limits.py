@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernels.measure.processes import Child
+from kernels.measure.processes.processes import Child
 
 ANSWER_S = 200.0
 """For an answer that is bound to come; under pytest's own limit, which would end the whole run of tests."""

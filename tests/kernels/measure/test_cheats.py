@@ -15,13 +15,14 @@ import sys
 import pytest
 import torch
 
-from kernels.measure import conditions, inputs, records, rounds, samples
+from kernels.measure import conditions, records, rounds
+from kernels.measure.candidate import inputs, samples
+from kernels.measure.candidate.worker import MOST_RENEWED
 from kernels.measure.crosscheck import Clocks, contradiction
 from kernels.measure.plan import Plan
 from kernels.measure.records import Record
 from kernels.measure.session import Limits, Modules, Session, ValidationRequest, validate
-from kernels.measure.worker import MOST_RENEWED
-from profiler.region.text import parse
+from profiler.region.language.text import parse
 from tests.conftest import ROOT
 from tests.kernels.measure import cheats
 from tests.kernels.measure.host_clock import HostClock
@@ -165,7 +166,7 @@ def test_one_slow_call_among_many_is_no_burst():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a stream of its own needs a GPU")
 def test_work_on_another_stream_is_late_or_seen():
-    from kernels.measure import timing
+    from kernels.measure.candidate import timing
 
     x = torch.randn(4096, 4096, device="cuda")
     side = torch.cuda.Stream()
@@ -187,7 +188,7 @@ def test_work_on_another_stream_is_late_or_seen():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a launch that fails needs a GPU")
 def test_a_launch_with_too_much_shared_memory_is_an_error():
-    from kernels.measure.worker import fault_of
+    from kernels.measure.candidate.worker import fault_of
 
     x = torch.randn(512, 512, device="cuda")
     with pytest.raises(Exception, match=r"(?i)shared memory|resource") as raised:
@@ -199,8 +200,8 @@ def test_a_launch_with_too_much_shared_memory_is_an_error():
 def worker():
     import socket
 
-    from kernels.measure.channel import Channel
-    from kernels.measure.worker import Worker
+    from kernels.measure.candidate.worker import Worker
+    from kernels.measure.processes.channel import Channel
 
     ours, theirs = socket.socketpair()
     yield Worker(Channel(ours), HostClock())
@@ -311,7 +312,7 @@ def test_a_shared_gpu_is_refused_where_it_shows(steadiest, refused):
 
 @pytest.mark.parametrize("bad", [range(20), (1, 3)])
 def test_an_unfit_machine_measures_nothing_and_says_why(bad):
-    from kernels.measure.processes import Zygote
+    from kernels.measure.processes.processes import Zygote
 
     count = iter(range(100))
     modules = Modules(MODULES.worker, MODULES.plan, gpu_present=lambda: True,
@@ -332,7 +333,7 @@ def test_an_unfit_machine_measures_nothing_and_says_why(bad):
 
 SEEDS = """
 from kernels.measure import inputs
-from profiler.region.text import parse
+from profiler.region.language.text import parse
 region = parse("x: f32[8]\\ni: i64[8].below(37)\\nreturn x")
 print([v.tolist() for v in inputs.input_set(region, {"N": 3}, "cpu", 5)])
 """

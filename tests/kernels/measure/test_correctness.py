@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.measure.correctness import compare
-from kernels.measure.reference import Reference
-from profiler.region.vocabulary import DTYPES
+from kernels.measure.candidate.correctness import compare
+from kernels.measure.candidate.reference import Reference
+from profiler.region.language.vocabulary import DTYPES
 
 FEW, MORE_THAN_A_STEP = (37, 41), (4097, 4099)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.measure.indices import reads_by_value, with_distinct
-from kernels.measure.inputs import input_set
-from profiler.region.program import program
-from profiler.region.text import parse
+from kernels.measure.candidate.indices import reads_by_value, with_distinct
+from kernels.measure.candidate.inputs import input_set
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 
 INPUTS = "cache: f32[64, 8]\nrows: f32[40, 8]\nslot: i64[40].below(64)\n"
 

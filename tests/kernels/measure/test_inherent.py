@@ -7,11 +7,11 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from kernels.measure.correctness import OutputError, compare
-from kernels.measure.inputs import input_set, moved
+from kernels.measure.candidate.correctness import OutputError, compare
+from kernels.measure.candidate.inputs import input_set, moved
+from kernels.measure.candidate.worker import Worker
 from kernels.measure.judge import judge
-from kernels.measure.worker import Worker
-from profiler.region.text import parse
+from profiler.region.language.text import parse
 
 ADAM = """p: f32[64, 64]
 g: f32[64, 64]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.measure import inputs
-from profiler.region.program import program
-from profiler.region.text import parse
+from kernels.measure.candidate import inputs
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 
 SEED = 8063097956645046803
 

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from kernels.measure.correctness import compare
+from kernels.measure.candidate.correctness import compare
+from kernels.measure.candidate.reference import Reference
 from kernels.measure.judge import EPS, SHORT, floor_error, judge
 from kernels.measure.records import Record, judge_record
-from kernels.measure.reference import Reference
-from profiler.region.vocabulary import DTYPES
+from profiler.region.language.vocabulary import DTYPES
 
 
 def case(error, outlier=None, misfits=0, dtype="bf16", distribution="normal", precision="float64"):
@@ -109,7 +109,7 @@ def test_integers_are_exact_or_as_inexact_as_eager():
 
 
 def test_comparing_takes_chunks_as_it_takes_the_whole(monkeypatch):
-    from kernels.measure import correctness
+    from kernels.measure.candidate import correctness
 
     exact = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     out = exact.float() * 1.001

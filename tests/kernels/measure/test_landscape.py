@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.measure import landscape_model
-from kernels.measure.landscape import LandscapeRequest, landscape
-from kernels.measure.landscape_model import landscape_from_json
+from kernels.measure.landscape import model as landscape_model
+from kernels.measure.landscape.model import landscape_from_json
+from kernels.measure.landscape.survey import LandscapeRequest, landscape
 from kernels.measure.model import Interval, to_json
-from kernels.measure.processes import Zygote
+from kernels.measure.processes.processes import Zygote
 from kernels.measure.session import Modules
 from profiler.region.model import RegionError
 from tests.kernels.measure.landscape_host import DEVICE
@@ -154,7 +154,7 @@ def test_what_cannot_be_surveyed_says_why(zygote, candidate, reason):
 
 
 def test_without_a_gpu_nothing_is_measured(zygote):
-    found = surveyed(zygote, modules=Modules("kernels.measure.landscape_worker", gpu_present=lambda: False),
+    found = surveyed(zygote, modules=Modules("kernels.measure.landscape.worker", gpu_present=lambda: False),
                      candidate="triton:softmax", text="x: f32[4, 8]\nreturn F.softmax(x, dim=-1)")  # fmt: skip
     assert found.outcome == "unmeasured"
     assert "needs a GPU" in found.reason

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kernels import flash_attention, matmul, matmul_epilogue, norms, softmax
-from kernels.measure.grid import cells, constants_of, stages_of, tile_of
-from kernels.measure.landscape_model import axes_of
-from kernels.measure.tiles import FAMILIES, remade
+from kernels.measure.landscape.grid import cells, constants_of, stages_of, tile_of
+from kernels.measure.landscape.model import axes_of
+from kernels.measure.landscape.tiles import FAMILIES, remade
 from kernels.norms import Form
 from kernels.softmax_team import softmax_team
 from kernels.tuning import Limits, Variant, misfit

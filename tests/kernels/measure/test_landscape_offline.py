@@ -6,8 +6,8 @@ import pytest
 
 from kernels import rms_norm
 from kernels.builds import build
-from kernels.measure.landscape import LandscapeRequest, landscape
-from kernels.measure.landscape_offline import limits_of, type_of
+from kernels.measure.landscape.offline import limits_of, type_of
+from kernels.measure.landscape.survey import LandscapeRequest, landscape
 
 REGION = "x: bf16[2048, 4096]\nw: bf16[4096]\nreturn F.rms_norm(x, (4096,), w, 1e-6)"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernels.measure.planner import _binding, certain_flops
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 
 QKV = "q: bf16[2, 4, 256, 64]{grad}\nk: bf16[2, 4, 256, 64]{grad}\nv: bf16[2, 4, 256, 64]{grad}\n"
 SCORES = "s = (q @ k.transpose(-1, -2)) * 0.125\n"

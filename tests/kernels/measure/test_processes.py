@@ -7,13 +7,13 @@ import select
 import signal
 import socket
 
-from kernels.measure.processes import Zygote
+from kernels.measure.processes.processes import Zygote
 from tests.processes import wait_for
 
 
 def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: Zygote) -> None:
     """The question meets a closed connection before anybody has read that it is closed."""
-    child = zygote.fork("eager", "kernels.measure.worker")
+    child = zygote.fork("eager", "kernels.measure.candidate.worker")
     os.kill(child.pid, signal.SIGABRT)
     select.select([child.channel.end], [], [], 60.0)
     child.ask("point", 1.0)
@@ -26,7 +26,7 @@ def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: Zygot
 
 def test_two_that_end_at_once_are_both_told_with_their_signals(zygote: Zygote) -> None:
     """One read brings both ends: the second waits in no socket, so waiting for the socket missed it."""
-    children = [zygote.fork(name, "kernels.measure.worker") for name in ("eager", "compile")]
+    children = [zygote.fork(name, "kernels.measure.candidate.worker") for name in ("eager", "compile")]
     for child in children:
         os.kill(child.pid, signal.SIGABRT)
     told = zygote._channel.end

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.measure.reduce import SMALL, reduced, with_sizes
-from profiler.region.graph import lower
-from profiler.region.text import parse, to_text
+from kernels.measure.candidate.reduce import SMALL, reduced, with_sizes
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse, to_text
 
 ATTENTION = """x: bf16[2, 512, 4096]
 w: bf16[12288, 4096]

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.measure import inputs
-from kernels.measure.reference import NoReferenceError, random_outputs, reference, selections
-from profiler.region.program import program
-from profiler.region.text import parse
+from kernels.measure.candidate import inputs
+from kernels.measure.candidate.reference import NoReferenceError, random_outputs, reference, selections
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 
 
 def run(text, seed=0):

@@ -11,9 +11,10 @@ import time
 
 import pytest
 
-from kernels.measure import gpu_lock, planner, pump
+from kernels.measure import gpu_lock, planner
 from kernels.measure.model import to_json, validation_from_json
-from kernels.measure.processes import Zygote
+from kernels.measure.processes import poll
+from kernels.measure.processes.processes import Zygote
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
 from profiler.child.process import descendants
 from profiler.region.model import Binding, RegionError
@@ -145,7 +146,7 @@ def test_the_budget_ends_what_hangs_and_keeps_the_rest(parent):
         waits = progress.phase == "prepare" and ready == {"eager", "compile:300"} and "timeout" not in progress.message
         clock.passed_s = budget_s - 60 if waits else 0.0
 
-    with clock_of(pump, clock):
+    with clock_of(poll, clock):
         found, by_name = measured(
             parent, "eager", "compile:300", "library:300.hang-at-prepare", told=told, budget_s=budget_s
         )
@@ -196,7 +197,7 @@ def test_children_end_when_their_parent_is_killed():
 
 ORPHAN = """
 import time
-from kernels.measure.processes import Zygote
+from kernels.measure.processes.processes import Zygote
 made = Zygote(warm=False)
 child = made.fork("eager", "tests.kernels.measure.fake_worker")
 print(made._process.pid, child.pid, flush=True)
@@ -239,7 +240,7 @@ def test_one_validation_at_a_time_on_a_gpu(parent):
 def test_a_fresh_interpreter_speaks_the_same_protocol(parent):
     child = parent.fork("plan", "kernels.measure.planner", execute=True)
     child.ask("plan", ANSWER_S, region="x: bf16[8", bindings=[{}], device="cpu", registry="none", host={})
-    pump.pump([child], time.monotonic() + ANSWER_S)
+    poll.pump([child], time.monotonic() + ANSWER_S)
     assert child.answer["result"]["region_error"]["code"] == "region-syntax"
     child.release()
 

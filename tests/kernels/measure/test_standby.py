@@ -9,19 +9,20 @@ import time
 
 import pytest
 
-from kernels.measure import gpu_lock, standby
-from kernels.measure.pump import pump
-from kernels.measure.standby import Standby
+from kernels.measure import gpu_lock
+from kernels.measure.processes import warm_workers
+from kernels.measure.processes.poll import pump
+from kernels.measure.processes.warm_workers import Standby
 from tests.kernels.measure.limits import ANSWER_S
 from tests.processes import alive, wait_for
 
-WORKER = "kernels.measure.worker"
+WORKER = "kernels.measure.candidate.worker"
 REGION = "x: f32[4, 8]\nreturn torch.softmax(x, -1)\n"
 
 
 @pytest.fixture
 def waiting(zygote, monkeypatch):
-    monkeypatch.setattr(standby, "PACKAGES", {"wave": "wave", "absent": "absent"})
+    monkeypatch.setattr(warm_workers, "PACKAGES", {"wave": "wave", "absent": "absent"})
     made = Standby(zygote, WORKER)
     made.import_packages()
     yield made
@@ -51,7 +52,7 @@ def test_a_package_that_is_installed_has_one_child_that_only_its_candidate_takes
 
 
 def test_what_a_package_replaces_when_it_is_imported_is_found_at_its_candidate(zygote, monkeypatch, tmp_path):
-    monkeypatch.setattr(standby, "PACKAGES", {"tests": "tests.kernels.measure.replacing"})
+    monkeypatch.setattr(warm_workers, "PACKAGES", {"tests": "tests.kernels.measure.replacing"})
     made = Standby(zygote, WORKER)
     made.import_packages()
     child = prepared(made.take("library:tests.any"), "eager", tmp_path)
@@ -64,7 +65,7 @@ def test_what_a_package_replaces_when_it_is_imported_is_found_at_its_candidate(z
 
 
 def test_one_that_died_meanwhile_is_passed_over(zygote, monkeypatch):
-    monkeypatch.setattr(standby, "PACKAGES", {"wave": "wave"})
+    monkeypatch.setattr(warm_workers, "PACKAGES", {"wave": "wave"})
     made = Standby(zygote, WORKER)
     made.import_packages()
     (child,) = made._waiting["wave"]
@@ -75,7 +76,7 @@ def test_one_that_died_meanwhile_is_passed_over(zygote, monkeypatch):
 
 
 def test_a_hint_that_fails_leaves_a_worker_that_can_be_asked(zygote, monkeypatch, tmp_path):
-    monkeypatch.setattr(standby, "PACKAGES", {"wave": "wave.of_no_such_module"})
+    monkeypatch.setattr(warm_workers, "PACKAGES", {"wave": "wave.of_no_such_module"})
     made = Standby(zygote, WORKER)
     made.import_packages()
     child = prepared(made.take("library:wave.any"), "eager", tmp_path)
@@ -84,11 +85,11 @@ def test_a_hint_that_fails_leaves_a_worker_that_can_be_asked(zygote, monkeypatch
 
 
 def test_contexts_are_given_up_and_imports_kept_where_another_measures(zygote, monkeypatch):
-    monkeypatch.setattr(standby, "PACKAGES", {"wave": "wave"})
+    monkeypatch.setattr(warm_workers, "PACKAGES", {"wave": "wave"})
     made = Standby(zygote, WORKER)
     made.import_packages()
     made.open_contexts("cpu", 0)
-    held = [c for kind in standby.EARLY for c in made._waiting[kind]]
+    held = [c for kind in warm_workers.EARLY for c in made._waiting[kind]]
     made.close_contexts()
     wait_for(lambda: not any(alive(c.pid) for c in held), what="contexts are still held")
     assert made.take("eager") is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.measure import timing
-from kernels.measure.timing import MOST_SLEEP_US, Estimate, Rotation, cold_calls, enqueued
+from kernels.measure.candidate import timing
+from kernels.measure.candidate.timing import MOST_SLEEP_US, Estimate, Rotation, cold_calls, enqueued
 
 
 class Device:

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from kernels.measure.channel import Channel
-from kernels.measure.pump import pump
+from kernels.measure.processes.channel import Channel
+from kernels.measure.processes.poll import pump
 from kernels.measure.turn import Turn, _held_while_tuning
 from tests.kernels.measure.limits import ANSWER_S
 

@@ -9,10 +9,10 @@ import time
 import pytest
 import torch
 
-from kernels.measure import inputs as tensors
-from kernels.measure.channel import Channel
+from kernels.measure.candidate import inputs as tensors
+from kernels.measure.candidate.worker import Worker, fault_of
+from kernels.measure.processes.channel import Channel
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
-from kernels.measure.worker import Worker, fault_of
 from tests.kernels.measure import candidates
 from tests.processes import wait_for
 

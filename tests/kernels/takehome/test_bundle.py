@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels.takehome.bundle import bundle
-from kernels.takehome.module import BundleError
+from kernels.starter_kit.bundle import bundle
+from kernels.starter_kit.module import BundleError
 
 FIRST = '''"""The first."""
 from __future__ import annotations

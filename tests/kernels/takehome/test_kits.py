@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kernels.takehome.kit import make_kit
-from kernels.takehome.model import Kit
+from kernels.starter_kit.kit import make_kit
+from kernels.starter_kit.model import Kit
 from kernels.written import WRITTEN
 from profiler.region.model import RegionError
 from tests.conftest import ROOT

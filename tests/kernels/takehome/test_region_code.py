@@ -9,13 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.measure.inputs import input_set
-from kernels.measure.reduce import reduced
-from kernels.measure.reference import NoReferenceError, reference
-from kernels.takehome.region_code import function
+from kernels.measure.candidate.inputs import input_set
+from kernels.measure.candidate.reduce import reduced
+from kernels.measure.candidate.reference import NoReferenceError, reference
+from kernels.starter_kit.region_code import function
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 from profiler.region.model import Region
-from profiler.region.program import program
-from profiler.region.text import parse
 from tests.conftest import ROOT
 
 DRAWN = ("dropout_add_layernorm", "top_p_sampling_sort", "kv_cache_append")

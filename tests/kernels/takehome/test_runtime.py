@@ -8,8 +8,8 @@ import time
 import pytest
 import torch
 
-from kernels.takehome import runtime
-from kernels.takehome.runtime import Input, Shape, bench, disagreements, interval
+from kernels.starter_kit import runtime
+from kernels.starter_kit.runtime import Input, Shape, bench, disagreements, interval
 
 
 class CpuClock:

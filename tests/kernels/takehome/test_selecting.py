@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kernels.agreement import pointed
-from kernels.takehome.runtime import disagreements
-from kernels.takehome.selecting import selected
-from profiler.region.text import parse, to_text
+from kernels.starter_kit.runtime import disagreements
+from kernels.starter_kit.selecting import selected
+from profiler.region.language.text import parse, to_text
 
 LOGITS = "l: bf16[16, 8]\n"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from profiler.oracle.decided import findings
-from profiler.oracle.machine import ASYNC_COPY, GLOBAL_LOAD, GLOBAL_STORE, Machine
+from profiler.oracle.compiler.findings import findings
+from profiler.oracle.compiler.machine import ASYNC_COPY, GLOBAL_LOAD, GLOBAL_STORE, Machine
 
 
 def load_bits(machine: Machine) -> tuple[int, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.oracle.answer import predict
+from profiler.oracle.inductor.answer import predict
 from profiler.oracle.model import Prediction
-from profiler.oracle.wire import from_dict, to_dict
+from profiler.oracle.serialization import from_dict, to_dict
+from profiler.region.language.text import parse
 from profiler.region.model import RegionError
-from profiler.region.text import parse
 from tests.profiler.oracle.asking import EXAMPLE, TRAINED, UNEVEN, device, text
 
 
@@ -94,12 +94,12 @@ def test_a_gpu_that_cannot_be_imitated_is_unavailable_with_the_reason() -> None:
 
 
 def test_what_inductor_refuses_is_unavailable_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from profiler.oracle import inductor
+    from profiler.oracle.inductor import pipeline
 
     def moved(*_: object, **__: object) -> None:
         raise AttributeError("module 'torch._inductor' has no attribute 'somewhere_else'")
 
-    monkeypatch.setattr(inductor, "compile_forward", moved)
+    monkeypatch.setattr(pipeline, "compile_forward", moved)
     assert asked(EXAMPLE).unavailable.startswith("AttributeError: module 'torch._inductor'")
 
 

@@ -16,15 +16,15 @@ from torch._inductor import pattern_matcher, select_algorithm
 from torch._inductor.fx_passes import fuse_attention, joint_graph, pad_mm
 from torch._inductor.graph import GraphLowering
 
-from profiler.oracle import fake_gpu, inductor, training
-from profiler.oracle.attention import ATTENTION, whole_attention
-from profiler.region.program import program
-from profiler.region.text import parse
+from profiler.oracle.inductor import fake_gpu, pipeline, training
+from profiler.oracle.inductor.attention import ATTENTION, whole_attention
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
 from tests.profiler.oracle.asking import EVEN, EXAMPLE, TRAINED, UNEVEN, device
 
 
-def wrote(text: str, mode: str = "default") -> inductor.Kept:
-    return inductor.ask(parse(text), None, device(), mode)
+def wrote(text: str, mode: str = "default") -> pipeline.Kept:
+    return pipeline.ask(parse(text), None, device(), mode)
 
 
 def test_the_table_of_device_guards_is_where_it_was() -> None:
@@ -95,15 +95,15 @@ def test_attention_dispatches_to_one_call() -> None:
 def test_padding_is_asked_of_the_function_that_answers_for_it() -> None:
     assert list(inspect.signature(pad_mm.should_pad_bench_key).parameters)[:3] == ["match", "mat1", "mat2"]
     assert callable(pad_mm.get_cached_should_pad)
-    assert wrote(UNEVEN).assumed == [inductor.PADDED]
-    assert wrote(EVEN.replace("4096, 1024", "4095, 1024")).assumed == [inductor.UNPADDED]
+    assert wrote(UNEVEN).assumed == [pipeline.PADDED]
+    assert wrote(EVEN.replace("4096, 1024", "4095, 1024")).assumed == [pipeline.UNPADDED]
     assert wrote(EVEN).assumed == []
 
 
 def test_autotuning_is_asked_of_the_functions_that_answer_for_it() -> None:
     assert hasattr(select_algorithm.AlgorithmSelectorCache, "make_precompile_fn")
     kept = wrote(EVEN, "max-autotune")
-    assert kept.assumed == [inductor.TEMPLATES]
+    assert kept.assumed == [pipeline.TEMPLATES]
     assert "triton_tem_fused" in kept.texts[0][1] and "extern_kernels.mm" not in kept.texts[0][1]
 
 

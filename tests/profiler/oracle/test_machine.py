@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from profiler.oracle import machine_code, tools
-from profiler.oracle.decided import findings
-from profiler.oracle.machine import (
+from profiler.oracle.compiler import binary_tools, machine_code
+from profiler.oracle.compiler.findings import findings
+from profiler.oracle.compiler.machine import (
     ASYNC_COPY,
     ATOMIC,
     BARRIER,
@@ -25,8 +25,8 @@ from profiler.oracle.machine import (
     SHUFFLE,
     Machine,
 )
-from profiler.oracle.machine_code import CompileError, compile_for
-from profiler.oracle.targets import TARGETS
+from profiler.oracle.compiler.machine_code import CompileError, compile_for
+from profiler.oracle.compiler.targets import TARGETS
 from tests.profiler.oracle import machine_kernels as kernels
 from tests.profiler.oracle.readings import load_bits, sentences, store_bits
 
@@ -116,10 +116,12 @@ def test_a_tile_too_large_for_the_registers_spills_where_it_is_held() -> None:
 def test_a_report_of_spills_counts_only_for_the_very_same_registers() -> None:
     signature, tile = {"x": "*fp32", "y": "*fp32"}, {"M": 128, "N": 256}
     made = compile_for(kernels.columns, signature, tile, "sm_90", 4)
-    same = tools.Usage(made.registers, made.stack_bytes)
-    assert tools.spills_of(made.ptx, 90, True, same) == tools.Spills(made.spill_bytes or 0, made.spill_load_bytes or 0)
-    assert tools.spills_of(made.ptx, 90, True, tools.Usage(64, made.stack_bytes)) is None
-    assert tools.spills_of("no PTX", 90, True, same) is None
+    same = binary_tools.Usage(made.registers, made.stack_bytes)
+    assert binary_tools.spills_of(made.ptx, 90, True, same) == binary_tools.Spills(
+        made.spill_bytes or 0, made.spill_load_bytes or 0
+    )
+    assert binary_tools.spills_of(made.ptx, 90, True, binary_tools.Usage(64, made.stack_bytes)) is None
+    assert binary_tools.spills_of("no PTX", 90, True, same) is None
 
 
 def test_an_array_in_local_memory_is_not_called_a_spill() -> None:

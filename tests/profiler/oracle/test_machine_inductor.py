@@ -18,13 +18,13 @@ import pytest
 import torch
 from torch._inductor.runtime import triton_helpers
 
-from profiler.oracle.generated_kernel import (
+from profiler.oracle.compiler.generated_kernel import (
     KernelTextError,
     compile_inductor_kernel,
     loaded,
 )
-from profiler.oracle.machine import ASYNC_COPY, GLOBAL_LOAD, GLOBAL_STORE, LOCAL_LOAD, LOCAL_STORE
-from profiler.oracle.machine_code import CompileError
+from profiler.oracle.compiler.machine import ASYNC_COPY, GLOBAL_LOAD, GLOBAL_STORE, LOCAL_LOAD, LOCAL_STORE
+from profiler.oracle.compiler.machine_code import CompileError
 from tests.effort import calls_of
 from tests.profiler.oracle.readings import load_bits, sentences, store_bits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.hardware import DEVICES
-from profiler.oracle.targets import KIB, TARGETS, residence
+from profiler.oracle.compiler.targets import KIB, TARGETS, residence
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.oracle.answer import predict
-from profiler.oracle.inductor import PADDED
-from profiler.region.text import parse
+from profiler.oracle.inductor.answer import predict
+from profiler.oracle.inductor.pipeline import PADDED
+from profiler.region.language.text import parse
 from tests.profiler.oracle.asking import device
-from tools.check_oracle import VERSIONS, compare, summary, texts
+from tools.gpu.check_oracle import VERSIONS, compare, summary, texts
 
 RECORDS = Path(__file__).resolve().parents[2] / "records"
 

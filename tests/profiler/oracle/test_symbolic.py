@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from profiler.oracle.symbolic import recompiles
-from profiler.region.text import parse
+from profiler.oracle.inductor.symbolic import recompiles
+from profiler.region.language.text import parse
 from tests.profiler.oracle.asking import device
 
 X = "x: f32[N, 64]\n"

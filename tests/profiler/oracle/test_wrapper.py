@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.oracle.wrapper import read_wrapper
+from profiler.oracle.inductor.wrapper import read_wrapper
 
 WRAPPER = """
 from torch._inductor.async_compile import AsyncCompile

@@ -7,10 +7,10 @@ import functools
 import re
 from collections.abc import Iterator
 
-from profiler.region import vocabulary
-from profiler.region.graph import Graph, lower
+from profiler.region.graph.lowering import Graph, lower
+from profiler.region.language import vocabulary
+from profiler.region.language.text import parse
 from profiler.region.model import RegionError
-from profiler.region.text import parse
 
 INPUTS = """x: f32[64, 1024]
 y: f32[64, 1024]

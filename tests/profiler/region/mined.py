@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from profiler.region.mining import Mining, mine
+from profiler.region.mining.mine import Mining, mine
 from profiler.trace.model import Trace
 from tests.profiler.trace.files import real
 

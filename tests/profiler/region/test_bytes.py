@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from profiler.region.cost import cost
-from profiler.region.cost_model import Cost
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.cost import cost
+from profiler.region.graph.cost_model import Cost
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 
 M = 1024 * 512  # elements of most tensors below
 ROW = 512

@@ -10,8 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from profiler.hardware import Device, find_device
-from profiler.region.cost import cost
-from profiler.region.cost_model import (
+from profiler.region.graph.cost import cost
+from profiler.region.graph.cost_model import (
     L2_SHARE,
     Cost,
     Step,
@@ -20,8 +20,8 @@ from profiler.region.cost_model import (
     floor_counting,
     floor_us,
 )
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 from tests.profiler.region import texts
 from tests.profiler.region.peers import PEERS
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from kernels.measure import inputs
-from profiler.region.cost import cost
-from profiler.region.graph import lower
+from kernels.measure.candidate import inputs
+from profiler.region.graph.cost import cost
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 from profiler.region.operations import OPERATIONS
-from profiler.region.text import parse
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "cost.md"
 

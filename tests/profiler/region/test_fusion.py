@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.region.cost import cost
-from profiler.region.cost_model import Cost
-from profiler.region.fusion import groups
-from profiler.region.graph import lower
-from profiler.region.text import parse
+from profiler.region.graph.cost import cost
+from profiler.region.graph.cost_model import Cost
+from profiler.region.graph.fusion import groups
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
 from tests.profiler.region import texts
 
 

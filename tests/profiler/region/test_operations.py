@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator
 import pytest
 import torch
 
-from app.advice import facts
+from app.estimate import facts
 from kernels.codegen import ops, prepare, rules
-from kernels.libraries import recognised
-from profiler.oracle.answer import predict
-from profiler.region import checks, kinds, splits, trace_patterns, vocabulary
-from profiler.region.fusion import groups
-from profiler.region.graph import lower
+from kernels.libraries.patterns import recognised
+from profiler.oracle.inductor.answer import predict
+from profiler.region import op_kinds
+from profiler.region.graph import reduction_splits
+from profiler.region.graph.fusion import groups
+from profiler.region.graph.lowering import lower
+from profiler.region.language import checks, vocabulary
+from profiler.region.language.text import parse
+from profiler.region.mining import handwritten_patterns
 from profiler.region.operations import BY_NAME, LIBRARY_KINDS, OPERATIONS, TORCH, Falls, find
-from profiler.region.text import parse
 from tests.profiler.oracle.asking import device
 from tests.profiler.region import calls
 from tests.profiler.region.inductor import ALWAYS, NEVER, SOMETIMES, left_to_aten
@@ -47,7 +50,7 @@ def disagreements(called: list[torch._ops.OpOverload]) -> list[str]:
     found = []
     for overload in called:
         row = find(overload._schema.name.removeprefix("aten::"))
-        if row is None or row.kind in LIBRARY_KINDS - {kinds.OTHER, kinds.FFT} or overload._schema.is_mutable:
+        if row is None or row.kind in LIBRARY_KINDS - {op_kinds.OTHER, op_kinds.FFT} or overload._schema.is_mutable:
             continue  # a product is a library's call whatever lowers it; Inductor sees no changes in place
         says = left_to_aten(overload)
         if says not in MATCHES.get(row.falls, {SOMETIMES}):
@@ -63,7 +66,7 @@ def test_every_function_of_the_language_is_called() -> None:
 def test_every_operation_that_the_language_reaches_has_a_row() -> None:
     reached = {o.target for _, graph in calls.lowered().values() for o in graph.operations if "aten." in o.target}
     assert len(reached) > 300
-    assert not {t for t in reached if find(kinds.base_name(t)) is None}
+    assert not {t for t in reached if find(op_kinds.base_name(t)) is None}
 
 
 def test_operations_that_the_language_reaches_fall_back_as_inductor_has_it() -> None:
@@ -137,7 +140,7 @@ def test_a_call_that_fuses_by_the_rules_is_left_to_aten_or_the_other_way_round(t
     graph = lower(parse(text))
     left = [g for g in groups(graph) if not g.fused]
     assert len(left) == len(ASKED[text])
-    assert [o.name for o in graph.operations if o.extern and o.kind != kinds.VIEW] == [
+    assert [o.name for o in graph.operations if o.extern and o.kind != op_kinds.VIEW] == [
         n for g in left for n in g.operations
     ]
 
@@ -158,13 +161,13 @@ def kinds_of(names: Iterable[str]) -> dict[str, str | None]:
 
 
 def test_what_the_generator_knows_has_the_kind_of_the_table() -> None:
-    reduces = {kinds.REDUCTION, kinds.NORMALISATION, kinds.SOFTMAX}
+    reduces = {op_kinds.REDUCTION, op_kinds.NORMALISATION, op_kinds.SOFTMAX}
     for names, allowed in (
-        (ops.POINTWISE, {kinds.POINTWISE}),
+        (ops.POINTWISE, {op_kinds.POINTWISE}),
         (ops.REDUCTIONS, reduces),
-        (ops.FILLS, {kinds.CONSTANT, kinds.COPY}),
-        (ops.VIEWS, {kinds.VIEW, kinds.COPY}),
-        (ops.CASTS, {kinds.COPY, kinds.POINTWISE, kinds.CONSTANT}),
+        (ops.FILLS, {op_kinds.CONSTANT, op_kinds.COPY}),
+        (ops.VIEWS, {op_kinds.VIEW, op_kinds.COPY}),
+        (ops.CASTS, {op_kinds.COPY, op_kinds.POINTWISE, op_kinds.CONSTANT}),
     ):
         assert {n: k for n, k in kinds_of(names).items() if k not in allowed} == {}
     assert not [n for n in (*ops.POINTWISE, *ops.REDUCTIONS) if BY_NAME[ALIASES.get(n, n)].falls == Falls.ALWAYS]
@@ -172,33 +175,47 @@ def test_what_the_generator_knows_has_the_kind_of_the_table() -> None:
 
 
 def test_rules_of_splits_reductions_and_dtypes_name_operations_of_the_table() -> None:
-    assert set(kinds_of(splits.SPLIT).values()) == {kinds.REDUCTION}
-    assert set(kinds_of(splits.NORMS).values()) == {kinds.NORMALISATION}
-    assert set(kinds_of(splits.SOFTMAXES).values()) == {kinds.SOFTMAX}
+    assert set(kinds_of(reduction_splits.SPLIT).values()) == {op_kinds.REDUCTION}
+    assert set(kinds_of(reduction_splits.NORMS).values()) == {op_kinds.NORMALISATION}
+    assert set(kinds_of(reduction_splits.SOFTMAXES).values()) == {op_kinds.SOFTMAX}
     assert None not in kinds_of(checks._RULES.keys()).values()
-    assert set(kinds_of(facts.CURVED).values()) == {kinds.POINTWISE}
-    assert set(kinds_of(facts.ACCUMULATING).values()) == {kinds.SCATTER}
+    assert set(kinds_of(facts.CURVED).values()) == {op_kinds.POINTWISE}
+    assert set(kinds_of(facts.ACCUMULATING).values()) == {op_kinds.SCATTER}
     assert None not in kinds_of(recognised.KIND_OF_CALL).values()
 
 
 KINDS_OF_LETTERS = {
-    "L": {kinds.GEMM}, "M": {kinds.GEMM}, "G": {kinds.GEMM}, "C": {kinds.CONVOLUTION}, "A": {kinds.ATTENTION},
-    "S": {kinds.SOFTMAX}, "l": {kinds.SOFTMAX}, "N": {kinds.NORMALISATION}, "B": {kinds.NORMALISATION},
-    "b": {kinds.REDUCTION}, "W": {kinds.SCATTER}, "Z": {kinds.GATHER}, "I": {kinds.GATHER},
-    "K": {kinds.SORT}, "g": {kinds.POINTWISE}, "i": {kinds.POINTWISE}, "u": {kinds.POINTWISE}, "x": {kinds.POINTWISE},
-    "y": {kinds.COPY, kinds.VIEW},
-}  # fmt: skip
+    "L": {op_kinds.GEMM},
+    "M": {op_kinds.GEMM},
+    "G": {op_kinds.GEMM},
+    "C": {op_kinds.CONVOLUTION},
+    "A": {op_kinds.ATTENTION},
+    "S": {op_kinds.SOFTMAX},
+    "l": {op_kinds.SOFTMAX},
+    "N": {op_kinds.NORMALISATION},
+    "B": {op_kinds.NORMALISATION},
+    "b": {op_kinds.REDUCTION},
+    "W": {op_kinds.SCATTER},
+    "Z": {op_kinds.GATHER},
+    "I": {op_kinds.GATHER},
+    "K": {op_kinds.SORT},
+    "g": {op_kinds.POINTWISE},
+    "i": {op_kinds.POINTWISE},
+    "u": {op_kinds.POINTWISE},
+    "x": {op_kinds.POINTWISE},
+    "y": {op_kinds.COPY, op_kinds.VIEW},
+}
 
 
 @pytest.mark.parametrize("letter", KINDS_OF_LETTERS)
 def test_a_letter_of_a_trace_stands_for_operations_of_one_kind(letter: str) -> None:
-    told = kinds_of(trace_patterns.LETTERS[letter].split())
+    told = kinds_of(handwritten_patterns.LETTERS[letter].split())
     assert {n: k for n, k in told.items() if k not in {None, *KINDS_OF_LETTERS[letter]}} == {}
 
 
 def test_an_operation_stands_in_the_table_once() -> None:
     assert len(BY_NAME) == len(OPERATIONS)
-    assert {o.kind for o in OPERATIONS} <= set(kinds.KINDS)
-    assert [(kinds.KINDS.index(o.kind), o.name) for o in OPERATIONS] == sorted(
-        (kinds.KINDS.index(o.kind), o.name) for o in OPERATIONS
+    assert {o.kind for o in OPERATIONS} <= set(op_kinds.KINDS)
+    assert [(op_kinds.KINDS.index(o.kind), o.name) for o in OPERATIONS] == sorted(
+        (op_kinds.KINDS.index(o.kind), o.name) for o in OPERATIONS
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.region.graph import lower
-from profiler.region.match_model import Match
-from profiler.region.patterns import match, region_kind
-from profiler.region.text import parse
+from profiler.region.graph.lowering import lower
+from profiler.region.graph.match_model import Match
+from profiler.region.graph.patterns import match, region_kind
+from profiler.region.language.text import parse
 from tests.profiler.region import texts
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from profiler.hardware import find_device
-from profiler.region.text import parse
-from tools import check_traffic
-from tools import traffic_record as tr
+from profiler.region.language.text import parse
+from tools.gpu import check_traffic
+from tools.records import traffic_record as tr
 
 RECORDS = Path(__file__).resolve().parents[2] / "records"
 
@@ -111,7 +111,7 @@ def test_every_region_is_beyond_l2_and_its_small_version_runs(name: str, tmp_pat
 def test_embedding_of_a_small_table_runs() -> None:
     region = parse(check_traffic.text_of("embedding_scale", 64, 32).replace("1000000", "100"))
     from kernels import baselines
-    from kernels.measure import inputs
+    from kernels.measure.candidate import inputs
 
     given = inputs.input_set(region, {}, "cpu", seed=0)
     (out,) = baselines.eager(region, None, "cpu")(*given)
@@ -135,7 +135,7 @@ RECORDED = sorted(RECORDS.glob("traffic-*.json")) if RECORDS.is_dir() else []
 def record(request: pytest.FixtureRequest) -> dict[str, Any]:
     path = RECORDS / request.param
     if not path.is_file():
-        pytest.skip("not recorded yet: run tools/check_traffic.py where there are a GPU and ncu")
+        pytest.skip("not recorded yet: run tools/gpu/check_traffic.py where there are a GPU and ncu")
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from profiler.trace import Limits, TraceError, read_trace
-from profiler.trace.limits import CHUNK_BYTES
+from profiler.trace.analyze.steps import step_time_us
 from profiler.trace.model import NONE, Trace
-from profiler.trace.steps import step_time_us
+from profiler.trace.read.limits import CHUNK_BYTES
 from tests.profiler.trace.files import (
     LARGER,
     SMALL,

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from app.trace_companions import Companion, lend, observe
+from app.trace_report.companions import Companion, lend, observe
 from profiler.trace import Limits, TraceError, read_trace
-from profiler.trace.assemble import assemble
 from profiler.trace.errors import Damage
-from profiler.trace.execution import read_execution
-from profiler.trace.gunzip import Gunzip
-from profiler.trace.twin import read_in_two
+from profiler.trace.execution_trace import read_execution
+from profiler.trace.read.assemble import assemble
+from profiler.trace.read.gunzip import Gunzip
+from profiler.trace.read.parallel_reader import read_in_two
 from tests.conftest import ROOT
 from tests.profiler.trace.files import written
 

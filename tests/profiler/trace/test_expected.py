@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profiler.trace import steady_step
+from profiler.trace.analyze.steps import kernel_busy_us
 from profiler.trace.model import NONE
-from profiler.trace.steps import kernel_busy_us
 from tests.profiler.trace.files import EXPECTED, real
 
 

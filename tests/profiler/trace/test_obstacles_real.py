@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from profiler.trace import read_trace
-from profiler.trace.frames import callers
-from profiler.trace.obstacles import Obstacle, beside, find_obstacles
+from profiler.trace.analyze.compile_blockers import Obstacle, beside, find_obstacles
+from profiler.trace.read.frames import callers
 from tests.profiler.trace.files import TRACES, loaded, real, written
 
 Event = dict[str, object]

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.repeated import LONG_BYTES, TRAINING, repeat
+from benchmarks.traces.repeated import LONG_BYTES, TRAINING, repeat
 from profiler.trace import Limits, TraceError, read_trace
-from profiler.trace.assemble import assemble
 from profiler.trace.model import Trace
-from profiler.trace.twin import pays, read_in_two
+from profiler.trace.read.assemble import assemble
+from profiler.trace.read.parallel_reader import pays, read_in_two
 from tests.profiler.trace.files import LARGER, TRACES, loaded, op, plain, real, written
 
 SEGMENT_BYTES = 150_000

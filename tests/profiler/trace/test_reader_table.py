@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from benchmarks.trace_rows import kernel_table
+from benchmarks.traces.trace_rows import kernel_table
 from profiler.trace.model import NONE
 from tests.profiler.trace.files import EXPECTED, LARGER, loaded, real
 

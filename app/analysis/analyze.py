@@ -1,0 +1,175 @@
+"""Region + Workload + Device -> cost, facts and advice: where the torch side meets the pure rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from app.advice import sensitivity
+from app.advice.model import Advice
+from app.advice.rule import advise
+from app.analysis.cost_json import cost_json
+from app.analysis.kernel_line_counts import own_lines
+from app.estimate.compiled_bytes import replaces_attention
+from app.estimate.facts import Apart, Kernel, RegionFacts, ShapeFacts
+from app.estimate.irregularity import Irregularity, irregularity
+from app.estimate.rates import Rates
+from app.estimate.region_features import region_facts, rewritten_to_sdpa, seen, shape_facts
+from app.thresholds import DEFAULTS, Thresholds
+from profiler.hardware import Device
+from profiler.oracle.model import Prediction, Recompiles
+from profiler.region.graph.cost_model import Cost
+from profiler.region.model import Binding, Region, Workload
+
+if TYPE_CHECKING:
+    from kernels.host import Host
+    from profiler.region.graph.lowering import Graph
+
+Json = dict[str, Any]
+
+MAX_BINDINGS = 12
+"""Bindings that are lowered and costed, the most used first; a workload with more is represented by these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known beside the region: how the step runs, what the user wants. host: None for the one this runs on."""
+
+    objective: str = "time"
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)  # fields of RegionFacts that a trace knows
+    host: Host | None = None
+    thresholds: Thresholds = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What the oracle said of a region: predictions for its heaviest binding, one a mode; its varying sizes in turn."""
+
+    predictions: tuple[Prediction, ...] = ()
+    recompiles: Recompiles | None = None
+
+
+NOTHING_FORESEEN = Foreseen()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A region with everything that was computed about it."""
+
+    region: Region
+    text: str
+    kind: str
+    title: str
+    by_hand: bool
+    facts: RegionFacts
+    irregularity: Irregularity
+    cost_json: Json
+    advice: Advice
+    foreseen: Foreseen
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A region lowered, counted, matched, and asked about at the libraries: all but the rule's verdict.
+
+    sizes: the binding that moves most bytes per step. by_hand_attention: operations of attention written by hand;
+    attention_bytes: what one call in its place reads and writes.
+    """
+
+    region: Region
+    text: str
+    workload: Workload
+    device: Device
+    situation: Situation
+    facts: RegionFacts
+    cost: Cost
+    sizes: Mapping[str, int]
+    by_hand: bool
+    by_hand_attention: frozenset[str]
+    attention_bytes: int
+
+
+def prepare(region: Region, workload: Workload, device: Device, situation: Situation) -> Prepared:
+    """Lower, count, match, ask coverage. Raises RegionError where the region does not fit together."""
+    from kernels import generated
+    from kernels.host import probe_host
+    from kernels.libraries import coverage
+    from kernels.registry import hand_written
+    from kernels.starter_kit.lines import code_lines
+    from profiler.region.graph.boundary_bytes import bytes_through
+    from profiler.region.graph.lowering import written_alone
+    from profiler.region.graph.patterns import match, region_kind
+    from profiler.region.language.text import to_text
+
+    graphs = _graphs(region, workload)
+    shapes = [shape_of(graph, binding) for graph, binding in graphs]
+    heaviest, shape = max(zip(graphs, shapes, strict=True), key=lambda p: p[1].calls * p[1].cost.unfused.bytes_moved)
+    graph, binding = heaviest
+    written = written_alone(graph)
+    matches = match(written)
+    kind, title = region_kind(written, matches)
+    by_hand = any(m.by_hand for m in matches)
+    covers = coverage(written, matches, situation.host or probe_host())
+    tried = generated.attempt(graph)
+    own = () if region.requires_grad else hand_written(graph, matches)  # none of them has a backward in a region
+    more = {"not_generated": tried.refused, "sdpa": rewritten_to_sdpa(graph, matches), "seen": seen(matches)}
+    more["generated_lines"] = code_lines(tried.text) if tried.text else 0
+    more["apart"] = Apart.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
+    more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0)) for c in own if c.available)
+    more |= {k: v for k, v in situation.facts.items() if v is not None}
+    title = str(more.pop("title", title))  # as the trace's report names it
+    facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
+    attention = [m.operations for m in matches if m.kind == "attention" and m.by_hand]
+    return Prepared(
+        region, to_text(region), workload, device, situation, facts, shape.cost, dict(binding.sizes), by_hand,
+        frozenset().union(*attention), sum(bytes_through(written, operations) for operations in attention),
+    )  # fmt: skip
+
+
+def decide(
+    prepared: Prepared,
+    foreseen: Foreseen = NOTHING_FORESEEN,
+    rates: Rates | None = None,
+) -> Evaluated:
+    """The rule's verdict, with what the oracle said; of its predictions the default mode's counts. rates: as `advise`
+    takes them."""
+    facts = replace(prepared.facts, recompiles=foreseen.recompiles)
+    predictions = foreseen.predictions
+    default = next((p for p in predictions if p.mode == "default" and not p.unavailable), None)
+    if default is not None:
+        # Inductor says itself whether it replaces attention; our reading of its patterns is for when nobody asked it.
+        replaced = prepared.by_hand_attention if replaces_attention(default) else frozenset()
+        facts = replace(facts, prediction=default, sdpa=replaced, sdpa_bytes=prepared.attention_bytes)
+    situation, workload, device = prepared.situation, prepared.workload, prepared.device
+    limits, objective = situation.thresholds, situation.objective
+    advice = advise(facts, workload, device, limits, objective=objective, rates=rates)
+    changes = sensitivity.would_change(facts, workload, device, limits, objective=objective, rates=rates)
+    return Evaluated(
+        region=prepared.region,
+        text=prepared.text,
+        kind=facts.kind,
+        title=facts.title,
+        by_hand=prepared.by_hand,
+        facts=facts,
+        irregularity=irregularity(prepared.region, workload),
+        cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes),
+        advice=replace(advice, notes=(*advice.notes, *situation.notes), would_change=changes),
+        foreseen=foreseen,
+    )
+
+
+def _graphs(region: Region, workload: Workload) -> list[tuple[Graph, Binding]]:
+    from profiler.region.graph.lowering import lower
+
+    used = sorted(workload.bindings, key=lambda b: -b.calls_per_step)[:MAX_BINDINGS]
+    return [(lower(region, dict(b.sizes) if b.sizes else None), b) for b in used]
+
+
+def shape_of(graph: Graph, binding: Binding) -> ShapeFacts:
+    """The region at one binding, counted."""
+    from profiler.region.graph.cost import cost
+    from profiler.region.graph.fusion import groups
+
+    return shape_facts(graph, cost(graph), groups(graph), binding.calls_per_step)

@@ -1,0 +1,158 @@
+"""What a child of the pool answers: every question about a region's text that needs torch, one line of JSON each.
+
+    server -> child   {"ask": "decide", "question": {"text": ..., "workload": {...}}, ...}    one of
+    app.analysis.questions
+    child -> server   {"value": ...} or {"error": {...}}; with "retire": true it is not to be asked again
+
+A child keeps the regions that it prepared last: a question often comes twice, without the oracle's answer and with it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import IO, Any, assert_never
+
+import msgspec
+
+from app.analysis import reissue as stored
+from app.analysis import service
+from app.analysis.analyze import Prepared
+from app.analysis.questions import (
+    Answer,
+    AnyRequest,
+    CandidatesRequest,
+    DecideRequest,
+    DeviceRequest,
+    DevicesRequest,
+    KitRequest,
+    OutlineRequest,
+    OwnRequest,
+    Question,
+    ReplayRequest,
+    Request,
+)
+from app.lru_cache import Recent
+from app.thresholds import Thresholds
+from profiler.child.limits import is_of_memory
+from profiler.region.graph.torch_caches import forget
+from profiler.region.model import RegionError
+
+Json = dict[str, Any]
+
+KEPT = 4
+FORGET_EVERY = 16
+"""Questions after which what torch keeps of them is dropped."""
+
+WARM_UP = "x: f32[64, 64]\nw: f32[64, 64]\ny = relu(x @ w + 1.0)\nreturn y\n"
+
+_prepared: Recent[Prepared] = Recent(KEPT)
+
+
+def serve(lines: IO[str], answers: IO[str]) -> int:
+    """Answer until the lines end. The first is a greeting: what all questions share."""
+    shared = json.loads(lines.readline() or "{}")
+    if shared.get("host"):
+        from kernels import host
+
+        host.assume(host.from_json(shared["host"]))
+    thresholds = Thresholds.from_mapping(shared.get("thresholds") or {})
+    _say(answers, {"value": "ready"})
+    for number, line in enumerate(lines, 1):
+        _say(answers, _answer(line, thresholds))
+        if number % FORGET_EVERY == 0:
+            forget()
+    return 0
+
+
+def _say(answers: IO[str], said: Json) -> None:
+    answers.write(json.dumps(said, default=msgspec.to_builtins) + "\n")
+    answers.flush()
+
+
+def _answer(line: str, thresholds: Thresholds) -> Json:
+    asked: AnyRequest | None = None
+    try:
+        asked = msgspec.convert(json.loads(line), AnyRequest)
+        return {"value": answer(asked, thresholds)}
+    except RegionError as error:
+        told = {k: getattr(error, k) for k in ("code", "message", "line", "column", "end_column", "hint")}
+        return {"error": {"kind": "region", **told, "shown": str(error)}}
+    except KeyError as error:
+        if isinstance(asked, KitRequest | OwnRequest):  # a candidate that does not fit
+            return {"error": {"kind": "candidate", "message": str(error)}}
+        return _fault(error)
+    except ValueError as error:
+        if (code := getattr(error, "code", None)) is None:
+            return _fault(error)
+        told = {"code": code, "message": str(error), "remedy": getattr(error, "remedy", "")}
+        return {"error": {"kind": "refused", **told}}
+    except Exception as error:
+        return _fault(error)
+
+
+def _fault(error: BaseException) -> Json:
+    """A fault of ours: the traceback goes to the log of the child, and this child answers nothing more."""
+    memory = is_of_memory(error)
+    traceback.print_exc(file=sys.stderr)
+    if memory:
+        return {"error": {"kind": "memory"}, "retire": True}
+    return {"error": {"kind": "fault", "message": f"{type(error).__name__}: {error}"[:2000]}, "retire": True}
+
+
+def answer(asked: AnyRequest, thresholds: Thresholds) -> object:
+    """What a question of the server is answered with, as JSON takes it."""
+    match asked:
+        case OutlineRequest():
+            return _checked(asked, service.outline(_prepare(asked.question, thresholds)))
+        case DecideRequest():
+            prepared = _prepare(asked.question, thresholds)
+            return _checked(asked, service.decide_region(prepared, asked.foreseen, name=asked.name))
+        case DevicesRequest():
+            return _checked(asked, service.on_devices(_prepare(asked.question, thresholds), asked.advice))
+        case DeviceRequest():
+            prepared = _prepare(asked.question, thresholds)
+            return _checked(asked, service.on_device(prepared, asked.device, title=asked.title))
+        case KitRequest():
+            kit = service.make_kit(asked.text, candidate=asked.candidate, validation=asked.validation)
+            return _checked(asked, kit)
+        case OwnRequest():
+            own = service.own_code(asked.text, asked.sizes, asked.candidate, asked.validation)
+            return _checked(asked, own)
+        case ReplayRequest():
+            return _checked(asked, service.replay_script(asked.text, asked.shapes))
+        case CandidatesRequest():
+            from app.analysis.candidates import known_names
+
+            return _checked(asked, list(known_names()))
+        case _:
+            assert_never(asked)
+
+
+def _checked(asked: Request[Answer], value: Answer) -> Answer:
+    """The value, which mypy holds to the type of the question's answer."""
+    return value
+
+
+def _prepare(question: Question, thresholds: Thresholds) -> Prepared:
+    """The region of a question, prepared; in the situation that its trace saw where it comes from one."""
+    key = json.dumps([question.text, question.workload, question.traced], sort_keys=True)
+
+    def prepare() -> Prepared:
+        prepared = service.prepare_region(question.text, thresholds=thresholds, **question.workload)
+        traced = question.traced
+        return stored.as_traced(prepared, traced["region"], traced["trace"]) if traced else prepared
+
+    return _prepared.of(key, prepare)
+
+
+def warm_up() -> None:
+    """Import what answers need, and answer once: in the template, so that its forks begin warm."""
+    import kernels.own  # noqa: F401
+    from app.analysis.candidates import known_names
+
+    known_names()
+    prepared = service.prepare_region(WARM_UP)
+    service.decide_region(prepared)
+    forget()

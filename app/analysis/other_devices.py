@@ -1,0 +1,154 @@
+"""One region on every device of the table, side by side: the tool, the region's and the step's predicted speed-up.
+
+The rule runs once for each device: with the rates of its own ceilings, the library calls that its architecture has, and
+ranges that are wider where no rate was fitted on it. Two things are not known of another device and are taken from the
+one that was looked at: the region's share of the step, and how long the GPU waits in it. An observed time is carried
+over by the ratio of what plain PyTorch is predicted to take on both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from app.advice.rule import advise
+from app.analysis.analyze import Prepared
+from app.estimate import predict
+from app.estimate.facts import Cover
+from app.estimate.rates import FITTED, TRACED
+from kernels.host import Host, probe_host
+from kernels.measure.model import to_json
+from profiler.hardware import DEVICES, Device, find_device
+from profiler.region.model import Workload
+
+Json = dict[str, Any]
+
+
+def as_host(host: Host, device: Device) -> Host:
+    """This host's packages beside another GPU: what could be called there, if they were installed there too.
+
+    A GPU that is not NVIDIA's has none of CUDA's capabilities: what needs one does not run there.
+    """
+    found = re.fullmatch(r"sm_(\d+)(\d)", device.arch)
+    capability = (int(found[1]), int(found[2])) if found else (0, 0)
+    return replace(host, gpu=device.name, capability=capability)
+
+
+def side_by_side(prepared: Prepared, advice: Mapping[str, Any] | None = None) -> list[Json]:
+    """A row for each device of the table, in the table's order, as `row` gives them.
+
+    advice: what stands for the device that the region was prepared for, as JSON; judged again where it is None. The
+    others are judged without the oracle, which is asked for one architecture.
+    """
+    ask = _calls(prepared)
+    rows = []
+    for device in DEVICES:
+        here = device is prepared.device
+        there = prepared if here else moved(prepared, device, ask)
+        said = advice if here and advice is not None else _judged(there)
+        rows.append(row(device, said, here=here))
+        if not here and prepared.workload.observed:
+            rows[-1]["now_us"] = _carried_range(rows[-1]["now_us"], there)
+    return rows
+
+
+def _carried_range(now_us: Mapping[str, float] | None, there: Prepared) -> Mapping[str, float] | None:
+    """An observed time that was carried over is as uncertain as what plain PyTorch is predicted to take there."""
+    eager = predict.eager(there.facts, there.device, TRACED)
+    if now_us is None or eager is None or eager.time_us.mid <= 0:
+        return now_us
+    scale = now_us["mid"] / eager.time_us.mid
+    return {"low": eager.time_us.low * scale, "mid": now_us["mid"], "high": eager.time_us.high * scale}
+
+
+def _judged(prepared: Prepared) -> Json:
+    """The rule's advice alone."""
+    situation = prepared.situation
+    found: Json = to_json(
+        advise(prepared.facts, prepared.workload, prepared.device, situation.thresholds, objective=situation.objective)
+    )
+    return found
+
+
+Calls = Callable[[Host], tuple[Cover, ...]]
+"""The library calls that cover a region on a host."""
+
+
+def _calls(prepared: Prepared) -> Calls:
+    """What to ask coverage of a region with: lowered once, for as many hosts as are asked about."""
+    from kernels.libraries import coverage
+    from profiler.region.graph.lowering import lower, written_alone
+    from profiler.region.graph.patterns import match
+
+    graph = written_alone(lower(prepared.region, dict(prepared.sizes) or None))
+    matches = match(graph)
+    return lambda host: coverage(graph, matches, host)
+
+
+def moved(prepared: Prepared, device: Device, ask: Calls | None = None) -> Prepared:
+    """The region on another device: the library calls that its architecture has, observed times carried over.
+
+    What a trace knew of the region stays.
+    """
+    host = as_host(prepared.situation.host or probe_host(), device)
+    facts = replace(prepared.facts, covers=(ask or _calls(prepared))(host))
+    there = replace(prepared, device=device, situation=replace(prepared.situation, host=host), facts=facts)
+    return replace(there, workload=carried(prepared, there))
+
+
+def carried(before: Prepared, after: Prepared) -> Workload:
+    """The workload on another device: observed times in the ratio of eager's predictions; without one, not observed."""
+    workload = before.workload
+    if not workload.observed:
+        return workload
+    one = predict.eager(before.facts, before.device, TRACED)
+    other = predict.eager(after.facts, after.device, TRACED)
+    if one is None or other is None or one.time_us.mid <= 0:
+        return workload
+    ratio = other.time_us.mid / one.time_us.mid
+    bindings = tuple(
+        b if b.time_us_per_step is None else replace(b, time_us_per_step=b.time_us_per_step * ratio)
+        for b in workload.bindings
+    )
+    return replace(workload, bindings=bindings)
+
+
+def row(device: Device, advice: Mapping[str, Any], *, here: bool = False) -> Json:
+    """{device, arch, here, tool, mode, headline, now_us, time_us, region_speedup, step_speedup, floor_us, fitted,
+    because}: advice on one device. now_us, time_us: of one call, as it runs now and as advised; None without sizes.
+    """
+    fitted = any(find_device(name) is device for name in FITTED.devices)
+    return {
+        "device": device.name,
+        "arch": device.arch,
+        "here": here,
+        "tool": advice["tool"],
+        "mode": advice["mode"],
+        "headline": advice["headline"],
+        "now_us": _time(advice, "skip", ""),
+        "time_us": _time(advice, advice["tool"], advice["mode"]),
+        "region_speedup": advice["region_speedup"],
+        "step_speedup": advice["step_speedup"],
+        "floor_us": advice["floor_us"],
+        "measured": (advice.get("validation") or {}).get("outcome") not in (None, "unmeasured"),
+        "fitted": fitted,
+        "because": _because(device, fitted),
+    }
+
+
+def _because(device: Device, fitted: bool) -> str:
+    if fitted:
+        return "rates fitted on measurements of this device"
+    ceilings = "measured" if device.ceilings_measured else "datasheet"
+    return (
+        f"no record of this device: rates fitted on {' and '.join(FITTED.devices)}, scaled by the {ceilings} ceilings "
+        f"of {device.name}; the range is wider"
+    )
+
+
+def _time(advice: Mapping[str, Any], tool: str, mode: str) -> Mapping[str, float] | None:
+    alternatives: Iterable[Mapping[str, Any]] = advice["alternatives"]
+    found = [a for a in alternatives if a["tool"] == tool and a["time_us"] and (tool == "skip" or a["mode"] == mode)]
+    return found[0]["time_us"] if found else None

@@ -1,0 +1,180 @@
+"""tritonworthy accuracy: advice, given today without the Archive, held against what the Archive measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.accuracy import table
+from app.cli.options import given_path
+
+if TYPE_CHECKING:
+    from app.accuracy.evaluation import Oracle
+    from app.accuracy.question import Question
+    from app.accuracy.samples import Samples
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KERNELS = ROOT / "tests" / "records" / "kernels-h200.json"
+DOCS = ROOT / "docs"
+
+OK, FAILED = 0, 2
+
+
+def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Hook `accuracy` into the command line."""
+    accuracy = commands.add_parser(
+        "accuracy",
+        help="how good the advice is: today's rule against the Archive's measurements",
+        description="Puts every record of the Archive to today's rule, which does not see it, and compares the advice"
+        " with what was measured: regret, right or wrong, predicted against measured speed-up; and other policies.",
+    )
+    accuracy.add_argument(
+        "--records", type=given_path, metavar="DIR", help="this folder's records, instead of the shipped"
+    )
+    accuracy.add_argument("--json", action="store_true", help="print the figures as JSON")
+    accuracy.add_argument(
+        "--oracle",
+        choices=("auto", "off"),
+        default="off",
+        help="ask Inductor what torch.compile would make of each region: seconds for each. Not with --write",
+    )
+    accuracy.add_argument(
+        "--write", action="store_true", help="write docs/accuracy.md, its charts and the figures of /accuracy"
+    )
+    accuracy.add_argument("--worse", action="store_true", help="with --write: publish figures that got worse as well")
+    accuracy.set_defaults(run=_accuracy)
+    parts = accuracy.add_subparsers(title="parts", metavar="")
+    fit = parts.add_parser(
+        "fit",
+        help="fit the rates of the estimate anew, from the Archive's half that may be tuned on and the kernels' table",
+        description="Writes app/estimate/rates.json, the rates that every prediction multiplies with: their version,"
+        " what they were fitted on, what they leave over by family. Needs no GPU. The same sources give the same file.",
+    )
+    fit.add_argument("--check", action="store_true", help="write nothing; fail where the shipped rates are others")
+    fit.set_defaults(run=_fit)
+
+
+def _accuracy(arguments: argparse.Namespace) -> int:
+    from app.accuracy import page
+    from app.accuracy.case import cases
+    from app.accuracy.figures import COMMITTED, committed, figures, text_of, worse
+    from app.archive import record_store
+
+    if arguments.records is not None and not arguments.records.is_dir():
+        print(f"{arguments.records}: no such folder", file=sys.stderr)
+        return FAILED
+    if arguments.write and (arguments.records is not None or arguments.oracle != "off"):
+        print("--write is for the shipped records, without the oracle: that is what is published", file=sys.stderr)
+        return FAILED
+    records = record_store.records(arguments.records or record_store.FOLDER)
+    if not cases(records):
+        print("no record has two timed candidates: there is nothing to compare", file=sys.stderr)
+        return FAILED
+    kernels = json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
+    if arguments.records is None and arguments.oracle == "off":
+        told = published(records, kernels)
+    else:
+        with _oracle(arguments.oracle) as oracle:
+            told = figures(records, kernels, oracle=oracle)
+    if arguments.write:
+        fallen = worse(told, committed()) if COMMITTED.is_file() else []
+        if fallen and not arguments.worse:
+            print("\n".join([*fallen, "The advice got worse: mend it, or publish that with --worse"]), file=sys.stderr)
+            return FAILED
+        COMMITTED.write_text(text_of(told), encoding="utf-8")
+        for name, body in page.files(told).items():
+            (DOCS / name).write_text(body, encoding="utf-8")
+    print(text_of(told) if arguments.json else as_text(told))
+    return OK
+
+
+def published(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The figures as they are committed: with leave-one-out."""
+    from app.accuracy.figures import figures
+    from app.accuracy.fitting import LeaveOneOut
+
+    asked, everything = measured(records, kernels)
+    return figures(records, kernels, fit=LeaveOneOut(everything), asked=asked)
+
+
+def measured(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> tuple[list[Question], Samples]:
+    """The records' questions, and everything that rates are fitted on, of both halves. Ten seconds or so."""
+    from app.accuracy.case import cases
+    from app.accuracy.fitting import gathered
+    from app.accuracy.question import question
+
+    asked = [question(case) for case in cases(records)]
+    return asked, gathered(asked, kernels)
+
+
+def fitted(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> str:
+    """rates.json as these records and the table of kernels make it."""
+    from app.accuracy.fitting import made, text_of
+
+    asked, everything = measured(records, kernels)
+    return text_of(made(asked, kernels, everything))
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from app.archive import record_store
+    from app.estimate.rates import SHIPPED
+
+    text = fitted(
+        record_store.records(record_store.FOLDER), json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
+    )
+    if arguments.check:
+        same = SHIPPED.is_file() and SHIPPED.read_text(encoding="utf-8") == text
+        print(
+            "the shipped rates are the fit's"
+            if same
+            else "the shipped rates are others: run `tritonworthy accuracy fit`"
+        )
+        return OK if same else FAILED
+    SHIPPED.write_text(text, encoding="utf-8")
+    body = json.loads(text)
+    print(f"{SHIPPED}: {body['version']}\n")
+    print(table.plain(table.left_over({"fit": body})))
+    return OK
+
+
+@contextmanager
+def _oracle(wanted: str) -> Iterator[Oracle | None]:
+    """What `figures` asks; None where it is off."""
+    if wanted == "off":
+        yield None
+        return
+    from app.analysis.analyze import NOTHING_FORESEEN, Foreseen
+    from app.analysis.service import foresee
+    from profiler.oracle.process import Oracle as Process
+    from profiler.oracle.process import UnansweredError
+
+    process = Process()
+    process.start()
+
+    def ask(question: Question) -> Foreseen:
+        try:
+            return foresee(process, question.prepared)
+        except UnansweredError as fault:
+            print(f"{question.case.name}: {fault}", file=sys.stderr)
+            return NOTHING_FORESEEN
+
+    try:
+        yield ask
+    finally:
+        process.stop()
+
+
+def as_text(told: dict[str, Any]) -> str:
+    """All tables, for a shell."""
+    parts = [
+        ("The advice", table.advice(told)),
+        ("Beside other policies", table.policies(told)),
+        ("Region by region", table.regions(told)),
+        ("What the sources claim", table.claims(told)),
+    ]
+    return "\n\n".join(f"{title}\n{table.plain(rows)}" for title, rows in parts)

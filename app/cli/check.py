@@ -1,0 +1,160 @@
+"""tritonworthy check: assertions on traces and regions, for CI without a server.
+
+Exit status: 0 every error-level assertion holds; 1 one does not; 2 it could not be measured (no GPU, a machine that is
+not fit, a trace that cannot be read, no baseline, a crash), or its report could not be written; 3 nothing was checked,
+for the command, the configuration or a region's text is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MethodType
+from typing import Any, NoReturn
+
+from app.analysis.region_failed import DEFECT, in_words
+from app.archive import record_store
+from app.check.config import DEFAULTS, Config, ConfigError, read_toml
+from app.check.toml_bounds import MAX_CHARS
+from app.cli.options import given_path
+from app.exit_status import UNMEASURED
+from app.thresholds import ThresholdError, thresholds_in_force
+
+log = logging.getLogger("tritonworthy.check")
+
+Json = dict[str, Any]
+
+CRASHED = 2
+WRONG = 3
+FILE = "tritonworthy.toml"
+STEM = "check"
+"""Reports are called check.json, check.md, ..."""
+
+
+def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Hook `check` into the command line."""
+    from app.check.formats import FORMATS
+
+    said = "assertions on traces and regions, for CI: exit 0, 1, or 2 for could not measure"
+    check = commands.add_parser("check", help=said, description=said[0].upper() + said[1:] + ".")
+    check.error = MethodType(usage_error, check)  # type: ignore[method-assign]
+    check.add_argument("files", metavar="TRACE|REGION", nargs="+", help="traces (.json, .json.gz) and regions' texts")
+    check.add_argument("--baseline", type=given_path, metavar="TRACE", help="the same step before the change")
+    check.add_argument(
+        "--config", type=given_path, metavar="FILE", help=f"assertions; {FILE} where it is there (docs/ci.md)"
+    )
+    check.add_argument("--format", nargs="+", choices=tuple(FORMATS), default=(), metavar="FORMAT",
+                       help=f"reports to write: {', '.join(FORMATS)}; one without --out goes to stdout")  # fmt: skip
+    check.add_argument("--out", type=given_path, metavar="DIR", help=f"folder of the reports, {STEM}.json and so on")
+    check.add_argument("--validate", action="store_true", help="measure what an assertion wants measured, on this GPU")
+    check.add_argument("--device", metavar="NAME", help="device to predict for, such as H200")
+    check.set_defaults(run=_check, complain=check.error)
+
+
+def usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Wrong usage has a status of its own: 2 means that a correct check could not be measured."""
+    parser.print_usage(sys.stderr)
+    parser.exit(WRONG, f"{parser.prog}: error: {message}\n")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from app.analysis.device_choice import DeviceUnknownError
+    from app.check.formats import FORMATS
+    from app.check.formats.plain import to_text
+    from profiler.region.model import RegionError
+
+    try:
+        if len(arguments.format) > 1 and arguments.out is None:
+            raise ConfigError("", "several formats need --out DIR")
+        config = _config(arguments)
+        report = _report(arguments, config)
+    except (ConfigError, DeviceUnknownError) as error:
+        return _wrong(f"{error.message}\n{getattr(error, 'remedy', '')}".strip())
+    except (RegionError, ThresholdError) as error:
+        return _wrong(str(error))
+    except OSError as error:
+        return _wrong(f"{error.filename}: {error.strerror}")
+    except Exception as fault:
+        # Python's own status for this is 1: an assertion that does not hold.
+        log.exception("the check crashed")
+        print(f"could not be checked: {in_words(fault)}; {DEFECT.format(what='the file')}", file=sys.stderr)
+        return CRASHED
+    rendered = {name: FORMATS[name].render(report) for name in arguments.format}
+    if arguments.out is not None:
+        try:
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            for name, text in rendered.items():
+                path = arguments.out / f"{STEM}.{FORMATS[name].suffix}"
+                path.write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            print(f"the report cannot be written: {error.filename or arguments.out}: {error.strerror}", file=sys.stderr)
+            return UNMEASURED
+    if rendered and arguments.out is None:
+        sys.stdout.write(next(iter(rendered.values())))
+        print(to_text(report), file=sys.stderr)
+    else:
+        print(to_text(report))
+    sys.stdout.flush()
+    return int(report["exit_code"])
+
+
+def _wrong(message: str) -> int:
+    print(f"nothing was checked: {message}", file=sys.stderr)
+    return WRONG
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    """The configuration of the file, with what the command line says instead."""
+    path: Path = arguments.config or Path(FILE)
+    if arguments.config is None and not path.exists():
+        config = DEFAULTS
+    else:
+        try:
+            with path.open(encoding="utf-8") as file:
+                config = read_toml(file.read(MAX_CHARS + 1), str(path))
+        except UnicodeDecodeError:
+            raise ConfigError("", "not UTF-8", str(path)) from None
+    device = arguments.device or config.device
+    return replace(config, validate=config.validate or arguments.validate, device=device)
+
+
+def _report(arguments: argparse.Namespace, config: Config) -> Json:
+    from app.check.run import check_config, is_trace
+
+    files = [Path(file) for file in arguments.files]
+    traces = [file for file in files if is_trace(file)]
+    if arguments.baseline is not None and len(traces) != 1:
+        raise ConfigError("", "--baseline goes with one trace")
+    for path in (*files, *([arguments.baseline] if arguments.baseline else [])):
+        path.open("rb").close()  # a file that is not there is a mistake, no trace that cannot be read
+    request: Json = {
+        "sources": [_source(name, file) for name, file in zip(_names(files), files, strict=True)],
+        "baseline": arguments.baseline and {"name": arguments.baseline.name, "path": str(arguments.baseline)},
+        "thresholds": asdict(thresholds_in_force()),
+        "archives": [str(record_store.user_folder()), str(record_store.FOLDER)],
+    }
+    return check_config(config, request, on_progress=_progress)
+
+
+def _source(name: str, file: Path) -> Json:
+    from app.check.run import is_trace
+
+    if is_trace(file):
+        return {"name": name, "path": str(file)}
+    return {"name": name, "text": file.read_text(encoding="utf-8", errors="replace")}
+
+
+def _names(files: Sequence[Path]) -> list[str]:
+    """File names; whole paths where two files have one name."""
+    names = [file.name for file in files]
+    return [str(f) if names.count(f.name) > 1 else f.name for f in files]
+
+
+def _progress(said: Json) -> None:
+    if said.get("phase") in ("reading", "measuring"):
+        parts = (said.get("phase"), said.get("candidate"), said.get("message"))
+        print(" ".join(str(part) for part in parts if part), file=sys.stderr)

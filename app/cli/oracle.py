@@ -1,0 +1,117 @@
+"""`tritonworthy oracle`: what torch.compile would make of a region, from a shell. No web, no database, no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from app.analysis.reissue import find_kernel, kernel_keys
+from profiler.hardware import find_device
+from profiler.oracle.compiler.targets import TARGETS
+from profiler.oracle.process import Oracle, UnansweredError
+from profiler.oracle.serialization import to_dict
+
+Json = dict[str, Any]
+
+LISTINGS = ("source", "ttir", "ttgir", "llir", "ptx", "sass")
+"""What --show prints: Inductor's source, or a listing of Triton's compiler."""
+
+
+class UnavailableError(Exception):
+    """There is no answer, and this is why."""
+
+
+def predict(
+    oracle: Oracle, text: str, *, device: str | None, mode: str | None, shapes: Sequence[Mapping[str, Any]] | None
+) -> Json:
+    """The region's `name`, `text`, `device`, `launches` as written, and `oracle`: one prediction a mode.
+
+    mode: None for all that make a difference to the region. Raises RegionError for a text that cannot be read.
+    """
+    from app.analysis import service
+
+    prepared = service.prepare_region(text, device=device, shapes=shapes)
+    if mode is None:
+        predictions = service.foresee(oracle, prepared, oracle.timeout_s).predictions
+    else:
+        predictions = (oracle.predict(prepared.text, prepared.device, mode, prepared.sizes or None),)
+    return {
+        "name": prepared.facts.title,
+        "text": prepared.text,
+        "device": prepared.device.name,
+        "launches": prepared.cost.unfused.launches,
+        "oracle": [to_dict(p) for p in predictions],
+    }
+
+
+def compiled(oracle: Oracle, found: Json, name: str, mode: str) -> Json:
+    """The API's kernel object for one of `predict`'s kernels, by name. Raises UnavailableError, KeyError."""
+    pair = find_kernel(found, mode, name)
+    if pair is None:
+        raise KeyError(name)
+    prediction, kernel = pair
+    device = find_device(prediction["device"])
+    if device is None or device.arch not in TARGETS:
+        raise UnavailableError(f"Triton compiles for none of {prediction['device']}'s kind")
+    try:
+        made = oracle.machine(kernel["source"], kernel["name"], device.arch)
+    except UnansweredError as fault:
+        raise UnavailableError(str(fault)) from None
+    machine = {k: v for k, v in made.items() if k != "findings"}
+    return {
+        "key": name, "mode": mode, "device": device.name, "arch": device.arch, "kernel": kernel, "machine": machine,
+        "findings": made["findings"],
+    }  # fmt: skip
+
+
+def names(found: Json) -> list[str]:
+    """Every kernel that can be asked for, with its mode."""
+    return [f"{key} ({p['mode']})" for p in found["oracle"] for key in kernel_keys(p["kernels"])]
+
+
+def prediction_text(found: Json) -> str:
+    """`predict`'s answer for people."""
+    return "\n".join([f"{found['name']}, on {found['device']}", *_modes(found)])
+
+
+def _modes(found: Json) -> Iterator[str]:
+    for prediction in found["oracle"]:
+        yield ""
+        if prediction["unavailable"]:
+            yield f"{prediction['mode']}: the prediction is unavailable: {prediction['unavailable']}"
+            continue
+        yield f"{prediction['mode']}: {found['launches']} launches -> {prediction['launches']}"
+        yield f"  {prediction['how']}; torch {prediction['torch']}, Triton {prediction['triton']}"
+        yield from (f"  replaced: {r['because']}: {r['name']}" for r in prediction["replaced"])
+        yield from (f"  assumed: {a}" for a in prediction["assumed"])
+        for key, kernel in zip(kernel_keys(prediction["kernels"]), prediction["kernels"], strict=True):
+            moved = "" if kernel["bytes_moved"] is None else f", {kernel['bytes_moved']:,} bytes"
+            lines = f", lines {', '.join(map(str, kernel['lines']))}" if kernel["lines"] else ""
+            stage = "" if not prediction["training"] else f", {kernel['stage']}"
+            yield f"  {key}: {kernel['kind']}, {kernel['calls']} launched{moved}{lines}{stage}"
+            yield f"      {', '.join(kernel['operations'])}"
+        yield from (f"  library call: {e['name']}, {e['calls']} called" for e in prediction["externs"])
+
+
+def kernel_text(answer: Json) -> str:
+    """`compiled`'s answer for people: what the compiler decided."""
+    kernel, machine = answer["kernel"], answer["machine"]
+    head = f"{kernel['name']} on {answer['device']} ({answer['arch']}), Triton {machine['triton']}"
+    said = [
+        f"  {f['text']}" + (f": line{'' if len(f['lines']) == 1 else 's'} {_join(f['lines'])}" if f["lines"] else "")
+        for f in answer["findings"]
+    ]
+    return "\n".join([head, *said, f"  listings: {', '.join(k for k in machine['texts'] if k in LISTINGS)} (--show)"])
+
+
+def listing(answer: Json, show: str) -> str:
+    """One text of a compiled kernel. Raises UnavailableError for one that its target does not have."""
+    if show == "source":
+        return str(answer["kernel"]["source"]).strip()
+    if show not in answer["machine"]["texts"]:
+        raise UnavailableError(f"there is no {show} for {answer['device']}")
+    return str(answer["machine"]["texts"][show])
+
+
+def _join(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,58 @@
+"""tritonworthy report: a trace or a region as one HTML file that opens offline.
+
+Needs jinja2 and plotly beside what the other commands do. Exit status: 0 written; 1 the input is wrong;
+2 the file cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from app.archive import record_store
+from app.cli.options import given_path, workload_options
+
+Json = dict[str, Any]
+
+OK, NOT_WRITTEN = 0, 2
+
+
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], advised: Callable[..., Json]) -> None:
+    """Hook `report` into the command line. advised: the arguments -> the API's trace or region."""
+    report = commands.add_parser(
+        "report",
+        help="a trace or a region in one HTML file that opens offline",
+        description="Writes what the page of a trace or a region shows, charts and numbers, into one file: no script,"
+        " nothing to load. A region's has the archive's nearest measurement.",
+    )
+    report.add_argument("file", metavar="FILE", help="a trace (.json, .json.gz), a region's text, or - for stdin")
+    report.add_argument("--out", type=given_path, metavar="PATH", help="by default the file's name with .html")
+    workload_options(report)
+    report.set_defaults(run=lambda arguments: _report(arguments, advised))
+
+
+def _report(arguments: argparse.Namespace, advised: Callable[..., Json]) -> int:
+    found = advised(arguments)
+    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    from app.web.views.report import region_report, trace_report
+
+    if "regions" in found:
+        page = trace_report({"status": "ready", **found}, written=written)
+    else:
+        recorded = record_store.nearest(
+            found["text"], record_store.user_folder(), record_store.FOLDER, device=arguments.device
+        )
+        page = region_report(found, nearest=recorded, written=written)
+    name = Path("region" if arguments.file == "-" else arguments.file).name.removesuffix(".gz")
+    out = arguments.out or Path(name).with_suffix(".html")
+    try:
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        print(f"{out}: {error.strerror}", file=sys.stderr)
+        return NOT_WRITTEN
+    print(out)
+    return OK

@@ -1,0 +1,177 @@
+"""Call time: µs of one library call, or of one of this project's own kernels, for all or a part of a region.
+
+A kernel that both moves bytes and multiplies overlaps the two in part: the root of the sum of squares stands between
+their sum and the longer of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from app.estimate.eager_time import alone_us, operation_us
+from app.estimate.facts import OperationFacts, ShapeFacts
+from app.estimate.fused_time import arithmetic_us, bytes_us
+from app.estimate.rates import BACKWARD, FITTED, MATRIX_KINDS, Rates, reach, share_of
+from profiler.hardware import Device
+from profiler.region import op_kinds
+
+SDPA = "torch.nn.functional.scaled_dot_product_attention"
+SPLIT = ("quack", "triton")
+"""Calls whose kernels give a row to several processors where there are few rows."""
+
+
+def library_us(
+    shape: ShapeFacts,
+    device: Device,
+    call: str,
+    rates: Rates = FITTED,
+    part: frozenset[str] | None = None,
+    seen: float = 1.0,
+) -> float:
+    """µs of one library call from its fewest bytes and its FLOPs; with `part`, the rest of the region stays eager.
+
+    Forward and backward are two calls. seen: share of attention's scores that it looks at.
+    """
+    if part is not None:
+        by_name = {o.name: o for o in shape.operations}
+        rest = [o for o in shape.cost.operations if o.name not in part and o.launches]
+        left = rates.times.event + sum(operation_us(o, by_name.get(o.name), device, rates) for o in rest)
+        return left + part_us(shape, device, call, rates, part, seen)
+    computed = _computed_us(shape, device, call, rates, seen * shape.cost.gemm_flops)
+    operations = shape.operations
+    start = (1 + joins(call, widest(operations), device)) * rates.times.fused_kernel
+    drawn = arithmetic_us([o for o in operations if o.kind == op_kinds.RANDOM], device, rates.default)
+    if shape.halves is None:
+        moved = _moved_us(call, operations, shape.cost.ideal.bytes_moved, device, rates)
+        return rates.times.event + start + max(drawn, math.hypot(moved, computed))
+    forward, backward = shape.halves
+    moved = _moved_us(call, operations, forward, device, rates)
+    moved += _moved_us(call + BACKWARD, operations, backward, device, rates)
+    return rates.times.event + 2 * start + max(drawn, math.hypot(moved, computed))
+
+
+def _moved_us(call: str, operations: Sequence[OperationFacts], moved: float, device: Device, rates: Rates) -> float:
+    rows = widest(operations)
+    alone = 0.0 if rows is None or call.startswith(SPLIT) else alone_us(rows, device, rates)
+    return max(alone, bytes_us(moved, reached_by(call, operations, moved, device, rates), device))
+
+
+def part_us(
+    shape: ShapeFacts, device: Device, call: str, rates: Rates, part: frozenset[str], seen: float = 1.0
+) -> float:
+    """µs of one call for some of the operations: it reads what the first of them read and writes what the last writes.
+
+    0 where none of them launches anything.
+    """
+    inside = [o for o in shape.cost.operations if o.name in part and o.launches]
+    if not inside:
+        return 0.0
+    facts = [o for o in shape.operations if o.name in part]
+    moved = inside[0].bytes_read + inside[-1].bytes_written
+    flops = sum(o.flops for o in inside if o.kind in MATRIX_KINDS)
+    computed = _computed_us(shape, device, call, rates, seen * flops)
+    drawn = arithmetic_us([o for o in facts if o.kind == op_kinds.RANDOM], device, rates.default)
+    spent = math.hypot(_moved_us(call, facts, moved, device, rates), computed)
+    return rates.times.fused_kernel + max(drawn, spent)
+
+
+def own_us(shape: ShapeFacts, device: Device, candidate: str, rates: Rates, seen: float = 1.0) -> float:
+    """µs of this project's own kernel for all of the region. candidate: "triton:KERNEL"."""
+    moved = _moved_us(candidate, shape.operations, least_bytes(shape, device), device, rates)
+    computed = _computed_us(shape, device, candidate, rates, seen * shape.cost.gemm_flops)
+    computed += idle_us(shape.between, device, rates)
+    starts = 1 + joins(candidate, widest(shape.operations), device)
+    return rates.times.event + starts * rates.times.fused_kernel + math.hypot(moved, computed)
+
+
+ROWS_UNDER_WAY = 128
+"""Of a product, on each processor."""
+
+
+def least_bytes(shape: ShapeFacts, device: Device) -> int:
+    """Bytes that one kernel for all of it moves: each tensor once, a residual that was a product's rows once more where
+    they are out of L2 when its program has come to their end.
+
+    16,384 rows of 8 KiB, two products of 64 and the residual: 118 µs, for 402 MB and not 268 (H200).
+    """
+    products = [o for o in shape.operations if o.kind == op_kinds.GEMM]
+    most = ROWS_UNDER_WAY * device.processors
+    held = max((o.k * o.itemsize * min(o.batch * o.m, most) for o in products), default=0)
+    return shape.cost.ideal.bytes_moved + (shape.reread if held > 0.5 * device.l2_bytes else 0)
+
+
+def idle_us(elements: int, device: Device, rates: Rates) -> float:
+    """µs that the matrix units of one kernel for two products wait for each tile of the activation between them.
+
+    67 million GELU between two products of 128 columns: 103 µs, for 268 MB and 34 GFLOP (H200).
+    """
+    return 1e-3 * elements / rates.matrix.between / device.processors
+
+
+def joins(call: str, rows: OperationFacts | None, device: Device) -> int:
+    """Times that processors which share a row wait for each other, each about as long as a launch: for what the row
+    comes to, and to apply it."""
+    few = rows is not None and not rows.strided and rows.rows < device.processors
+    return 2 if few and call.startswith(SPLIT) else 0
+
+
+def _computed_us(shape: ShapeFacts, device: Device, call: str, rates: Rates, flops: float) -> float:
+    if not flops:
+        return 0.0
+    dtype = narrow_product(call) or shape.cost.matmul_dtype or "bf16"
+    share = share_of(rates.flops, _measured_as(call, heads(shape), rates), 0.70)
+    if dtype in ("f32", "f64"):
+        share = min(share, rates.matrix.gemm_f32)
+    return 1e6 * flops / (device.matmul_rate(dtype) * share)
+
+
+def _measured_as(call: str, suffix: str, rates: Rates) -> str:
+    """A backend that no table has is as fast as what torch picks itself, for heads of that length too."""
+    picked = call.rpartition(".")[0] + suffix
+    known = call in rates.flops or call + suffix in rates.flops
+    return picked if picked in rates.flops and not known else call + suffix
+
+
+SHORT_HEADS = " of short heads"
+HEAD = 64
+
+
+def heads(shape: ShapeFacts) -> str:
+    """What stands behind an attention call's name where attention by hand has short heads: fewer FLOPs a byte."""
+    products = [o for o in shape.operations if o.kind == op_kinds.GEMM]
+    return SHORT_HEADS if len(products) == 2 and min(min(o.n, o.k) for o in products) <= HEAD else ""
+
+
+NARROW_PRODUCTS = {
+    "torch.nn.functional.scaled_mm": "f8e4m3", "torch._scaled_mm": "f8e4m3", "torch._int_mm": "i8",
+}  # fmt: skip
+"""Calls that give the units 8-bit operands as they are, where the text widens them first."""
+
+
+def narrow_product(call: str) -> str | None:
+    """The type that a call multiplies in, where it is another than the text's."""
+    return next((dtype for name, dtype in NARROW_PRODUCTS.items() if call.startswith(name)), None)
+
+
+def reached_by(call: str, operations: Iterable[OperationFacts], moved: float, device: Device, rates: Rates) -> float:
+    """Share of the copy rate that a call reaches on the longest rows among these operations. moved: its bytes."""
+    rows = widest(operations)
+    if rows is None:
+        return reach(rates, call, 0.0)
+    row_bytes = moved / rows.rows
+    strided = call + STRIDED
+    if rows.strided and strided in rates.rows:
+        return reach(rates, strided, row_bytes)
+    reached = reach(rates, call, row_bytes)
+    # Another package's kernel for rows that lie side by side, or one that is not tuned for others.
+    return min(reached, rates.default.strided) if rows.strided and not call.startswith("triton:") else reached
+
+
+STRIDED = " over another axis"
+
+
+def widest(operations: Iterable[OperationFacts]) -> OperationFacts | None:
+    """The reduction with most elements; None where nothing goes by rows."""
+    rowwise = [o for o in operations if o.columns > 1]
+    return max(rowwise, key=lambda o: o.rows * o.columns, default=None)

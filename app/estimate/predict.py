@@ -1,0 +1,232 @@
+"""Estimate: predicted time of each candidate on a device, from bytes, FLOPs and launches. Pure functions; times in µs.
+
+One kernel takes start + bytes / (copy rate x share), or FLOPs / (matmul rate x share) where that is longer; shares are
+`rates.Rates`. A candidate is the sum over its kernels, and has beside it what a call costs the host: where the host
+sets the pace, a call takes the longer of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from app.estimate.call_time import SDPA, STRIDED, idle_us, least_bytes, library_us, own_us, part_us
+from app.estimate.eager_time import eager_us, operation_us
+from app.estimate.facts import Apart, Kernel, RegionFacts, ShapeFacts
+from app.estimate.fused_time import UNROLLED, bytes_us, fused_share, kernels_us
+from app.estimate.range import Range
+from app.estimate.rates import FITTED, MATRIX_KINDS, Fused, Rates, share_of, spread
+from profiler.hardware import Device
+from profiler.region import op_kinds
+from profiler.region.graph.cost_model import Cost
+
+__all__ = [
+    "SDPA", "STRIDED", "UNROLLED", "Prediction", "compiled", "compiled_us", "eager", "eager_us", "generated_us",
+    "library", "library_us", "matrix_share", "own", "own_us", "paced", "triton", "written_us",
+]  # fmt: skip
+
+
+TOGETHER = Apart()
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One candidate's time for one call, averaged over the workload's calls, and the bytes it writes on the way.
+
+    time_us: on the device. launch_us: of it, launches. host_us: what the host takes for a call.
+    """
+
+    candidate: str
+    time_us: Range
+    launch_us: float
+    bytes_written: int
+    host_us: float = 0.0
+
+
+def paced(found: Prediction) -> Prediction:
+    """The time of back-to-back calls, where the host may set the pace: the longer of the two."""
+    time = found.time_us
+    factor = max(1.0, found.host_us / time.mid) if time.mid > 0 else 1.0
+    return replace(found, time_us=Range(time.low * factor, time.mid * factor, time.high * factor))
+
+
+def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Prediction | None:
+    """Every operation on its own, as PyTorch launches it. None without sizes."""
+    return _predict(
+        "eager", facts, device, rates,
+        time=lambda s: eager_us(s, device, rates),
+        written=lambda c: c.unfused.bytes_written,
+        launches=lambda s: s.cost.unfused.launches * rates.times.eager_kernel,
+        host=lambda s: _eager_host_us(s, rates) + (rates.host.engine if facts.requires_grad else 0.0),
+    )  # fmt: skip
+
+
+def compiled(facts: RegionFacts, device: Device, mode: str = "default", rates: Rates = FITTED) -> Prediction | None:
+    """torch.compile in mode default, max-autotune or reduce-overhead."""
+    graphs = mode == "reduce-overhead"
+    call, part = (rates.host.graphs, 0.0) if graphs else (rates.host.compiled, rates.host.part)
+    return _predict(
+        "compile" if mode == "default" else f"compile-{mode}", facts, device, rates,
+        time=lambda s: compiled_us(s, device, mode, rates, facts.sdpa),
+        written=lambda c: c.fused.bytes_written,
+        launches=lambda s: s.cost.fused.launches * rates.times.fused_kernel,
+        host=lambda s: call + part * s.joined + _autograd_us(facts, rates),
+    )  # fmt: skip
+
+
+def library(
+    facts: RegionFacts, device: Device, call: str, part: frozenset[str] | None = None, rates: Rates = FITTED
+) -> Prediction | None:
+    """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it."""
+    own = rates.host.launch if call.startswith("torch.") else rates.host.library
+    return _predict(
+        f"library:{call}", facts, device, rates,
+        time=lambda s: library_us(s, device, call, rates, part, facts.seen),
+        written=lambda c: c.ideal.bytes_written if part is None else _beside(c, part),
+        launches=lambda s: rates.times.fused_kernel,
+        host=lambda s: own + _autograd_us(facts, rates) + (0.0 if part is None else _eager_host_us(s, rates, part)),
+    )  # fmt: skip
+
+
+def _beside(cost: Cost, part: frozenset[str]) -> int:
+    """Bytes that a call for some of the operations writes, and those that stay eager beside it."""
+    launched = [o for o in cost.operations if o.launches]
+    inside = [o.bytes_written for o in launched if o.name in part]
+    return sum(o.bytes_written for o in launched if o.name not in part) + sum(inside[-1:])
+
+
+def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTED) -> Prediction | None:
+    """This project's own kernel for all of the region."""
+    return _predict(
+        kernel.candidate, facts, device, rates,
+        time=lambda s: own_us(s, device, kernel.candidate, rates, facts.seen),
+        written=lambda c: c.ideal.bytes_written,
+        launches=lambda s: rates.times.fused_kernel,
+        host=lambda s: rates.host.written,
+    )  # fmt: skip
+
+
+def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTED) -> Prediction | None:
+    """Triton that is written for the region. whole: one kernel for all, by hand; else generated, a kernel a group."""
+    return _predict(
+        "triton:custom" if whole else "triton:generated", facts, device, rates,
+        time=lambda s: (
+            written_us(s, device, rates, facts.seen) if whole else generated_us(s, device, rates, facts.apart)
+        ),
+        written=lambda c: c.ideal.bytes_written if whole else c.fused.bytes_written,
+        launches=lambda s: (1 if whole else s.cost.fused.launches) * rates.times.fused_kernel,
+        host=lambda s: (rates.host.written if whole else rates.host.generated) + _autograd_us(facts, rates),
+    )  # fmt: skip
+
+
+def _predict(
+    candidate: str,
+    facts: RegionFacts,
+    device: Device,
+    rates: Rates,
+    *,
+    time: Callable[[ShapeFacts], float],
+    written: Callable[[Cost], int],
+    launches: Callable[[ShapeFacts], float],
+    host: Callable[[ShapeFacts], float],
+) -> Prediction | None:
+    """Average over the bindings, weighted by their calls."""
+    if not facts.shapes:
+        return None
+    calls = sum(s.calls for s in facts.shapes) or 1.0
+    mid, launch, paced = (sum(s.calls * of(s) for s in facts.shapes) / calls for of in (time, launches, host))
+    most = max(written(s.cost) for s in facts.shapes)
+    return Prediction(candidate, spread(mid, candidate, rates, device.name), launch, most, paced)
+
+
+def _eager_host_us(shape: ShapeFacts, rates: Rates, without: frozenset[str] = frozenset()) -> float:
+    left = [o for o in shape.cost.operations if o.name not in without]
+    views = sum(1 for o in left if o.kind == op_kinds.VIEW)
+    return sum(o.launches for o in left) * rates.host.launch + views * rates.host.view
+
+
+def _autograd_us(facts: RegionFacts, rates: Rates) -> float:
+    return rates.host.autograd if facts.requires_grad else 0.0
+
+
+def matrix_share(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> float:
+    """Share of eager's time that is matrix products, attention and convolutions, at the heaviest binding."""
+    shape = facts.heaviest
+    if shape is None:
+        return 0.0
+    by_name = {o.name: o for o in shape.operations}
+    times = [(o.kind, operation_us(o, by_name.get(o.name), device, rates)) for o in shape.cost.operations if o.launches]
+    total = sum(t for _, t in times)
+    return sum(t for kind, t in times if kind in MATRIX_KINDS) / total if total else 0.0
+
+
+def compiled_us(
+    shape: ShapeFacts, device: Device, mode: str = "default", rates: Rates = FITTED, sdpa: frozenset[str] = frozenset()
+) -> float:
+    """µs of device time for one call under torch.compile. sdpa: operations that it makes one attention call of."""
+    fused = rates.default if mode == "default" else rates.autotuned
+    start = rates.times.graph_kernel if mode == "reduce-overhead" else rates.times.fused_kernel
+    cost = shape.cost
+    if mode == "max-autotune" and _gemv(shape):
+        return rates.times.event + start + bytes_us(cost.ideal.bytes_moved, fused.reduction, device)
+    kernels = [k for k in cost.kernels if not sdpa.issuperset(k.operations)]
+    total = rates.times.event + kernels_us(shape, kernels, device, fused, rates, start)
+    if len(kernels) < len(cost.kernels):
+        return total + part_us(shape, device, SDPA, rates, sdpa)
+    return min(total, _epilogues_us(shape, device, fused, rates)) if mode == "max-autotune" else total
+
+
+def _epilogues_us(shape: ShapeFacts, device: Device, fused: Fused, rates: Rates) -> float:
+    """max-autotune with every tail that can be an epilogue inside its matrix product's own Triton kernel."""
+    kept = {s.bytes_after for s in shape.cost.savings if s.name == "tail-epilogue"}
+    alone = {s.bytes_after for s in shape.cost.savings if s.name == "tail-fused"}
+    total, gemm, start = rates.times.event, None, rates.times.fused_kernel
+    for kernel in shape.cost.kernels:
+        intermediate = gemm.bytes_written if gemm is not None else 0
+        tail = kernel.kind == "fused" and kernel.bytes_moved in alone and kernel.bytes_moved - intermediate in kept
+        if gemm is not None and tail:
+            facts = shape.operation(gemm.operations[0])
+            moved = gemm.bytes_moved + kernel.bytes_moved - 2 * intermediate
+            peak = device.matmul_rate(facts.dtype if facts else "bf16") * rates.matrix.triton_gemm
+            total -= kernels_us(shape, (gemm,), device, fused, rates, 0.0)
+            total += math.hypot(bytes_us(moved, rates.matrix.gemm_bytes, device), 1e6 * gemm.flops / peak)
+            gemm = None
+            continue
+        gemm = kernel if kernel.kind == op_kinds.GEMM else gemm
+        total += kernels_us(shape, (kernel,), device, fused, rates, start)
+    return total
+
+
+def _gemv(shape: ShapeFacts) -> bool:
+    """Its matrix products are with vectors: max-autotune turns them into one generated kernel with what feeds them."""
+    gemms = [o for o in shape.operations if o.kind == op_kinds.GEMM]
+    return bool(gemms) and all(min(g.m, g.n) == 1 for g in gemms)
+
+
+def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, apart: Apart = TOGETHER) -> float:
+    """µs of the generated kernels, one for each fused group; matrix products stay with the library.
+
+    apart: what the generator writes and reads between kernels where torch.compile does not.
+    """
+    start = rates.times.fused_kernel
+    together = rates.times.event + kernels_us(shape, shape.cost.kernels, device, rates.generated, rates, start)
+    between = (apart.written + apart.read) * sum(k.bytes_written for k in shape.cost.kernels if k.kind == "fused")
+    return together + apart.launches * start + bytes_us(between, rates.generated.pointwise, device)
+
+
+def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, seen: float = 1.0) -> float:
+    """µs of one hand-written kernel for all. seen: share of attention's scores that it looks at."""
+    cost, start = shape.cost, rates.times.fused_kernel
+    space = max((k for k in shape.kernels if k.columns > 1), key=lambda k: k.rows * k.columns, default=None)
+    moved = bytes_us(least_bytes(shape, device), fused_share(shape.operations, space, rates.hand), device)
+    if shape.halves is not None:
+        moved, start = moved * max(1.0, sum(shape.halves) / max(1, cost.ideal.bytes_moved)), 2 * start
+    computed = 0.0
+    if cost.gemm_flops:
+        share = share_of(rates.flops, "triton", rates.matrix.triton_gemm)
+        if cost.matmul_dtype in ("f32", "f64"):
+            share *= rates.matrix.gemm_f32
+        computed = 1e6 * seen * cost.gemm_flops / (device.matmul_rate(cost.matmul_dtype or "bf16") * share)
+        computed += idle_us(shape.between, device, rates)
+    return rates.times.event + start + math.hypot(moved, computed)

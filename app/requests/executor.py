@@ -1,0 +1,301 @@
+"""Advisor: app.analysis.service for a web server. Every question about a region is answered by a child of the pool.
+
+This process imports no torch. A child may hang, eat memory or die of what it was asked: it is killed at its limits, the
+question is refused with the reason, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from app.advice.widget import BOUNDS, KINDS
+from app.analysis.analyze import NOTHING_FORESEEN, Foreseen
+from app.analysis.questions import (
+    Answer,
+    CandidatesRequest,
+    DecideRequest,
+    DeviceRequest,
+    DevicesRequest,
+    KitRequest,
+    OutlineRequest,
+    OwnRequest,
+    Question,
+    ReplayRequest,
+    Request,
+)
+from app.analysis.service import Outline, ask_oracle, recall_oracle
+from app.errors import Problem
+from app.lru_cache import Recent
+from app.rate_limit import CLIENT
+from app.thresholds import DEFAULTS, Thresholds
+from kernels.own_model import Own
+from kernels.starter_kit.model import Kit
+from profiler.child.limits import Limits
+from profiler.child.pool import FailedError, Failure, Pool
+from profiler.child.template import START_S, Template
+from profiler.oracle.process import Oracle, UnansweredError
+
+log = logging.getLogger("tritonworthy.advisor")
+
+Json = dict[str, Any]
+
+WAITING_CAP = 32
+"""Questions that wait for a child; more are refused at once. Fewer than the threads that answer requests (`main`)."""
+
+RECENT = 128
+"""Regions whose advice is kept: CI and a page that is loaded again ask for the same."""
+
+RETRY_S = 5
+
+
+class Advisor:
+    """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes and for what exceeds
+    a limit, 429 when too many wait or one waited too long, 503 when one is not answered in time.
+
+    oracle: asked what torch.compile would make of a region, None for never; oracle_timeout_s: longest wait for it.
+    thresholds: the rule's numbers. limits: of one question. host: what the children are told of this host.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        *,
+        limits: Limits,
+        size: int = 2,
+        oracle: Oracle | None = None,
+        oracle_timeout_s: float = 10.0,
+        thresholds: Thresholds = DEFAULTS,
+        host: Callable[[], Json] = dict,
+        environment: Callable[[], dict[str, str]] = dict,
+        logs: Any = None,
+    ) -> None:
+        self.thresholds = thresholds
+        self.oracle = oracle
+        self.oracle_timeout_s = oracle_timeout_s
+        self.limits = limits
+        numbers = asdict(thresholds)
+        self.pool = Pool(
+            template,
+            ["answers", "{fd}"],
+            size=size,
+            limits=limits,
+            waiting_cap=WAITING_CAP,
+            wait_s=limits.timeout_s,
+            hello=lambda: {**host(), "thresholds": numbers},
+            environment=environment,
+            logs=logs,
+        )
+        self.began = time.monotonic()
+        self.pool.when_ready = self._tell_ready
+        self.widget_tables: set[tuple[str | None, str | None]] = set()
+        self.tables_maker = threading.Thread(target=self._make_widget_tables, name="widget-tables", daemon=True)
+        self.recent: Recent[bytes] = Recent(RECENT)  # as JSON: a tenth of the size of its objects
+
+    def start(self) -> None:
+        """Begin to make the children ready; returns at once."""
+        self.began = time.monotonic()
+        self.pool.start()
+        if self.tables_maker.ident is None:
+            self.tables_maker.start()
+        if self.oracle is not None:
+            self.oracle.start()
+
+    def stop(self) -> None:
+        """Kill the children; whoever waits for them is refused."""
+        self.pool.stop()
+        if self.oracle is not None:
+            self.oracle.stop()
+
+    @property
+    def warm(self) -> bool:
+        """Whether a child stands ready."""
+        return self.pool.ready
+
+    def _tell_ready(self) -> None:
+        log.info("advice is warm after %.1f s", time.monotonic() - self.began)
+
+    # --- regions
+
+    def advise_region(
+        self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
+    ) -> Json:
+        """The API's region with its advice; a bad text is refused before the oracle is asked.
+
+        oracle: whether to ask it; oracle_timeout_s: 0 for what it has answered before, without asking. The same
+        question gets the same answer, unless the oracle did not say all that it was asked.
+        """
+        key = json.dumps([text, name, oracle, workload], sort_keys=True)
+        known = self.recent.get(key)
+        if known is not None:
+            found: Json = msgspec.json.decode(known)
+            return found
+        question = Question(text, workload)
+        foreseen, whole = NOTHING_FORESEEN, True
+        if oracle and self.oracle is not None:
+            foreseen, whole = self._foresee(question, oracle_timeout_s)
+        region = self.decide(question, foreseen, name=name)
+        if whole:
+            self.recent.put(key, msgspec.json.encode(region))
+        return region
+
+    def foresee(self, question: Question, timeout_s: float | None = None) -> Foreseen:
+        """What the oracle says of a region; nothing where it is off."""
+        return self._foresee(question, timeout_s)[0]
+
+    def _foresee(self, question: Question, timeout_s: float | None) -> tuple[Foreseen, bool]:
+        """The same, and whether asking again would get no more."""
+        if self.oracle is None:
+            return NOTHING_FORESEEN, True
+        asked = self._ask(OutlineRequest(question), question.text)
+        if timeout_s == 0:
+            foreseen = recall_oracle(self.oracle, asked)
+        else:
+            foreseen = ask_oracle(self.oracle, asked, timeout_s or self.oracle_timeout_s)
+        return foreseen, _is_whole(asked, foreseen)
+
+    def decide(self, question: Question, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
+        """The API's region."""
+        return self._ask(DecideRequest.with_oracle(question, foreseen, name), question.text)
+
+    def on_devices(self, question: Question, advice: Json | None = None) -> list[Json]:
+        """A region's advice on every device of the table; advice: what stands for its own."""
+        return self._ask(DevicesRequest(question, advice), question.text)
+
+    def on_device(self, question: Question, name: str, *, title: str = "") -> Json:
+        """The API's region, on another device."""
+        return self._ask(DeviceRequest(question, name, title), question.text)
+
+    # --- kernels
+
+    def machine(self, source: str, name: str, arch: str) -> Json:
+        """What Triton's compiler makes of a kernel of the oracle's. Raises UnansweredError, with the reason."""
+        if self.oracle is None:
+            raise UnansweredError("the oracle is off on this server (TRITONWORTHY_ORACLE)")
+        return self.oracle.machine(source, name, arch, self.oracle_timeout_s)
+
+    def make_kit(self, text: str, *, candidate: str | None = None, validation: Mapping[str, Any] | None = None) -> Kit:
+        """The starter kit of a region. Raises KeyError for a candidate that is no Triton kernel."""
+        return self._ask(KitRequest(text, candidate, validation), text)
+
+    def own_code(
+        self, text: str, sizes: Mapping[str, int], candidate: str | None, validation: Mapping[str, Any] | None
+    ) -> Own:
+        """The Triton kernels that this app has for a region. Raises KeyError for a candidate that does not fit."""
+        return self._ask(OwnRequest(text, sizes, candidate, validation), text)
+
+    def replay_script(self, text: str, shapes: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """One file that runs a region eagerly and under torch.compile."""
+        return self._ask(ReplayRequest(text, shapes), text)
+
+    def candidates(self) -> tuple[str, ...]:
+        """Every candidate's name, whatever the region."""
+        known = self.recent.get("candidates")
+        if known is None:
+            known = msgspec.json.encode(self._ask(CandidatesRequest()))
+            self.recent.put("candidates", known)
+        return tuple(msgspec.json.decode(known))
+
+    # --- the widget
+
+    def advise_widget(self, **answers: Any) -> Json:
+        """The API's advice for the widget's answers. No torch: never waits behind a region.
+
+        The first of a bound and kind makes its table, which takes 35 ms; those after it a quarter of a millisecond.
+        """
+        from app.analysis import service
+
+        advice = service.advise_widget(self.thresholds, **answers)
+        self.widget_tables.add((answers.get("bound"), answers.get("kind")))
+        return advice
+
+    def answers_at_once(self, *, bound: str | None = None, kind: str | None = None, **_: Any) -> bool:
+        """Whether advise_widget has the table of these answers."""
+        return (bound, kind) in self.widget_tables
+
+    def _make_widget_tables(self) -> None:
+        """All tables, before somebody waits for one: beside attacks the first to ask waited 0.16 to 0.37 s.
+
+        Behind the template's imports: before, they made the start 0.3 s longer.
+        """
+        self.pool.template.wait_ready(START_S)
+        for bound, kind in itertools.product((None, *BOUNDS), (None, *KINDS)):
+            if self.pool.stopped:
+                return
+            self.advise_widget(share_of_step=None, uniqueness=0.5, irregularity=0.5, bound=bound, kind=kind)
+
+    # --- asking
+
+    def _ask(self, request: Request[Answer], text: str = "") -> Answer:
+        """The answer of a child. text: of the region; the child that worked on it last is asked, where it is idle."""
+        client = CLIENT.get()
+        try:
+            answer = self.pool.ask(msgspec.to_builtins(request), who=client.name if client else None, prefer=text)
+        except FailedError as failed:
+            raise refusal(failed.failure, self.limits) from None
+        error = answer.get("error")
+        if error is None:
+            return request.read(answer["value"])
+        raise _from_child(error, self.limits)
+
+
+def refusal(failure: Failure, limits: Limits) -> Problem:
+    """Why a question has no answer, for the client."""
+    again = {"headers": {"Retry-After": str(RETRY_S)}}
+    if failure is Failure.QUEUE_FULL:
+        return Problem(429, "advice-queue-full", "Too many questions are waiting", "Try again in a moment.", **again)
+    if failure is Failure.WAITED:
+        detail = f"Other regions are worked on: this one waited {limits.timeout_s:g} s. Try again later."
+        return Problem(429, "advice-busy", "", detail, **again)
+    if failure is Failure.STOPPED:
+        return Problem(503, "stopping", "", "The server is stopping.", **again)
+    if failure is Failure.KILLED:
+        detail = "The processes that worked on this region were killed: the host may be short of memory. Try again."
+        return Problem(503, "advice-killed", "", detail, **again)
+    if failure is Failure.TIMEOUT:
+        detail = f"Advice on this region takes longer than {limits.timeout_s:g} s, and was stopped."
+        return Problem(503, "advice-timeout", "", detail, **again)
+    if failure is Failure.CPU:
+        what = f"more than {limits.cpu_s:g} s of processor time"
+    elif failure is Failure.MEMORY:
+        what = f"more than {(limits.memory_bytes or 0) / 2**20:,.0f} MiB of memory"
+    else:
+        detail = "The process that worked on this region crashed. Nothing else is affected."
+        return Problem(422, "advice-crashed", "", detail, remedy="Please report the region: its text is enough.")
+    remedy = "Take fewer operations or smaller sizes."
+    return Problem(422, "advice-limit", "", f"Advice on this region needs {what}, and was stopped.", remedy=remedy)
+
+
+class AnswerError(RuntimeError):
+    """A fault of ours in a child; its log has the traceback."""
+
+
+def _from_child(error: Json, limits: Limits) -> Exception:
+    told = {k: v for k, v in error.items() if k not in ("kind", "code", "message")}
+    if error["kind"] == "region":
+        return Problem(422, error["code"], "The region cannot be read", error["message"], **told)
+    if error["kind"] == "refused":
+        return Problem(422, error["code"], "", error["message"], **told)
+    if error["kind"] == "candidate":
+        return KeyError(error["message"])
+    if error["kind"] == "memory":
+        return refusal(Failure.MEMORY, limits)
+    return AnswerError(error["message"])
+
+
+def _is_whole(asked: Outline, foreseen: Foreseen) -> bool:
+    """Whether asking again would get no more: every mode answered, and how sizes that vary are met."""
+    silent = foreseen.recompiles is None and len(asked.bindings) > 1 and bool(foreseen.predictions)
+    return (
+        not silent
+        and len(foreseen.predictions) == len(asked.modes)
+        and not any(p.unavailable for p in foreseen.predictions)
+    )

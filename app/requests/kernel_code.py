@@ -1,0 +1,159 @@
+"""Our Triton for a stored region: its text at once, what the compiler makes of it from a child process. Raises Problem.
+
+The child has limits, sees no GPU and launches nothing; what it answers is kept on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from app.errors import Problem, not_found, without_text
+from app.jobs.local_runner import Limits, LocalRunner
+from app.lru_cache import Recent
+from profiler.child.limits import GIB
+from profiler.child.process import FD, FORK
+from profiler.hardware import DEFAULT_DEVICE, find_device
+from profiler.oracle.cache import Cache
+from profiler.oracle.compiler.targets import TARGETS
+
+if TYPE_CHECKING:
+    from kernels.own_model import Own
+
+Json = dict[str, Any]
+
+TIMEOUT_S = 90.0
+MEMORY_BYTES = 2 * GIB
+WAIT_S = 60.0
+"""Longest wait for the child that compiles for somebody else: there is one at a time."""
+WAITING = 4
+"""Requests that wait for it or have it; more would hold all threads that answer requests."""
+KEPT = 64
+"""Texts of regions looked at last."""
+
+_one = threading.Lock()
+_waiting = threading.BoundedSemaphore(WAITING)
+_known: Recent[Own] = Recent(KEPT)
+
+
+def own_of(state: Any, region: Json, candidate: str | None = None, validation: Mapping[str, Any] | None = None) -> Own:
+    """Our Triton for a region. Problem: 422 without a text or for a candidate that does not fit, 503 when busy."""
+    text = _text(region)
+    sizes = first_binding(region.get("shapes") or ())
+    times = [(c["name"], c.get("status"), c.get("time_us")) for c in (validation or {}).get("candidates") or ()]
+    key = hashlib.sha256(repr((text, sorted(sizes.items()), candidate, times)).encode()).hexdigest()
+    try:
+        return _known.of(key, lambda: state.service.own_code(text, sizes, candidate, validation))
+    except KeyError:
+        detail = f"{str(candidate)[:80]!r} is no Triton candidate of this region."
+        raise Problem(422, "candidate-unknown", "", detail) from None
+
+
+def machines_of(state: Any, region: Json, own: Own, device: str | None = None) -> Json:
+    """What Triton's compiler makes of each kernel of one call: device, arch, candidate, kernels (machine, findings).
+
+    device: the region's advice says which, unless one is named. Problem: 422 where there is no kernel, the GPU has no
+    target or the compiler refuses; 503 where the child could not answer.
+    """
+    if not own.candidate:
+        raise Problem(422, "no-kernel", "", f"There is no Triton kernel for this region: {own.reason}.")
+    found = find_device(device or (region.get("advice") or {}).get("device") or DEFAULT_DEVICE)
+    if found is None or found.arch not in TARGETS:
+        arch = "" if found is None else f" ({found.arch})"
+        detail = f"Triton compiles for none of this GPU's kind{arch}. It does for {', '.join(TARGETS)}."
+        raise Problem(422, "no-triton-target", "", detail)
+    request = {
+        "text": _text(region), "sizes": first_binding(region.get("shapes") or ()), "candidate": own.candidate,
+        "arch": found.arch,
+    }  # fmt: skip
+    asked = {"ask": "own-machines", **request, "source": hashlib.sha256(own.source.encode()).hexdigest()}
+    cache = Cache(state.settings.oracle_dir)
+    made = cache.get(asked) or _compiled(state, request, cache, asked)
+    return {"candidate": own.candidate, "device": found.name, "arch": found.arch, "kernels": made["kernels"]}
+
+
+def _compiled(state: Any, request: Json, cache: Cache, asked: Json) -> Json:
+    if not _waiting.acquire(blocking=False):
+        raise _busy()
+    try:
+        if not _one.acquire(timeout=WAIT_S):
+            raise _busy()
+        try:
+            made = cache.get(asked)  # whoever had the child before may have asked for the same
+            if made is None:
+                made = _by_child(state, request)
+                cache.put(asked, made)
+            return made
+        finally:
+            _one.release()
+    finally:
+        _waiting.release()
+
+
+def _busy() -> Problem:
+    return Problem(
+        429,
+        "compiler-busy",
+        "",
+        "The compiler is busy with another kernel. Try again in a moment.",
+        headers={"Retry-After": "5"},
+    )
+
+
+def _by_child(state: Any, request: Json) -> Json:
+    log = state.settings.logs_dir / f"machines-{secrets.token_hex(8)}.log"
+    try:
+        ended = LocalRunner(templates=state.templates).run(
+            [FORK, "task", "machines", FD],
+            request,
+            limits=Limits(TIMEOUT_S, 2.0, MEMORY_BYTES),
+            log=log,
+            tick=lambda: "drop" if state.closing.is_set() else "go",
+        )
+    except OSError:  # no process to be had
+        raise _busy() from None
+    if ended.error is not None:
+        status = 422 if ended.error["code"] == "kernel-refused" else 503
+        raise Problem(status, str(ended.error["code"]), "", str(ended.error["message"]))
+    log.unlink(missing_ok=True)
+    value: Json = ended.value
+    return value
+
+
+def first_binding(shapes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The sizes of a region's first binding, as its API object has them."""
+    return dict(shapes[0].get("binding") or {}) if shapes else {}
+
+
+def _text(region: Json) -> str:
+    if not region.get("text"):
+        raise without_text()
+    return str(region["text"])
+
+
+def keys(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A name for each kernel of one call: its own; NAME@2 for the second of that name."""
+    seen: dict[str, int] = {}
+    found = []
+    for kernel in kernels:
+        name = str(kernel["kernel"])
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}@{seen[name]}")
+    return found
+
+
+def kernel_named(found: Json, key: str) -> Json:
+    """One of its kernels by the name that `keys` gives, or 404."""
+    for name, kernel in zip(keys(found["kernels"]), found["kernels"], strict=True):
+        if name == key:
+            return dict(kernel)
+    raise not_found("kernel")
+
+
+def to_json(own: Own) -> Json:
+    """The API's form."""
+    return asdict(own)

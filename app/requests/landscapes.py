@@ -1,0 +1,66 @@
+"""Asking for an autotune landscape of a validation's candidate, once for API and forms. Raises Problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.analysis.landscape import BUDGET_S
+from app.errors import Problem, not_found, queue_full
+from app.requests import targets
+from app.storage import job_table, landscapes
+
+Json = dict[str, Any]
+
+RIGHT = ("ok", "correct")
+"""What became of a candidate whose kernel is worth a look."""
+
+
+def submit_landscape(
+    state: Any, validation_id: str, *, candidate: str, shape: int = 0, budget_s: float | None = None
+) -> Json:
+    """Queue the landscape of a Triton candidate at one of the validation's shapes: the job. 409 without a GPU."""
+    validation: Json | None = state.store.validation(validation_id)
+    if validation is None:
+        raise not_found("validation")
+    known = triton_candidates(validation)
+    if candidate not in known:
+        listed = ", ".join(known) or "none was measured"
+        detail = f"{candidate[:80]!r} is no Triton candidate of this validation that was right. There are: {listed}."
+        raise Problem(422, "candidate-unknown", "", detail, known=known)
+    shapes = shapes_of(state, validation)
+    if not 0 <= shape < len(shapes):
+        raise Problem(422, "invalid-request", "", f"`shape` is a number from 0 to {len(shapes) - 1}.")
+    if not targets.measures(state):
+        raise Problem(
+            409, "needs-gpu", "", "An autotune landscape is measured, and that needs a GPU. This server has none."
+        )
+    target = targets.of_names(state, None, validation.get("device"))[0]
+    request = {
+        **({"on": target.on} if target.on else {}),
+        "region": validation["region"],
+        "candidate": candidate,
+        "binding": shapes[shape],
+        "budget_s": BUDGET_S if budget_s is None else budget_s,
+    }
+    try:
+        landscape_id = landscapes.add(
+            state.store.database, validation_id=validation_id, candidate=candidate, binding=shapes[shape],
+            request=request, cap=state.settings.queue_cap,
+        )  # fmt: skip
+    except job_table.QueueFullError:
+        raise queue_full() from None
+    state.queue.wake("landscape")
+    job: Json = state.store.job(landscape_id)
+    return job
+
+
+def triton_candidates(validation: Json) -> list[str]:
+    """The Triton candidates of a validation that were right, by name."""
+    found = validation.get("candidates") or ()
+    return [c["name"] for c in found if c["tool"] == "triton" and c["status"] in RIGHT]
+
+
+def shapes_of(state: Any, validation: Json) -> list[Json]:
+    """The bindings that were measured, each {symbol: size}; one empty one where nothing varies."""
+    request = state.store.job_request(validation["id"]) or {}
+    return [dict(s["binding"]) for s in request.get("shapes") or ()] or [{}]

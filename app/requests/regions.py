@@ -1,0 +1,334 @@
+"""What users ask for, once for API and forms: regions, advice, validations. Raises Problem. Traces: submit_trace.
+
+`state` is the app.state of app.main: settings, store, queue, service, host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from app.analysis import reissue
+from app.analysis.questions import Question
+from app.archive import record_store
+from app.archive.by_device import by_device
+from app.errors import Problem, not_found, queue_full, without_text
+from app.jobs.ray.model import kind_json
+from app.requests import ceilings, request_fingerprint
+from app.requests.memory_check import check_fits
+from app.requests.targets import Target, of_names, table_entry
+from app.settings import Settings
+from app.storage import job_table, measurements
+from app.storage.store import Asked, finite
+from profiler.hardware import DEFAULT_DEVICE, find_device
+from profiler.oracle.compiler.targets import TARGETS
+from profiler.oracle.process import UnansweredError
+
+Json = dict[str, Any]
+
+CANDIDATE_CHARS = 200
+MAX_CANDIDATES = 32
+
+
+def find_trace(state: Any, trace_id: str) -> Json:
+    """One trace, or 404."""
+    trace: Json | None = state.store.trace(trace_id)
+    if trace is None:
+        raise not_found("trace")
+    return trace
+
+
+def preview_region(state: Any, text: str, **workload: Any) -> Json:
+    """A region with its cost and advice, kept nowhere. workload: the keyword arguments of service.advise_region."""
+    _check_region(state.settings, text, workload.get("shapes"))
+    region: Json = finite(state.service.advise_region(text, **workload))
+    return region
+
+
+def submit_region(state: Any, text: str, **workload: Any) -> Json:
+    """The same, stored: it has an id and a page."""
+    region_id = state.store.add_region(preview_region(state, text, **workload))
+    region: Json = state.store.region(region_id)
+    return region
+
+
+def oracle_is_on(state: Any) -> bool:
+    """Whether this server asks Inductor at all."""
+    return state.service.oracle is not None
+
+
+def foresee_region(state: Any, region_id: str) -> Json:
+    """Ask what torch.compile makes of a stored region, keep the answer, issue its advice again: the region.
+
+    An answer that stands is not asked for again. Blocks for the oracle: never call it on the event loop.
+    """
+    region: Json | None = state.store.region_as_advised(region_id)
+    if region is None:
+        raise not_found("region")
+    if not region["text"]:
+        raise without_text()
+    if not oracle_is_on(state):
+        raise Problem(503, "oracle-unavailable", "", "The oracle is off on this server (TRITONWORTHY_ORACLE).")
+    if not region.get("advice") and _is_reading(state, region):
+        detail = "The region's trace is still being read: its advice comes first."
+        raise Problem(409, "trace-not-ready", "", detail, headers={"Retry-After": "1"})
+    answered = region.get("oracle") or ()
+    if not answered or any(p["unavailable"] for p in answered):
+        _foresee(state, region)
+    known: Json | None = state.store.region(region_id)
+    if known is None:  # deleted meanwhile
+        raise not_found("region")
+    return known
+
+
+def _is_reading(state: Any, region: Json) -> bool:
+    trace: Json | None = state.store.trace_head((region.get("source") or {}).get("trace") or "")
+    return trace is not None and trace["status"] == "reading"
+
+
+def _foresee(state: Any, region: Json) -> None:
+    """Ask, advise again, store."""
+    asked = _as_advised(state, region)
+    found = state.service.decide(asked, state.service.foresee(asked))
+    kept = {key: found[key] for key in ("oracle", "recompiles")}
+    advice = region["advice"]
+    if advice is None:  # advising failed when the trace was read, and does not now
+        kept |= {**{key: found[key] for key in ("cost", "irregularity")}, "notes": []}
+        advice = finite(found["advice"])
+    elif any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
+        without = finite(state.service.decide(asked)["advice"])
+        advice = reissue.reissued(advice, without, finite(found["advice"]))
+    state.store.put_oracle(region["id"], {**kept, "advice": advice})
+
+
+def region_on(state: Any, region_id: str, device: str) -> Json:
+    """A stored region with the cost and advice of another device; kept nowhere. 422 for one that the table lacks."""
+    region, asked = _asked_again(state, region_id)
+    there: Json = finite(state.service.on_device(asked, device, title=region["name"]))
+    return {**region, **{key: there[key] for key in ("cost", "advice")}, "oracle": [], "validations": []}
+
+
+def region_on_devices(state: Any, region_id: str) -> list[Json]:
+    """A stored region's advice on every device of the table; its own device's is the one that stands."""
+    region, asked = _asked_again(state, region_id)
+    rows: list[Json] = finite(state.service.on_devices(asked, region["advice"]))
+    return rows
+
+
+def _asked_again(state: Any, region_id: str) -> tuple[Json, Question]:
+    """A stored region, and the question that it was advised on. 404, or 422 without a text."""
+    region: Json | None = state.store.region(region_id)
+    if region is None:
+        raise not_found("region")
+    if not region["text"]:
+        raise without_text()
+    return region, _as_advised(state, region)
+
+
+def _as_advised(state: Any, region: Json) -> Question:
+    """What a region was advised on: its text and use, and the situation that its trace saw."""
+    trace_id = (region.get("source") or {}).get("trace")
+    trace: Json | None = state.store.trace(trace_id) if trace_id else None
+    traced = None if trace is None else {"region": region, "trace": reissue.seen_of(trace)}
+    return Question(region["text"], reissue.asked_of(region), traced)
+
+
+def kernel_machine(state: Any, region_id: str, mode: str, key: str) -> Json:
+    """What Triton's compiler makes of one of Inductor's kernels, for the GPU that the region's advice is for.
+
+    key: as `foreseen.kernel_keys` names it. 404 for a kernel that was not predicted, 422 for a GPU that Triton has no
+    target for, 503 where the compiler cannot be asked.
+    """
+    region: Json | None = state.store.region(region_id)
+    if region is None:
+        raise not_found("region")
+    found = reissue.find_kernel(region, mode, key)
+    if found is None:
+        raise not_found("kernel")
+    prediction, kernel = found
+    device = find_device(prediction["device"])
+    if device is None or device.arch not in TARGETS:
+        arch = "" if device is None else f" ({device.arch})"
+        detail = f"Triton compiles for none of {prediction['device']}'s kind{arch}. It does for {', '.join(TARGETS)}."
+        raise Problem(422, "no-triton-target", "", detail)
+    try:
+        made = state.service.machine(kernel["source"], kernel["name"], device.arch)
+    except UnansweredError as fault:
+        raise Problem(
+            503, "oracle-unavailable", "", f"What the compiler decides could not be asked: {fault}."
+        ) from None
+    found_machine: Json = finite(
+        {
+            "region_id": region_id, "key": key, "mode": mode, "device": device.name, "arch": device.arch,
+            "kernel": kernel, "machine": {k: v for k, v in made.items() if k != "findings"},
+            "findings": made["findings"],
+        }
+    )  # fmt: skip
+    return found_machine
+
+
+def advise_widget(state: Any, **answers: Any) -> Json:
+    """Advice from share_of_step, uniqueness, irregularity (each 0 to 1), bound and kind where known."""
+    advice: Json = state.service.advise_widget(**answers)
+    return advice
+
+
+def submit_validation(
+    state: Any,
+    *,
+    region: str | None = None,
+    region_id: str | None = None,
+    shapes: list[dict[str, float]] | None = None,
+    candidates: list[str] | None = None,
+    device: list[str] | None = None,
+    reuse: bool = False,
+    oracle_timeout_s: float | None = None,
+) -> tuple[Json, bool]:
+    """Queue the measurement of a region, by its text or its id: the job, and whether it is new. 429 when too many wait.
+
+    device: kinds of the fleet, one validation each; the job is then the first one's, and names all.
+    reuse: what was asked before, of the same device and versions, and waits, runs or was measured, is answered again.
+    oracle_timeout_s: longest wait for the oracle, whose answer the advice on a text has; 0 for what it has said before.
+    """
+    if (region is None) == (region_id is None):
+        raise Problem(422, "invalid-request", "", "Give either `region`, a text, or `region_id`.")
+    known: Json | None = None
+    if region_id is not None:
+        known = state.store.region(region_id)
+        if known is None:
+            raise not_found("region")
+        region = known["text"]
+    if not region:
+        raise without_text()
+    preferred = known["advice"].get("device") if known and known.get("advice") else DEFAULT_DEVICE
+    targets = of_names(state, device, preferred)
+    if candidates is not None and (
+        not candidates or len(candidates) > MAX_CANDIDATES or any(len(c) > CANDIDATE_CHARS for c in candidates)
+    ):
+        raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
+    _check_candidates(state, candidates or ())
+    asked = [
+        _asked(state, target, region, region_id, known, shapes, candidates, oracle_timeout_s) for target in targets
+    ]
+    versions = [_versions(state, target) for target in targets]
+    digest = [
+        request_fingerprint.of_validation(a, region_id, v, state.settings.rule) if v else None
+        for a, v in zip(asked, versions, strict=True)
+    ]
+    found = _queue(state, asked, region_id, digest, reuse)
+    queued = [job_id for job_id, _ in found]
+    job: Json = state.store.job(queued[0])
+    if state.fleet is not None:
+        job["validations"] = [
+            {"id": i, "device": t.on or t.device, "state": state.store.job_state(i)}
+            for i, t in zip(queued, targets, strict=True)
+        ]
+    return job, any(new for _, new in found)
+
+
+def _asked(
+    state: Any, target: Target, region: str, region_id: str | None, known: Json | None,
+    shapes: list[dict[str, float]] | None, candidates: list[str] | None, oracle_timeout_s: float | None,
+) -> Json:  # fmt: skip
+    """The request of one validation, with the advice that it is to confirm or overturn: for the device it runs on.
+
+    It also finds every mistake before a job is queued.
+    """
+    elsewhere = target.on is not None and find_device(target.on) is not None
+    if known is None or shapes is not None:
+        step = {k: known[k] for k in ("name", "share_of_step") if known.get(k) is not None} if known else {}
+        if elsewhere:
+            step["device"] = target.on
+        known = preview_region(state, region, shapes=shapes, oracle_timeout_s=oracle_timeout_s, **step)
+    elif elsewhere and region_id is not None and (known["advice"] or {}).get("device") != target.on:
+        known = {**known, "advice": region_on(state, region_id, str(target.on))["advice"]}
+    check_fits(known["text"], table_entry(state, target))
+    return {
+        "name": known["name"],
+        "region": known["text"],
+        "shapes": known.get("shapes"),
+        "candidates": candidates,
+        **target.asked,
+        "budget_s": state.settings.budget_s,
+        "share_of_step": known.get("share_of_step"),
+        "advice_before": known.get("advice"),
+    }
+
+
+def _versions(state: Any, target: Target) -> Json:
+    """What would measure: the GPU and versions of the kind's hosts, or of this one; {} where they are not known yet, or
+    not the same on all hosts: then nothing is known to be the same."""
+    if target.on:
+        kind = next((k for k in state.fleet.kinds() if k.device == target.on), None)
+        found = {} if kind is None else {name: each[0] for name, each in kind.versions.items() if len(each) == 1}
+        return found if kind is not None and "torch" in found and len(found) == len(kind.versions) else {}
+    host = state.host.known()
+    return {} if host is None else {"gpu": host.gpu, **host.versions}
+
+
+def _queue(
+    state: Any, asked: list[Json], region_id: str | None, digest: list[str | None], reuse: bool
+) -> list[tuple[str, bool]]:
+    """Queue validations, all or none; their ids, and which are new."""
+    items = [Asked(r.pop("name"), r["region"], region_id, r, d) for r, d in zip(asked, digest, strict=True)]
+    try:
+        queued: list[tuple[str, bool]] = state.store.add_validations(items, cap=state.settings.queue_cap, reuse=reuse)
+    except job_table.QueueFullError:
+        raise queue_full() from None
+    state.queue.wake("validate")
+    return queued
+
+
+def device(state: Any) -> Json:
+    """What this host can measure on: gpu (None without one), capability, versions, packages; and the fleet's kinds."""
+    facts: Json = state.host()
+    if state.fleet is None:
+        return facts | {"fleet": None}
+    fleet = [kind_json(k) | {"ceilings_here": ceilings.status(state, k.device)} for k in state.fleet.kinds()]
+    return facts | {"fleet": fleet}
+
+
+def archive_records(state: Any) -> list[Json]:
+    """Every record of the user's archive and of the shipped one, newest first."""
+    return list(record_store.records(*_folders(state)))
+
+
+def archived(state: Any, text: str, besides: str | None = None) -> Json | None:
+    """The nearest record of a region, of the archive or of this server's validations, for this host's device and torch
+    where these are known. besides: the validation that is asked for, which is no evidence for itself."""
+    host = state.host.known()
+    device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
+    more = measurements.records(state.store.database, [text], besides)
+    return record_store.nearest(text, *_folders(state), device=device, torch=torch, more=more)
+
+
+def measured_kinds(state: Any, text: str, devices: Sequence[str] = ()) -> list[Json]:
+    """A region's newest measurement on each kind of GPU, or on these: see `by_device`."""
+    known = (*measurements.records(state.store.database, [text]), *record_store.records(*_folders(state)))
+    return by_device(text, known, devices)
+
+
+def archive_record(state: Any, record_id: str) -> Json | None:
+    """The archive's record of that id."""
+    return record_store.by_id(record_id, *_folders(state))
+
+
+def _folders(state: Any) -> tuple[Path, Path]:
+    return state.settings.records_dir, record_store.FOLDER
+
+
+def _check_region(settings: Settings, text: str, shapes: list[dict[str, float]] | None) -> None:
+    if len(text) > settings.max_region_chars:
+        raise Problem(413, "region-too-large", "", f"A region may have at most {settings.max_region_chars} characters.")
+    if shapes is not None and len(shapes) > settings.max_shapes:
+        raise Problem(422, "too-many-shapes", "", f"At most {settings.max_shapes} shape bindings, please.")
+
+
+def _check_candidates(state: Any, names: Sequence[str]) -> None:
+    """422 for a name that no candidate has; whether a known one fits the region is the measurement's to say."""
+    known = state.service.candidates() if names else ()
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        detail = f"There is no candidate {unknown[0][:80]!r}. Known: {', '.join(known)}."
+        raise Problem(422, "candidate-unknown", "", detail, known=list(known))

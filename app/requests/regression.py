@@ -1,0 +1,83 @@
+"""What a validation says of the measurement before it, on the same kind of GPU: whether an upgrade flipped advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.advice.evidence import reissue_json
+from app.archive import record_store
+from app.archive.nearness import near, same_device
+from app.archive.schema import timed
+from app.check.run import recorded_validation
+from app.check.watch import judged, plan, planned, weights
+from app.errors import Problem, not_found
+from app.requests import regions
+from app.storage import measurements
+
+Json = dict[str, Any]
+
+
+def since(state: Any, validation_id: str) -> Json:
+    """The row of `tritonworthy watch` for a validation, of this server or of the archive: flipped, kept, unmeasured;
+    None where there is nothing before it. 404; 409 while it is not done."""
+    validation: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
+    if validation is None:
+        raise not_found("validation")
+    if validation["state"] != "done":
+        detail = f"The validation is {validation['state']}: only one that is done can be held to the one before it."
+        raise Problem(409, "validation-not-done", "", detail)
+    files = record_store.records(state.settings.records_dir, record_store.FOLDER)
+    own = (
+        measurements.earlier(state.store.database, validation)
+        if validation.get("created_at") and validation["device"]
+        else ()
+    )
+    record = before(validation, [*own, *files])
+    now, name = validation["software"], validation["name"] or "region"
+    found = plan(name, validation["region"], record, now, validation["device"])
+    row = planned(found, now)
+    if record is None or not validation.get("advice_before"):
+        return {**row, "action": "no-record", "because": _nothing(validation)}
+    asked = state.store.job_request(validation_id) or {}
+    share, rule = asked.get("share_of_step"), state.settings.rule
+    advice = reissue_json(validation["advice_before"], recorded_validation(record), share, rule)
+    return judged(row, record, advice, validation)
+
+
+def before(validation: Json, records: list[Json]) -> Json | None:
+    """The newest record of the same region, sizes and calls of each, on the same device, from before a validation, with
+    times of the same tools; None for none.
+
+    Of the archive's files only the day is known: those of the same day count as before what this server measured,
+    unless they are that very measurement.
+    """
+    device = validation["device"]
+    found = [r for r in records if device and r["id"] != validation["id"] and same_device(device, str(r["device"]))]
+    found = [r for r in found if _is_earlier(r, validation) and _is_same(validation, r)]
+    return max(found, key=lambda r: (r["date"], r.get("created_at") or ""), default=None)
+
+
+def _is_earlier(record: Json, validation: Json) -> bool:
+    made, than = record.get("created_at"), validation.get("created_at")
+    if made and than:
+        return bool(made < than)
+    if not than or record["date"] != validation["date"]:
+        return bool(record["date"] < validation["date"])
+    return bool(record["candidates"] != validation["candidates"])
+
+
+def _is_same(validation: Json, record: Json) -> bool:
+    found = near(validation["region"], record)
+    alike = found is not None and found.match == "same" and found.distance == 0
+    return alike and _tools(record) == _tools(validation) and weights(record) == weights(validation)
+
+
+def _tools(record: Json) -> set[str]:
+    """What was timed: a measurement of a part of the candidates says nothing about the others."""
+    return {c["tool"] for c in timed(record)}
+
+
+def _nothing(validation: Json) -> str:
+    if not validation["device"]:
+        return "nothing was measured: there was no GPU"
+    return f"no measurement of this region on {validation['device']} from before it"

@@ -1,0 +1,208 @@
+"""Traces handed in, once for API and forms: with the other ranks of the job, and what was recorded beside them.
+
+Raises Problem. `state` is the app.state of app.main: settings, store, queue.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from app.errors import Problem, not_found, queue_full
+from app.requests import request_fingerprint, uploads
+from app.requests.uploads import COMPANIONS, Received, Upload, companion_path
+from app.settings import Settings
+from app.storage import job_table
+from app.storage.database import is_id, new_id
+
+Json = dict[str, Any]
+
+GROUP_CHARS = 100
+
+
+async def submit_upload(
+    request: Request,
+    state: Any,
+    *,
+    name: str | None = None,
+    group: str | None = None,
+    beside: str | None = None,
+    fresh: bool = False,
+) -> tuple[Json, bool]:
+    """Take a trace from a request's body and queue its reading: the trace with status "reading", True.
+
+    Where the same bytes, with the same beside them, are here already: the trace that they are, False. fresh: never.
+
+    A form may have several files called `file`, the ranks of one job: the first is answered, the others are of its
+    group. group: a name that the ranks of one job share. beside: id of a trace of the same model, whose operations and
+    shapes the kernels of CUDA graphs are given; 404 where there is none, before anything is taken. A form may have
+    both as fields as well, `beside` also as a file, and a file `execution_trace`. What is wrong with one of those is
+    told by the trace's notes: it is read without.
+    """
+    settings: Settings = state.settings
+    if beside and await run_in_threadpool(state.store.trace_file, beside) is None:
+        raise Problem(
+            404, "not-found", "There is no such trace", "No trace has the id that `beside` names. Nothing was taken.",
+            remedy="Upload it first, or send the file itself as the part `beside` of a form.",
+        )  # fmt: skip
+    path = settings.uploads_dir / new_id()
+    received = await uploads.receive(request, path, settings, name)
+    return await run_in_threadpool(_submit, state, received, group, beside, not fresh)
+
+
+async def submit_again(request: Request, state: Any, trace_id: str) -> Json:
+    """Read a trace that is here already once more, with what the form has beside it: a new trace, "reading".
+
+    What lay beside the old one is kept unless the form replaces it. The old trace, its regions and their validations
+    stay as they are.
+    """
+    settings: Settings = state.settings
+    known = await run_in_threadpool(state.store.trace, trace_id)
+    file = await run_in_threadpool(state.store.trace_file, trace_id)
+    if known is None or file is None:
+        raise not_found("trace")
+    old, path = settings.uploads_dir / file, settings.uploads_dir / new_id()
+    if not await run_in_threadpool(_share, old, path):
+        raise not_found("trace")
+    first = Upload(path, known["name"], known["sha256"], known["bytes"])
+    try:
+        received = await uploads.receive(request, path, settings, first=first)
+        if len(received.traces) == 1 and not received.companions and not received.fields:
+            detail = "The form has no file: choose at least one."
+            raise Problem(422, "upload-not-a-file", "", detail)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    before = await run_in_threadpool(state.store.job_request, trace_id) or {}
+    for field, companion in (before.get("companions") or {}).items():
+        kept = companion_path(path, field)
+        asked = field in received.companions or field in received.fields
+        if not asked and await run_in_threadpool(_share, companion_path(old, field), kept):
+            received.companions[field] = Upload(kept, companion["name"], "", kept.stat().st_size)
+    trace, _ = await run_in_threadpool(_submit, state, received, before.get("group"), None, False)
+    return trace
+
+
+def submit_file(state: Any, path: Path, name: str) -> Json:
+    """The same for a file that lies on the server, such as an example."""
+    settings: Settings = state.settings
+    upload = uploads.copy_in(path, settings.uploads_dir / new_id(), settings)
+    received = Received((Upload(upload.path, name, upload.sha256, upload.size),), {}, {})
+    return _submit(state, received, None, None, True)[0]
+
+
+def delete_trace(state: Any, trace_id: str) -> None:
+    """Forget a trace: its reading is stopped, its files, regions and job are removed."""
+    if is_id(trace_id):
+        state.queue.cancel(trace_id)
+    file = state.store.delete_trace(trace_id)
+    if file is None:
+        raise not_found("trace")
+    _remove(state.settings.uploads_dir / file)
+
+
+def _submit(state: Any, received: Received, group: str | None, beside: str | None, share: bool) -> tuple[Json, bool]:
+    """Queue every trace that came; the first of them, and whether it is new. What finds no place is removed again.
+
+    share: a trace whose very content is here already is that one.
+    """
+    first, *others = received.traces
+    wanted = received.fields.get("beside") or beside
+    group = received.fields.get("group") or group or (request_fingerprint.of_group(received.traces) if others else None)
+    companions = dict(received.companions)
+    unknown = None
+    if wanted and "beside" not in companions:
+        lender, file = state.store.trace(wanted), state.store.trace_file(wanted)
+        path = companion_path(first.path, "beside")
+        if lender and file and _share(state.settings.uploads_dir / file, path):
+            companions["beside"] = Upload(path, lender["name"], lender["sha256"], lender["bytes"])
+        else:
+            unknown = wanted[:40]
+    waiting, taken, known = list(received.traces), [], []
+    trace: Json | None = None
+
+    def queue(upload: Upload) -> str:
+        """The id of the trace that this upload is: its own, or that of the same which is here."""
+        own = dict(companions)
+        if upload is not first:
+            own.pop("execution_trace", None)
+            if "beside" in own:
+                _share(companion_path(first.path, "beside"), companion_path(upload.path, "beside"))
+        return _queue_reading(state, upload, group[:GROUP_CHARS] if group else None, own, unknown, share)
+
+    try:
+        while waiting:
+            taken.append(queue(waiting[0]))
+            if taken[-1] != waiting[0].path.name:
+                known.append(waiting[0])
+            waiting.pop(0)
+        # Whoever deletes the trace that was here already does not delete this upload, whose file is still here.
+        for place, upload in enumerate(received.traces):
+            while (found := state.store.trace(taken[place])) is None and upload in known:
+                taken[place] = queue(upload)
+                if taken[place] == upload.path.name:
+                    known.remove(upload)
+            trace = found if upload is first else trace
+    except job_table.QueueFullError:
+        # Those that found room stay: the first of them is told, so that nothing has to be sent twice.
+        extra = {"detail": f"{len(taken)} of {len(received.traces)} traces were taken."}
+        raise queue_full(**(extra | {"trace": taken[0]} if taken else {})) from None
+    finally:
+        for upload in (*waiting, *known):
+            _remove(upload.path)
+        state.queue.wake("read")
+    if trace is None:
+        raise not_found("trace")  # somebody deleted it already
+    return trace, first not in known
+
+
+def _queue_reading(
+    state: Any, upload: Upload, group: str | None, companions: Mapping[str, Upload], unknown: str | None, share: bool
+) -> str:
+    """A trace and the job that reads it; its id, or that of the same which is here. companions: by field; their files
+    lie beside the trace's."""
+    content = {field: companion.sha256 for field, companion in companions.items()}
+    found: str = state.store.add_trace(
+        trace_id=upload.path.name,
+        name=upload.name,
+        sha256=upload.sha256,
+        size=upload.size,
+        file=upload.path.name,
+        request={
+            "path": upload.path.name,
+            "name": upload.name,
+            "max_uncompressed_bytes": state.settings.max_uncompressed_bytes,
+            "group": group,
+            "companions": {
+                field: {"path": companion_path(upload.path, field).name, "name": companion.name}
+                for field, companion in companions.items()
+            },
+            "beside_unknown": unknown,
+        },
+        cap=state.settings.queue_cap,
+        digest=request_fingerprint.of_trace(upload, group, content, unknown, state.settings.rule),
+        share=share,
+    )
+    return found
+
+
+def _share(source: Path, target: Path) -> bool:
+    """The same bytes under a second name, so that deleting one trace takes nothing from another; False without them."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
+    return True
+
+
+def _remove(path: Path) -> None:
+    for file in (path, *(companion_path(path, field) for field in COMPANIONS)):
+        file.unlink(missing_ok=True)

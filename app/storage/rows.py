@@ -1,0 +1,125 @@
+"""Rows of the store as the plain dicts that the API answers with, and a region as its row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from app.storage.database import finite, new_id, now
+from app.storage.tables import jobs, regions, validations
+
+Json = dict[str, Any]
+
+STATUS = {"queued": "reading", "running": "reading", "done": "ready", "failed": "failed", "cancelled": "failed"}
+"""A trace's status by its job's state."""
+
+CANCELLED = {"code": "cancelled", "message": "Reading was cancelled.", "remedy": "Upload the trace again."}
+
+TRACE: Json = {
+    "events": None,
+    "kernels": None,
+    "profiler_steps": None,
+    "steps": None,
+    "step_time_us": None,
+    "kernel_time_us": None,
+    "gpu_busy_share": None,
+    "linked_share": None,
+    "device": None,
+    "notes": [],
+}
+"""A trace whose parts are not known yet."""
+
+VALIDATION: Json = {
+    "outcome": None,
+    "reason": "",
+    "device": None,
+    "software": {},
+    "conditions": {},
+    "candidates": [],
+    "best": None,
+    "floor_us": None,
+    "date": "",
+    "coverage": "",
+    "advice_before": None,
+    "advice_after": None,
+}
+"""A validation that is not done yet."""
+
+TRACE_OWN = frozenset({"id", "name", "status", "regions", "gain", "created_at", "bytes", "sha256", "error", "job"})
+REGION_OWN = frozenset({"id", "created_at", "validations"})
+"""Fields that the store itself gives."""
+
+
+def trace_of(row: Any) -> Json:
+    """A trace with the state of its job."""
+    error = row["error"] or (CANCELLED if row["state"] == "cancelled" else None)
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "status": STATUS[row["state"]],
+        "created_at": row["created_at"],
+        "bytes": row["bytes"],
+        "sha256": row["sha256"],
+        "error": error,
+        "job": row["id"],
+        **TRACE,
+        **(row["body"] or {}),
+    }
+
+
+def insert_region(connection: sa.Connection, region: Json, *, trace_id: str | None, position: int) -> str:
+    """A new row; its id."""
+    region_id = new_id()
+    connection.execute(
+        regions.insert().values(
+            id=region_id, trace_id=trace_id, position=position, created_at=now(), **_columns(region, trace_id)
+        )
+    )
+    return region_id
+
+
+def update_region(connection: sa.Connection, region: Json, *, trace_id: str, position: int) -> None:
+    """What is known now of the region at that place of a trace."""
+    place = sa.and_(regions.c.trace_id == trace_id, regions.c.position == position)
+    connection.execute(regions.update().where(place).values(**_columns(region, trace_id)))
+
+
+def _columns(region: Json, trace_id: str | None) -> Json:
+    body = finite({k: v for k, v in region.items() if k not in REGION_OWN})
+    if trace_id is not None:
+        body["source"] = {**(body.get("source") or {}), "trace": trace_id}
+    return {"name": region["name"], "text": region["text"] or "", "body": body}
+
+
+def region_of(row: Any, measured: list[Any]) -> Json:
+    """A region; its advice is the one issued again with the newest evidence, where there is any.
+
+    What was measured makes no advice where there is none: not come yet, or not to be had.
+    """
+    body = row["body"]
+    advice = body.get("advice")
+    done = next((m for m in measured if m["body"]), None)
+    if done is not None:
+        evidence = {k: v for k, v in done["body"].items() if k not in ("advice_before", "advice_after")}
+        issued = done["body"].get("advice_after") or advice
+        advice = issued and issued | {"validation": {"id": done["id"], **evidence}}
+    return {
+        "id": row["id"],
+        **body,
+        "created_at": row["created_at"],
+        "advice": advice,
+        "validations": [m["id"] for m in measured],
+    }
+
+
+def all_validations() -> sa.Select[Any]:
+    """Validations with what `validation_of` takes of their jobs."""
+    job = (jobs.c.state, jobs.c.progress, jobs.c.error)
+    return sa.select(validations, *job).join(jobs, jobs.c.id == validations.c.id)
+
+
+def validation_of(row: Any) -> Json:
+    """A validation with the state of its job."""
+    own = ("id", "name", "state", "created_at", "region_id", "region", "error", "progress")
+    return VALIDATION | (row["body"] or {}) | {key: row[key] for key in own}

@@ -1,0 +1,424 @@
+"""A trace file -> the API's trace object: figures, notes, regions with advice, and the named rests of the step."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.advice import sensitivity
+from app.advice.rule import advise
+from app.analysis import region_failed
+from app.analysis.analyze import Situation, decide, prepare
+from app.analysis.device_choice import choose_device
+from app.analysis.other_devices import moved
+from app.analysis.region_json import region_json
+from app.estimate.facts import RegionFacts
+from app.thresholds import DEFAULTS, Thresholds
+from app.trace_report.breakdown import owners, streams, where_json
+from app.trace_report.companions import Companion, judge_join, lend, observe
+from app.trace_report.speedup import gain, launches_left
+from app.trace_report.step import IDLE_WORDS, graphs_json, rests, step_json
+from app.trace_report.timeline import timeline_json
+from kernels.host import probe_host
+from kernels.measure.model import to_json
+from profiler.child.each import each
+from profiler.child.limits import GIB, Limits, is_of_memory
+from profiler.child.pool import Failure
+from profiler.hardware import Device
+from profiler.region.language.text import parse
+from profiler.region.model import RegionError
+from profiler.trace import TraceError, read_trace
+from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
+from profiler.trace.analyze.compile_blockers import beside as near
+from profiler.trace.analyze.idle_breakdown import StepParts, step_parts
+from profiler.trace.analyze.pacing import Pace, pace
+from profiler.trace.model import Trace
+from profiler.trace.read.frames import callers
+from profiler.trace.read.source import Limits as ReadLimits
+
+if TYPE_CHECKING:
+    from profiler.region.mining.mine import MinedRegion, Mining
+    from profiler.trace.execution_trace import Execution
+
+log = logging.getLogger("tritonworthy.trace_report")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The trace as soon as its parts are known: the API's object, its regions without advice, in their final order."""
+
+    trace: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """One of the regions of Parts, with its cost and advice, or without where that failed."""
+
+    position: int
+    region: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The trace with everything."""
+
+    trace: Json
+
+
+Stage = Parts | Advised | Whole
+
+REGION_LIMITS = Limits(timeout_s=60.0, grace_s=0.0, memory_bytes=2 * GIB, cpu_s=30.0)
+"""Of one region's advice where nobody says otherwise: one region is never the whole trace."""
+
+
+def report(path: str | Path, name: str, max_bytes: int | None = None, **more: Any) -> Json:
+    """The last of `stages`: everything at once."""
+    found: Json = {}
+    for stage in stages(path, name, max_bytes, **more):
+        if isinstance(stage, Whole):
+            found = stage.trace
+    return found
+
+
+def stages(
+    path: str | Path, name: str, max_bytes: int | None = None, *, beside: Companion | None = None,
+    execution: Companion | None = None, strict: bool = True, thresholds: Thresholds = DEFAULTS,
+    what_if: str | None = None, limits: Limits = REGION_LIMITS,
+) -> Iterator[Stage]:  # fmt: skip
+    """Read, mine and advise: the parts first, then each region's advice as it comes, then the whole.
+
+    Raises TraceError where the file is no trace, or holds no kernel to advise on.
+
+    beside: another trace of the same model, whose operations and shapes the kernels of CUDA graphs are given.
+    execution: what ExecutionTraceObserver wrote in the same run: which operand is which value is then exact.
+    strict: raises TraceError as well where one of those cannot be read, or is of another run; else the trace is read
+    without it, and a note of level "error" says why. thresholds: the rule's numbers. limits: of one region's advice.
+    what_if: advise as if on this device of the table: observed times are carried over, the step's shares and waiting
+    stay as recorded, and what the step would take is not said. Raises DeviceUnknownError.
+    """
+    probe = threading.Thread(target=probe_host, daemon=True)  # seconds, where nobody has told of the host
+    probe.start()
+    room = ReadLimits() if max_bytes is None else ReadLimits(max_bytes=max_bytes)
+    trace = read_trace(path, room)
+    _require_kernels(trace)
+    if beside is not None:
+        trace = lend(trace, beside, room, strict)
+    device, note = choose_device(None, trace.device)
+    observed = None
+    if execution is not None:
+        trace, observed = observe(trace, execution, strict)
+    mining, lost = _mined(trace, observed)
+    if mining.joined_share is not None:
+        trace = judge_join(trace, mining.joined_share, strict)
+        if mining.joined_share == 0.0:
+            mining, lost = _mined(trace)
+    from profiler.region.mining.source_functions import locate
+
+    mining = locate(mining, trace, path, room)
+    parts = step_parts(trace, mining.mined)
+    obstacles = _obstacles(path, room, trace, mining)
+    target = choose_device(what_if, None)[0] if what_if else device
+    stops = [near(obstacles, r.spans, r.module) for r in mining.regions]
+    listed = [_listed(r, o) for r, o in zip(mining.regions, stops, strict=True)]
+    for region, busy_us in zip(listed, mining.shares.groups_us if mining.shares else (), strict=False):
+        region["busy_us_per_step"] = busy_us / len(mining.mined)
+    paced = pace(trace, mining.mined, [r.kernels for r in mining.regions])
+    for region, gpu_us in zip(listed, paced.groups_us, strict=True):
+        region["gpu_paced_us_per_step"] = gpu_us
+    order = sorted(range(len(listed)), key=lambda i: -(listed[i]["time_us_per_step"] or 0.0))
+    for index, lanes in zip(order, streams(trace, mining, order), strict=True):
+        listed[index]["streams"] = lanes
+    remarks = [note] if note else []
+    if target is not device:
+        remarks.append(f"what if: advice is for {target.name}; times and shares of the step are as recorded")
+    regions = [listed[i] for i in order]
+    found = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
+    found["notes"] = lost + found["notes"]
+    found["pace"] = _pace_json(mining, paced)
+    owner = owners(trace, mining, order)
+    found["where"] = where_json(trace, mining, owner)
+    found["timeline"] = timeline_json(trace, mining, owner)
+    yield Parts({**found, "gain": None})
+
+    def advise_one(position: int) -> Json:
+        index = order[position]
+        return _region(mining, mining.regions[index], device, stops[index], thresholds, target)
+
+    probe.join()
+    for position, made in each(advise_one, range(len(order)), limits):
+        if isinstance(made, Failure):
+            made = {"notes": [region_failed.of_limit(regions[position]["name"], made, limits)]}
+        regions[position] |= {k: v for k, v in made.items() if k in ADVISED}
+        yield Advised(position, regions[position])
+    found = {**found, "regions": regions, "notes": region_failed.among(regions) + found["notes"]}
+    yield Whole({**found, "gain": gain(found) if target is device else None})
+
+
+def _mined(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Json]]:
+    """The regions of the trace, and why there are none where that fails: the trace's own figures are left."""
+    # Imports torch: not before the file is known to be a trace.
+    from profiler.region.mining.mine import mine, without_regions
+
+    try:
+        return mine(trace, execution=execution), []
+    except MemoryError:
+        raise  # the trace is too large for this process, and whoever started it says so
+    except Exception as fault:
+        log.exception("the trace could not be cut into regions")
+        return without_regions(trace), [region_failed.of_all(fault)]
+
+
+def _pace_json(mining: Mining, paced: Pace) -> Json:
+    """Who sets the step's pace, with the kernels and copies that the host launches in it."""
+    apart = sum(len(r.kernels) for r in mining.rests) / max(1, len(mining.mined))
+    launches = sum(r.launches for r in mining.regions) + apart
+    return {"gpu_us": paced.gpu_us, "lead_us": paced.lead_us, "launches": launches}
+
+
+MAX_OBSTACLES, MAX_CALLERS, MAX_TEXT = 40, 3, 160
+"""How many are told of, from how many calls of each the caller is looked up, and the longest name that is repeated."""
+
+
+def _obstacles(path: str | Path, limits: ReadLimits, trace: Trace, mining: Mining) -> tuple[Obstacle, ...]:
+    """What would stop torch.compile in the mined steps, with who called it where stacks were recorded."""
+    found = find_obstacles(trace, mining.mined)[:MAX_OBSTACLES]
+    asked = [(i, at) for i, o in enumerate(found) for at in o.at[:MAX_CALLERS]]
+    sources: dict[int, dict[str, None]] = {}
+    for (i, _), text in zip(asked, callers(path, trace, [at for _, at in asked], limits), strict=True):
+        if text:
+            sources.setdefault(i, {})[text] = None
+    return tuple(replace(o, sources=tuple(sources.get(i, ()))) for i, o in enumerate(found))
+
+
+def obstacle_json(obstacle: Obstacle) -> Json:
+    """The API's object: what stands in torch.compile's way, how often in a step, where, and what to do about it."""
+    return {
+        "kind": obstacle.kind,
+        "title": obstacle.title,
+        "effect": obstacle.effect,
+        "does": obstacle.does,
+        "op": obstacle.op[:MAX_TEXT],
+        "calls_per_step": obstacle.calls_per_step,
+        "modules": [m[-MAX_TEXT:] for m in obstacle.modules[:MAX_CALLERS]],
+        "modules_count": len(obstacle.modules),
+        "sources": list(obstacle.sources),
+        "operands": [o[:MAX_TEXT] for o in obstacle.operands],
+        "within": obstacle.within,
+        "because": obstacle.because,
+        "remedy": obstacle.remedy,
+        "inside": obstacle.inside,
+    }
+
+
+def _require_kernels(trace: Trace) -> None:
+    """Without a kernel there is nothing to advise on: an error that says what to record, not an empty report."""
+    if len(trace.kernels.name):
+        return
+    remedy = next((n.remedy for n in trace.notes if n.code == "no-kernels"), "")
+    if trace.truncated:
+        raise TraceError(
+            "trace-truncated", "The file is cut off before its first GPU kernel.", "Copy it again, or record it again."
+        )
+    message = next((n.message for n in trace.notes if n.code == "no-kernels"), "The trace has no GPU kernels.")
+    raise TraceError("trace-no-kernels", message, remedy)
+
+
+def trace_json(
+    trace: Trace, name: str, mining: Mining, regions: list[Json], device: Device, remarks: tuple[str, ...],
+    obstacles: tuple[Obstacle, ...] = (), parts: StepParts | None = None, thresholds: Thresholds = DEFAULTS,
+) -> Json:  # fmt: skip
+    """The API's trace object, without the fields that the store adds (id, status, created_at)."""
+    notes: list[Json] = [to_json(n) for n in trace.notes]
+    notes += _idle_note(mining, parts, thresholds)
+    notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
+    step_time = _step_time(mining)
+    return {
+        "name": name,
+        "events": trace.events,
+        "dropped": trace.dropped,
+        "kernels": len(trace.kernels.name),
+        "profiler_steps": trace.profiler_steps,
+        "steps": max(1, len(trace.steps)),
+        "step_source": trace.step_source,
+        "step_time_us": step_time,
+        "kernel_time_us": trace.kernel_time_us,
+        **step_json(trace, parts),
+        "gpu_busy_share": min(1.0, _busy_us(mining) / step_time) if step_time else None,
+        "linked_share": trace.linked_share,
+        "has_shapes": trace.has_shapes,
+        "has_stacks": trace.has_stacks,
+        "truncated": trace.truncated,
+        "device": trace.device,
+        "estimates_for": device.name,
+        "notes": notes,
+        "rank": trace.rank,
+        "graphs": graphs_json(trace, mining.mined),
+        "rests": rests(mining, parts),
+        "backward_time_us": mining.backward_time_us,
+        "paired_backward_share": mining.paired_backward_share,
+        "compile_obstacles": [obstacle_json(o) for o in obstacles],
+        "regions": regions,
+    }  # fmt: skip
+
+
+CUSTOM = "custom operation"
+"""How mining titles what no aten operation computes: a kernel that somebody wrote."""
+
+
+def _idle_note(mining: Mining, parts: StepParts | None, thresholds: Thresholds) -> list[Json]:
+    """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
+    kernels = sum(r.launches for r in mining.regions)
+    step_us = _step_time(mining)
+    if not kernels or not step_us or _busy_us(mining) > (1 - thresholds.idle_share) * step_us:
+        return []
+    mean = _busy_us(mining) / kernels
+    message = (
+        f"the GPU works {_busy_us(mining) / step_us:.0%} of the step's {step_us / 1e3:.1f} ms; "
+        f"its {kernels:.0f} kernels take {mean:.1f} µs on average."
+    )
+    cause = "idle_launch_us" if mean < thresholds.short_kernel_us else "idle_host_us"
+    if parts is not None:
+        cause = max(IDLE_WORDS, key=lambda name: getattr(parts, name))
+    helps = IDLE_WORDS[cause][1] or "work is queued and not started: look at dependencies between streams"
+    caveat = "recording shapes and stacks slows the host too: compare with the step's time without the profiler"
+    return [{"code": "gpu-idle", "level": "warning", "message": message, "remedy": f"{helps}; {caveat}"}]
+
+
+def _step_time(mining: Mining) -> float:
+    """Wall time of the step; where the host ran ahead of the GPU, the time that the GPU worked for it."""
+    return max(mining.step_time_us, mining.busy_us)
+
+
+def _busy_us(mining: Mining) -> float:
+    """Time of one step in which anything ran on the GPU."""
+    if mining.shares is None:
+        return mining.busy_us
+    return (mining.shares.wall_us - mining.shares.idle_us) / len(mining.mined)
+
+
+def _region(
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
+    target: Device,
+) -> Json:  # fmt: skip
+    """device: where the trace was recorded; target: which the advice is for. A region that fails has no advice."""
+    try:
+        return _advised(mining, mined, device, obstacles, thresholds, target)
+    except Exception as fault:  # one region, whatever it is, is never the whole trace
+        memory = is_of_memory(fault)
+        log.exception("no advice on the region %r", mined.title)
+        if memory:
+            raise MemoryError from fault  # `each` tells of it, with the limit that it met, and forks anew
+        return _failed(mined, fault)
+
+
+def _advised(
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
+    target: Device,
+) -> Json:  # fmt: skip
+    step_time = _step_time(mining)
+    workload = mined.workload
+    kernels = mined.kernels_per_call * mined.calls_per_step
+    step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
+    situation = Situation(
+        thresholds=thresholds,
+        notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
+        facts={
+            "title": mined.title,
+            "gpu_idle_share": max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
+            "mean_kernel_us": _busy_us(mining) / step_kernels if step_kernels else None,
+            "launches": kernels / mined.calls_per_step if mined.calls_per_step else None,
+            "compiled": mined.kind == "compiled",
+            "optimizer": mined.kind == "optimizer",
+            "already_tuned": mined.title.startswith(CUSTOM),
+            "communication": mined.kind == "communication",
+            "obstacles": obstacles,
+        },
+    )
+    if mined.text is not None:
+        try:
+            region = parse(mined.text, mined.title)
+            prepared = prepare(region, workload, device, situation)
+            evaluated = decide(prepared if target is device else moved(prepared, target))
+        except RegionError as fault:
+            # A text that mining checked and that does not lower is our defect: say so, keep the region.
+            return _without_text(mined, workload, target, situation) | {"missing": f"no cost: {fault.message}"}
+        found = region_json(evaluated, workload, name=mined.title, source=_source(mined))
+        left = launches_left(evaluated.facts, evaluated.advice)
+        return found | {"launches_left": left}
+    return _without_text(mined, workload, target, situation)
+
+
+def _without_text(mined: MinedRegion, workload: Any, device: Device, situation: Situation) -> Json:
+    facts = RegionFacts(
+        name=mined.title, kind=mined.kind, by_hand=mined.by_hand,
+        **{k: v for k, v in situation.facts.items() if v is not None},
+    )  # fmt: skip
+    advice = advise(facts, workload, device, situation.thresholds)
+    advice = replace(advice, would_change=sensitivity.would_change(facts, workload, device, situation.thresholds))
+    return {"text": None, "irregularity": None, "cost": None, "advice": to_json(advice)}
+
+
+def _failed(mined: MinedRegion, fault: Exception) -> Json:
+    """What becomes of a region on which advising failed: no advice, and a note that says so."""
+    return {"advice": None, "notes": [region_failed.of_region(mined.title, fault)]}
+
+
+def _source(mined: MinedRegion) -> Json:
+    return {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
+
+
+def _listed(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> Json:
+    """The API's region before its cost and advice are known: what the trace says of it."""
+    return {
+        "name": mined.title,
+        "kind": mined.kind,
+        "by_hand": mined.by_hand,
+        "text": mined.text,
+        "source": _source(mined),
+        "irregularity": None,
+        "cost": None,
+        "advice": None,
+        "oracle": [],
+        "recompiles": None,
+        "launches_left": {},
+        "key": mined.id_hint,
+        "forward_of": mined.forward_of or None,
+        "missing": mined.missing if mined.text is None else "",
+        "assumed": list(mined.assumed),
+        "compile_obstacles": [obstacle_json(o) for o in obstacles],
+        "title": mined.title,
+        "calls_per_step": mined.calls_per_step,
+        "time_us_per_step": mined.time_us_per_step,
+        "forward_time_us_per_step": mined.forward_time_us_per_step,
+        "backward_time_us_per_step": mined.backward_time_us_per_step,
+        "kernels_per_call": mined.kernels_per_call,
+        "kernel_names": list(mined.kernel_names),
+        "backward": mined.backward,
+        "share_of_step": mined.workload.share_of_step,
+        "shapes": [
+            {
+                "binding": dict(shape.sizes),
+                "operands": list(shape.operands[:MAX_OPERANDS]),
+                "calls": shape.calls_per_step,
+                "time_us_per_step": shape.time_us_per_step,
+            }
+            for shape in mined.shapes
+        ],
+    }
+
+
+ADVISED = frozenset({
+    "kind", "by_hand", "text", "irregularity", "cost", "oracle", "recompiles", "advice", "launches_left", "missing",
+    "notes",
+})  # fmt: skip
+"""What a region's advice adds to what its trace says of it, or says better."""
+
+
+MAX_OPERANDS = 16
+"""Inputs of one call that are repeated; an optimizer's step has hundreds."""

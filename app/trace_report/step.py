@@ -1,0 +1,121 @@
+"""A trace's step as the API tells it: its times, what its wall time is made of, what it hangs on, its graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from profiler.trace.analyze.gpu_graphs import PAST_IT, Graph, find_graphs
+from profiler.trace.analyze.idle_breakdown import StepParts, critical_resource
+from profiler.trace.analyze.steps import step_times
+from profiler.trace.model import Step, Trace
+
+if TYPE_CHECKING:
+    from profiler.region.mining.mine import Mining
+
+Json = dict[str, Any]
+
+MAX_GRAPHS, MAX_NAMES, MAX_TEXT = 8, 6, 160
+
+IDLE_WORDS = {
+    "idle_launch_us": (
+        "idle: waiting for launches",
+        'launch-bound: torch.compile(model, mode="reduce-overhead") replays the step as CUDA graphs',
+    ),
+    "idle_host_us": (
+        "idle: waiting for the host",
+        "the host holds it up: look at data loading, synchronising calls (.item(), .cpu()), slow Python",
+    ),
+    "idle_communication_us": (
+        "idle: waiting for communication",
+        "it waits for communication: overlap it with compute, or look at the slowest rank",
+    ),
+    "idle_device_us": ("idle: queued, not started", ""),
+}
+"""The four kinds of idle time as rests of the step, with what helps. A few µs are queued between any two kernels."""
+
+OTHER_STEPS = "work of other steps"
+
+
+def step_json(trace: Trace, parts: StepParts | None) -> Json:
+    """`step_times`, `step_parts` and `critical` of the API's trace. parts: of the mined steps."""
+    times, critical = step_times(trace), critical_resource(parts) if parts else None
+    return {
+        "step_times": {name: getattr(times, name) for name in times.__slots__} if times else None,
+        "step_parts": parts_json(parts) if parts else None,
+        "critical": {"resource": critical.name, "share": critical.share, "because": critical.because}
+        if critical
+        else None,
+    }
+
+
+def parts_json(parts: StepParts) -> Json:
+    """What a step's wall time is made of, in µs, and the share of it in which nothing runs on the GPU."""
+    figures: Json = {name: getattr(parts, name) for name in parts.__slots__}
+    return {**figures, "idle_us": parts.idle_us, "idle_share": parts.idle_us / parts.wall_us if parts.wall_us else None}
+
+
+def idle_rests(parts: StepParts | None) -> list[Json]:
+    """The kinds of idle time as rests of the step; [] for a step without length."""
+    if parts is None or parts.wall_us <= 0.0:
+        return []
+    return [
+        {
+            "name": words,
+            "kind": "idle",
+            "time_us": getattr(parts, name),
+            "kernels": 0,
+            "remedy": remedy,
+            "share_of_step": getattr(parts, name) / parts.wall_us,
+        }
+        for name, (words, remedy) in IDLE_WORDS.items()
+        if getattr(parts, name) > 0.0
+    ]
+
+
+def rests(mining: Mining, parts: StepParts | None) -> list[Json]:
+    """Everything of the step that is no region: with the regions' shares theirs add up to 1."""
+    from profiler.region.mining.mine import COPIES
+
+    found: list[Json] = []
+    shares, steps = mining.shares, len(mining.mined)
+    if shares is None or shares.wall_us <= 0.0:
+        return []
+    after = iter(shares.groups_us[len(mining.regions) :])
+    for rest in mining.rests:
+        time = shares.copies_us if rest.name == COPIES else next(after)
+        found.append(
+            {
+                "name": rest.name,
+                "kind": "copies" if rest.name == COPIES else "kernels",
+                "time_us": time / steps,
+                "kernels": len(rest.kernels),
+                "remedy": rest.remedy,
+                "share_of_step": time / shares.wall_us,
+            }
+        )
+    if shares.other_us > 0.0:
+        found.append(
+            {
+                "name": OTHER_STEPS, "kind": "kernels", "time_us": shares.other_us / steps, "kernels": 0,
+                "remedy": "", "share_of_step": shares.other_us / shares.wall_us,
+            }
+        )  # fmt: skip
+    return [*found, *idle_rests(parts)]
+
+
+def graphs_json(trace: Trace, steps: tuple[Step, ...]) -> list[Json]:
+    """The graphs replayed in the steps, by time: what each hides."""
+    return [_graph(graph, len(steps)) for graph in find_graphs(trace, steps)[:MAX_GRAPHS]]
+
+
+def _graph(graph: Graph, steps: int) -> Json:
+    return {
+        "name": graph.name,
+        "replays_per_step": len(graph.replays) / steps,
+        "kernels_per_replay": graph.kernels_per_replay,
+        "time_us_per_replay": graph.time_us_per_replay,
+        "share_of_kernel_time": graph.share_of_kernel_time,
+        "hidden_share": graph.hidden_share,
+        "kernel_names": [name[:MAX_TEXT] for name in graph.kernel_names[:MAX_NAMES]],
+        "remedy": PAST_IT if graph.hidden_share else "",
+    }

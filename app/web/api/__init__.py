@@ -1,0 +1,1 @@
+"""The JSON API: schemas, responses, one router a noun."""

@@ -1,0 +1,53 @@
+"""What the server says about itself: device, health, metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from app.errors import Problem
+from app.requests import regions
+from app.web.api.responses import answer, errors
+from app.web.api.schemas import Device, Health, Ready
+from app.web.server.access import Access, declare
+
+router = APIRouter(tags=["server"])
+
+
+@router.get("/api/v1/device", responses={200: {"model": Device}, **errors(503)})
+@declare(Access.READ, codes=({503: ("host-unknown",)},))
+def device(request: Request) -> Response:
+    """The GPU that validations run on (null without one), software versions, and the table of known devices."""
+    return answer(regions.device(request.app.state))
+
+
+@router.get("/healthz", responses={200: {"model": Health}})
+@declare(Access.OPEN)
+async def healthz() -> Response:
+    """The process answers."""
+    return answer({"status": "ok"})
+
+
+@router.get("/readyz", responses={200: {"model": Ready}, **errors(503)})
+@declare(Access.OPEN, codes=({503: ("not-ready",)},))
+def readyz(request: Request) -> Response:
+    """The database and the data folder can be written, the queue runs, there is room for uploads.
+
+    `warnings` says what waits although the server is ready, such as measurements while the GPU is suspect.
+    """
+    state = request.app.state
+    found = state.health()
+    if found.wrong:
+        raise Problem(503, "not-ready", "", "; ".join(found.wrong), warnings=list(found.warnings))
+    status = "degraded" if found.warnings else "ok"
+    warm = state.service.warm
+    return answer({"status": status, "warnings": list(found.warnings), "advice_warm": warm})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+@declare(Access.READ)
+def metrics(request: Request) -> Response:
+    """Counters in Prometheus' text format."""
+    from app.web.server.metrics import CONTENT_TYPE, exposition
+
+    return PlainTextResponse(exposition(request.app.state), media_type=CONTENT_TYPE)

@@ -1,0 +1,106 @@
+"""/api/v1/regions and /api/v1/advice: what to do about a part of the step."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.errors import not_found
+from app.requests import regions as submit
+from app.web.api import codes as api_codes
+from app.web.api.request_schemas import AdviceRequest
+from app.web.api.responses import JSON_ONLY, After, Json, Limit, answer, errors, listed
+from app.web.api.schemas import AdviceAnswer, Kernel, Region, RegionList
+from app.web.server.access import Access, declare
+from profiler.oracle.model import MODES
+
+router = APIRouter(prefix="/api/v1", tags=["advice"])
+
+
+@router.get("/regions", responses={200: {"model": RegionList}, **errors(422)})
+@declare(Access.READ)
+def regions(request: Request, limit: Limit = 50, after: After = None) -> Response:
+    """Regions that were written down, newest first; their kernels without source."""
+    page = request.app.state.store.region_list(limit, after)
+    return listed(request, {**page, "items": [_without_source(item) for item in page["items"]]})
+
+
+def _without_source(region: Json) -> Json:
+    """A list of fifty regions is not to carry a megabyte of Triton."""
+    oracle = [
+        {**p, "kernels": [{k: v for k, v in kernel.items() if k != "source"} for kernel in p["kernels"]]}
+        for p in region.get("oracle") or ()
+    ]
+    return region | {"oracle": oracle}
+
+
+@router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404, 422, 429, 503)})
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE))
+def region(
+    request: Request,
+    region_id: str,
+    device: Annotated[
+        str | None, Query(max_length=200, description="Cost and advice as they would be on this device, predicted.")
+    ] = None,
+) -> Response:
+    """One region; `archive` is the recorded validation nearest to it, where this host has measured nothing."""
+    state = request.app.state
+    found = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
+    if found is None:
+        raise not_found("region")
+    recorded = submit.archived(request.app.state, found["text"]) if not found["validations"] else None
+    return answer(found | {"archive": recorded})
+
+
+@router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 409, 422, 429, 503)})
+@declare(Access.WORK, codes=(api_codes.STORED, api_codes.ADVICE, api_codes.COMPILER, {409: ("trace-not-ready",)}))
+def foresee(request: Request, region_id: str) -> Response:
+    """Ask what torch.compile would make of a stored region; keep the answer and advise again with it.
+
+    A region from a trace has an empty `oracle` until somebody asks. An answer that stands is not asked for again.
+    """
+    return answer(submit.foresee_region(request.app.state, region_id))
+
+
+@router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 429, 503)})
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE, api_codes.COMPILER))
+def kernel(
+    request: Request,
+    region_id: str,
+    kernel: str,
+    mode: Annotated[str, Query(max_length=32, description="The prediction that has the kernel.")] = MODES[0],
+) -> Response:
+    """What Triton's compiler decides about one kernel of a stored region's `oracle`: registers, PTX, SASS, ...
+
+    kernel: its name; NAME@STAGE where forward and backward have one of the same name.
+    """
+    return answer(submit.kernel_machine(request.app.state, region_id, mode, kernel))
+
+
+@router.post(
+    "/advice", dependencies=JSON_ONLY, responses={200: {"model": AdviceAnswer}, **errors(413, 415, 422, 429, 503)}
+)
+@declare(Access.WORK, codes=(api_codes.TEXT, api_codes.ADVICE))
+def advice(request: Request, body: AdviceRequest) -> Response:
+    """Advice at once, on a region's text or the widget's answers. Nothing is stored.
+
+    For a region the answer also has what the region object has: `name`, `text`, `cost`, `shapes`, ...
+    """
+    state = request.app.state
+    if body.widget is not None:
+        return answer(submit.advise_widget(state, **body.widget.model_dump()))
+    assert body.region is not None
+    found = submit.preview_region(state, body.region, **workload(body))
+    recorded = submit.archived(state, found["text"])
+    return answer(flat_advice(found) | {"archive": recorded})
+
+
+def workload(body: AdviceRequest) -> dict[str, Any]:
+    """The keyword arguments of Advisor.advise_region."""
+    return {**body.model_dump(exclude={"region", "widget"}), "oracle": body.oracle == "auto"}
+
+
+def flat_advice(region: Json) -> Json:
+    """The advice, with the region's own fields beside it: one object says what to do and about what."""
+    return {**{k: v for k, v in region.items() if k != "advice"}, **region["advice"]}

@@ -1,0 +1,165 @@
+"""/api/v1/traces: upload, once more with files beside it, list, one, gone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from app.requests import regions
+from app.requests import traces as submit_trace
+from app.requests.uploads import UNCOUNTED
+from app.web.api import codes as api_codes
+from app.web.api.responses import After, Limit, Wait, answer, errors, listed, status_of, waited
+from app.web.api.schemas import Ranks, Trace, TraceList
+from app.web.server.access import Access, declare
+from app.web.server.problems import from_trace_error
+from app.web.views.trace_step import rank_section
+
+BINARY = {"type": "string", "format": "binary"}
+BESIDE_PARTS = {
+    "group": {"type": "string", "description": "Name shared by the ranks of one job."},
+    "beside": {
+        **BINARY,
+        "description": "A trace of the same model without CUDA graphs, or of their capture: it lends its operations "
+        "and shapes. The file, or as text the id of a trace.",
+    },
+    "execution_trace": {**BINARY, "description": "What ExecutionTraceObserver wrote in the same run."},
+}
+UPLOAD_BODY = {
+    "requestBody": {
+        "description": "A Chrome trace of torch.profiler, .json or .json.gz: raw, or as the part `file` of a form. "
+        "Several parts `file` are the ranks of one job: the answer is the first, /ranks has all.",
+        "required": True,
+        "content": {
+            "application/octet-stream": {"schema": BINARY},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {"file": {"type": "array", "items": BINARY}, **BESIDE_PARTS},
+                }
+            },
+        },
+    }
+}
+AGAIN_BODY = {
+    "requestBody": {
+        "description": "A form with at least one of the parts; `file` is the trace of another rank.",
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"file": {"type": "array", "items": BINARY}, **BESIDE_PARTS},
+                }
+            }
+        },
+    }
+}
+DRAWN = ("where", "timeline")
+"""Of a trace what a list leaves out: tens of kilobytes each."""
+
+router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={
+        200: {"model": Trace, "description": "The same bytes are here already: the trace that they are."},
+        201: {"model": Trace},
+        202: {"model": Trace},
+        **errors(400, 404, 408, 413, 415, 422, 429, 503, 507),
+    },
+    openapi_extra=UPLOAD_BODY,
+    max_body_size=UNCOUNTED,
+)
+@declare(Access.UPLOAD, codes=(api_codes.UPLOAD,), queues="read")
+async def upload(
+    request: Request,
+    name: Annotated[str | None, Query(max_length=500, description="Display name.")] = None,
+    group: Annotated[str | None, Query(max_length=100, description="Name shared by the ranks of one job.")] = None,
+    beside: Annotated[
+        str | None,
+        Query(description="Id of a trace of the same model without CUDA graphs: it lends its operations and shapes."),
+    ] = None,
+    fresh: Annotated[bool, Query(description="Read it as a new trace, also where the same bytes are here.")] = False,
+    wait: Wait = 0.0,
+) -> Response:
+    """Upload a trace. Without `wait` it answers at once, with status `reading`.
+
+    Asked for again, it has its step, its timeline and its regions as soon as they are known, then advice on one region
+    after the other.
+
+    The same bytes once more, with the same beside them and in the same group, are the trace that is here already: its
+    id with 200, and nothing is read again. One that failed is read again.
+
+    A file beside it that cannot be used costs nothing: the trace is read without it, and `notes[]` says why.
+    """
+    state = request.app.state
+    trace, new = await submit_trace.submit_upload(request, state, name=name, group=group, beside=beside, fresh=fresh)
+    return await _created(request, trace["id"], wait, 201 if new else 200)
+
+
+@router.post(
+    "/{trace_id}/again",
+    status_code=201,
+    responses={201: {"model": Trace}, 202: {"model": Trace}, **errors(400, 404, 408, 413, 415, 422, 429, 503, 507)},
+    openapi_extra=AGAIN_BODY,
+    max_body_size=UNCOUNTED,
+)
+@declare(Access.UPLOAD, codes=(api_codes.UPLOAD, {422: ("trace-not-ready",)}), queues="read")
+async def again(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
+    """Read a trace that is here once more, with files beside it: a new trace, nothing is sent twice."""
+    trace = await submit_trace.submit_again(request, request.app.state, trace_id)
+    return await _created(request, trace["id"], wait)
+
+
+async def _created(request: Request, trace_id: str, wait: float, status: int = 201) -> Response:
+    """The trace, once it is read or the wait is over; its error as a problem."""
+    state = request.app.state
+    if wait:
+        await state.queue.wait(trace_id, min(wait, state.settings.max_wait_s))
+    trace = await run_in_threadpool(regions.find_trace, state, trace_id)
+    if trace["status"] == "failed":
+        problem = from_trace_error(trace["error"])
+        problem.extra["trace"] = trace_id
+        raise problem
+    return answer(trace, status_of(request, trace, status), Location=f"/api/v1/traces/{trace_id}")
+
+
+@router.get("", responses={200: {"model": TraceList}, **errors(422)})
+@declare(Access.READ)
+def traces(request: Request, limit: Limit = 50, after: After = None) -> Response:
+    """Traces, newest first, without their regions and what only their page draws."""
+    page = request.app.state.store.traces(limit, after)
+    items = [{key: value for key, value in item.items() if key not in DRAWN} for item in page["items"]]
+    return listed(request, {**page, "items": items})
+
+
+@router.get("/{trace_id}/ranks", responses={200: {"model": Ranks}, **errors(404)})
+@declare(Access.READ)
+def ranks(request: Request, trace_id: str) -> Response:
+    """The traces of the same group, rank by rank: the slowest, and how long each waits in communication."""
+    trace = regions.find_trace(request.app.state, trace_id)
+    found = rank_section(request.app.state.store.trace_group(trace.get("group")))
+    spread = found.get("spread") or {"slowest": None, "spread": None, "waiting_share": None}
+    return answer({**spread, "ranks": found.get("ranks", [])})
+
+
+@router.get("/{trace_id}", responses={200: {"model": Trace}, 202: {"model": Trace}, **errors(404, 422)})
+@declare(Access.READ)
+async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
+    """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
+    found = await waited(request, trace_id, wait, lambda: regions.find_trace(request.app.state, trace_id))
+    return answer(found, status_of(request, found))
+
+
+@router.delete("/{trace_id}", status_code=204, responses=errors(404))
+@declare(Access.CHANGE)
+def delete(request: Request, trace_id: str) -> Response:
+    """Forget a trace, its file and its regions. Validations are kept."""
+    submit_trace.delete_trace(request.app.state, trace_id)
+    return Response(status_code=204)

@@ -1,0 +1,321 @@
+"""The median step along time: a lane for each stream and one for the gaps, with what the cursor says of each span.
+
+Pure functions of API JSON. Times are µs from the step's start. The pictures are paths, one for each colour, so that a
+thousand spans stay light; what a span is stands once in the numbers that static/timeline.js reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fitted
+from app.units import count, duration, share
+from app.web.charts.figure import HIDDEN
+from app.web.charts.svg import Scale, ticks
+from app.web.views.labels import TOOL_LABELS
+
+Json = Mapping[str, Any]
+Link = Callable[..., str]
+
+MOST_SPANS, MOST_GAPS, MOST_ROWS = 380, 160, 10
+"""Drawn in one view, and rows of its tables; a closer view shows the others."""
+CLOSEST_SHARE = 1 / 512
+"""Of the step; a view is at least so long."""
+LANE, ACROSS, LEAST, LOWEST = 40.0, 1000.0, 0.7, 0.08
+"""Height and width of a lane's picture, the least width of a span in it, and its least part of the height."""
+
+OTHERS = {COPIES: "copies and sets", NO_REGION: "no region", ELSEWHERE: "work of other steps"}
+CAUSES = {
+    "launch": ("waiting for launches", "launch"),
+    "host": ("waiting for the host", "host"),
+    "communication": ("waiting for communication", "wait"),
+    "device": ("queued, not started", "queue"),
+}
+"""Cause of a gap: its words, and its colour's class as in the parts of the step."""
+
+
+def timeline_section(
+    trace: Json, names: Sequence[str], links: Sequence[str], window: tuple[float, float] | None, link: Link
+) -> dict[str, Any]:
+    """Context of partials/trace_timeline.html; {} for a trace that was stored before there was one.
+
+    names, links: of the trace's regions, in the report's order. window: what is looked at, the whole step for None.
+    link: the page's address with `start` and `end` in place of those it has.
+    """
+    timeline = trace.get("timeline")
+    if not timeline or not timeline["streams"]:
+        return {}
+    wall = timeline["wall_us"]
+    start, end = _clip(window, wall)
+    tools = [(r.get("advice") or {}).get("tool", "none") for r in trace["regions"]]
+    pixel = (end - start) / (2 * ACROSS)
+    lanes = fitted([_spans(s, start, end) for s in timeline["streams"]], MOST_SPANS, end - start, pixel)
+    known = _gap_spans(timeline["gaps"], start, end)
+    gaps = fitted([_pieces(known, timeline["streams"], start, end)], MOST_GAPS, end - start, pixel)[0]
+    shown = [
+        _lane(_lane_name(stream, timeline["streams"]), spans, tools, (start, end))
+        for stream, spans in zip(timeline["streams"], lanes, strict=True)
+    ]
+    used = {look for lane in shown for look, _ in lane["paths"]}
+    idle = {cause: sum(g.busy_us for g in known if g.owner == cause) for cause in {g.owner for g in known}}
+    return {
+        "timeline": {
+            "step": timeline["step"],
+            "start_us": start,
+            "end_us": end,
+            "wall_us": wall,
+            "whole": end - start >= wall * 0.999,
+            "lanes": shown,
+            "gaps": _gap_lane(gaps, (start, end)),
+            "ticks": _ticks(start, end),
+            "data": _data(lanes, gaps, timeline, names, links, tools, (start, end)),
+            "rows": _rows(lanes, timeline, names, links, tools),
+            "gap_rows": _gap_rows(gaps, lanes, names, links),
+            "looks": [t for t in TOOL_LABELS if t in used],
+            "causes": [CAUSES[c] for c in CAUSES if any(g.owner == _CAUSE[c] for g in gaps)],
+            "read": _read(gaps, lanes, names, idle, end - start),
+            "controls": _controls(start, end, wall, link),
+        }
+    }
+
+
+_CAUSE = {cause: place for place, cause in enumerate(CAUSES)}
+_WORDS = tuple(CAUSES.values())
+
+
+def _clip(window: tuple[float, float] | None, wall: float) -> tuple[float, float]:
+    if window is None:
+        return 0.0, wall
+    least = wall * CLOSEST_SHARE
+    start = min(max(window[0], 0.0), wall - least)
+    return start, min(max(window[1], start + least), wall)
+
+
+def _spans(lane: Json, start: float, end: float) -> list[Span]:
+    """The spans of a lane that reach into the view."""
+    first = bisect_left(lane["start_us"], start)
+    while first > 0 and lane["start_us"][first - 1] + lane["length_us"][first - 1] > start:
+        first -= 1
+    last = bisect_left(lane["start_us"], end)
+    columns = [lane[c][first:last] for c in ("start_us", "length_us", "region", "busy_us", "kernels", "name")]
+    return [
+        Span(a, a + length, region, busy, kernels, name, busy / max(1, kernels), {region: busy})
+        for a, length, region, busy, kernels, name in zip(*columns, strict=True)
+    ]
+
+
+def _gap_spans(gaps: Json, start: float, end: float) -> list[Span]:
+    """The stored gaps, cut to the view: of one that is many, the idle time in proportion."""
+    columns = [gaps[c] for c in ("start_us", "length_us", "idle_us", "cause", "gaps")]
+    found = []
+    for at, length, idle, cause, number in zip(*columns, strict=True):
+        low, high = max(at, start), min(at + length, end)
+        if high > low:
+            part = idle * (high - low) / length
+            found.append(Span(low, high, _CAUSE[cause], part, number, 0, part, {_CAUSE[cause]: part}))
+    return found
+
+
+def _pieces(gaps: Sequence[Span], streams: Sequence[Json], start: float, end: float) -> list[Span]:
+    """Gaps that are many in one, apart again as far as the spans of work between them are stored."""
+    work = sorted((s.start_us, s.end_us) for lane in streams for s in _spans(lane, start, end))
+    found, at = [], 0
+    for gap in gaps:
+        if gap.count == 1:
+            found.append(gap)
+            continue
+        while at < len(work) and work[at][1] <= gap.start_us:
+            at += 1
+        free, place = gap.start_us, at
+        edges = []
+        while place < len(work) and work[place][0] < gap.end_us:
+            if work[place][0] > free:
+                edges.append((free, work[place][0]))
+            free, place = max(free, work[place][1]), place + 1
+        if free < gap.end_us:
+            edges.append((free, gap.end_us))
+        found += [Span(a, b, gap.owner, b - a, 1, 0, b - a, {gap.owner: b - a}) for a, b in edges]
+    return found
+
+
+def _look(owner: int, tools: Sequence[str]) -> str:
+    return tools[owner] if 0 <= owner < len(tools) else "rest"
+
+
+def _path(spans: Sequence[Span], window: tuple[float, float]) -> str:
+    """One path of boxes, as high as the part of the span in which its work runs, or its gaps last."""
+    scale = ACROSS / (window[1] - window[0])
+    parts = []
+    for span in spans:
+        left, right = max(0.0, (span.start_us - window[0]) * scale), min(ACROSS, (span.end_us - window[0]) * scale)
+        wide = max(LEAST, right - left)
+        part = span.busy_us / span.length_us if span.length_us else 1.0
+        high = LANE * min(1.0, max(LOWEST, part))
+        parts.append(f"M{left:.4g} {LANE:g}h{wide:.3g}v-{high:.3g}h-{wide:.3g}z")
+    return "".join(parts)
+
+
+def _lane(name: str, spans: Sequence[Span], tools: Sequence[str], window: tuple[float, float]) -> dict[str, Any]:
+    by_look: dict[str, list[Span]] = {}
+    for span in spans:
+        by_look.setdefault(_look(span.owner, tools), []).append(span)
+    return {
+        "name": name,
+        "paths": [(look, _path(found, window)) for look, found in by_look.items()],
+        "busy_us": sum(s.busy_us for s in spans),
+    }
+
+
+def _gap_lane(gaps: Sequence[Span], window: tuple[float, float]) -> list[tuple[str, str]]:
+    by_cause: dict[int, list[Span]] = {}
+    for gap in gaps:
+        by_cause.setdefault(gap.owner, []).append(gap)
+    return [(_WORDS[cause][1], _path(found, window)) for cause, found in by_cause.items()]
+
+
+def _lane_name(lane: Json, lanes: Sequence[Json]) -> str:
+    if lane["stream"] is None:
+        return "other streams"
+    several = len({other["device"] for other in lanes if other["stream"] is not None}) > 1
+    return f"GPU {lane['device']} stream {lane['stream']}" if several else f"stream {lane['stream']}"
+
+
+def _ticks(start: float, end: float) -> list[tuple[float, str]]:
+    """(per cent from the left, time in the step) of about six round times."""
+    unit, scale = ("ms", 1e3) if end >= 2e3 else ("µs", 1.0)
+    found = ticks(Scale("linear", start / scale, end / scale, 0.0, 100.0), {"nticks": 6})
+    return [(at, f"{text} {unit}") for at, text in found if at <= 96.0]
+
+
+# ------------------------------------------------------------------------------------------------ what the cursor says
+
+
+def _data(
+    lanes: Sequence[Sequence[Span]], gaps: Sequence[Span], timeline: Json, names: Sequence[str], links: Sequence[str],
+    tools: Sequence[str], window: tuple[float, float],
+) -> Json:  # fmt: skip
+    """Lanes of [start, length, owner, kernels, name, busy] in µs; the gaps' last of [start, length, cause, gaps, idle].
+
+    owners: name, advice and address by number; names: labels of kernels by number.
+    """
+    used = sorted({s.owner for lane in lanes for s in lane})
+    called = sorted({s.name for lane in lanes for s in lane if s.name >= 0})
+    return {
+        "window": [round(window[0], 2), round(window[1], 2)],
+        "streams": [_lane_name(s, timeline["streams"]) for s in timeline["streams"]],
+        "lanes": [
+            [
+                [round(s.start_us, 1), round(s.length_us, 1), s.owner, s.count, s.name, round(s.busy_us, 1)]
+                for s in lane
+            ]
+            for lane in lanes
+        ],
+        "gaps": [[round(g.start_us, 1), round(g.length_us, 1), g.owner, g.count, round(g.busy_us, 1)] for g in gaps],
+        "owners": {o: _owner(o, names, links, tools) for o in used},
+        "names": {n: _visible(timeline["names"][n]) for n in called},
+        "causes": [words for words, _ in _WORDS],
+    }  # fmt: skip
+
+
+def _visible(name: str) -> str:
+    """A name whose hidden characters are their numbers: the script shows it, past the templates that see to this."""
+    return HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", name)
+
+
+def _owner(owner: int, names: Sequence[str], links: Sequence[str], tools: Sequence[str]) -> list[str]:
+    if 0 <= owner < len(names):
+        return [_visible(names[owner]), TOOL_LABELS.get(tools[owner], tools[owner]), links[owner]]
+    return [OTHERS.get(owner, "no region"), "", ""]
+
+
+def _rows(
+    lanes: Sequence[Sequence[Span]], timeline: Json, names: Sequence[str], links: Sequence[str], tools: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The longest spans of the view, in order of time."""
+    every = [(s, place) for place, lane in enumerate(lanes) for s in lane]
+    longest = sorted(every, key=lambda e: -e[0].length_us)[:MOST_ROWS]
+    rows = []
+    for span, place in sorted(longest, key=lambda e: e[0].start_us):
+        name, _, href = _owner(span.owner, names, links, tools)
+        called = timeline["names"][span.name] if span.name >= 0 else ""
+        rows.append(
+            {
+                "at_us": span.start_us, "length_us": span.length_us, "name": name, "href": href,
+                "tool": _look(span.owner, tools), "kernels": span.count,
+                "kernel": called,
+                "stream": _lane_name(timeline["streams"][place], timeline["streams"]),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _gap_rows(
+    gaps: Sequence[Span], lanes: Sequence[Sequence[Span]], names: Sequence[str], links: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The gaps with most idle time, in order of time, each with the region that comes after it."""
+    every = sorted((s for lane in lanes for s in lane), key=lambda s: s.start_us)
+    starts = [s.start_us for s in every]
+    longest = sorted(gaps, key=lambda g: -g.busy_us)[:MOST_ROWS]
+    rows = []
+    for gap in sorted(longest, key=lambda g: g.start_us):
+        after = bisect_left(starts, gap.end_us - 0.2)
+        following = every[after].owner if after < len(every) else None
+        known = following is not None and 0 <= following < len(names)
+        rows.append(
+            {
+                "at_us": gap.start_us, "length_us": gap.length_us, "idle_us": gap.busy_us, "gaps": gap.count,
+                "cause": _WORDS[gap.owner][0], "look": _WORDS[gap.owner][1],
+                "before": names[following] if known and following is not None
+                else "the step's end" if following is None else OTHERS.get(following, ""),
+                "href": links[following] if known and following is not None else "",
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _read(
+    gaps: Sequence[Span],
+    lanes: Sequence[Sequence[Span]],
+    names: Sequence[str],
+    idle: Mapping[int, float],
+    length: float,
+) -> str:
+    """What to see in this view, in words. idle: time by cause."""
+    parts, total = [], sum(idle.values())
+    if gaps and total > 0.01 * length:
+        cause = max(idle, key=lambda c: idle[c])
+        gap = max((g for g in gaps if g.count == 1), key=lambda g: g.busy_us, default=None)
+        parts.append(f"nothing runs for {share(min(1.0, total / length))} of this, mostly {_WORDS[cause][0]}")
+        if gap is not None and gap.busy_us > 0.02 * length:
+            parts.append(f"the longest wait begins at {duration(gap.start_us)} and lasts {duration(gap.length_us)}")
+    every = [s for lane in lanes for s in lane]
+    if every:
+        longest = max(every, key=lambda s: s.busy_us)
+        name = names[longest.owner] if 0 <= longest.owner < len(names) else OTHERS.get(longest.owner, "")
+        what = count(longest.count, "kernel")
+        parts.append(f"the longest stretch of work is {name} ({what}, {duration(longest.busy_us)})")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _controls(start: float, end: float, wall: float, link: Link) -> list[dict[str, str]]:
+    """Links to closer, wider and neighbouring views; "" for one that there is not."""
+    length, whole = end - start, link(start="", end="")
+
+    def about(middle: float, wide: float) -> str:
+        if wide >= wall:
+            return whole
+        low = min(max(middle - wide / 2, 0.0), wall - wide)
+        return link(start=f"{low:.1f}", end=f"{low + wide:.1f}")
+
+    middle, everything = (start + end) / 2, length >= wall * 0.999
+    places = {
+        "Zoom in": about(middle, length / 2) if length > 2 * wall * CLOSEST_SHARE else "",
+        "Zoom out": "" if everything else about(middle, length * 2),
+        "Earlier": about(middle - length / 2, length) if start > 0.05 else "",
+        "Later": about(middle + length / 2, length) if end < wall - 0.05 else "",
+        "Whole step": "" if everything else whole,
+    }
+    return [{"name": name, "href": href} for name, href in places.items()]

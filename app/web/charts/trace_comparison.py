@@ -1,0 +1,45 @@
+"""The chart of two traces side by side: what each part of the step takes more or less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.trace_report.compare import FASTER, GONE, NEW, SLOWER
+from app.units import duration
+from app.web.charts import hatching
+from app.web.charts.figure import Chart, chart
+from app.web.views.names import apart
+
+Json = Mapping[str, Any]
+
+MOST_BARS = 16
+LOOKS = {FASTER: "compile", SLOWER: "cuda", NEW: "triton", GONE: "library"}
+"""Verdict -> whose colour and hatching its bars have."""
+
+
+def _signed(change_us: float) -> str:
+    return f"{'+' if change_us > 0 else '−'}{duration(abs(change_us))}"
+
+
+def changes(found: Json) -> Chart | None:
+    """Bars of what each part takes more or less, the largest changes first: left is faster."""
+    rows = [r for r in found["rows"] if abs(r["change_us"]) > 0.5][:MOST_BARS]
+    if not rows:
+        return None
+    labels = apart((row["name"] for row in rows), 42)
+    bars: dict[str, Any] = {
+        "type": "bar", "orientation": "h", "y": labels, "x": [r["change_us"] / 1e3 for r in rows], "showlegend": False,
+        "text": [f" {_signed(r['change_us'])}, {r['verdict']} " for r in rows],
+        "textposition": "outside", "cliponaxis": False,
+        "marker": hatching.bars(LOOKS.get(r["verdict"], "skip") for r in rows),
+        "hovertemplate": "%{y}<br>%{text}<extra></extra>",
+    }  # fmt: skip
+    reach = max(abs(r["change_us"]) for r in rows) / 1e3
+    layout = {
+        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True, "ticklabelstandoff": 8,
+                  "tickvals": labels},
+        "xaxis": {"title": {"text": "change of its time in one step, ms"}, "range": [-1.9 * reach, 1.9 * reach],
+                  "zeroline": True},
+    }  # fmt: skip
+    return chart([bars], layout, 90 + 28 * len(rows)) | {"width": 680}

@@ -1,0 +1,1 @@
+"""Pages for people: one router a page, and what they share."""

@@ -1,0 +1,125 @@
+"""The pages of checks: a list with a form, and one check's verdict with its reports. Each has a `.json` twin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse, Response
+
+from app.errors import Problem
+from app.requests import checks as submit_check
+from app.storage import checks
+from app.web.api.responses import After
+from app.web.pages.common import go, missing
+from app.web.pages.page_and_json import page_and_json, wants_json
+from app.web.server.access import Access, declare
+from app.web.server.json_response import JSONAnswer
+from app.web.templating import is_fragment, render
+from app.web.views import checks as check_views
+
+router = APIRouter(include_in_schema=False)
+
+Json = dict[str, Any]
+
+ROWS = 50
+CHOICES = 100
+WAIT_S = 5.0
+"""A check by the form waits so long for its verdict, then its page shows how it is doing."""
+
+FORM_CODES = frozenset({"config-invalid", "invalid-request", "trace-not-ready", "not-found"})
+"""What is wrong with the form's own fields: said beside it."""
+
+
+@page_and_json(router, "/checks", Access.READ)
+def check_list(
+    request: Request,
+    after: After = None,
+    *,
+    trace: Annotated[str, Query(max_length=64, description="The trace that stands chosen in the form.")] = "",
+) -> Response:
+    """Checks, newest first, and the form that makes one; the API's list."""
+    if wants_json(request):
+        return JSONAnswer(checks.page(request.app.state.store, ROWS, after))
+    return _list(request, {"trace": trace}, after=after)
+
+
+def _list(request: Request, given: dict[str, str], *, after: str | None = None, wrong: Json | None = None) -> Response:
+    store = request.app.state.store
+    page = checks.page(store.database, ROWS, after)
+    context = {
+        "rows": check_views.check_rows(page["items"]),
+        "older": check_views.older(page["next"]),
+        "form": check_views.form(store.traces(limit=CHOICES)["items"], given),
+        "wrong": wrong,
+        "charts": False,
+    }
+    return render("checks.html", context, request=request, status=wrong["status"] if wrong else 200)
+
+
+@router.post("/checks")
+@declare(Access.WORK)
+async def make(
+    request: Request,
+    trace: Annotated[str, Form(max_length=64)] = "",
+    baseline: Annotated[str, Form(max_length=64)] = "",
+    config: Annotated[str, Form()] = "",
+) -> Response:
+    """A check of a stored trace under a pasted configuration; what is wrong with it stands under its field."""
+    state = request.app.state
+    try:
+        job, _ = await run_in_threadpool(
+            submit_check.submit_stored, state, trace=trace, baseline=baseline or None, config=config
+        )
+    except Problem as problem:
+        if problem.code not in FORM_CODES:
+            raise
+        wrong = {"status": problem.status, **problem.body(), "shown": _shown_line(config, problem)}
+        if is_fragment(request):
+            return render("partials/check_wrong.html", {"wrong": wrong}, request=request, status=422)
+        given = {"trace": trace, "baseline": baseline, "config": config}
+        return await run_in_threadpool(_list, request, given, wrong=wrong)
+    await state.queue.wait(job["id"], WAIT_S)
+    return go(request, f"/checks/{job['id']}")
+
+
+def _shown_line(config: str, problem: Problem) -> str:
+    """The line of the configuration that the error is about; "" where it names none."""
+    lines, number = config.splitlines(), problem.extra.get("line") or 0
+    return lines[number - 1].strip()[:200] if 0 < number <= len(lines) else ""
+
+
+@page_and_json(router, "/checks/{check_id}", Access.READ)
+def check(request: Request, check_id: str, *, body: int = 0) -> Response:
+    """One check; with `?body=1` only the part that changes while it is being done."""
+    found = _found(request, check_id)
+    if wants_json(request):
+        return JSONAnswer(found)
+    context = {**check_views.check_page(found), "glances": check_views.summary(found)}
+    return render("partials/check_body.html" if body else "check.html", context, request=request)
+
+
+@router.get("/checks/{check_id}/progress")
+@declare(Access.READ)
+def progress(request: Request, check_id: str) -> Response:
+    """Only the bar and its line."""
+    return render("partials/progress.html", {"validation": _found(request, check_id)}, request=request)
+
+
+@router.post("/checks/{check_id}/cancel")
+@declare(Access.CHANGE)
+def cancel(request: Request, check_id: str) -> Response:
+    """Stop a check; one that has ended stays as it is."""
+    _found(request, check_id)
+    request.app.state.queue.cancel(check_id)
+    if not is_fragment(request):
+        return RedirectResponse(f"/checks/{check_id}", 303)
+    return check(request, check_id, body=1)
+
+
+def _found(request: Request, check_id: str) -> Json:
+    found = checks.by_id(request.app.state.store.database, check_id)
+    if found is None:
+        raise missing("check")
+    return found

@@ -1,0 +1,152 @@
+"""A region on every kind of GPU that it was measured on, side by side: page, part of a page, API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from app.archive import by_device
+from app.errors import not_found, without_text
+from app.requests import regions
+from app.web.api.responses import answer, errors
+from app.web.api.schemas import Answer
+from app.web.charts import measured_devices
+from app.web.pages.page_and_json import page_and_json, wants_json
+from app.web.server.access import Access, declare
+from app.web.server.json_response import JSONAnswer
+from app.web.templating import is_fragment, render
+
+api = APIRouter(prefix="/api/v1", tags=["validations"])
+pages = APIRouter(include_in_schema=False)
+
+Json = dict[str, Any]
+
+
+class Interval(Answer):
+    """A median with its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+class KindCandidate(Answer):
+    """One candidate on one kind of GPU."""
+
+    name: str
+    tool: str | None
+    status: str
+    time_us: Interval | None
+    wall_us: float | None
+    ratio_to_eager: Interval | None
+    ratio_to_best_other: Interval | None
+    share_of_limit: float | None
+
+
+class MeasuredKind(Answer):
+    """The newest measurement of a region on one kind of GPU. here: by this server; else a record of the archive.
+    decided_by: "device time", or "wall time" where the region is launch-bound there: the ratios are of it.
+    """
+
+    id: str
+    device: str
+    here: bool
+    date: str
+    software: dict[str, str]
+    outcome: str
+    best: str | None
+    tool: str | None
+    decided_by: str
+    candidates: list[KindCandidate]
+
+
+class MeasuredKinds(Answer):
+    """One region on every kind that it was measured on, the fastest first; `said` tells whether one candidate wins."""
+
+    items: list[MeasuredKind]
+    said: str
+
+
+Devices = Annotated[
+    str, Query(max_length=500, description="Only on these, separated by commas: H200,MI300X.", alias="device")
+]
+
+
+@api.get("/regions/{region_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+@declare(Access.COMPUTE, codes=({422: ("region-without-text",)},))
+def of_region(request: Request, region_id: str, devices: Devices = "") -> Response:
+    """The region's newest measurement on each kind of GPU, at its own sizes: of this server, or of the archive."""
+    return answer(_found(request, _region(request, region_id)["text"], devices))
+
+
+@api.get("/validations/{validation_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+@declare(Access.COMPUTE)
+def of_validation(request: Request, validation_id: str, devices: Devices = "") -> Response:
+    """The same for what a validation measured: what was asked for on several kinds, side by side."""
+    return answer(_found(request, _validation(request, validation_id)["region"], devices))
+
+
+@page_and_json(pages, "/regions/{region_id}/kinds", Access.COMPUTE)
+def region_page(request: Request, region_id: str, devices: Devices = "") -> Response:
+    """The kinds side by side: a page, or for htmx the part of a page."""
+    region = _region(request, region_id)
+    return _shown(request, region["text"], region["name"], f"/regions/{region_id}", devices)
+
+
+@page_and_json(pages, "/validations/{validation_id}/kinds", Access.COMPUTE)
+def validation_page(request: Request, validation_id: str, devices: Devices = "") -> Response:
+    """The same for what a validation measured."""
+    found = _validation(request, validation_id)
+    return _shown(request, found["region"], found.get("name") or "Validation", f"/validations/{validation_id}", devices)
+
+
+def section(request: Request, text: str) -> Json:
+    """Context of partials/kinds.html; nothing where the region was measured on fewer than two kinds."""
+    found = regions.measured_kinds(request.app.state, text)
+    return _context(found) if len(found) > 1 else {}
+
+
+def _names(devices: str) -> list[str]:
+    return [name.strip() for name in devices.split(",") if name.strip()]
+
+
+def _region(request: Request, region_id: str) -> Json:
+    region: Json | None = request.app.state.store.region(region_id)
+    if region is None:
+        raise not_found("region")
+    if not region["text"]:
+        raise without_text()
+    return region
+
+
+def _validation(request: Request, validation_id: str) -> Json:
+    state = request.app.state
+    found: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
+    if found is None:
+        raise not_found("validation")
+    return found
+
+
+def _found(request: Request, text: str, devices: str) -> Json:
+    items = regions.measured_kinds(request.app.state, text, _names(devices))
+    return {"items": items, "said": by_device.disagreement(items)}
+
+
+def _context(items: list[Json]) -> Json:
+    return {
+        "kinds": items,
+        "kinds_said": by_device.disagreement(items),
+        "kinds_rows": measured_devices.rows(items),
+        "kinds_chart": measured_devices.chart_of(items),
+    }
+
+
+def _shown(request: Request, text: str, name: str, back: str, devices: str) -> Response:
+    found = _found(request, text, devices)
+    if wants_json(request):
+        return JSONAnswer(found)
+    context = {**_context(found["items"]), "name": name, "back": back}
+    template = "partials/kinds.html" if is_fragment(request) else "kinds.html"
+    return render(template, context, request=request)

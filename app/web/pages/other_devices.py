@@ -1,0 +1,81 @@
+"""A region on other devices: every device of the table side by side, and the advice for one of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from app.requests import regions
+from app.web.api import codes as api_codes
+from app.web.api.responses import answer, errors
+from app.web.api.schemas import Answer, Range
+from app.web.pages.common import device_names
+from app.web.pages.page_and_json import page_and_json, wants_json
+from app.web.server.access import Access, declare
+from app.web.server.json_response import JSONAnswer
+from app.web.templating import is_fragment, render
+from profiler.hardware import find_device
+
+api = APIRouter(prefix="/api/v1", tags=["advice"])
+pages = APIRouter(include_in_schema=False)
+
+
+class RegionDevice(Answer):
+    """A region's advice on one device. now_us, time_us: of one call, as it runs now and as advised.
+
+    here: the device that the region's own advice is for. fitted: the estimate's rates were fitted on records of it;
+    else they are scaled by its ceilings and the ranges are wider, as `because` says.
+    """
+
+    device: str
+    arch: str
+    here: bool
+    tool: str
+    mode: str
+    headline: str
+    now_us: Range | None
+    time_us: Range | None
+    region_speedup: Range | None
+    step_speedup: Range | None
+    floor_us: float | None
+    measured: bool
+    fitted: bool
+    because: str
+
+
+class RegionDevices(Answer):
+    """A region on every device of the table."""
+
+    items: list[RegionDevice]
+
+
+Device = Annotated[str, Query(max_length=200, description="A device of the table, such as A100.")]
+
+
+@api.get("/regions/{region_id}/devices", responses={200: {"model": RegionDevices}, **errors(404, 422, 429, 503)})
+@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE))
+def devices(request: Request, region_id: str) -> Response:
+    """The region's advice on every device of the table, predicted; its own device's is the one that stands."""
+    return answer({"items": regions.region_on_devices(request.app.state, region_id)})
+
+
+@page_and_json(pages, "/regions/{region_id}/devices", Access.COMPUTE)
+def devices_page(request: Request, region_id: str, *, device: Device = "") -> Response:
+    """The devices side by side, with the advice for one where it is named: a page, or for htmx the part of a page."""
+    state = request.app.state
+    rows = regions.region_on_devices(state, region_id)
+    if wants_json(request):
+        return JSONAnswer({"items": rows})
+    region = regions.region_on(state, region_id, device) if device else state.store.region(region_id)
+    chosen = find_device(device)
+    context = {
+        "region": region,
+        "rows": rows,
+        "chosen": chosen.name if chosen else "",
+        "device_names": device_names(),
+        "widened": [r["device"] for r in rows if not r["fitted"]],
+        "charts": False,
+    }
+    return render("partials/devices.html" if is_fragment(request) else "devices.html", context, request=request)

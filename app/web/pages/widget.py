@@ -1,0 +1,160 @@
+"""The widget's part of the start page: its answer, its picture, and the table by which a slider answers at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from markupsafe import Markup, escape
+
+from app.advice.effort_curve import Measured, Rung, gradient
+from app.advice.widget import BOUNDS, KINDS
+from app.advice.widget_table import STEPS, table
+from app.analysis import service
+from app.archive import record_store
+from app.thresholds import Thresholds
+from app.web.server.json_response import JSONAnswer
+from app.web.templating import environment, ticks
+
+Json = dict[str, Any]
+
+KIND_WORDS = (
+    # a word in a recorded region's name: the widget's kind; the first that fits
+    ("attention", "attention"), ("gemms", "custom"), ("gemm after", "quantised_gemm"), ("gemm with", "elementwise"),
+    ("gemm", "gemm"), ("norm", "normalisation"), ("cumulative", "custom"), ("top-k", "custom"), ("scatter", "custom"),
+    ("rope", "custom"), ("chain", "elementwise"), ("residual", "elementwise"), ("swiglu", "elementwise"),
+    ("copy", "elementwise"), ("reduction", "reduction"), ("softmax", "reduction"),
+)  # fmt: skip
+"""Names are those that mining and patterns give; a product after something is one with weights to unpack."""
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 360, 190, 34, 158, 12
+ASIDE = {"library": -8.0, "compile": 8.0}
+"""Both are one line: they stand side by side."""
+LEAST, MOST = 0.7, 16.0
+"""Speed-ups at the ends of the picture's axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One tool in the picture: where its range lies, in the picture's own units."""
+
+    rung: Rung
+    left: float
+    width: float
+    high: float
+    height: float
+    middle: float
+    at: float
+
+
+@cache
+def recorded() -> tuple[Measured, ...]:
+    """The best candidate of each tool on each region of the shipped Archive."""
+    return tuple(_recorded())
+
+
+def _recorded() -> Iterator[Measured]:
+    for record in record_store.records(record_store.FOLDER):
+        name = str(record.get("name", "")).lower()
+        kind = next((k for word, k in KIND_WORDS if word in name), "")
+        best: dict[str, float] = {}
+        for candidate in record["candidates"]:
+            ratio = (candidate.get("ratio_to_eager") or {}).get("median")
+            if candidate["status"] == "ok" and ratio:
+                best[candidate["tool"]] = max(best.get(candidate["tool"], 0.0), 1 / ratio)
+        yield from (Measured(kind, tool, speedup) for tool, speedup in best.items() if tool != "eager")
+
+
+@lru_cache(maxsize=64)
+def picture(kind: str | None, bound: str | None) -> Json:
+    """Lines to write across, speed-up over eager up, both by factors; a bar for the range of each tool."""
+    rungs = gradient(recorded(), kind, bound)
+    ticks_up = [(factor, _up(factor)) for factor in (1, 2, 4, 8, 16)]
+    across = [(text, _across(lines)) for text, lines in (("0", 0), ("1", 1), ("10", 10), ("100", 100), ("1,000", 1000))]
+    marks = [_mark(r) for r in rungs if r.speedup is not None]
+    curve = " ".join(f"{m.at:.1f},{m.middle:.1f}" for m in marks)
+    size = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "bottom": BOTTOM}
+    return {"rungs": rungs, "marks": marks, "up": ticks_up, "across": across, "curve": curve, **size}
+
+
+def _mark(rung: Rung) -> Mark:
+    assert rung.speedup is not None
+    first, last = (_across(lines) + ASIDE.get(rung.tool, 0.0) for lines in rung.lines)
+    left, width = min(first, (first + last) / 2 - 5), max(10.0, last - first)
+    high, low = _up(rung.speedup.high), _up(rung.speedup.low)
+    return Mark(rung, left, width, high, max(3.0, low - high), _up(rung.speedup.mid), (first + last) / 2)
+
+
+def _up(factor: float) -> float:
+    within = min(MOST, max(LEAST, factor))
+    return BOTTOM - (BOTTOM - TOP) * math.log(within / LEAST) / math.log(MOST / LEAST)
+
+
+def _across(lines: float) -> float:
+    """0 and 1 stand apart, then factors of ten."""
+    place = 0.0 if lines == 0 else 0.8 + math.log10(lines)
+    return LEFT + 24 + (WIDTH - LEFT - 36) * place / (0.8 + math.log10(5000))
+
+
+def holes(text: str, criteria: list[Json]) -> Markup:
+    """Advice's words as HTML; a criterion's reason inside them is marked with its name, to follow the slider."""
+    shown = ticks(text)
+    for criterion in criteria:
+        reason = ticks(criterion["because"])
+        if len(criterion["because"]) > 8 and reason in shown:
+            name = escape(criterion["name"])
+            shown = Markup(str(shown).replace(str(reason), f'<span data-because="{name}">{reason}</span>'))
+    return shown
+
+
+def decisive(advice: Json) -> str:
+    """The criterion that the answer rests on: the one that ended the question, else the last that admitted the tool."""
+    held = {c["name"]: c["holds"] for c in advice["criteria"]}
+    if held["fast-enough"]:
+        return "fast-enough"
+    for name in ("worth-it", "kernel-problem"):
+        if held[name] is False:
+            return name
+    by_tool = {"library": "library-covers", "compile": "compile-fuses", "cuda": "needs-cuda", "skip": "library-covers"}
+    return by_tool.get(str(advice["tool"]), "bandwidth-bound-or-custom")
+
+
+def _fragment(advice: Json, kind: str | None, bound: str | None) -> str:
+    """The widget's answer as HTML; the page completes its link."""
+    template = environment().get_template("partials/widget.html")
+    return template.render(widget=advice, widget_query="", **shown(advice, kind, bound))
+
+
+def shown(advice: Json, kind: str | None, bound: str | None) -> Json:
+    """What the answer's template needs beside the advice."""
+    return {"picture": picture(kind, bound), "decisive": decisive(advice), "holes": holes}
+
+
+def answer_table(request: Request, bound: str = "", kind: str = "") -> Response:
+    """Every answer for one bound and kind: states and reasons along each slider, and the answer for each set of states.
+
+    Made by the rule on this server; the page looks up in it. Unknown words count as not known.
+    """
+    settings: Thresholds = request.app.state.service.thresholds
+    return JSONAnswer(_table(bound if bound in BOUNDS else None, kind if kind in KINDS else None, settings))
+
+
+@lru_cache(maxsize=64)
+def _table(bound: str | None, kind: str | None, settings: Thresholds) -> Json:
+    found = table(bound, kind, settings)
+    return {
+        "steps": dict(STEPS),
+        "rows": [
+            {"name": r.name, "slider": r.slider, "states": r.states, "because": [str(ticks(b)) for b in r.because]}
+            for r in found.rows
+        ],
+        "answers": {
+            key: _fragment(service.advise_widget(settings, **asdict(at)), kind, bound)
+            for key, (at, _) in found.verdicts.items()
+        },
+    }

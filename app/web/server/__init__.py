@@ -1,0 +1,1 @@
+"""The server around the routes: security, limits, caching, metrics, health, retention."""

@@ -1,0 +1,54 @@
+"""Limits in the headers of an answer: how many more jobs may wait, and how large an upload may be.
+
+`RateLimit-Policy` and `RateLimit` are those of draft-ietf-httpapi-ratelimit-headers-10, with places in the queue as
+the quota; `Upload-Limit` is that of draft-ietf-httpbis-resumable-upload. What a client may ask in a minute is the
+guard's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.storage import job_table
+from app.storage.job_table import Kind
+from app.web.server.contract import Contract
+
+
+class LimitHeaders:
+    """Pure ASGI around the routes. state: the app.state of app.main; contract: what the routes declare."""
+
+    def __init__(self, app: ASGIApp, state: Any, contract: Contract) -> None:
+        self.app = app
+        self.state = state
+        self.contract = contract
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        told = scope["type"] == "http" and scope["path"].startswith("/api/")
+        kind = self.contract.queued_kind(scope["path"]) if told and scope["method"] == "POST" else None
+        upload = told and self.contract.takes_files(scope["path"])
+
+        async def limited(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if upload:
+                    headers["Upload-Limit"] = f"max-size={self.state.settings.max_upload_bytes}"
+                if kind is not None and message["status"] < 500:
+                    for name, value in (await run_in_threadpool(room, self.state, kind)).items():
+                        headers.append(name, value)
+            await send(message)
+
+        await self.app(scope, receive, limited if kind or upload else send)
+
+
+def room(state: Any, kind: Kind) -> dict[str, str]:
+    """The places in the queue of one kind of job, for whoever asks: how many there are, how many are free."""
+    with state.store.database.read() as connection:
+        quota, left = job_table.room(connection, kind, state.settings.queue_cap)
+    return {
+        "RateLimit-Policy": f'"{kind}";q={quota};qu="concurrent-requests"',
+        "RateLimit": f'"{kind}";r={max(0, left)}',
+    }

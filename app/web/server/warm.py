@@ -1,0 +1,36 @@
+"""What the first page would wait for, done behind the server's start: templates, charts, the archive's index."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from app.background import Background
+from app.requests.archived_evidence import recorded
+from app.web.pages.examples import DEFAULT_REGION, examples
+from app.web.templating import environment
+
+log = logging.getLogger("tritonworthy.pages")
+
+
+class WarmPages(Background):
+    """state: the app.state of app.main. Nothing depends on it: a page that comes first does the same for itself."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__("warm-pages")
+        self.state = state
+
+    def serve(self) -> None:
+        began = time.monotonic()
+        try:
+            recorded(self.state, [examples()[DEFAULT_REGION].text])
+            import plotly.graph_objects  # noqa: F401
+
+            for name in environment().list_templates():
+                if self.stopping.is_set():
+                    return
+                environment().get_template(name)
+        except Exception:
+            log.exception("pages are not warm")
+        log.info("pages are warm after %.1f s", time.monotonic() - began)

@@ -1,0 +1,1 @@
+"""What a page shows: pure functions of the API's objects."""

@@ -1,0 +1,246 @@
+"""One row of the benchmark: all candidates for one case, checked, then timed in turns. A child of
+benchmarks/operations/kernels.py: `kernel_rows.py JSON`, where JSON is {"items": [[operation, number of the case], ...],
+"wanted": [...], "rounds": n, "prepare": bool}; prints a line of JSON for each item, as soon as it is done.
+
+With "prepare" nothing is timed: everything is compiled, so that the binaries are on disk when another child measures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402 (run as a file)
+
+from benchmarks.operations.kernel_peers import RIVALS, NotHereError, peers_of  # noqa: E402
+from benchmarks.operations.kernel_table import OURS  # noqa: E402
+from kernels import tuning  # noqa: E402
+from kernels.agreement import disagreement  # noqa: E402
+from kernels.catalogue import operation  # noqa: E402
+from kernels.measure import stats  # noqa: E402
+from kernels.measure.candidate.timing import DeviceClock, Flush, Rotation, cold_calls, warm  # noqa: E402
+from kernels.spec import Case, Maker, Operation, outputs_of  # noqa: E402
+
+ROUND_MS = 12.0
+FEWEST, MOST = 4, 40
+"""Calls of one candidate in one round."""
+L2_BYTES = 64e6
+EXACT_BYTES = 7e8
+"""Our result is held to float64 up to this many bytes of a case; beyond it `tools/gpu/check_kernels.py --large`
+does."""
+MOST_STEPS = 128
+"""Of a recurrence, whose loop torch.compile unrolls: 128 take it most of a minute."""
+SLOW_US = 1e5
+"""A call that takes longer is timed once in a round."""
+CLOSE = 5e-2
+"""Relative distance from the reference's result beyond which a candidate computes something else."""
+
+Call = Callable[..., Any]
+
+
+def compiled(reference: Call, mode: str | None) -> Call:
+    """torch.compile of the reference with static shapes."""
+    torch._dynamo.reset()
+    return torch.compile(reference, mode=mode, dynamic=False)
+
+
+def candidates(found: Operation, case: Case, wanted: set[str]) -> dict[str, Call | str]:
+    """By name; a text says why there is none."""
+    made: dict[str, Call | str] = {OURS: found.run}
+    plain = RIVALS.get(found.name, found.reference)
+    if "eager" in wanted:
+        made["eager"] = plain
+    for name, mode in (("compile", None), ("max-autotune", "max-autotune-no-cudagraphs")):
+        if name in wanted:
+            unrolled = case.get("t", 0) > MOST_STEPS and found.name.startswith("linear_recurrence")
+            made[name] = f"its loop of {case['t']} steps is not unrolled here" if unrolled else compiled(plain, mode)
+    if "peers" in wanted:
+        for name, build in peers_of(found.name).items():
+            try:
+                made[name] = build(case)
+            except NotHereError as why:
+                made[name] = str(why)
+    return made
+
+
+def distance(got: Any, wanted: tuple[torch.Tensor, ...]) -> float:
+    """The largest relative 2-norm distance of a floating output. Infinite where an output is missing, has another
+    number of elements, fewer or more bits, or NaN where the reference has none. Integers are indices, which ties may
+    change: of a peer they are not looked at."""
+    mine = outputs_of(got)
+    if len(mine) < len(wanted):
+        return math.inf
+    found = 0.0
+    for a, b in zip(mine, wanted, strict=False):
+        if not b.dtype.is_floating_point or not b.numel():
+            continue
+        if a.numel() != b.numel() or a.dtype.itemsize != b.dtype.itemsize:
+            return math.inf
+        known = ~torch.isnan(b)  # the mean of an empty segment is not
+        size = float(torch.linalg.vector_norm(torch.where(known, b, 0.0), dtype=torch.float32)) or 1.0
+        gap = torch.where(known, a.reshape(b.shape).float() - b.float(), 0.0)
+        step = float(torch.linalg.vector_norm(gap)) / size
+        found = math.inf if math.isnan(step) else max(found, step)
+    return found
+
+
+def first_call(call: Call, arguments: tuple[Any, ...]) -> tuple[Any, float]:
+    """(result, seconds), compilation and tuning included."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    got = call(*arguments)
+    torch.cuda.synchronize()
+    return got, time.perf_counter() - began
+
+
+def measure(found: Operation, case: Case, wanted: set[str], rounds: int) -> dict[str, Any]:
+    """One row of the record. Times in µs."""
+    arguments = found.inputs(case, Maker(device="cuda", seed=11))
+    cost = found.cost(case)
+    row: dict[str, Any] = {
+        "operation": found.name, "case": str(case), "peer_row": case.peer, "region": case.region, "bytes": cost.bytes,
+        "flops": cost.flops, "candidates": {},
+    }  # fmt: skip
+    plain = outputs_of(found.reference(*arguments))
+    ready: dict[str, Call] = {}
+    for name, call in candidates(found, case, wanted).items():
+        entry: dict[str, Any] = {}
+        row["candidates"][name] = entry
+        if isinstance(call, str):
+            entry["reason"] = call
+            continue
+        try:
+            got, entry["first_call_s"] = first_call(call, arguments)
+            entry["distance"] = distance(got, plain) if name == OURS or found.name not in RIVALS else 0.0
+            if name == OURS and cost.bytes <= EXACT_BYTES:
+                entry["fault"] = disagreement(found, got, arguments)
+            del got
+        except Exception as fault:  # a library that does not take the case
+            entry["reason"] = f"{type(fault).__name__}: {str(fault)[:200]}"
+            continue
+        if entry["distance"] > CLOSE:
+            entry["reason"] = f"computes something else: relative distance {entry['distance']:.2g}"
+            continue
+        ready[name] = call
+    del plain
+    torch.cuda.empty_cache()
+    for name, times in timed(ready, arguments, rounds).items():
+        row["candidates"][name] |= times
+    row["chosen"] = chosen_of(found)
+    return row
+
+
+def prepare(found: Operation, case: Case, wanted: set[str]) -> dict[str, Any]:
+    """Run each candidate once, ours in every variant: how many variants, and the seconds they took to compile.
+
+    What fails here is left to the measurement to tell.
+    """
+    arguments = found.inputs(case, Maker(device="cuda", seed=11))
+    seconds, variants = 0.0, 0
+
+    def compile_all(
+        self: tuning.Tuner, key: Any, space: Any, launch: Callable[..., None], *operands: Any
+    ) -> tuning.Variant:
+        nonlocal variants
+        device = next(a.device for a in operands if isinstance(a, torch.Tensor))
+        fitting = tuning.fitting(list(space() if callable(space) else space), tuning.limits_of(device))
+        runs = None
+        for variant in fitting:
+            try:
+                launch(variant, *operands)
+                torch.cuda.synchronize()
+            except (*tuning.REFUSALS, RuntimeError):
+                continue
+            runs, variants = runs or variant, variants + 1
+        if runs is None:
+            raise RuntimeError("no variant runs")
+        return runs
+
+    tuning.Tuner.pick = compile_all  # type: ignore[method-assign]
+    for name, call in candidates(found, case, wanted - {"eager"}).items():
+        try:
+            if not isinstance(call, str):
+                spent = first_call(call, arguments)[1]
+                seconds = spent if name == OURS else seconds
+        except Exception:
+            continue
+    return {"variants": variants, "compile_s": seconds}
+
+
+def timed(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> dict[str, dict[str, float]]:
+    """Median and interval of each candidate over rounds in which all take turns."""
+    clock = DeviceClock()
+    calls: dict[str, Call] = {n: (lambda *a, c=c: outputs_of(c(*a))) for n, c in ready.items()}
+    sets = [arguments]
+    flush = Flush(L2_BYTES, "cuda")
+    plans: dict[str, tuple[Rotation, Any, int]] = {}
+    for name, call in calls.items():
+        rotation = Rotation(sets)
+        estimate = warm(call, rotation, 20.0, clock)
+        count = max(FEWEST, min(MOST, int(ROUND_MS * 1e3 / estimate.device_us)))
+        count = 1 if estimate.device_us > SLOW_US else count
+        plans[name] = (rotation, estimate, count)
+        rotation.last = None
+    samples: dict[str, list[list[float]]] = {n: [] for n in calls}
+    names = list(calls)
+    for i in range(rounds if names else 0):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            rotation, estimate, count = plans[name]
+            samples[name].append(cold_calls(calls[name], rotation, count, estimate, clock, flush))
+            rotation.last = None
+    found: dict[str, dict[str, float]] = {}
+    ours = stats.medians(samples[OURS]) if OURS in samples else None
+    for name, of in samples.items():
+        medians = stats.medians(of)
+        span = stats.interval(medians)
+        found[name] = {"median_us": span.median, "low_us": span.low, "high_us": span.high}
+        if ours is not None and name != OURS:
+            ratio = stats.ratio(medians, ours)
+            found[name] |= {"over_ours": ratio.median, "over_ours_low": ratio.low, "over_ours_high": ratio.high}
+    return found
+
+
+def chosen_of(found: Operation) -> dict[str, Any]:
+    """What our tuner chose last, among how many, and how long that took."""
+    tuner = getattr(sys.modules[found.run.__module__], "tuner", None)
+    if tuner is None or not tuner.chosen:
+        return {}
+    key = list(tuner.chosen)[-1]
+    return {
+        "variant": str(tuner.chosen[key]),
+        "tuning_s": tuner.seconds.get(key, 0.0),
+        "tried_us": dict(tuner.times_us.get(key, {})),
+    }
+
+
+def main() -> int:
+    """Measure the items one after another; what cannot be measured is a row that says why."""
+    task = json.loads(sys.argv[1])
+    for name, number in task["items"]:
+        found = operation(name)
+        case = found.cases[number]
+        began = time.monotonic()
+        try:
+            if task.get("prepare"):
+                row = {"operation": name, "case": str(case), **prepare(found, case, set(task["wanted"]))}
+            else:
+                row = measure(found, case, set(task["wanted"]), task["rounds"])
+        except Exception as fault:  # out of memory, or ours does not run at all: part of the record
+            reason = f"{type(fault).__name__}: {fault}"[:300]
+            row = {"operation": name, "case": str(case), "candidates": {}, "left_out": reason}
+        row["seconds"] = time.monotonic() - began
+        print(json.dumps(row), flush=True)
+        torch.cuda.empty_cache()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,246 @@
+"""What a recorded run of benchmarks/operations/kernels.py says: rows won, tied and lost against each peer, and the
+docs' table.
+
+`python benchmarks/operations/kernel_table.py` writes docs/kernels.md from tests/records/kernels-h200.json; a test
+holds the two equal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECORD = ROOT / "tests" / "records" / "kernels-h200.json"
+PUBLISHED = ROOT / "tests" / "records" / "peers-h200.json"
+"""Times of others on another H200, by triton.testing.do_bench: "operation, case" -> peer -> µs."""
+DOC = ROOT / "docs" / "kernels.md"
+
+OURS = "triton"
+TIE = 0.03
+"""Times within 3 % of each other are a tie: machines of one kind differ by more."""
+MEMORY_BOUND = 1.0
+"""A row whose bytes at the copy rate take this many times longer than its FLOPs at the matmul rate, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case. times_us: by candidate, those that ran; limit_us: bytes at the copy rate or FLOPs at the matmul rate,
+    the larger; memory: bytes are. published_us: of others, from another run on another H200 by another method.
+    spread: half of our time's interval, over the time."""
+
+    operation: str
+    case: str
+    peer_row: str
+    region: str
+    times_us: Mapping[str, float]
+    limit_us: float
+    memory: bool
+    published_us: Mapping[str, float] = field(default_factory=dict)
+    spread: float = 0.0
+
+    @property
+    def ours_us(self) -> float:
+        return self.times_us[OURS]
+
+    @property
+    def fastest(self) -> tuple[str, float] | None:
+        """The fastest other candidate and its time; None where eager alone ran beside ours, which proves little."""
+        others = [(t, n) for n, t in self.times_us.items() if n != OURS]
+        return (min(others)[1], min(others)[0]) if any(n != "eager" for _, n in others) else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Our time over the fastest other's."""
+        return self.ours_us / self.fastest[1] if self.fastest else None
+
+
+def rows_of(record: Mapping[str, Any]) -> list[Row]:
+    """The rows in which ours ran."""
+    published = json.loads(PUBLISHED.read_text())
+    found = []
+    for r in record["rows"]:
+        times = {n: c["median_us"] for n, c in r["candidates"].items() if "median_us" in c}
+        if OURS not in times:
+            continue
+        run = record["runs"][r["run"]]
+        moved = r["bytes"] / run["copy_bytes_per_s"] * 1e6
+        computed = r["flops"] / run["matmul_flops_per_s"] * 1e6
+        found.append(
+            Row(r["operation"], r["case"], r["peer_row"], r["region"], times, max(moved, computed),
+                moved >= MEMORY_BOUND * computed, published.get(f"{r['operation']}, {r['case']}", {}),
+                (r["candidates"][OURS]["high_us"] - r["candidates"][OURS]["low_us"]) / 2 / times[OURS])
+        )  # fmt: skip
+    return found
+
+
+def verdict(ours: float, other: float) -> str:
+    """ "won", "tied" or "lost"."""
+    if ours < other * (1 - TIE):
+        return "won"
+    return "lost" if ours > other * (1 + TIE) else "tied"
+
+
+def behind_published(rows: Sequence[Row]) -> list[tuple[Row, str, float]]:
+    """Rows in which a published time of another is less than ours: that peer and its time. The one that computes
+    something else, by its own note (flex_alibi), is left out."""
+    best = [(r, *min((t, n) for n, t in r.published_us.items() if n != "flex_alibi")) for r in rows if r.published_us]
+    return [(r, n, t) for r, t, n in best if t < r.ours_us]
+
+
+def published_geomean(rows: Sequence[Row]) -> float | None:
+    """Of our time over the fastest other's, here or published, over the memory-bound rows that are published."""
+    found = []
+    for row in rows:
+        if row.memory and row.published_us:
+            here = [t for n, t in row.times_us.items() if n != OURS]
+            found.append(row.ours_us / min([t for n, t in row.published_us.items() if n != "flex_alibi"] + here))
+    return geomean(found)
+
+
+def lost(rows: Sequence[Row]) -> list[Row]:
+    """Rows in which another candidate is faster by more than a tie."""
+    return [r for r in rows if r.fastest and verdict(r.ours_us, r.fastest[1]) == "lost"]
+
+
+def counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
+    """Peer -> rows won, tied, lost against it; "the fastest" is whichever is that in each row."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        others = {n: t for n, t in row.times_us.items() if n != OURS}
+        if row.fastest:
+            others["the fastest"] = row.fastest[1]
+        for name, time_us in others.items():
+            found.setdefault(name, {"won": 0, "tied": 0, "lost": 0})[verdict(row.ours_us, time_us)] += 1
+    return found
+
+
+def geomean(values: Sequence[float]) -> float | None:
+    """None of nothing."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def memory_bound_geomean(rows: Sequence[Row]) -> float | None:
+    """Of our time over the fastest other's, over the memory-bound rows."""
+    return geomean([r.ratio for r in rows if r.memory and r.ratio is not None])
+
+
+def _cells(row: Row) -> str:
+    others = sorted((t, n) for n, t in row.times_us.items() if n != OURS)
+    listed = ", ".join(f"{n} {t:.4g}" for t, n in others)
+    elsewhere = ", ".join(f"{n} {t:.4g}" for n, t in row.published_us.items())
+    ratio = f"{row.ratio:.2f}" if row.ratio is not None else "–"
+    name = " ".join(filter(None, (row.peer_row, row.region and f"({row.region})")))
+    return (
+        f"| {row.operation} | {row.case} | {name} | {row.limit_us:.4g} | {row.ours_us:.4g} "
+        f"| {row.spread:.1%} | {row.limit_us / row.ours_us:.2f} | {listed} | {ratio} | {elsewhere} |"
+    )
+
+
+def _runs(record: Mapping[str, Any]) -> list[str]:
+    """What was measured when, on what, beside what."""
+    found = []
+    for name, run in sorted(record["runs"].items()):
+        count = sum(r["run"] == name for r in record["rows"])
+        peers = ", ".join(f"{n} {v}" for n, v in sorted(run["peers"].items())) or "no package of others"
+        found.append(
+            f"- {name}, {count} rows: {run['device']}, torch {run['torch']}, triton {run['triton']}, beside "
+            f"{run['beside'].replace(',', ', ')} ({peers}); copy {run['copy_bytes_per_s'] / 1e12:.2f} TB/s, cuBLAS "
+            f"bf16 8192³ {run['matmul_flops_per_s'] / 1e12:.0f} TFLOP/s."
+        )
+    return found
+
+
+def page(
+    record: Mapping[str, Any], losses: Mapping[tuple[str, str], str], unmeasured: Sequence[tuple[str, str]]
+) -> str:
+    """docs/kernels.md. losses: (operation, case) -> what the kernel's file says of a lost row."""
+    rows = rows_of(record)
+    gates = counts(rows)
+    mean = memory_bound_geomean(rows)
+    lines = [
+        "# The kernels beside what users would pick instead",
+        "",
+        "Written by `python benchmarks/operations/kernel_table.py` from runs of `benchmarks/operations/kernels.py`"
+        " (`make bench-kernels`):",
+        "",
+        *_runs(record),
+        "",
+        "A row's candidates are from one run. Times in µs, medians of cold calls on the device (the host's part of a "
+        "call is left out), candidates taking turns in one process on one GPU; *±*: half the interval of ours, in %. "
+        "*limit*: bytes at the copy rate or FLOPs at the matmul rate, the "
+        "larger; *of it*: limit over our time; *ratio*: our time over the fastest other's in the same process; "
+        "*published*: times of others from another run by triton.testing.do_bench, which reads more for the same "
+        "kernel (Liger's RMSNorm at 16384 x 4096: 70 there, 66.6 here).",
+        "",
+        "| against | won | tied (within 3 %) | lost |",
+        "|-|-|-|-|",
+        *(
+            f"| {n} | {c['won']} | {c['tied']} | {c['lost']} |"
+            for n, c in sorted(gates.items(), key=lambda item: -sum(item[1].values()))
+        ),
+        "",
+        f"Geometric mean of the ratio over the memory-bound rows: {mean:.3f}; of our time over the fastest of all that "
+        f"were measured here or published, over the published ones of them: {published_geomean(rows):.3f}.",
+        "",
+        f"Of {sum(bool(r.published_us) for r in rows)} published rows, the fastest published time is less than ours "
+        "in: "
+        + (
+            "; ".join(
+                f"{r.peer_row} {r.case} ({n} {t:.4g}, ours {r.ours_us:.4g})" for r, n, t in behind_published(rows)
+            )
+            or "none"
+        )
+        + ".",
+        "",
+        "| operation | case | published row (region) | limit | ours | ± | of it | others | ratio | published |",
+        "|-|-|-|-|-|-|-|-|-|-|",
+        *map(_cells, rows),
+        "",
+        "## What a tile and an order are worth",
+        "",
+        *(f"- {n}: {t:.4g} µs" for n, t in record.get("demonstrations_us", {}).items()),
+        "",
+        "## Not measured yet",
+        "",
+        *(f"- {o}, {c}" for o, c in unmeasured),
+        "",
+        "## Rows lost, and why",
+        "",
+    ]
+    published = {(r.operation, r.case): (n, t) for r, n, t in behind_published(rows)}
+    behind = [r for r in rows if (r.operation, r.case) in published or r in lost(rows)]
+    for row in behind:
+        why = losses.get((row.operation, row.case), "not explained yet")
+        name, time_us = published.get((row.operation, row.case), row.fastest or ("", 0.0))
+        where = ", published," if (row.operation, row.case) in published else ""
+        lines.append(
+            f"- {row.operation}, {row.case}: {name}{where} takes {time_us:.4g} us, ours {row.ours_us:.4g}. {why}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def current() -> str:
+    """The page as the record and the kernels' files have it now."""
+    sys.path.insert(0, str(ROOT))
+    from kernels.catalogue import operations
+
+    record = json.loads(RECORD.read_text())
+    losses = {(o.name, c): why for o in operations() for c, why in o.loses.items()}
+    there = {(r.operation, r.case) for r in rows_of(record)}
+    return page(record, losses, [i for o in operations() for c in o.cases if (i := (o.name, str(c))) not in there])
+
+
+def main() -> int:
+    """Write the page."""
+    DOC.write_text(current())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,72 @@
+"""One GPU's part of benchmarks/validation/validate.py: a line of JSON in, a validation as a line of JSON out, until
+stdin ends.
+
+A request has text (a region's file), cache_dir, budget_s, and record (a folder of records, or null). The process that
+candidates are forked from stays between validations, as a server keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from app.analysis import service  # noqa: E402 (run as a file)
+from app.analysis.validate import validate_region  # noqa: E402
+from app.archive import record_store  # noqa: E402
+from kernels.host import probe_host  # noqa: E402
+from kernels.measure.session import open_zygote  # noqa: E402
+
+Json = dict[str, Any]
+
+
+def one(request: Json, zygote: Any) -> Json:
+    """The region's advice, then its validation, recorded where asked."""
+    text = Path(request["text"])
+    advised = service.advise_region(text.read_text(), device=probe_host().gpu)
+    started = time.monotonic()
+    body = validate_region(
+        {
+            "region": advised["text"],
+            "advice_before": advised["advice"],
+            "budget_s": request["budget_s"],
+            "cache_dir": request["cache_dir"],
+        },
+        zygote=zygote,
+    )
+    body["verdict_s"] = time.monotonic() - started
+    if request["record"]:
+        record = {"name": advised["name"], **{k: v for k, v in body.items() if k != "verdict_s"}}
+        try:
+            body["recorded"] = str(record_store.record(record, advised["name"], Path(request["record"])))
+        except ValueError as fault:
+            body["recorded"] = f"not: {fault}"
+    return body
+
+
+def main() -> None:
+    """Until stdin ends. What others print goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    zygote = open_zygote()
+    zygote.wait_ready()
+    for line in sys.stdin:
+        if not zygote.alive:
+            zygote = open_zygote()
+        try:
+            body = one(json.loads(line), zygote)
+        except Exception as fault:  # told, and the next region is measured
+            body = {"failed": f"{type(fault).__name__}: {str(fault)[:400]}"}
+        answers.write(json.dumps(body) + "\n")
+        answers.flush()
+    zygote.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Rewrites of a region's graph to library calls."""

@@ -1,0 +1,232 @@
+"""Which library calls cover a region: entries against matches, conditions judged on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from kernels.host import Host
+from kernels.libraries.adapters.operands import completed, node_of
+from kernels.libraries.catalogue import ENTRIES, OPERATIONS
+from kernels.libraries.facts import facts_of
+from kernels.libraries.model import Cover, Entry, Facts, least_version
+from kernels.libraries.operand_text import Spelling, atom, negated, shown
+from kernels.libraries.packages import install_command
+from kernels.libraries.patterns.matrix_products import product_and_bias
+from kernels.libraries.patterns.recognised import recognised
+from kernels.libraries.patterns.terms import promoted
+from profiler.region import op_kinds
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Match
+from profiler.region.graph.nodes import argument, is_call, value
+from profiler.region.graph.roles import calls, covered, role
+
+ALONE = "alone: torch.compile fuses it with its neighbours"
+WIDENED = frozenset({"rms_norm", "layer_norm", "group_norm", "batch_norm", "softmax"})
+"""Kinds whose adapters take `editor.operand`."""
+NOT_MEASURED = "Not measured here: no adapter."
+
+
+def everything(graph: Graph, matches: Sequence[Match]) -> tuple[Match, ...]:
+    """Every match of the region that an entry may cover, with the roles that the entries' calls name."""
+    return tuple(completed(graph, m) for m in (*activations(graph), *recognised(graph, matches)))
+
+
+def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover, ...]:
+    """Every library call known for the region's patterns, those that hold and are installed first.
+
+    Each candidate appears once; where several matches are of its kind, with the operations of all of them.
+    """
+    asked = asked_of(graph, host)
+    found: dict[str, Cover] = {}
+    for match in everything(graph, matches):
+        for entry in BY_KIND.get(match.kind, ()):
+            cover = cover_of(entry, match, asked)
+            if entry.alone and not cover.whole:
+                continue
+            earlier = found.get(cover.candidate)
+            found[cover.candidate] = cover if earlier is None else _both(earlier, cover, asked.working)
+    return tuple(sorted(found.values(), key=lambda c: (not c.covers, not c.installed, c.package != "torch")))
+
+
+BY_KIND: Mapping[str, tuple[Entry, ...]] = {
+    kind: tuple(e for e in ENTRIES if kind in e.kinds) for entry in ENTRIES for kind in entry.kinds
+}
+
+
+def _both(first: Cover, second: Cover, working: frozenset[str]) -> Cover:
+    """Two places that the same call covers. Written by hand in one of them: not there already."""
+    operations = first.operations | second.operations
+    lead = second if first.already and not second.already else first
+    return replace(lead, operations=operations, already=first.already and second.already,
+                   covers=first.covers or second.covers, whole=working <= operations)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What every cover of a region is judged by. working: the operations that are more than views and constants."""
+
+    graph: Graph
+    host: Host
+    spelling: Spelling
+    working: frozenset[str]
+
+
+def asked_of(graph: Graph, host: Host) -> Asked:
+    """The region as its covers are judged, on this host."""
+    working = frozenset(o.name for o in graph.operations if o.kind not in (op_kinds.VIEW, op_kinds.CONSTANT))
+    return Asked(graph, host, Spelling(graph), working)
+
+
+def cover_of(entry: Entry, match: Match, asked: Asked) -> Cover:
+    """One entry against one match of its kind: whether each of its conditions holds, and the call as it would read."""
+    graph, host, working = asked.graph, asked.host, asked.working
+    facts = facts_of(match, graph, host)
+    conditions = tuple((c.text, c.test(facts)) for c in entry.all_conditions)
+    if entry.alone:
+        conditions = (*conditions, (ALONE, working <= match.operations))
+    installed = entry.package in host.packages and (not entry.feature or entry.feature in host.features)
+    already = is_call_already(entry, match, graph)
+    adapter = entry.adapter or None
+    roles = asked.spelling.roles(match)
+    wider = _wider(match, graph)
+    if wider and not entry.takes_dtype:
+        roles["x"] = f"{atom(roles['x'])}.to({wider})"
+    call = shown(entry.call, roles | _mask_as_passed(roles, facts))
+    if wider and entry.takes_dtype:
+        call = f"{call[:-1]}, dtype={wider})"
+    elif entry.targets and not match.by_hand and (wanted := _other_dtype(match, graph)):
+        conditions = (*conditions, (f"a result in the operand's dtype, not in {wanted}", False))
+    notes = [entry.note, "" if adapter or already else _unmeasured(entry)]
+    return Cover(
+        candidate=entry.candidate,
+        package=entry.package,
+        call=call,
+        covers=all(holds is not False for _, holds in conditions),
+        conditions=conditions,
+        installed=installed,
+        already=already,
+        kind=match.kind,
+        note=" ".join(n for n in notes if n),
+        adapter=None if already else adapter,
+        operations=match.operations,
+        whole=working <= match.operations,
+        source=entry.source,
+        install="" if installed else _install(entry, host),
+        since=entry.since,
+        gives_up=entry.gives_up,
+        version=host.versions.get(entry.package, ""),
+        gpu_only=entry.gpu_only or entry.package != "torch",
+        verdict=_verdict(entry, facts),
+    )
+
+
+def _install(entry: Entry, host: Host) -> str:
+    """The package, or of the one that is here a version with the call."""
+    return install_command(entry.package, least_version(entry.since) if entry.package in host.packages else "")
+
+
+def _verdict(entry: Entry, facts: Facts) -> str:
+    """Of the entry's row that the match is."""
+    rows = (o for o in OPERATIONS if o.row in entry.rows and facts.kind in o.kinds)
+    return next((o.verdict for o in rows if not any(c.test(facts) is False for c in o.where)), "")
+
+
+def _unmeasured(entry: Entry) -> str:
+    return f"Not measured here: {entry.unmeasured}." if entry.unmeasured else NOT_MEASURED
+
+
+def is_call_already(entry: Entry, match: Match, graph: Graph) -> bool:
+    """The match is the entry's call already, views aside. A cast to another dtype is a kernel that a call saves.
+
+    A bf16 matrix as softmax(x.float(), -1).to(bf16) is three kernels, torch.softmax(x, -1) one.
+    """
+    if not entry.targets or match.by_hand or casts_inside(match, graph):
+        return False
+    real = [
+        graph.operation(n)
+        for n in match.operations
+        if graph.operation(n).kind not in (op_kinds.VIEW, op_kinds.CONSTANT)
+    ]
+    real = [o for o in real if op_kinds.base_name(o.target) not in ("_to_copy", "_log_softmax", "clone")]
+    return len(real) == 1 and op_kinds.base_name(real[0].target) in entry.targets
+
+
+def _mask_as_passed(roles: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """The mask as SDPA's fast backends want it: true stays, and two or four dimensions.
+
+    [16, 2048, 2048] took 1115 µs, [1, 16, 2048, 2048] 476 µs (H200, torch 2.11): three leave the memory-efficient one.
+    """
+    mask = roles.get("mask")
+    if not isinstance(mask, str):
+        return {"score": "score", "blocks": _blocks(roles)}
+    rank = len(facts.sizes.get("mask", ()))
+    at = f"{atom(mask)}[{', '.join(('b', 'h', 'q_idx', 'kv_idx')[4 - rank :])}]"
+    score = {"drop": f'torch.where({at}, float("-inf"), score)', "keep": f'torch.where({at}, score, float("-inf"))'}
+    kind = str(roles.get("mask_kind"))
+    passed = negated(mask) if kind == "drop" else mask
+    return {
+        "mask": f"{atom(passed)}[None]" if rank == 3 else passed,
+        "score": score.get(kind, f"score + {at}"),
+        "blocks": _blocks(roles),
+    }
+
+
+def _blocks(roles: Mapping[str, Any]) -> str:
+    """FlexAttention's block mask for a causal order."""
+    if not roles.get("causal"):
+        return "None"
+    q, k = atom(str(roles.get("q"))), atom(str(roles.get("k")))
+    return f"create_block_mask(lambda b, h, i, j: i >= j, None, None, {q}.shape[-2], {k}.shape[-2])"
+
+
+def casts_inside(match: Match, graph: Graph) -> list[torch.fx.Node]:
+    """The match's conversions to another dtype."""
+    nodes: list[Any] = [n for n in graph.module.graph.nodes if n.name in match.operations and is_call(n, "_to_copy")]
+    return [n for n in nodes if n.meta["val"].dtype != n.args[0].meta["val"].dtype]
+
+
+def _other_dtype(match: Match, graph: Graph) -> str:
+    """The result's dtype, where casts inside the match make it another than its operand's; else nothing."""
+    nodes = {n.name: n for n in graph.module.graph.nodes if n.name in match.operations}
+    casts: list[Any] = list(casts_inside(match, graph))
+    if not casts or match.output not in nodes:
+        return ""
+    outside = [n for n in casts if n.args[0].name not in nodes]
+    before = (outside[0].args[0] if outside else casts[-1].args[0]).meta["val"].dtype
+    result = nodes[match.output].meta["val"]
+    result = (result[0] if isinstance(result, tuple) else result).dtype
+    return "" if before == result else str(result)
+
+
+def _wider(match: Match, graph: Graph) -> str:
+    """The result's dtype, where a norm or softmax of narrower numbers gives it: they are widened, as in the text."""
+    x, output = node_of(graph, match.roles.get("x")), node_of(graph, match.output)
+    if match.kind not in WIDENED or x is None or output is None:
+        return ""
+    result = output.meta["val"]
+    made = (result[0] if isinstance(result, tuple) else result).dtype
+    narrow = value(x).dtype
+    return str(made) if narrow != made and promoted(narrow, made) == made else ""
+
+
+def activations(graph: Graph) -> tuple[Match, ...]:
+    """relu or tanh-GELU of a matrix product plus a 1-D bias: what cuBLASLt does in one call."""
+    found = []
+    for node in calls(graph, "relu", "gelu"):
+        if not (is_call(node, "relu") or (is_call(node, "gelu") and argument(node, 1, "approximate") == "tanh")):
+            continue
+        parts = product_and_bias(node.args[0])
+        if parts is None:
+            continue
+        bias, a, b = parts
+        inside = covered(graph, node, [bias, a, b])
+        if inside is None:
+            continue
+        roles = {"bias": role(graph, bias), "a": role(graph, a), "b": role(graph, b), "use_gelu": is_call(node, "gelu")}
+        found.append(Match("gemm_activation", "GEMM with bias and activation", True, inside, node.name, roles))
+    return tuple(found)

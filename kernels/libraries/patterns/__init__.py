@@ -1,0 +1,1 @@
+"""What a graph shows of the operations that libraries and our kernels compute."""

@@ -1,0 +1,293 @@
+"""How a region says what our kernels over rows and planes compute: norms, softmax, top-k, sums, tails, RoPE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from kernels.libraries.launchers import Launcher, Pattern
+from kernels.libraries.model import Facts
+from kernels.libraries.patterns.terms import (
+    Bound,
+    Call,
+    Constant,
+    Fixed,
+    Leaf,
+    Listed,
+    Term,
+    Viewed,
+    With,
+    call,
+    either,
+    last,
+    part,
+    positive,
+)
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.nodes import shape, value
+
+X, WEIGHT = Leaf("x"), Leaf("weight")
+ANY = Constant()
+Roles = Mapping[str, Any]
+
+
+def squared(x: Term) -> Term:
+    """x² as it is written."""
+    return either(call("pow", x, exponent=2), call("square", x), call("mul", x, x))
+
+
+def inverse_root(x: Term) -> Term:
+    """1 / sqrt(x)."""
+    return either(call("rsqrt", x), call("reciprocal", call("sqrt", x)), call("pow", x, exponent=-0.5))
+
+
+def normalised(centre: Term, spread: Term) -> Term:
+    """centre / sqrt(spread + eps)."""
+    total = call("add", spread, Constant("eps"))
+    return either(call("mul", centre, inverse_root(total)), call("div", centre, call("sqrt", total)))
+
+
+def rms(x: Term) -> Term:
+    """x / sqrt(mean(x²) + eps) over `dim`."""
+    return normalised(x, call("mean", squared(x), dim=Constant("dim"), keepdim=True))
+
+
+SUM = call("add", X, Leaf("residual"), role="sum")
+NORMED = rms(SUM)
+ADD_NORMS: tuple[Term, ...] = (
+    call("mul", NORMED, WEIGHT),
+    NORMED,
+    call("rms_norm", SUM, shape=Constant("width"), weight=WEIGHT, eps=Constant("eps")),
+    call("rms_norm", SUM, shape=Constant("width"), weight=None, eps=Constant("eps")),
+)
+
+
+def _add_norm(bound: Bound) -> Roles | None:
+    x = bound["x"]
+    rows = shape(x) == shape(bound["residual"]) and last(bound.get("dim", -1), x)
+    weight = bound.get("weight")
+    fitting = weight is None or shape(weight) == shape(x)[-1:]
+    if not rows or not shape(x):
+        return None
+    width = bound.get("width", shape(x)[-1])
+    return {"weight": None, **bound} if fitting and width == shape(x)[-1] and bound["eps"] > 0 else None
+
+
+WHOLE_VIEWS = ("view", "_unsafe_view", "reshape", "unsqueeze", "expand")
+AXIS_WEIGHT = Viewed(WEIGHT, WHOLE_VIEWS, role="shown")
+
+
+def _channel_norm(bound: Bound) -> Roles | None:
+    x, weight = bound["x"], bound.get("weight")
+    axis = positive(bound["dim"], x)
+    if axis < 0 or axis == len(shape(x)) - 1 or not bound["eps"] > 0:
+        return None
+    if weight is not None:
+        channels = shape(x)[axis]
+        along = (channels, *(1 for _ in shape(x)[axis + 1 :]))
+        sizes = shape(bound["shown"])
+        if shape(weight) != (channels,) or sizes[-len(along) :] != along or any(s != 1 for s in sizes[: -len(along)]):
+            return None
+    return {"weight": None, **bound, "dim": axis}
+
+
+POWER = call("exp", call("sub", X, either(
+    call("amax", X, dim=Constant("dim"), keepdim=True), part(call("max", X, dim=Constant("dim"), keepdim=True), 0),
+)))  # fmt: skip
+SOFTMAXES: tuple[Term, ...] = (
+    call("_softmax", X, dim=Constant("dim"), half_to_float=ANY, role="result"),
+    call("div", POWER, call("sum", POWER, dim=Constant("sum_dim"), keepdim=True), role="result"),
+)
+
+
+def _softmax_axis(bound: Bound) -> Roles | None:
+    x, result = bound["x"], bound["result"]
+    cast = next((u for u in result.users if len(result.users) == 1 and "_to_copy" in str(u.target)), result)
+    widen = value(x).element_size() < value(cast).element_size()
+    axis = positive(bound["dim"], x)
+    single = axis >= 0 and positive(bound.get("sum_dim", axis), x) == axis
+    return {"x": x, "dim": axis, "widen": widen} if single and (widen or not last(axis, x)) else None
+
+
+TOP = call("topk", X, k=Constant("k"), dim=Constant("dim"), largest=True, sorted=True)
+
+
+def _top(bound: Bound) -> Roles | None:
+    return bound if last(bound["dim"], bound["x"]) else None
+
+
+def _top_limits(facts: Facts, graph: Graph) -> str:
+    return "" if 1 <= facts.roles["k"] <= 256 else f"takes k up to 256, not {facts.roles['k']}"
+
+
+SHARES = call("_softmax", X, dim=Constant("dim"), half_to_float=ANY, role="shares")
+LIKELIEST = call("topk", SHARES, k=Constant("k"), dim=Constant("top_dim"), largest=True, sorted=True)
+LARGEST = call("topk", X, k=Constant("k"), dim=Constant("top_dim"), largest=True, sorted=True)
+CHOSEN = part(LIKELIEST, 0)
+RENORMALISED = either(
+    call("div", CHOSEN, call("sum", CHOSEN, dim=Constant("sum_dim"), keepdim=True)),
+    call("_softmax", part(LARGEST, 0), dim=Constant("dim"), half_to_float=ANY),
+)
+WEIGHTS = either(With(CHOSEN, {"renormalise": False}), With(RENORMALISED, {"renormalise": True}))
+
+
+def _router(bound: Bound) -> Roles | None:
+    x = bound["x"]
+    return bound if all(last(bound.get(d, -1), x) for d in ("dim", "top_dim", "sum_dim")) else None
+
+
+def _router_limits(facts: Facts, graph: Graph) -> str:
+    if facts.sizes["x"][-1] > 1024 or not 1 <= facts.roles["k"] <= 64:
+        return f"takes up to 1024 experts and k up to 64, not {facts.sizes['x'][-1]} and {facts.roles['k']}"
+    rounded = facts.dtypes.get("shares", "f32")
+    return "" if rounded == "f32" else f"chosen among shares rounded to {rounded}"
+
+
+def _last_axis(bound: Bound) -> Roles | None:
+    return bound if last(bound["dim"], bound["x"]) else None
+
+
+def _two_axes(bound: Bound) -> Roles | None:
+    x = bound["x"]
+    right = len(shape(x)) == 2 and (positive(bound["first"], x), positive(bound["other"], x)) == (0, 1)
+    return bound if right else None
+
+
+SHIFTED = call("add", Leaf("z"), Leaf("bias"))
+ACTIVATED = either(
+    With(call("gelu", SHIFTED), {"activation": "gelu"}),
+    With(call("gelu", SHIFTED, approximate="tanh"), {"activation": "gelu_tanh"}),
+    With(call("relu", SHIFTED), {"activation": "relu"}),
+    With(call("silu", SHIFTED), {"activation": "silu"}),
+)
+
+
+def _tail(bound: Bound) -> Roles | None:
+    z, mask = bound["z"], bound.get("mask")
+    fitting = len(shape(z)) > 1 and shape(bound["bias"]) == shape(z)[-1:]
+    return {"mask": None, **bound} if fitting and (mask is None or shape(mask) == shape(z)) else None
+
+
+def _tail_limits(facts: Facts, graph: Graph) -> str:
+    mask = facts.dtypes.get("mask", "bool")
+    return "" if mask in ("bool", facts.dtypes["z"]) else f"a mask of {mask}"
+
+
+def _half(x: Term, index: int) -> Term:
+    """The first or the second half of x along the last axis: a slice, or a part of a split or chunk."""
+    ends: dict[str, Any] = (
+        {"start": Constant("half"), "end": ANY} if index else {"start": Fixed((0, None)), "end": Constant("half")}
+    )  # fmt: skip
+    return either(
+        call("slice", x, dim=Constant(f"dim_{index}"), **ends),
+        part(call("split", x, split_size=Constant("half"), dim=Constant(f"dim_{index}")), index),
+    )
+
+
+def _turned(x: Leaf) -> Call:
+    rotated = call("cat", Listed((call("neg", _half(x, 1)), _half(x, 0))), dim=Constant("cat_dim"))
+    cos, sin = (either(call("unsqueeze", Leaf(t), dim=1, role=f"{t}_shown"), Leaf(t)) for t in ("cos", "sin"))
+    return call("add", call("mul", x, cos), call("mul", rotated, sin))
+
+
+Q, K = Leaf("q"), Leaf("k")
+
+
+def _rope(bound: Bound) -> Roles | None:
+    q = bound["q"]
+    if len(shape(q)) != 4 or not all(last(bound[d], q) for d in ("cat_dim", "dim_0", "dim_1")):
+        return None
+    if 2 * bound["half"] != shape(q)[-1]:
+        return None
+    k = bound.get("k")
+    if k is not None and (len(shape(k)) != 4 or (shape(k)[0], *shape(k)[2:]) != (shape(q)[0], *shape(q)[2:])):
+        return None
+    for table in ("cos", "sin"):
+        sizes, shown = shape(bound[table]), f"{table}_shown" in bound
+        if sizes[-2:] != shape(q)[-2:] or (shown and (len(sizes) != 3 or sizes[0] not in (1, shape(q)[0]))):
+            return None
+        if not shown and len(sizes) != 2:
+            return None
+    return {"k": None, **bound}
+
+
+DY = Leaf("dy")
+AXIS = Constant("dim")
+CENTRED = call("sub", X, call("mean", X, dim=AXIS, keepdim=True))
+SPREAD = either(
+    call("var", X, dim=AXIS, correction=0, keepdim=True), call("mean", squared(CENTRED), dim=AXIS, keepdim=True)
+)
+STANDARD = normalised(CENTRED, SPREAD)
+WEIGHTED = call("mul", DY, WEIGHT)
+ALONG = call("mul", STANDARD, call("mean", call("mul", WEIGHTED, STANDARD), dim=AXIS, keepdim=True))
+LAYER_NORM_GRADIENTS: tuple[Term, ...] = (
+    normalised(call("sub", call("sub", WEIGHTED, call("mean", WEIGHTED, dim=AXIS, keepdim=True)), ALONG), SPREAD),
+    call("sum", call("mul", DY, STANDARD), dim=Constant("rows"), dtype=ANY),
+    call("sum", DY, dim=Constant("rows"), dtype=ANY),
+)
+
+
+def _layer_norm_backward(bound: Bound) -> Roles | None:
+    x = bound["x"]
+    fitting = len(shape(x)) == 2 and shape(bound["dy"]) == shape(x) and shape(bound["weight"]) == shape(x)[1:]
+    axes = (positive(bound["rows"], x), positive(bound["dim"], x))
+    return {"mean": None, "rstd": None, **bound} if fitting and axes == (0, 1) and bound["eps"] > 0 else None
+
+
+ROWS: tuple[Launcher, ...] = (
+    Launcher(
+        "triton:add_rms_norm", "add_rms_norm", "add_rms_norm", ("x", "residual", "weight", "eps"), ("x", "x"),
+        tuple(Pattern((norm, SUM), (0, 1)) for norm in ADD_NORMS), _add_norm, ("x", "residual", "weight"),
+        frozenset({"eps"}),
+    ),
+    Launcher(
+        "triton:rope", "rope", "rope", ("q", "k", "cos", "sin"), ("q", "q"),
+        (Pattern((_turned(Q), _turned(K)), (0, 1)), Pattern((_turned(Q),))), _rope, ("q", "k", "cos", "sin"),
+        strided=("q", "k"), paired="k",
+    ),
+    Launcher(
+        "triton:router", "router", "router", ("x", "k", "renormalise"), ("f32", "i64"),
+        (Pattern((WEIGHTS, part(either(LIKELIEST, LARGEST), 1)), (0, 1), exact=True),), _router, ("x",),
+        frozenset({"k", "renormalise"}), limits=_router_limits, seen=("shares",),
+    ),
+    Launcher(
+        "triton:top_k", "top_k", "top_k", ("x", "k"), ("x", "i64"),
+        (Pattern((part(TOP, 0), part(TOP, 1)), (0, 1), exact=True), Pattern((part(TOP, 0),), exact=True),
+         Pattern((part(TOP, 1),), (1,), exact=True)),
+        _top, ("x",), frozenset({"k"}), limits=_top_limits,
+    ),
+    Launcher(
+        "triton:cumsum", "cumsum", "cumsum", ("x",), ("x",),
+        (Pattern((call("cumsum", X, dim=Constant("dim"), dtype=ANY),)),), _last_axis, ("x",),
+    ),
+    Launcher(
+        "triton:softmax_axis", "softmax_axis", "softmax_axis", ("x", "dim", "widen"), ("x",),
+        tuple(Pattern((s,)) for s in SOFTMAXES), _softmax_axis, ("x",), frozenset({"dim", "widen"}),
+        widened="widen",
+    ),
+    Launcher(
+        "triton:channel_norm", "channel_norm", "channel_rms_norm", ("x", "weight", "dim", "eps"), ("x",),
+        (Pattern((call("mul", rms(X), AXIS_WEIGHT),)), Pattern((rms(X),))), _channel_norm, ("x",),
+        frozenset({"dim", "eps"}),
+    ),
+    Launcher(
+        "triton:two_axis_reduction", "two_axis_reduction", "two_axis_reduction", ("x",), ("f32", "f32"),
+        (Pattern((call("sum", X, dim=Constant("first"), dtype=ANY), call("sum", X, dim=Constant("other"), dtype=ANY)),
+                 (0, 1)),),
+        _two_axes, ("x",),
+    ),
+    Launcher(
+        "triton:bias_activation_mask", "bias_activation_mask", "bias_activation_mask",
+        ("z", "bias", "mask", "activation"), ("z",),
+        (Pattern((call("mul", ACTIVATED, Leaf("mask")),)), Pattern((ACTIVATED,))), _tail, ("z", "bias"),
+        frozenset({"activation"}), limits=_tail_limits,
+    ),
+    Launcher(
+        "triton:layer_norm_backward", "layer_norm_backward", "layer_norm_backward",
+        ("dy", "x", "weight", "mean", "rstd", "eps"), ("x", "f32", "f32"),
+        (Pattern(LAYER_NORM_GRADIENTS, (0, 1, 2)),), _layer_norm_backward, ("dy", "x", "weight"), frozenset({"eps"}),
+        fixed={"sums": torch.float32},
+    ),
+)  # fmt: skip

@@ -1,0 +1,245 @@
+"""Terms that an aten graph is held against: a call with its operands, written down as data. Casts do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from profiler.region.graph.nodes import argument, is_call, name_of, number, same, shape, value
+
+Bound = Mapping[str, Any]
+"""Role -> the node that plays it, or a constant."""
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+WIDER = frozenset({(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.int32, torch.int64)})
+SAME_SHAPE = ("detach", "alias", "lift_fresh_copy", "clone")
+EITHER_WAY = frozenset({"add", "mul"})
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A tensor that is given: behind casts that lose nothing. Where its role is bound already, the same one."""
+
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number, list or dtype in an argument; [n] is n. role: "" for any that nobody asks for."""
+
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """One of these values."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of one of these aten operations (base names).
+
+    operands: of the first arguments; both orders are tried for add and mul. options: other arguments by the schema's
+    names: a term, or the value that they must have. Those that are not listed must have their defaults.
+    role: names the call's own node.
+    """
+
+    names: tuple[str, ...]
+    operands: tuple[Term, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of tensors: of cat, of an index."""
+
+    items: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """The first of these that fits; the others are tried where what follows does not."""
+
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    """A term, and constants that it stands for."""
+
+    term: Term
+    constants: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """A term behind views of these names, none or several. role: names the node in front of them."""
+
+    term: Term
+    views: tuple[str, ...] = ("view", "_unsafe_view", "reshape")
+    role: str = ""
+
+
+Term = Leaf | Constant | Fixed | Call | Listed | Either | With | Viewed
+
+
+def call(name: str, *operands: Term, role: str = "", **options: Any) -> Call:
+    """Call of `name`, or of one of the names between bars: "view|reshape"."""
+    return Call(tuple(name.split("|")), operands, options, role)
+
+
+def either(*terms: Term) -> Either:
+    """One of these."""
+    return Either(terms)
+
+
+def part(term: Term, index: int) -> Call:
+    """One result of a call that gives several."""
+    return call("getitem", term, index=index)
+
+
+def fits(term: Term, node: Any, bound: Bound, exact: bool = False) -> Iterator[Bound]:
+    """Every way in which the node is the term, with what is bound then.
+
+    exact: calls too are looked for only behind casts that lose nothing, since a rounded number sorts otherwise.
+    """
+    if isinstance(term, Leaf):
+        yield from _leaf(term, node, bound)
+    elif isinstance(term, Constant):
+        yield from _constant(term, node, bound)
+    elif isinstance(term, Fixed):
+        if any(_equal(node, v) for v in term.values):
+            yield bound
+    elif isinstance(term, Call):
+        yield from _call(term, node, bound, exact)
+    elif isinstance(term, Listed):
+        if isinstance(node, (list, tuple)) and len(node) == len(term.items):
+            yield from _all(list(zip(term.items, node, strict=True)), bound, exact)
+    elif isinstance(term, Either):
+        for one in term.terms:
+            yield from fits(one, node, bound, exact)
+    elif isinstance(term, With):
+        for found in fits(term.term, node, bound, exact):
+            if all(found.get(k, v) == v for k, v in term.constants.items()):
+                yield {**found, **term.constants}
+    else:
+        inner = behind(node, exact)
+        bound = {**bound, term.role: inner} if term.role else bound
+        while is_call(inner, *term.views):
+            inner = behind(inner.args[0], exact)
+        yield from fits(term.term, inner, bound, exact)
+
+
+def behind(node: Any, exact: bool) -> Any:
+    """The node behind casts between floating dtypes of up to 32 bits; only behind the widening ones where exact."""
+    while isinstance(node, Node):
+        if not is_call(node, *SAME_SHAPE, "_to_copy", "to"):
+            return node
+        source = node.args[0]
+        if not isinstance(source, Node):
+            return node
+        pair = (value(source).dtype, value(node).dtype)
+        harmless = pair[0] == pair[1] or pair in WIDER or (pair[0] == torch.bool and pair[1] in FLOATS)
+        if not harmless and (exact or not (pair[0] in FLOATS and pair[1] in FLOATS)):
+            return node
+        node = source
+    return node
+
+
+def arguments(node: Node) -> dict[str, tuple[Any, Any]]:
+    """Schema's name -> (argument, its default), in the schema's order; None as default where there is none."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return {name: (a, None) for name, a in zip(("self", "index"), node.args, strict=False)}
+    return {
+        a.name: (argument(node, i, a.name, a.default_value), a.default_value) for i, a in enumerate(schema.arguments)
+    }
+
+
+def _leaf(term: Leaf, node: Any, bound: Bound) -> Iterator[Bound]:
+    node = behind(node, exact=True)
+    if not isinstance(node, Node) or not isinstance(node.meta.get("val"), torch.Tensor):
+        return
+    if term.role not in bound:
+        yield {**bound, term.role: node}
+    elif same(bound[term.role], node):
+        yield bound
+
+
+def _constant(term: Constant, node: Any, bound: Bound) -> Iterator[Bound]:
+    if isinstance(node, (list, tuple)) and len(node) == 1:
+        node = node[0]
+    if isinstance(node, Node) or (isinstance(node, (list, tuple)) and any(isinstance(n, Node) for n in node)):
+        return
+    if not term.role:
+        yield bound
+    elif number(node) is not None and bound.get(term.role, node) == node:
+        yield {**bound, term.role: node}
+
+
+def _call(term: Call, node: Any, bound: Bound, exact: bool) -> Iterator[Bound]:
+    node = behind(node, exact)
+    if name_of(node) not in term.names:
+        return
+    if term.role:
+        bound = {**bound, term.role: node}
+    named = arguments(node)
+    given = [v for v, _ in list(named.values())[: len(term.operands)]]
+    if len(given) < len(term.operands):
+        return
+    more: list[tuple[Term, Any]] = []
+    for name, (found, default) in list(named.items())[len(term.operands) :]:
+        wanted = term.options.get(name, default)
+        if isinstance(wanted, Term):
+            more.append((wanted, found))
+        elif isinstance(found, Node) or not _equal(found, wanted):
+            return
+    if set(term.options) - set(named):
+        return
+    orders = [given]
+    if len(given) == 2 and name_of(node) in EITHER_WAY:
+        orders.append(given[::-1])
+    for order in orders:
+        yield from _all([*zip(term.operands, order, strict=True), *more], bound, exact)
+
+
+def _equal(found: Any, wanted: Any) -> bool:
+    if isinstance(found, (list, tuple)) and isinstance(wanted, (list, tuple)):
+        return list(found) == list(wanted)
+    return type(found) is type(wanted) and bool(found == wanted)
+
+
+def _all(pairs: list[tuple[Term, Any]], bound: Bound, exact: bool) -> Iterator[Bound]:
+    if not pairs:
+        yield bound
+        return
+    (term, node), rest = pairs[0], pairs[1:]
+    for found in fits(term, node, bound, exact):
+        yield from _all(rest, found, exact)
+
+
+def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype | None:
+    """torch.promote_types, and for 8-bit floats, which it refuses: the longer float; None where there is none."""
+    short = [dtype for dtype in (a, b) if dtype.is_floating_point and dtype.itemsize == 1]
+    if a == b or not short:
+        return torch.promote_types(a, b)
+    other = b if short[0] == a else a
+    return other if len(short) == 1 and other.is_floating_point else None
+
+
+def last(axis: Any, node: Node) -> bool:
+    """The axis is the node's last one; a scalar has none."""
+    return 0 <= positive(axis, node) == len(shape(node)) - 1
+
+
+def positive(axis: Any, node: Node) -> int:
+    """The axis counted from the front; -1 for several of them and for one that is not there."""
+    rank = len(shape(node))
+    return axis % rank if isinstance(axis, int) and -rank <= axis < rank else -1

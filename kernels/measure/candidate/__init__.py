@@ -1,0 +1,1 @@
+"""What runs in one candidate's process: inputs, references, correctness, timing."""

@@ -1,0 +1,307 @@
+"""One candidate's process, the part that checks: inputs, float64 references, cases. `worker` has the commands."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from kernels.measure.candidate import inputs as tensors
+from kernels.measure.candidate import integrity, launch_ablation
+from kernels.measure.candidate.correctness import OutputError, compare
+from kernels.measure.candidate.indices import reads_by_value
+from kernels.measure.candidate.reference import NoReferenceError, Reference, reference
+from kernels.measure.candidate.samples import copied
+from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
+from kernels.measure.judge import AFTER_TIMING, remarkable
+from kernels.measure.processes.channel import Channel
+from kernels.measure.turn import Turn
+from profiler.region.language.program import Program
+from profiler.region.model import Region
+
+MOST_CHANGED_INPUTS = 6
+EXCUSE = 4.0  # roundings of about half a unit each, on the way from an input to a result
+SLOW_CASE_S = 1.5  # a case slower than this is not repeated for every distribution
+SAMPLES = 60_000  # random elements that are enough to tell a dropout rate of 0.30 from 0.32
+MOST_SAMPLING_S = 2.0
+MOST_CHECKING_S = 2.0  # of one task's timed samples; the latest is checked whatever it takes
+GHOST_SET = 3  # an input set that no case uses
+
+
+class Checker:
+    """What a candidate is called with and held against."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.device = "cpu"
+        self.seed = 0
+        self.memory_bytes = 0.0
+        self.turn = Turn(None, channel)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device != "cpu"
+
+    def _upstream(self, built: Program) -> tuple[torch.Tensor | None, ...]:
+        """One fixed random gradient per floating output, the same in every process."""
+        found: list[torch.Tensor | None] = []
+        for number, fake in enumerate(built.outputs):
+            if not fake.dtype.is_floating_point:
+                found.append(None)
+                continue
+            seed = tensors.seed_of(self.seed, "upstream", number, tuple(fake.shape))
+            generator = torch.Generator(device=self.device).manual_seed(seed)
+            wide = torch.randn(tuple(fake.shape), device=self.device, generator=generator)
+            found.append(wide.to(fake.dtype))
+        return tuple(found)
+
+    def _inputs(
+        self,
+        region: Region,
+        sizes: Mapping[str, int],
+        scales: Mapping[str, float],
+        number: int = 0,
+        distribution: str = "normal",
+        fresh: Mapping[str, int] | None = None,
+        seed: int | None = None,
+    ) -> list[torch.Tensor]:
+        seed = self.seed if seed is None else seed
+        made = tensors.input_set(region, sizes, self.device, seed, number, distribution, scales, fresh)
+        if region.requires_grad:
+            for value, item in zip(made, region.inputs, strict=True):
+                value.requires_grad_(item.requires_grad)
+        return made
+
+    def _timed_inputs(self, task: Task, number: int, secret: int) -> list[torch.Tensor]:
+        """Inputs of a timed call: of a seed that is drawn when they are made, and used for nothing else."""
+        seed = tensors.seed_of(self.seed, "timed", secret)
+        return self._inputs(task.region, task.sizes, task.scales, number=number, seed=seed)
+
+    def _cases(self, task: Task, thorough: bool, sensitivity: bool = False) -> list[dict[str, Any]]:
+        """Errors on several inputs: two seeds, all distributions, and each input changed alone (does it matter?).
+
+        sensitivity: also the errors that the first inputs' outputs would have for the changed ones ("stale").
+        """
+        self._note("checking against float64")
+        plan: list[tuple[str, dict[str, Any]]] = [("normal", {}), ("normal again", {"number": 1})]
+        by_value = reads_by_value(task.built.module)
+        others = [d for d in tensors.DISTRIBUTIONS[1 : 4 if thorough else 2] if not (by_value and d == "large")]
+        plan += [(d, {"distribution": d}) for d in others]
+        if thorough and not by_value and not task.region.requires_grad and not task.random:
+            plan.append((tensors.SPECIAL, {"distribution": tensors.SPECIAL}))
+        if thorough and len(task.region.inputs) > 1:
+            names = [i.name for i in task.region.inputs][:MOST_CHANGED_INPUTS]
+            plan += [(f"changed {name}", {"fresh": {name: 2}}) for name in names]
+        cases: list[dict[str, Any]] = []
+        for name, arguments in plan:
+            started = time.perf_counter()
+            task.base = task.first if sensitivity and (name == "normal again" or "fresh" in arguments) else None
+            cases.append({"distribution": name, **self._case(task, arguments)})
+            if time.perf_counter() - started > SLOW_CASE_S and len(cases) >= 2:
+                break
+        task.first = task.base = None
+        return cases
+
+    def _case(self, task: Task, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The candidate first, its reference after: no memory that was freed holds what is expected of it."""
+        given = self._inputs(task.region, task.sizes, task.scales, **arguments)
+        self._poison(task)
+        torch.manual_seed(tensors.seed_of(self.seed, "random", str(arguments)))
+        running = integrity.threads()
+        outputs = owned(kept(task.call(*given), task), task)
+        self._synchronize()
+        check_kind(outputs, task, self.device)
+        check_threads(running)
+        fresh = self._inputs(task.region, task.sizes, task.scales, **arguments)
+        for item, used, original in zip(task.region.inputs, given, fresh, strict=True):
+            if item.name not in task.mutated and not tensors.same_bits(used, original):
+                task.mutated.append(item.name)
+        del given
+        expected, against = self._reference(task, fresh)
+        if task.random and not arguments:
+            outputs, expected = self._more_samples(task, arguments, outputs, expected)
+        found = self._against(task, outputs, expected, fresh)
+        case: dict[str, Any] = {"precision": expected.precision, "against": against}
+        if not arguments and task.first is not None and not task.random:
+            case["repeats"] = all(map(tensors.same_bits, task.first, outputs))
+            if not case["repeats"]:
+                found = worst([found, compare(task.first, expected)])
+        if task.base is not None:
+            case["stale"] = [asdict(e) for e in compare(task.base, expected, task.random)]
+        return {**case, "outputs": [asdict(e) for e in found]}
+
+    def _timed_case(self, task: Task) -> list[dict[str, Any]]:
+        """The worst of the timed calls whose outputs were copied, as one case; [] where there is none."""
+        ends = time.perf_counter() + MOST_CHECKING_S
+        found: list[list[OutputError]] = []
+        precision = against = ""
+        for sample in task.samples.all():
+            if found and time.perf_counter() > ends:
+                break
+            outputs = owned(sample.outputs, task)
+            check_kind(outputs, task, self.device)
+            fresh = self._timed_inputs(task, sample.number, sample.secret)
+            expected, against = self._reference(task, fresh)
+            precision = expected.precision
+            found.append(self._against(task, outputs, expected, fresh))
+            self._free()
+        if not found:
+            return []
+        outputs_found = [asdict(e) for e in worst(found)]
+        return [{"distribution": AFTER_TIMING, "precision": precision, "against": against, "outputs": outputs_found}]
+
+    def _ghost(self, task: Task) -> str:
+        """What the candidate returns while Triton launches nothing: "same" as else, "differs", "none" asked for.
+
+        A call that fails without its kernels needs them. On a GPU it may lose the context: nothing comes after it.
+        """
+        if task.random:
+            return ""
+        given = self._inputs(task.region, task.sizes, task.scales, number=GHOST_SET)
+        self._poison(task)
+        try:
+            with launch_ablation.silenced() as asked:
+                silent = owned(copied(task.call(*given)), task)
+                self._synchronize()
+            if not asked:
+                return "none"
+            given = self._inputs(task.region, task.sizes, task.scales, number=GHOST_SET)
+            spoken = owned(copied(task.call(*given)), task)
+            return "same" if all(map(tensors.same_bits, silent, spoken)) else "differs"
+        except Exception:
+            return "differs"
+
+    def _more_samples(
+        self, task: Task, arguments: Mapping[str, Any], outputs: tuple[torch.Tensor, ...], expected: Reference
+    ) -> tuple[tuple[torch.Tensor, ...], Reference]:
+        """Random outputs of few elements, drawn again until a distribution can be told from another."""
+        ends = time.perf_counter() + MOST_SAMPLING_S
+        drawn = {n: ([outputs[n].flatten()], [expected.outputs[n].flatten()]) for n in task.random}
+        fewest = min((outputs[n].numel() for n in task.random), default=0)
+        for number in range(SAMPLES // max(1, fewest)):
+            if time.perf_counter() > ends:
+                break
+            torch.manual_seed(tensors.seed_of(self.seed, "random", str(arguments), number))
+            values = self._inputs(task.region, task.sizes, task.scales, **arguments)
+            made = owned(kept(task.call(*values), task), task)
+            again, _ = self._reference(task, self._inputs(task.region, task.sizes, task.scales, **arguments))
+            for n, (own, right) in drawn.items():
+                own.append(made[n].flatten())
+                right.append(again.outputs[n].flatten())
+        joined = {n: (torch.cat(own), torch.cat(right)) for n, (own, right) in drawn.items()}
+        return (
+            tuple(joined[n][0] if n in joined else o for n, o in enumerate(outputs)),
+            replace(
+                expected,
+                outputs=tuple(joined[n][1] if n in joined else o for n, o in enumerate(expected.outputs)),
+            ),
+        )
+
+    def _reference(self, task: Task, values: Sequence[torch.Tensor]) -> tuple[Reference, str]:
+        """float64; float32 where that does not fit; the program as written where neither can be had."""
+        needs = [i.requires_grad for i in task.region.inputs]
+        for wide, text in ((torch.float64, ""), (torch.float32, "float64 did not fit: compared with float32")):
+            try:
+                return reference(task.built.module, values, needs, task.upstream, wide), text
+            except torch.OutOfMemoryError:
+                self._free()
+            except NoReferenceError as fault:
+                why = f"no float64 form ({fault}): compared with eager"
+                break
+        else:
+            why = "neither float64 nor float32 fit: compared with eager"
+        plain = as_call(task.built.module, task.region, task.upstream)
+        outputs = owned(plain(*[v.detach().clone().requires_grad_(v.requires_grad) for v in values]), task)
+        return Reference(outputs, {}, "eager"), why
+
+    def _against(
+        self, task: Task, outputs: Sequence[torch.Tensor], expected: Reference, values: Sequence[torch.Tensor]
+    ) -> list[OutputError]:
+        """The errors, without those of single elements that the inputs excuse. values: what was computed."""
+        found = compare(outputs, expected, task.random)
+        if expected.precision == "eager" or not any(map(remarkable, map(asdict, found))):
+            return found
+        try:
+            excused = self._excused(task, outputs, expected, values)
+        except (torch.OutOfMemoryError, NoReferenceError):
+            return found
+        return [
+            again if remarkable(asdict(own)) else own
+            for own, again in zip(found, compare(excused, expected, task.random), strict=True)
+        ]
+
+    def _excused(
+        self, task: Task, outputs: Sequence[torch.Tensor], expected: Reference, values: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """The outputs, with the exact value for each element that is as near to it as float32 can be held to.
+
+        That is `EXCUSE` times what the element changes by when each input in turn moves by a unit in its last place. A
+        NaN or an infinity is not excused, nor is an index or an integer.
+        """
+        needs = [i.requires_grad for i in task.region.inputs]
+        wide = torch.float64 if expected.precision == "float64" else torch.float32
+        room: list[torch.Tensor | None] = [None] * len(outputs)
+        for number, value in list(enumerate(values))[:MOST_CHANGED_INPUTS]:
+            if not value.is_floating_point():
+                continue
+            moved = [tensors.moved(v, number) if n == number else v for n, v in enumerate(values)]
+            other = reference(task.built.module, moved, needs, task.upstream, wide)
+            for n, (right, off) in enumerate(zip(expected.outputs, other.outputs, strict=True)):
+                if right.is_floating_point() and n not in expected.selected:
+                    apart = (off - right).abs_()
+                    room[n] = apart if room[n] is None else room[n].add_(apart)  # type: ignore[union-attr]
+        return [
+            out if r is None else torch.where((out.to(r.dtype) - right).abs() <= EXCUSE * r, right.to(out.dtype), out)
+            for out, right, r in zip(outputs, expected.outputs, room, strict=True)
+        ]
+
+    def _poison(self, task: Task) -> None:
+        """Memory that the outputs are likely to get holds NaN: an element that is never written shows."""
+        blocks = [
+            tensors.poisoned(t.numel() * t.element_size(), self.device)
+            for t in task.built.outputs
+            for _ in range(2)
+            if t.numel() * t.element_size() < max(self.memory_bytes, 2**26) / 8
+        ]
+        self._synchronize()
+        del blocks
+
+    def _synchronize(self) -> None:
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
+    def _free(self) -> None:
+        if self.on_gpu:
+            torch.cuda.empty_cache()
+
+    def _note(self, message: str) -> None:
+        self.channel.send({"event": "note", "message": message})
+
+
+def check_threads(before: frozenset[int]) -> None:
+    """Raises WrongOutputError where a call left a thread of its own running: its work may not be done."""
+    if names := integrity.left_running(before):
+        raise WrongOutputError(f"it left a thread running behind its call: {', '.join(names[:3])}")
+
+
+def worst(found: Sequence[Sequence[OutputError]]) -> list[OutputError]:
+    """Per output, the largest of each figure over several runs; statistics of the first."""
+    return [
+        replace(
+            same[0],
+            error=largest(e.error for e in same),
+            outlier=largest(e.outlier for e in same),
+            misfits=max(e.misfits for e in same),
+        )
+        for same in zip(*found, strict=True)
+    ]
+
+
+def largest(values: Iterable[float]) -> float:
+    """The maximum; NaN where one is NaN."""
+    kept = list(values)
+    return math.nan if any(map(math.isnan, kept)) else max(kept)

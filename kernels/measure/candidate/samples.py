@@ -1,0 +1,82 @@
+"""Outputs of timed calls, picked where no candidate can know, and the rotation that picks them.
+
+A sample is a copy made on the same stream right behind the call: work that goes on elsewhere has not arrived in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernels.measure.candidate import timing
+
+_urandom = os.urandom  # taken before a candidate is loaded
+
+MOST_SAMPLES = 4
+
+
+def below(bound: int) -> int:
+    """A number from 0 to bound - 1 that nothing in this process foretells."""
+    return int.from_bytes(_urandom(8), "little") % max(1, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The outputs of one timed call, and what its inputs are made from: set number and secret."""
+
+    outputs: tuple[Any, ...]
+    number: int
+    secret: int
+
+
+@dataclass(slots=True)
+class Reservoir:
+    """`room` samples of all that were offered, each as likely as any other, and the latest one."""
+
+    room: int = MOST_SAMPLES
+    kept: list[Sample] = field(default_factory=list)
+    latest: Sample | None = None
+    seen: int = 0
+
+    def offer(self, sample: Sample) -> None:
+        self.latest = sample
+        self.seen += 1
+        if len(self.kept) < self.room:
+            self.kept.append(sample)
+        elif (place := below(self.seen)) < self.room:
+            self.kept[place] = sample
+
+    def all(self) -> list[Sample]:
+        """The latest first."""
+        first = [self.latest] if self.latest is not None else []
+        return first + [s for s in self.kept if s is not self.latest]
+
+
+def copied(results: Sequence[Any]) -> tuple[Any, ...]:
+    """Copies of plain tensors, in stream order; anything else as it is, for its type to be told."""
+    return tuple(r.detach().clone() if type(r) is torch.Tensor else r for r in results)
+
+
+@dataclass(slots=True)
+class Sampling(timing.Rotation):
+    """A rotation that copies one call's outputs, before the next call: at the call number `pick` from now on."""
+
+    pick: int = 0
+    taken: tuple[Any, ...] | None = None
+    taken_set: int = 0
+
+    def next(self) -> Sequence[torch.Tensor]:
+        if self.pick:
+            self.pick -= 1
+            if not self.pick:
+                self.take()
+        return timing.Rotation.next(self)
+
+    def take(self) -> None:
+        """Copy the last call's outputs now."""
+        if self.last is not None:
+            self.taken, self.taken_set = copied(self.last), self.last_set

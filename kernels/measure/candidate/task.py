@@ -1,0 +1,95 @@
+"""A region at one binding with a candidate built for it: how it is called, and what its outputs must be like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernels.measure.candidate import timing
+from kernels.measure.candidate.samples import Reservoir, Sampling
+from profiler.region.language.program import Program
+from profiler.region.model import Region
+
+
+class WrongOutputError(Exception):
+    """The candidate's outputs are not even of the right number, type, shape or device."""
+
+
+@dataclass(slots=True)
+class Task:
+    """The region at one binding, and this candidate built for it."""
+
+    region: Region
+    sizes: Mapping[str, int]
+    built: Program
+    call: timing.Call
+    scales: Mapping[str, float]
+    random: frozenset[int]
+    upstream: tuple[torch.Tensor | None, ...] = ()
+    build_s: float = 0.0
+    mutated: list[str] = field(default_factory=list)
+    rotation: Sampling | None = None
+    secrets: list[int] = field(default_factory=list)  # per input set of the rotation, what its contents are made from
+    samples: Reservoir = field(default_factory=Reservoir)
+    first: tuple[torch.Tensor, ...] | None = None  # outputs of the first call, for as long as cases are checked
+    base: tuple[torch.Tensor, ...] | None = None  # outputs for other inputs than the case's
+    lean: bool = False  # too large to keep beside the others: made anew for each turn
+    sets: int = 1
+    flush: timing.Flush | None = None
+    graphed: bool = False  # its outputs lie in memory that the next call overwrites
+    estimate: timing.Estimate = field(default_factory=lambda: timing.Estimate(0.0, 0.0))
+
+
+def kept(results: Sequence[Any], task: Task) -> tuple[Any, ...]:
+    """The results of a call for longer than until the next one: copies where that would overwrite them."""
+    if not task.graphed:
+        return tuple(results)
+    return tuple(r.clone() if isinstance(r, torch.Tensor) else r for r in results)
+
+
+def as_call(implementation: Any, region: Region, upstream: Sequence[torch.Tensor | None]) -> timing.Call:
+    """implementation(*inputs) -> outputs; with gradients wanted, outputs then gradients (None where unused)."""
+    if not region.requires_grad:
+        return lambda *values: tuple(implementation(*values))
+    wanted = [n for n, item in enumerate(region.inputs) if item.requires_grad]
+
+    def forward_and_backward(*values: torch.Tensor) -> tuple[Any, ...]:
+        outputs = tuple(implementation(*values))
+        pairs = [(o, g) for o, g in zip(outputs, upstream, strict=True) if g is not None and o.requires_grad]
+        gradients = torch.autograd.grad(
+            [o for o, _ in pairs], [values[n] for n in wanted], [g for _, g in pairs], allow_unused=True
+        )
+        return (*outputs, *gradients)
+
+    return forward_and_backward
+
+
+def owned(results: Sequence[Any], task: Task) -> tuple[torch.Tensor, ...]:
+    """Outputs apart from the graph that made them; a gradient that is None is one of zeros."""
+    count = len(task.built.outputs)
+    wanted = [fake for fake, item in zip(task.built.inputs, task.region.inputs, strict=True) if item.requires_grad]
+    if len(results) != count + len(wanted):
+        raise WrongOutputError(f"{len(results)} results where {count + len(wanted)} are due")
+    owned = list(results[:count])
+    for fake, value in zip(wanted, results[count:], strict=True):
+        device = owned[0].device if isinstance(owned[0], torch.Tensor) else "cpu"
+        owned.append(torch.zeros(tuple(fake.shape), dtype=fake.dtype, device=device) if value is None else value)
+    return tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in owned)
+
+
+def check_kind(outputs: Sequence[Any], task: Task, device: str) -> None:
+    """Exactly torch.Tensor, with memory of its own on the device, right dtype and shape: nothing lazy, nothing else."""
+    wanted = [fake for fake, item in zip(task.built.inputs, task.region.inputs, strict=True) if item.requires_grad]
+    for number, (value, fake) in enumerate(zip(outputs, [*task.built.outputs, *wanted], strict=True)):
+        if type(value) is not torch.Tensor:
+            raise WrongOutputError(f"output {number} is a {type(value).__name__}, not a torch.Tensor")
+        if tuple(value.shape) != tuple(fake.shape) or value.dtype != fake.dtype:
+            raise WrongOutputError(
+                f"output {number} is {value.dtype} {tuple(value.shape)}, not {fake.dtype} {tuple(fake.shape)}"
+            )
+        if value.device.type != torch.device(device).type:
+            raise WrongOutputError(f"output {number} is on {value.device}, not on {device}")
+        value.untyped_storage().nbytes()

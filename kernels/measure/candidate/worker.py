@@ -1,0 +1,380 @@
+"""One candidate's process: builds it, checks it against float64, then times it whenever it is its turn.
+
+`main(channel)` serves commands until the channel closes: prepare, warm, round, finish. Outputs are measured here
+and judged by the parent. Only here, in a child, is CUDA ever initialised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import socket
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from kernels.baselines import GRAPHED
+from kernels.measure.candidate import inputs as tensors
+from kernels.measure.candidate import integrity, timing
+from kernels.measure.candidate.checker import Checker, check_threads
+from kernels.measure.candidate.indices import with_distinct
+from kernels.measure.candidate.reference import random_outputs
+from kernels.measure.candidate.samples import MOST_SAMPLES, Sample, Sampling, below, copied
+from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
+from kernels.measure.processes.channel import Channel
+from kernels.measure.turn import exclusive_autotuning
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
+from profiler.region.model import Region
+
+MOST_RENEWED = 8  # input sets of one turn: small ones cost the host more time than the device
+MOST_MESSAGE = 1500
+STEADY_S = 1.0  # without more memory becoming free, none is on its way
+OUT_OF_MEMORY = ("CUDA out of memory", "DefaultCPUAllocator: can't allocate", "DefaultCPUAllocator: not enough memory")
+
+
+class Spans:
+    """Seconds by what they went to, each from the end of the one before."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def end(self, name: str) -> None:
+        now = time.monotonic()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now
+
+
+class Worker(Checker):
+    """State between commands."""
+
+    def __init__(self, channel: Channel, clock: timing.Clock | None = None) -> None:
+        super().__init__(channel)
+        self.clock = clock or timing.DeviceClock()
+        self.tasks: list[Task] = []
+        self.l2_bytes = 0.0
+        self.candidate = ""
+        self.evict: timing.Flush | None = None
+        self.untouched: dict[str, integrity.Stood] = {}
+        self.recompiled = 0
+        self.opened = False
+        self.roomy = False
+
+    def prepare(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Build, call once, check. spec: candidate, tasks [{region, sizes}], device, seed, turn, memory_bytes, ..."""
+        self.device, self.seed = spec["device"], spec["seed"]
+        self.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
+        os.environ.update(spec.get("env") or {})
+        self.candidate, self.roomy = spec["candidate"], bool(spec.get("roomy"))
+        spans = Spans()
+        self._begin(tunes=self.on_gpu)
+        self.turn.open(spec["turn"])
+        if self.on_gpu:
+            self._open_gpu(self.device, spec["compile_workers"] if self.candidate.startswith("compile") else 0)
+            spans.end("context")
+        build = importlib.import_module(spec["registry"]).build
+        # All built before any is called: torch.compile's registration resets Dynamo, which would throw away what
+        # the first calls compiled.
+        self.tasks = [self._build(build, spec["candidate"], parse(t["region"]), t["sizes"]) for t in spec["tasks"]]
+        spans.end("build")
+        results = []
+        for number, task in enumerate(self.tasks):
+            # Where all first calls together would not fit into memory, each has the GPU to itself.
+            with self.turn(to_the_end=True) if spec.get("crowded") else contextlib.nullcontext():
+                self._await_memory(spec)
+                compile_s = self._first_call(task)
+                if spec.get("crowded"):
+                    self._free()
+            spans.end("first calls")
+            # Checks disturb no clock that counts: side by side, where memory is enough. Who tunes is alone.
+            with self.turn(shared=self.roomy, to_the_end=bool(spec.get("crowded"))):
+                self._await_memory(spec)
+                cases = self._cases(task, number == 0, sensitivity=number == 0 and self.candidate == "eager")
+                peak = self._peak_bytes(task)
+                self._free()
+            spans.end("checks")
+            results.append({"compile_s": compile_s, "cases": cases, "mutated": task.mutated, "peak_bytes": peak})
+        integrity.check(self.untouched)
+        spent = {**spans.seconds, "waited": self.turn.waited_s}
+        answer: dict[str, Any] = {"tasks": results, "spent_s": {k: round(v, 3) for k, v in spent.items()}}
+        if not self.on_gpu and self.candidate.startswith("triton"):
+            answer["ghost"] = self._ghost(self.tasks[0])
+        return answer
+
+    def stand_by(self, spec: Mapping[str, Any]) -> None:
+        """Before it is known which candidate this will be: imports (a module's name), the context on `device`."""
+        self._begin(tunes=True)
+        if spec.get("imports"):
+            importlib.import_module(spec["imports"])
+        if spec.get("device"):
+            self._open_gpu(spec["device"], int(spec.get("workers") or 0))
+
+    def _begin(self, tunes: bool) -> None:
+        """Once, before any code of the candidate's: what it may not replace, and whose benchmarks take turns."""
+        if self.untouched:
+            return
+        if tunes:
+            exclusive_autotuning(self.turn)
+        self.untouched = integrity.snapshot()
+
+    def _open_gpu(self, device: str, workers: int) -> None:
+        """Its context, once. workers: of torch.compile's pool, which has to be there before."""
+        if not self.opened:
+            _compile_in_parallel(workers)
+            torch.cuda.set_device(device)
+            torch.cuda.synchronize()
+            self.opened = True
+
+    def _build(self, build: Callable[..., Any], name: str, region: Region, sizes: Mapping[str, int]) -> Task:
+        torch.set_grad_enabled(region.requires_grad)
+        built = program(region, sizes, self.device)
+        upstream = self._upstream(built) if region.requires_grad else tuple(None for _ in built.outputs)
+        started = time.perf_counter()
+        call = as_call(build(name, region, dict(sizes), self.device), region, upstream)
+        seconds = time.perf_counter() - started
+        random = random_outputs(built.module)
+        if region.requires_grad and random:
+            random |= frozenset(range(len(built.outputs), len(built.outputs) + len(region.inputs)))
+        scales = tensors.weight_scales(built.module)
+        region = with_distinct(region, built.module)
+        return Task(region, sizes, built, call, scales, random, upstream, build_s=seconds, graphed=name in GRAPHED)
+
+    def _first_call(self, task: Task) -> float:
+        """Seconds that building and the first call took: compiling, and autotuning where the candidate does."""
+        self._note("compiling")
+        with self.turn(shared=True):
+            values = self._inputs(task.region, task.sizes, task.scales)
+            self._synchronize()
+        started = time.perf_counter()
+        results = task.call(*values)
+        self._synchronize()
+        seconds = task.build_s + time.perf_counter() - started
+        outputs = owned(kept(results, task), task)
+        check_kind(outputs, task, self.device)
+        if sum(o.numel() * o.element_size() for o in outputs) < max(self.memory_bytes, 2**26) / 8:
+            task.first = outputs
+        return seconds
+
+    def _await_memory(self, spec: Mapping[str, Any]) -> None:
+        """In a crowd, until what one that has just ended held is free: the driver takes its time over that.
+
+        Where the others' contexts leave less than was free before them, until it gets no more.
+        """
+        if not spec.get("crowded"):
+            return
+        most, since = 0, time.monotonic()
+        self.channel.send({"event": "waiting"})
+        while (free := torch.cuda.mem_get_info()[0]) < spec["free_bytes"] and time.monotonic() - since < STEADY_S:
+            if free > most:
+                most, since = free, time.monotonic()
+            time.sleep(0.05)
+        self.channel.send({"event": "running"})
+
+    def _peak_bytes(self, task: Task) -> int | None:
+        """Bytes allocated at the height of one call, its inputs included."""
+        if not self.on_gpu:
+            return None
+        values = self._inputs(task.region, task.sizes, task.scales)
+        self._synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        results = task.call(*values)
+        self._synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+        del results
+        return peak + tensors.set_bytes(task.region, task.sizes)
+
+    def warm(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the input sets and run for spec["ms"] of GPU time; the estimated times of one call, per task."""
+        share = self.memory_bytes / max(1, len(self.tasks))
+        self.evict = timing.Flush(self.l2_bytes, self.device)
+        for task in self.tasks:
+            size = tensors.set_bytes(task.region, task.sizes)
+            task.sets = tensors.set_count(size, self.l2_bytes, share)
+            task.lean = size > share
+            written = sum(t.numel() * t.element_size() for t in task.built.outputs)
+            task.samples.room = int(max(1, min(MOST_SAMPLES, share / 8 // max(1, written))))
+            touches_little = tensors.has_index(task.region) or task.sets * size < 3 * self.l2_bytes
+            if touches_little and not task.lean:
+                task.flush = timing.Flush(self.l2_bytes, self.device)
+            with self._rotating(task) as rotation:
+                task.estimate = timing.warm(task.call, rotation, spec["ms"] / len(self.tasks), self.clock)
+        self.recompiled = compilations()
+        estimates = [{**asdict(t.estimate), "cold_us": t.estimate.cold_us} for t in self.tasks]
+        return {"estimates": estimates, "sets": [t.sets for t in self.tasks]}
+
+    @contextlib.contextmanager
+    def _rotating(self, task: Task) -> Iterator[Sampling]:
+        if task.rotation is None:
+            task.secrets = [below(2**60) for _ in range(task.sets)]
+            made = [self._timed_inputs(task, n, secret) for n, secret in enumerate(task.secrets)]
+            task.rotation = Sampling(made)
+        try:
+            yield task.rotation
+        finally:
+            if task.lean:
+                task.rotation = None
+                self._free()
+
+    def _renew(self, task: Task, rotation: Sampling, watched: Sequence[int]) -> list[int]:
+        """New contents at the old addresses: of the sets of the watched calls (counted from the next) and of others.
+
+        Those used next are written first; what all that left in L2 is evicted. Returns which of the coming calls will
+        be the first on such contents.
+        """
+        count, secret = len(rotation.sets), below(2**60)
+        chosen = {(rotation.position + w) % count for w in watched}
+        start = rotation.position + max(0, watched[0] - below(MOST_RENEWED))
+        chosen |= {(start + n) % count for n in range(min(count, MOST_RENEWED))}
+        for n in sorted(chosen, key=lambda n: (n - rotation.position) % count):
+            tensors.refill(rotation.sets[n], self._timed_inputs(task, n, secret))
+            task.secrets[n] = secret
+        if self.evict is not None:
+            self.evict()
+        return sorted((n - rotation.position) % count for n in chosen)
+
+    def round(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """One turn: a short warm-up, spec["calls"] cold calls, as many back to back.
+
+        Inputs are new behind the warm-up, of a seed drawn then: no earlier call can have read either.
+        """
+        task, calls = self.tasks[spec["task"]], spec["calls"]
+        running = integrity.threads()
+        with self._rotating(task) as rotation:
+            host_us = timing.enqueued(task.call, rotation, spec["warm_calls"])
+            estimate = replace(task.estimate, host_us=max(host_us, task.estimate.host_us))
+            picked = below(calls)
+            fresh = self._renew(task, rotation, (picked, 2 * calls - 1))
+            rotation.taken, rotation.pick = None, 0 if task.lean else picked + 2
+            times = timing.cold_calls(task.call, rotation, calls, estimate, self.clock, task.flush)
+            if rotation.pick:
+                rotation.pick = 0
+                rotation.take()
+            self.channel.send({"event": "timing"})
+            together = timing.back_to_back(task.call, rotation, calls, self.clock)
+            self.channel.send({"event": "timed"})
+            if not task.lean and not task.mutated:
+                self._keep(task, rotation)
+            rotation.last = rotation.taken = None
+        integrity.check(self.untouched)
+        check_threads(running)
+        return {"times_us": times, "wall_us": together.wall_us, "drain_us": together.drain_us,
+                "fresh": [n for n in fresh if n < calls]}  # fmt: skip
+
+    def _keep(self, task: Task, rotation: Sampling) -> None:
+        """The picked cold call and the last of all, for the check after timing."""
+        if rotation.taken is not None:
+            task.samples.offer(Sample(rotation.taken, rotation.taken_set, task.secrets[rotation.taken_set]))
+        if rotation.last is not None:
+            task.samples.offer(Sample(copied(rotation.last), rotation.last_set, task.secrets[rotation.last_set]))
+
+    def finish(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Check outputs of timed calls, and ask the profiler which kernels ran."""
+        cases: list[list[dict[str, Any]]] = []
+        names: list[str] = []
+        launched: list[str] = []
+        recompiled = compilations() - self.recompiled
+        for task in self.tasks:
+            with self.turn(shared=self.roomy):
+                cases.append(self._timed_case(task))
+        replays = ""
+        if spec.get("profile") and self.on_gpu:
+            task = self.tasks[0]
+            with self._rotating(task) as rotation:
+                launched = timing.triton_launches(task.call, rotation.next())
+                names = self._kernel_names(task, rotation)
+            if self.candidate.startswith("triton"):
+                with self.turn():
+                    replays = self._ghost(task)
+        return {"cases": cases, "kernels": [n[:300] for n in names[:200]], "triton_kernels": launched,
+                "ghost": replays, "recompiled": recompiled}  # fmt: skip
+
+    def _kernel_names(self, task: Task, rotation: timing.Rotation) -> list[str]:
+        """[] where this host does not let us profile: that takes nothing from the times."""
+        try:
+            return timing.kernel_names(task.call, rotation.next())
+        except (RuntimeError, OSError) as fault:
+            if fault_of(fault)["status"] != "error":
+                raise
+            self._note(f"the profiler failed: {fault}")
+            return []
+
+
+def _compile_in_parallel(workers: int) -> None:
+    """Inductor's compile pool, forked from here before CUDA starts rather than as fresh interpreters.
+
+    Such workers stay in this process's group, so they end with it.
+    """
+    if workers < 2:
+        return
+    from torch._inductor import async_compile, config
+
+    # Inductor's internals: without them it compiles in this process, slower and as well.
+    with contextlib.suppress(AttributeError, RuntimeError, OSError):
+        config.compile_threads = workers
+        config.worker_start_method = "fork"
+        async_compile.AsyncCompile.warm_pool()
+        async_compile.AsyncCompile.use_process_pool()  # asks for the first worker; later calls find it ready
+
+
+def compilations() -> int:
+    """How many graphs torch.compile has compiled in this process so far."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
+
+
+def fault_of(fault: BaseException) -> dict[str, str]:
+    """An exception as {status, message}. A CUDA error leaves the context broken: `fault`."""
+    text = " ".join(str(fault).split())[:MOST_MESSAGE] or type(fault).__name__
+    if isinstance(fault, WrongOutputError):
+        return {"status": "mismatch", "message": text}
+    if isinstance(fault, integrity.TamperedError):
+        return {"status": "error", "message": text}
+    kinds = [c.__name__ for c in type(fault).__mro__]
+    if isinstance(fault, torch.OutOfMemoryError | MemoryError) or any(w in text for w in OUT_OF_MEMORY):
+        return {"status": "out_of_memory", "message": text}
+    if "AcceleratorError" in kinds or "CUDA error" in text:
+        return {"status": "fault", "message": text}
+    if any(k.startswith("Unsupported") for k in kinds) or isinstance(fault, NotImplementedError):
+        return {"status": "unsupported", "message": text}
+    if isinstance(fault, ImportError):
+        return {"status": "not_installed", "message": text}
+    return {"status": "error", "message": f"{type(fault).__name__}: {text}"}
+
+
+def main(channel: Channel) -> None:
+    """Answer commands until the parent closes the channel, or the GPU's context is lost."""
+    worker = Worker(channel)
+    commands = {"prepare": worker.prepare, "warm": worker.warm, "round": worker.round, "finish": worker.finish}
+    serve(channel, commands, {"stand_by": worker.stand_by})
+
+
+def serve(
+    channel: Channel,
+    commands: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]],
+    hints: Mapping[str, Callable[[Mapping[str, Any]], None]] = types.MappingProxyType({}),
+) -> None:
+    """Any set of commands, until the channel closes or the GPU's context is lost. A hint has no answer."""
+    while (message := channel.receive()) is not None:
+        if message["id"] is None:
+            with contextlib.suppress(Exception):  # fails again, and is told, where it is asked for
+                hints[message["command"]](message)
+            continue
+        try:
+            answer: dict[str, Any] = {"result": commands[message["command"]](message)}
+        except Exception as fault:
+            answer = {"error": fault_of(fault)}
+        channel.send({"id": message["id"], **answer})
+        if answer.get("error", {}).get("status") == "fault":
+            return
+
+
+if __name__ == "__main__":
+    main(Channel(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,0 +1,1 @@
+"""Autotune landscapes: one kernel's time over its tiles, warps and stages."""

@@ -1,0 +1,253 @@
+"""The process that runs one kernel's points: each checked once against float64, then timed, its machine code read off.
+
+`main(channel)` serves commands until the channel closes: open, point, duel, order. A point that faults or hangs ends
+this process; the parent starts another and goes on with the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from kernels.measure.candidate import inputs as tensors
+from kernels.measure.candidate import timing
+from kernels.measure.candidate.correctness import compare
+from kernels.measure.candidate.reference import Reference
+from kernels.measure.candidate.task import WrongOutputError, as_call, check_kind, kept, owned
+from kernels.measure.candidate.worker import Worker, fault_of, serve
+from kernels.measure.judge import judge
+from kernels.measure.landscape.grid import Cell, cells, key_of
+from kernels.measure.landscape.tiles import remade
+from kernels.measure.landscape.tuned_kernels import TunedKernel, tuned_kernels
+from kernels.measure.model import to_json
+from kernels.measure.processes.channel import Channel
+from kernels.measure.turn import Turn
+from kernels.tuning import REFUSALS, Limits, Variant, limits_of
+from profiler.oracle.compiler.targets import TARGETS, residence
+from profiler.region.language.text import parse
+
+WARM_MS = 3.0
+SAMPLE_MS = 20.0
+FEWEST, MOST = 5, 40  # calls of one point
+DUEL_MS = 4.0  # of one variant in one round
+SPILL_BYTES = 4  # the driver counts spilled registers
+MOST_REASON = 300
+
+
+class NothingTunedError(NotImplementedError):
+    """The candidate has no kernel that is tuned: its status is `unsupported`."""
+
+
+class Surveyor(Worker):
+    """State between commands."""
+
+    def __init__(self, channel: Channel, clock: timing.Clock | None = None) -> None:
+        super().__init__(channel, clock)
+        self.cells: dict[str, Cell] = {}
+        self.limits = Limits()
+
+    def open(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Build the candidate, let it tune itself, list the points of its kernel that is launched on the most bytes.
+
+        spec: candidate, region, sizes, device, seed, memory_bytes, l2_bytes, registry, points (at most), chosen (a
+        point's key that is to count as chosen: what another process opened; None for the tuner's own).
+        """
+        self.device, self.seed = spec["device"], spec["seed"]
+        self.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
+        self.turn = Turn(None, self.channel)
+        if self.on_gpu:
+            torch.cuda.set_device(self.device)
+        build = importlib.import_module(spec["registry"]).build
+        self.task = self._build(build, spec["candidate"], parse(spec["region"]), spec["sizes"])
+        self._note("compiling and tuning")
+        self.task.call(*self._given())
+        found = tuned_kernels(self.task.call, self._given())
+        if not found:
+            raise NothingTunedError("it has no kernel that is tuned: nothing was chosen for these sizes")
+        self.kernel = found[0]
+        self.limits = limits_of(torch.device(self.device))
+        chosen = next((v for v in self.kernel.variants if key_of(v) == spec["chosen"]), self.kernel.chosen)
+        listed = cells(
+            self.kernel.variants, chosen, self.kernel.arguments, self.limits, self.kernel.more, spec["points"]
+        )
+        self.cells = {key_of(c.variant): c for c in listed}
+        self.evict = timing.Flush(self.l2_bytes, self.device) if self.l2_bytes else None
+        self._expect()
+        return {
+            "kernel": self.kernel.name,
+            "beside": [k.name for k in found[1:]],
+            "chosen": key_of(chosen),
+            "points": [to_json(c.point) for c in listed],
+        }
+
+    def _given(self) -> list[torch.Tensor]:
+        return self._inputs(self.task.region, self.task.sizes, self.task.scales)
+
+    def _expect(self) -> None:
+        """The reference of one set of inputs, and how far eager is from it: all points are held against both."""
+        expected, _ = self._reference(self.task, self._given())
+        eager = as_call(self.task.built.module, self.task.region, self.task.upstream)
+        torch.manual_seed(self._random_seed)
+        outputs = owned(kept(eager(*self._given()), self.task), self.task)
+        self.expected: Reference = expected
+        self.eager = self._case_of(outputs)
+        self._free()
+
+    @property
+    def _random_seed(self) -> int:
+        return tensors.seed_of(self.seed, "random", "{}")
+
+    def _case_of(self, outputs: Sequence[Any]) -> dict[str, Any]:
+        errors = [asdict(e) for e in compare(outputs, self.expected, self.task.random)]
+        return {"distribution": "normal", "precision": self.expected.precision, "outputs": errors}
+
+    def point(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """spec: key. {status, reason, times_us, registers, spill_bytes, shared_bytes, occupancy}."""
+        variant = self.cells[spec["key"]].variant
+        try:
+            with compiled() as made:
+                self.kernel.run(variant)
+                self._synchronize()
+            found: dict[str, Any] = {**machine(made, variant, self._arch), "status": "ok", "reason": ""}
+            wrong = self._wrong(variant)
+            if wrong:
+                return {**found, "status": "wrong", "reason": wrong, "times_us": []}
+            return {**found, "times_us": self._times(variant)}
+        except REFUSALS as fault:
+            return {"status": "refused", "reason": said(fault), "times_us": []}
+        except WrongOutputError as fault:
+            return {"status": "wrong", "reason": said(fault), "times_us": []}
+        except Exception as fault:
+            if fault_of(fault)["status"] == "fault":
+                raise
+            return {"status": "refused", "reason": said(fault), "times_us": []}
+
+    def _wrong(self, variant: Variant) -> str:
+        """What is wrong with the candidate's outputs when its kernel is launched so; "" where nothing is."""
+        given = self._given()
+        self._poison(self.task)
+        torch.manual_seed(self._random_seed)
+        with self.kernel.force(variant):
+            outputs = owned(kept(self.task.call(*given), self.task), self.task)
+        self._synchronize()
+        check_kind(outputs, self.task, self.device)
+        verdict = judge([self._case_of(outputs)], [self.eager])
+        return "" if verdict.ok else verdict.message
+
+    def _times(self, variant: Variant) -> list[float]:
+        """Device time of cold calls, in µs."""
+        call, rotation = _call(self.kernel, variant), timing.Rotation([()])
+        estimate = timing.warm(call, rotation, WARM_MS, self.clock)
+        count = max(FEWEST, min(MOST, int(SAMPLE_MS * 1e3 / estimate.device_us)))
+        return timing.cold_calls(call, rotation, count, estimate, self.clock, self.evict)
+
+    def duel(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Points in turns, checked once more: one that wrote where it should not may have spoilt what came after.
+
+        spec: keys, rounds. {wrong: of the first that is, "" where none is; rounds_us: per key, each round's samples}.
+        """
+        variants = [self.cells[k].variant for k in spec["keys"]]
+        wrong = next((w for v in variants if (w := self._wrong(v))), "")
+        return {"wrong": wrong, "rounds_us": [] if wrong else self._duel(variants, spec["rounds"])}
+
+    def _duel(self, variants: Sequence[Variant], rounds: int) -> list[list[list[float]]]:
+        rotation = timing.Rotation([()])
+        calls = [_call(self.kernel, v) for v in variants]
+        estimates = [timing.warm(c, rotation, WARM_MS, self.clock) for c in calls]
+        found: list[list[list[float]]] = [[] for _ in variants]
+        for _ in range(rounds):
+            for n, (call, estimate) in enumerate(zip(calls, estimates, strict=True)):
+                count = max(3, min(MOST, int(DUEL_MS * 1e3 / estimate.device_us)))
+                found[n].append(timing.cold_calls(call, rotation, count, estimate, self.clock, self.evict))
+        return found
+
+    def order(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The chosen tile in groups of rows of tiles and in plain order, in turns; {} for kernels without groups.
+
+        spec: key, rounds. {group, rounds_us: of the groups, of the plain order}.
+        """
+        chosen = self.cells[spec["key"]].variant
+        group = dict(chosen.constants).get("GROUP_M")
+        if group is None:
+            return {}
+        group = group if group > 1 else GROUP
+        both = [remade(chosen, {"GROUP_M": g}, self.kernel.arguments, chosen.warps, None) for g in (group, 1)]
+        if any(self._wrong(v) for v in both):
+            return {}
+        return {"group": group, "rounds_us": self._duel(both, spec["rounds"])}
+
+    @property
+    def _arch(self) -> str:
+        if not self.on_gpu or torch.version.hip:
+            return ""
+        major, minor = torch.cuda.get_device_capability(self.device)
+        return f"sm_{major}{minor}"
+
+
+GROUP = 8
+"""Rows of tiles of a group, where the chosen variant has the plain order."""
+
+
+def _call(kernel: TunedKernel, variant: Variant) -> timing.Call:
+    def call() -> tuple[torch.Tensor, ...]:
+        kernel.run(variant)
+        return ()
+
+    return call
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[list[Any]]:
+    """The kernels that Triton launches meanwhile, as it compiled them. Its interpreter compiles none."""
+    from triton.runtime.jit import JITFunction
+
+    original = JITFunction.run
+    seen: list[Any] = []
+
+    def run(function: Any, *args: Any, **kwargs: Any) -> Any:
+        made = original(function, *args, **kwargs)
+        seen.append((function.fn.__name__, made))
+        return made
+
+    JITFunction.run = run
+    try:
+        yield seen
+    finally:
+        JITFunction.run = original
+
+
+def machine(made: Sequence[Any], variant: Variant, arch: str) -> dict[str, Any]:
+    """Registers and spilled bytes of a thread, shared memory of a program, and the occupancy that these allow."""
+    own = [k for name, k in made if name == variant.kernel.__name__] or [k for _, k in made]
+    if not own or own[0] is None:
+        return {}
+    kernel = own[0]
+    registers, spills = getattr(kernel, "n_regs", None), getattr(kernel, "n_spills", None)
+    shared = int(kernel.metadata.shared)
+    share = residence(TARGETS[arch], registers, variant.warps, shared).share if arch in TARGETS and registers else None
+    spilled = None if spills is None else SPILL_BYTES * spills
+    return {"registers": registers, "spill_bytes": spilled, "shared_bytes": shared, "occupancy": share}
+
+
+def said(fault: BaseException) -> str:
+    """The last line of a compiler's account, which names the error; others' whole text."""
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()] or [type(fault).__name__]
+    return (lines[-1] if "CompilationError" in type(fault).__name__ else " ".join(lines))[:MOST_REASON]
+
+
+def main(channel: Channel) -> None:
+    """Answer commands until the parent closes the channel, or the GPU's context is lost."""
+    surveyor = Surveyor(channel)
+    commands = {"open": surveyor.open, "point": surveyor.point, "duel": surveyor.duel, "order": surveyor.order}
+    serve(channel, commands)
+
+
+if __name__ == "__main__":
+    main(Channel(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,0 +1,1 @@
+"""The processes that candidates run in: starting, talking, limits."""

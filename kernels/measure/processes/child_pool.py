@@ -1,0 +1,118 @@
+"""The children of one validation and what is known of each: asking, waiting, and taking answers in."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kernels.measure.gpu_lock import locked, open_lock
+from kernels.measure.processes.poll import BudgetError, CancelledError, pump
+from kernels.measure.processes.processes import Child
+from kernels.measure.records import Record
+from kernels.measure.request import Progress, ValidationRequest
+
+
+class Crew:
+    """Records by candidate, and the children of those that run. Every wait heeds the deadline and the cancellation."""
+
+    def __init__(
+        self,
+        request: ValidationRequest,
+        on_progress: Callable[[Progress], None] | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> None:
+        self.request = request
+        self.limits = request.limits
+        self.cancelled = cancelled or (lambda: False)
+        self.deadline = time.monotonic() + request.budget_s
+        self.records: list[Record] = []
+        self.children: dict[str, Child] = {}
+        self.spare: list[Child] = []
+        self.conditions: dict[str, Any] = {}
+        self._on_progress = on_progress
+        self._fraction = 0.0
+        self._phase = ("plan", time.monotonic())
+
+    def tell(self, phase: str, fraction: float, message: str, candidate: str | None = None) -> None:
+        """Progress never runs backwards. Also keeps how long each phase took."""
+        self._fraction = max(self._fraction, fraction)
+        last, since = self._phase
+        if phase != last:
+            spent = self.conditions.setdefault("phases_s", {})
+            spent[last] = round(time.monotonic() - since, 3)
+            self._phase = (phase, time.monotonic())
+        if self._on_progress is not None:
+            self._on_progress(Progress(phase, candidate, self._fraction, message))
+
+    def close(self) -> None:
+        """End every child."""
+        for child in [*self.children.values(), *self.spare]:
+            child.release()
+
+    def wait(
+        self,
+        children: Sequence[Child],
+        until: float | None = None,
+        on_change: Callable[[Child], None] | None = None,
+    ) -> None:
+        """Until none of them owes an answer. Raises CancelledError, BudgetError."""
+        pump(children, min(self.deadline, until or self.deadline), self.cancelled, on_change, self.limits.log_bytes)
+
+    def asked(self) -> list[Child]:
+        return [c for c in self.children.values() if c.pending is not None]
+
+    def alive(self) -> list[Record]:
+        return [r for r in self.records if r.name in self.children and self.children[r.name].alive]
+
+    def standing(self) -> list[Record]:
+        """Correct so far and alive."""
+        return [r for r in self.alive() if r.standing]
+
+    def answer(self, record: Record) -> Mapping[str, Any] | None:
+        """What the candidate's child answered last; None where it failed, which the record then says."""
+        child = self.children[record.name]
+        if child.failure is not None:
+            record.fail(*child.failure)
+            return None
+        return child.answer["result"] if child.answer is not None else None
+
+    def guarded(self, record: Record, take: Callable[[Record], None]) -> None:
+        """Take an answer in; one of another form than agreed fails the candidate."""
+        try:
+            take(record)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as fault:
+            child = self.children[record.name]
+            child.fail("bad_output", f"the process answered in another form than agreed: {fault!r}"[:300])
+            record.fail(*(child.failure or ("bad_output", "")))
+
+    def ask_one(self, record: Record, command: str, **arguments: Any) -> Mapping[str, Any] | None:
+        """One command with the GPU to itself; None where the candidate failed at it."""
+        child = self.children[record.name]
+        child.ask(command, self.limits.turn_s, **arguments)
+        self.wait([child])
+        return self.answer(record)
+
+    def give_way(self) -> None:
+        """Another measures on the GPU: what is held of it for later is given up."""
+
+    @contextlib.contextmanager
+    def exclusive_gpu(self, card: str) -> Iterator[None]:
+        """One validation at a time on a GPU, over all processes of this user. card: its UUID, whatever its index here.
+
+        Where no lock can be had (no place to write, a file system without locks) it is measured without, and said.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(open_lock(card))
+                while not locked(file):
+                    self.give_way()
+                    if self.cancelled():
+                        raise CancelledError
+                    if time.monotonic() > self.deadline:
+                        raise BudgetError
+                    time.sleep(0.1)
+            except OSError as fault:
+                self.conditions["unlocked"] = f"nothing kept other validations off this GPU meanwhile: {fault.strerror}"
+            yield

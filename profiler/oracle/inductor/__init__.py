@@ -1,0 +1,1 @@
+"""Inductor asked for its kernels, with or without a GPU."""

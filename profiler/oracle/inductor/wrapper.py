@@ -1,0 +1,146 @@
+"""Read the Python that Inductor wrote around its kernels: which kernels, which library calls, how often each.
+
+The text is parsed, never run. Works on the text of a prediction and on that of a real compile alike.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from profiler.oracle.model import Extern, OracleKernel
+from profiler.region.language import trees
+
+LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.", "quantized.")
+"""Names that the wrapper calls for work that no Triton kernel does."""
+
+EAGER = frozenset({"sum", "zero_", "copy_", "fill_", "index_put_", "add_", "mul_"})
+"""Tensor methods in the wrapper that launch a kernel: partial sums of a mixed-order reduction, cleared workspaces."""
+
+NOT_LAUNCHED = re.compile(
+    r"torch\.ops\.(aten\.)?(_assert\w*|sym_\w+|detach|alias|view|as_strided|reinterpret\w*)\b"
+    r"|torch\.ops\.inductor\._?(alloc_from_pool|reinterpret_tensor|accumulate_grad_)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A wrapper's kernels in the order of their definitions, and its library calls in the order of the first call.
+
+    nodes: by kernel name, the nodes of the traced program that went into it.
+    """
+
+    kernels: tuple[OracleKernel, ...]
+    externs: tuple[Extern, ...]
+    nodes: Mapping[str, tuple[str, ...]]
+
+
+def read_wrapper(text: str, stage: str = "forward", bytes_moved: Mapping[str, int] | None = None) -> Written:
+    """Parse one wrapper. Raises SyntaxError where the text is no Python: then Inductor's form has changed."""
+    tree = trees.module(text)
+    comments = _comments(text)
+    sources = _sources(tree)
+    runs: Counter[str] = Counter()
+    externs: Counter[str] = Counter()
+    for call in _calls(tree):
+        name = _dotted(call.func)
+        kernel, _, method = name.rpartition(".")
+        if method == "run" and kernel in sources:
+            runs[kernel] += 1
+        elif name.startswith(LIBRARIES) and not NOT_LAUNCHED.match(name):
+            externs[_extern(name)] += 1
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in EAGER:
+            externs[call.func.attr] += 1
+    counts = bytes_moved or {}
+    kernels = tuple(
+        OracleKernel(name, _kind(source), runs[name], counts.get(name), comments.get(name, ((), ()))[1], source, stage)
+        for name, source in sources.items()
+        if runs[name]
+    )
+    nodes = {k.name: comments.get(k.name, ((), ()))[0] for k in kernels}
+    return Written(kernels, tuple(Extern(n, c, stage) for n, c in externs.items()), nodes)
+
+
+def _sources(tree: ast.Module) -> dict[str, str]:
+    """Kernel name -> its module's text: `name = async_compile.triton('name', '''...''')`."""
+    found: dict[str, str] = {}
+    for node in tree.body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            continue
+        call = node.value
+        if _dotted(call.func) != "async_compile.triton" or not isinstance(node.targets[0], ast.Name):
+            continue
+        if len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
+            found[node.targets[0].id] = str(call.args[1].value).strip() + "\n"
+    return found
+
+
+def _calls(tree: ast.Module) -> Iterator[ast.Call]:
+    """Calls in the body of `call`, in order; a partitioned graph has several bodies."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and (node.name == "call" or node.name.startswith("partition_")):
+            yield from (n for n in ast.walk(node) if isinstance(n, ast.Call))
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` of a chain of attributes; "" where it hangs on something else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return ""
+
+
+def _extern(name: str) -> str:
+    """extern_kernels.mm -> mm; torch.ops.aten.topk.default -> aten.topk; aten.randint.low_out -> aten.randint."""
+    short = name.removeprefix("extern_kernels.").removeprefix("torch.ops.")
+    parts = short.split(".")
+    return ".".join(parts[:2]) if len(parts) > 2 else short
+
+
+KIND = re.compile(r"@triton_heuristics\.(\w+)\(")
+
+
+def _kind(source: str) -> str:
+    found = KIND.search(source)
+    return found.group(1) if found else "triton"
+
+
+NODES = re.compile(r"^# Topologically Sorted Source Nodes: \[([^\]]*)\], Original ATen: \[([^\]]*)\]")
+DEFINED = re.compile(r"^(\w+) = async_compile\.triton\(")
+
+
+def _comments(text: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Kernel name -> (nodes, aten operations) that Inductor names above its definition."""
+    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    latest: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    for line in text.splitlines():
+        if match := NODES.match(line):
+            latest = (_names(match.group(1)), _names(match.group(2)))
+        elif match := DEFINED.match(line):
+            found[match.group(1)] = latest
+            latest = ((), ())
+    return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(n.strip() for n in text.split(",") if n.strip())
+
+
+def join(parts: tuple[Written, ...]) -> Written:
+    """Several wrappers of one region: forward and backward. Names are told apart by their stage."""
+    kernels = tuple(k for p in parts for k in p.kernels)
+    externs = tuple(e for p in parts for e in p.externs)
+    return Written(kernels, externs, {n: v for p in parts for n, v in p.nodes.items()})
+
+
+def with_lines(kernels: tuple[OracleKernel, ...], nodes: Mapping[str, tuple[str, ...]],
+               lines: Mapping[str, int]) -> tuple[OracleKernel, ...]:  # fmt: skip
+    """The kernels with the lines of the region's text that went into them."""
+    return tuple(
+        replace(k, lines=tuple(sorted({lines[n] for n in nodes.get(k.name, ()) if lines.get(n)}))) for k in kernels
+    )

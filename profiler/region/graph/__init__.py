@@ -1,0 +1,1 @@
+"""A region as a canonical aten graph: lowering, traffic, fusion, cost, patterns."""

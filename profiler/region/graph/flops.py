@@ -1,0 +1,184 @@
+"""Floating-point operations of one aten operation. The convention, with every number, is in docs/cost.md.
+
+Matrix products, convolutions and attention: torch's own registry (`torch.utils.flop_counter`) where it is right, two
+per multiply-add. The rest is counted by the formula as it is written down: one for each addition, multiplication,
+division, comparison, square root and evaluation of a function. Casts, copies, selections, sorting, bit operations and
+arithmetic on integers count nothing. `docs/cost.md` says which formula stands behind each number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils.flop_counter import flop_registry
+
+from profiler.region import op_kinds
+from profiler.region.language.opaque_ops import LIBRARY
+from profiler.region.operations import find, flops_of, kind_of
+
+ACCUMULATING = frozenset({"index_add", "index_add_", "index_reduce", "scatter_add", "scatter_add_", "scatter_reduce",
+                          "scatter_reduce_", "embedding_dense_backward", "segment_reduce"})  # fmt: skip
+POOLS = frozenset({"max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool2d", "max_pool3d", "avg_pool2d",
+                   "avg_pool1d", "avg_pool3d", "avg_pool2d_backward", "avg_pool3d_backward"})  # fmt: skip
+NOTHING = frozenset(
+    {op_kinds.VIEW, op_kinds.CONSTANT, op_kinds.COPY, op_kinds.GATHER, op_kinds.SORT, op_kinds.COMMUNICATION}
+)
+
+
+def flops(node: torch.fx.Node) -> int:
+    """FLOPs of one call of an aten graph, from the shapes of the fake tensors that it reads and writes.
+
+    None where all of its results have no elements.
+    """
+    made = list(_results(node.meta.get("val")))
+    if made and not any(t.numel() for t in made):
+        return 0
+    target = str(node.target)
+    name, kind = op_kinds.base_name(target), kind_of(target)
+    if target.startswith(f"{LIBRARY}.attention"):
+        return _attention(node)
+    if name == "convolution_backward":
+        return _convolution_backward(node)
+    packet = getattr(node.target, "_overloadpacket", None)
+    if packet in flop_registry:
+        args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
+        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
+        return int(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))
+    if name in PRODUCTS:
+        return PRODUCTS[name](_tensors(node.args), _largest(node.meta["val"]))
+    if kind in NOTHING or not _floating(node):
+        return 0
+    return _counted(node, name.removesuffix("_") if name.endswith("_") else name, kind)
+
+
+def _counted(node: torch.fx.Node, name: str, kind: str) -> int:
+    """What is neither a matrix product nor free: elements times the formula's length."""
+    operands, result = _operands(node), _largest(node.meta["val"])
+    widest = max([result, *(t.numel() for t in operands)])
+    if kind == op_kinds.FFT:
+        return _fft(node, name)
+    if kind == op_kinds.NORMALISATION:
+        return widest * _norm(node, name)
+    if name in POOLS:
+        back = name.endswith("_backward")
+        return math.prod(_listed(node.args[2 if back else 1])) * (operands[0].numel() if back else result)
+    if kind == op_kinds.SCATTER:
+        adds = name in ACCUMULATING or True in node.args[3:4] or node.kwargs.get("accumulate") is True
+        source = operands[0] if name == "embedding_dense_backward" else operands[-1]
+        return source.numel() if adds else 0
+    if name in ("nll_loss_forward", "nll_loss2d_forward"):
+        return operands[1].numel()
+    if kind in (op_kinds.REDUCTION, op_kinds.SOFTMAX, op_kinds.SCAN):
+        return widest * flops_of(name, kind)
+    if kind == op_kinds.RANDOM:
+        return result * flops_of(name, kind)
+    if name == "_cdist_forward":
+        return 3 * result * operands[0].shape[-1]
+    if name == "clamp":
+        return result * sum(bound is not None for bound in (*node.args[1:], *node.kwargs.values()))
+    return result * flops_of(name, kind, tanh=node.kwargs.get("approximate", "none") == "tanh")
+
+
+def _attention(node: torch.fx.Node) -> int:
+    """Two products forward, five backward, as torch's counter has it; half of it where a causal mask is."""
+    backward = "backward" in str(node.target)
+    q, k, v = _tensors(node.args[1:4] if backward else node.args[:3])
+    causal = 2 if node.args[7 if backward else 5] else 1
+    forward = int(2 * q.shape[:-1].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])) // causal
+    return forward * 5 // 2 if backward else forward
+
+
+def _convolution_backward(node: torch.fx.Node) -> int:
+    """2 · |result| · C_in/groups · |kernel|, once for each of grad_input and grad_weight that is asked for.
+
+    |result| is of the forward convolution; the input's where it is transposed. torch's registry counts every group
+    against all channels (torch 2.13), 96 times too much for a depthwise kernel.
+    """
+    grad, source, weight = _tensors(node.args[:3])
+    wanted: Any = node.args[10]
+    each = source if node.args[7] else grad
+    return int(2 * each.numel() * weight.shape[1:].numel() * sum(bool(w) for w in wanted[:2]))
+
+
+def _grouped(operands: list[torch.Tensor], result: int) -> int:
+    """Rows in groups against one matrix each; or, with two flat operands, every group's share of the inner size."""
+    a, b = operands[:2]
+    if a.dim() == 2 and b.dim() == 2:
+        return 2 * a.shape[0] * a.shape[1] * b.shape[1]
+    return 2 * result * a.shape[-1]
+
+
+PRODUCTS: Mapping[str, Callable[[list[torch.Tensor], int], int]] = MappingProxyType({
+    "mv": lambda t, n: 2 * t[0].numel(),
+    "addmv": lambda t, n: 2 * t[1].numel(),
+    "dot": lambda t, n: 2 * t[0].numel(),
+    "vdot": lambda t, n: 2 * t[0].numel(),
+    "addbmm": lambda t, n: 2 * t[1].numel() * t[2].shape[-1],
+    "_int_mm": lambda t, n: 2 * n * t[0].shape[-1],
+    "_addmm_activation": lambda t, n: 2 * n * t[1].shape[-1],
+    "_grouped_mm": _grouped,
+    "_scaled_grouped_mm": _grouped,
+    "_weight_int4pack_mm": lambda t, n: 2 * n * t[0].shape[-1],
+    "_weight_int8pack_mm": lambda t, n: 2 * n * t[0].shape[-1],
+})  # fmt: skip
+"""Matrix products that torch's registry does not know, from their operands as they are passed, one that is passed twice
+twice, and the elements of the result.
+"""
+
+
+def _norm(node: torch.fx.Node, name: str) -> int:
+    """FLOPs per element of a normalisation. Weight and bias are the schema's arguments of that name."""
+    arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
+    given = {a.name: value for a, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
+    weighted = given.get("weight") is not None
+    row = find(name)
+    if row is not None and row.weighted is not None:
+        return flops_of(name, op_kinds.NORMALISATION, weighted)
+    return flops_of(name, op_kinds.NORMALISATION) + weighted + (given.get("bias") is not None)
+
+
+def _fft(node: torch.fx.Node, name: str) -> int:
+    """5 · n · log2(n) for a complex transform of n points, half of it for a real one, as FFTW counts."""
+    (source,) = _operands(node)[:1]
+    value: Any = node.meta["val"]
+    wide = value if name == "_fft_c2r" else source
+    axes = _listed(node.args[1]) if len(node.args) > 1 else range(wide.dim())
+    points = math.prod(wide.shape[a] for a in axes)
+    whole = 5 * wide.numel() * math.log2(max(2, points))
+    return int(whole if name == "_fft_c2c" else whole / 2)
+
+
+def _operands(node: torch.fx.Node) -> list[torch.Tensor]:
+    return _tensors(node.all_input_nodes)
+
+
+def _tensors(nodes: Any) -> list[torch.Tensor]:
+    values = (n.meta["val"] for n in nodes if isinstance(n, torch.fx.Node))
+    return [v for v in values if isinstance(v, torch.Tensor)]
+
+
+def _results(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _results(part)
+
+
+def _largest(value: Any) -> int:
+    return max((t.numel() for t in _results(value)), default=0)
+
+
+def _floating(node: torch.fx.Node) -> bool:
+    """Something that it reads or writes is a floating-point tensor."""
+    found = [*_operands(node), *_results(node.meta.get("val"))]
+    return any(t.is_floating_point() or t.is_complex() for t in found)
+
+
+def _listed(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else list(value)

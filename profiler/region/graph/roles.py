@@ -1,0 +1,61 @@
+"""How a Match names nodes, and which operations a library call would replace."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from typing import Any
+
+from torch.fx import Node
+
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Role
+from profiler.region.graph.nodes import CASTS, is_call
+
+VIEWS = ("view", "_unsafe_view", "expand", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "t", "slice")
+
+
+def calls(graph: Graph, *names: str) -> Iterator[Node]:
+    """The graph's calls with one of these names, in order."""
+    return (n for n, name in graph.named_calls if name in names)
+
+
+def role(graph: Graph, node: Any) -> Role:
+    """How a Match names a node: a region input by its own name, an operation by the graph's, a number as itself."""
+    if not isinstance(node, Node):
+        return node if isinstance(node, int | float | bool) or node is None else str(node)
+    if node.op == "placeholder":
+        position = [n for n in graph.module.graph.nodes if n.op == "placeholder"].index(node)
+        return graph.inputs[position][0]
+    return node.name
+
+
+def operation_names(graph: Graph, nodes: Iterable[Node]) -> frozenset[str]:
+    """Names of the operations among these nodes; views and casts between them included by the caller."""
+    known = {o.name for o in graph.operations}
+    return frozenset(n.name for n in nodes if n.name in known)
+
+
+def between(results: Iterable[Node], leaves: Container[Node]) -> set[Node]:
+    """The calls that the results come from, as far as the leaves."""
+    inside: set[Node] = set()
+    waiting = list(results)
+    while waiting:
+        node = waiting.pop()
+        if node in inside or node in leaves or node.op != "call_function":
+            continue
+        inside.add(node)
+        waiting += node.all_input_nodes
+    return inside
+
+
+def covered(graph: Graph, output: Node, leaves: Iterable[Any]) -> frozenset[str] | None:
+    """Operations between the leaves and the output; None where something inside is read from outside.
+
+    A value that others read must stay computed, so a library call for the output would not save it.
+    """
+    inside = between([output], {n for n in leaves if isinstance(n, Node)})
+    for node in inside - {output}:
+        outside = [u for u in node.users if u not in inside]
+        if outside and not is_call(node, *CASTS, *VIEWS, "ones", "arange", "tril", "full", "scalar_tensor", "zeros"):
+            return None
+    return operation_names(graph, inside)

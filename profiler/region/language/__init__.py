@@ -1,0 +1,1 @@
+"""The region language: text, syntax, vocabulary, and the program it stands for."""

@@ -1,0 +1,1 @@
+"""A trace's step cut into regions, each written as text."""

@@ -1,0 +1,359 @@
+"""What an operation of a trace gives: the overload it was, its arguments by name, and its outputs, run on meta tensors.
+
+A trace names `aten::mul` and lists arguments in schema order, without overload, strings and outputs. The first overload
+of matching arity and kinds that runs on meta tensors is it (86 of 86 right against execution traces).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from profiler.region.language import vocabulary
+from profiler.region.language.vocabulary import DTYPES
+from profiler.region.mining.handwritten_patterns import LETTERS
+from profiler.region.mining.recorded_fanout import is_bounded
+from profiler.region.mining.units import SCALAR_TYPES, Argument, Sig, Unit
+
+MAX_ELEMENTS = 2**40
+
+TYPES: Mapping[str, torch.dtype] = {**DTYPES, "c64": torch.complex64, "c128": torch.complex128}
+TYPE_NAMES = {dtype: name for name, dtype in TYPES.items()}
+
+ATTENTION = frozenset(
+    {"scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention",
+     "_scaled_dot_product_efficient_attention"}
+)  # fmt: skip
+"""Composite operations whose outputs are written down here: on meta they would decompose into something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation with its arguments by schema name. defaults: the names whose value is the schema's default.
+
+    gives: for each output the argument that it is ("" where it is a new tensor): `x.to(x.dtype)` gives x itself.
+    """
+
+    names: tuple[str, ...]
+    arguments: Mapping[str, Argument]
+    defaults: Mapping[str, object]
+    outputs: tuple[Sig, ...]
+    known: bool  # the outputs are known
+    gives: tuple[str, ...] = ()
+    overload: str = ""
+    changes: bool = False  # the schema marks an argument as written to
+
+
+LOST: Mapping[str, object] = {
+    "training": True,
+    "momentum": 0.1,
+    "eps": 1e-5,
+    "cudnn_enabled": True,
+    "cudnn_enable": True,
+}
+"""Arguments without a default that traces before torch 2.0 do not record: the defaults of torch.nn's modules."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """Calls that were looked up. weight: of all of them, one each and one for each output."""
+
+    calls: dict[tuple[str, tuple[Argument, ...], str], Call | None] = field(default_factory=dict)
+    weight: int = 0
+
+
+_known = _Known()
+MAX_KNOWN = 200_000
+"""Weight at which they are forgotten: one operation may give thousands of tensors."""
+
+
+def call(name: str, args: tuple[Argument, ...], overload: str = "") -> Call | None:
+    """The call behind `aten::name` with these arguments, cached; None where no overload has this arity.
+
+    overload: where an execution trace names it; "" takes the first that fits and runs.
+    """
+    key = (name, args, overload)
+    if key not in _known.calls:
+        if _known.weight > MAX_KNOWN:
+            _known.calls.clear()
+            _known.weight = 0
+        found = _call(name, args, overload)
+        _known.calls[key] = found
+        _known.weight += 1 + (len(found.outputs) if found is not None else 0)
+    return _known.calls[key]
+
+
+ALLOWED = (
+    vocabulary.FUNCTIONAL
+    | vocabulary.TORCH
+    | vocabulary.ATEN
+    | vocabulary.METHODS
+    | ATTENTION
+    | frozenset(name for names in LETTERS.values() for name in names.split())
+    | frozenset(
+        """slice select unbind detach alias lift_fresh expand_as squeeze t numpy_T adjoint split_with_sizes unsafe_split
+        unsafe_chunk as_strided view_as index_select_backward embedding_backward new_empty empty_like full_like isin
+        logical_and_ bitwise_or bitwise_and __and__ __or__ max_pool2d adaptive_avg_pool2d avg_pool2d cross_entropy_loss
+        empty clamp_max clamp_min softplus_backward upsample_nearest2d floor_divide masked_select
+        _safe_softmax
+        _foreach_add _foreach_add_ _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_ _foreach_lerp_
+        _foreach_addcmul_ _foreach_addcdiv_ _foreach_sqrt _foreach_sqrt_ _foreach_neg _foreach_zero_ _foreach_norm
+        _foreach_maximum_ _foreach_reciprocal_ _foreach_pow _fused_adam_ _fused_adamw_ _fused_sgd_
+        _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention_backward
+        _scaled_dot_product_efficient_attention_backward threshold_backward native_layer_norm_backward
+        native_batch_norm_backward cudnn_batch_norm_backward max_pool2d_with_indices_backward tensordot""".split()
+    )
+) - {"detach_", "is_pinned", "pin_memory", "set_data"}
+"""What may run on meta tensors: a trace names operations, and anybody can write a trace."""
+
+
+def _call(name: str, args: tuple[Argument, ...], wanted: str) -> Call | None:
+    if not args or (name not in ALLOWED and name.removesuffix("_") not in ALLOWED):
+        return None
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return None
+    fallback: Call | None = None
+    for schema, overload in _overloads(packet, len(args)):
+        if wanted and wanted != (schema.overload_name or "default"):
+            continue
+        lost = name.endswith("_backward") or name.startswith(("_foreach_", "_fused_"))
+        if not all(_fits(a, str(s.type), lost) for a, s in zip(args, schema.arguments, strict=True)):
+            continue
+        names = tuple(a.name for a in schema.arguments)
+        bound = dict(zip(names, args, strict=True))
+        defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+        made = _outputs(name, overload, schema, bound)
+        label, changes = schema.overload_name or "default", schema.is_mutable
+        if made is not None:
+            outputs, gives = tuple(s for s, _ in made), tuple(g for _, g in made)
+            return Call(names, bound, defaults, outputs, True, gives, label, changes)
+        fallback = fallback or Call(names, bound, defaults, (), False, (), label, changes)
+    return fallback
+
+
+def _overloads(packet: Any, arity: int) -> list[tuple[Any, Any]]:
+    found = []
+    for label in packet.overloads():
+        if "out" in label.split("_"):
+            continue
+        overload = getattr(packet, label)
+        if len(overload._schema.arguments) == arity:
+            found.append((overload._schema, overload))
+    return found
+
+
+def _fits(argument: Argument, kind: str, lost: bool) -> bool:
+    """lost: tensors may be missing from the record, as undefined ones of a backward and long lists are."""
+    if argument.kind == "tensor":
+        return kind in ("Tensor", "Optional[Tensor]") or (kind == "number" and not argument.sigs[0].dims)
+    if argument.kind == "tensors":
+        return kind.startswith(("List[Tensor]", "List[Optional[Tensor]]"))
+    if argument.kind == "lost":
+        return kind in ("Tensor", "Optional[Tensor]", "number", "Optional[number]")
+    if argument.kind == "value":
+        if isinstance(argument.value, tuple):
+            return kind.startswith("List[") or kind.startswith("Optional[List[")
+        return "Tensor" not in kind and not kind.startswith(("List[", "Optional[List["))
+    return lost or (not kind.startswith("Tensor") and kind != "List[Tensor]")
+
+
+def _outputs(
+    name: str, overload: Any, schema: Any, bound: Mapping[str, Argument]
+) -> tuple[tuple[Sig, str], ...] | None:  # fmt: skip
+    """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run."""
+    if name in ATTENTION:
+        return _attention(bound)
+    positional, keyword, named = [], {}, {}
+    given: list[tuple[torch.Tensor, str]] = []
+    try:
+        for item in schema.arguments:
+            argument = bound[item.name]
+            if argument.kind == "none":
+                if item.name == "reduce":
+                    value: Any = "amax"  # strings are lost; the reductions of a segment softmax and of max pooling
+                elif item.name == "device":
+                    value = torch.device("meta")
+                elif item.name in LOST:
+                    value = LOST[item.name]
+                elif not item.has_default_value() and str(item.type).startswith(("Optional", "int", "bool", "str")):
+                    value = None
+                elif item.has_default_value():
+                    value = item.default_value
+                else:
+                    return None
+            else:
+                value = _value(argument, str(item.type), item.name)
+                given += [(t, item.name) for t in (value if isinstance(value, list) else [value])]
+            named[item.name] = value
+            if item.kwarg_only:
+                if item.name not in ("device", "layout", "pin_memory"):
+                    keyword[item.name] = value
+            else:
+                positional.append(value)
+        if any(a.name == "device" for a in schema.arguments) and not any(
+            isinstance(p, torch.Tensor) for p in positional
+        ):
+            keyword["device"] = torch.device("meta")
+        elif any(a.name == "device" and not a.kwarg_only for a in schema.arguments):
+            places = [a.name for a in schema.arguments if not a.kwarg_only]
+            positional = [torch.device("meta") if n == "device" else p for n, p in zip(places, positional, strict=True)]
+        if not is_bounded(schema, named):
+            return None
+        with torch.no_grad():
+            result = overload(*positional, **keyword)
+    except Exception:  # torch raises every kind; each means that this overload is not it, or that meta lacks it
+        return None
+    if result is None:
+        return ()  # changes its operands and gives nothing
+    made = [result] if isinstance(result, torch.Tensor) else result
+    if not isinstance(made, tuple | list):
+        return None
+    tensors = [r for r in made if isinstance(r, torch.Tensor)]
+    return tuple((_sig(r), next((name for t, name in given if t is r), "")) for r in tensors)
+
+
+def _value(argument: Argument, kind: str, name: str) -> Any:
+    if argument.kind == "tensor":
+        return _meta(argument.sigs[0])
+    if argument.kind == "tensors":
+        return [_meta(s) for s in argument.sigs]
+    if argument.kind == "lost":
+        return 1 if argument.sigs[0].dtype == "i64" else argument.sigs[0].dtype == "bool" or 1.0
+    if name == "dtype" and isinstance(argument.value, int):
+        return DTYPES[SCALAR_TYPES[argument.value]]
+    if name == "memory_format" and isinstance(argument.value, int):
+        formats = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+        return formats[argument.value]
+    return list(argument.value) if isinstance(argument.value, tuple) else argument.value
+
+
+def _meta(sig: Sig) -> torch.Tensor:
+    if sig.elements > MAX_ELEMENTS:
+        raise ValueError("too large")
+    dtype = TYPES[sig.dtype or "f32"]
+    if sig.strides is None:
+        return torch.empty(sig.dims, dtype=dtype, device="meta")
+    return torch.empty_strided(sig.dims, sig.strides, dtype=dtype, device="meta")
+
+
+def _sig(tensor: torch.Tensor) -> Sig:
+    return Sig(TYPE_NAMES.get(tensor.dtype, ""), tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def _attention(bound: Mapping[str, Argument]) -> tuple[tuple[Sig, str], ...] | None:
+    """q's sizes with v's head size; laid out as q is (flash and cuDNN give [B, S, H, D] in memory where q has it)."""
+    query, value = bound["query"], bound["value"]
+    if not query.sigs or not value.sigs or len(query.sigs[0].dims) < 3:
+        return None
+    q, head = query.sigs[0], value.sigs[0].dims[-1]
+    dims = (*q.dims[:-1], head)
+    return ((Sig(q.dtype, dims, None), ""),)
+
+
+def contiguous(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides, step = [], 1
+    for size in reversed(dims):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def same_layout(dims: tuple[int, ...], a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> bool:
+    """Equal strides wherever a dimension has more than one element; unknown strides equal any."""
+    if a is None or b is None or a == b:
+        return True
+    return all(x == y for d, x, y in zip(dims, a, b, strict=True) if d > 1)
+
+
+def reads(unit: Unit, values: Sequence[Sig]) -> bool:
+    """One of the unit's tensors looks like one of values."""
+    return any(any(alike(sig, v) for v in values) for a in unit.args if a.kind != "lost" for sig in a.sigs)
+
+
+def alike(operand: Sig, value: Sig) -> bool:
+    """Equal dtype (a list of tensors has none), sizes and layout, and no scalar."""
+    if operand.dims != value.dims or not operand.dims or (operand.dtype and operand.dtype != value.dtype):
+        return False
+    return same_layout(operand.dims, operand.strides, value.strides)
+
+
+def outputs(unit: Unit) -> list[Sig]:
+    """The unit's outputs, without scalars; [] where they are not known."""
+    made = call(unit.written or unit.name, unit.args)
+    return [] if made is None else [s for s in made.outputs if s.dims]
+
+
+READERS = 24
+"""Units looked ahead over for a reader of an indexed tensor."""
+
+
+def _indexed(unit: Unit, following: Sequence[Unit]) -> None:
+    """`x[index]`: the trace has neither the index nor the result; the first reader tells how long both are."""
+    if unit.args[0].kind != "tensor" or not unit.args[0].sigs[0].dims:
+        return
+    source = unit.args[0].sigs[0]
+    for reader in following:
+        for sig in (s for a in reader.args if a.kind in ("tensor", "tensors") for s in a.sigs):
+            if (sig.dtype and sig.dtype != source.dtype) or len(sig.dims) != len(source.dims):
+                continue
+            differ = [d for d, (a, b) in enumerate(zip(source.dims, sig.dims, strict=True)) if a != b]
+            dim = differ[0] if differ else 0
+            size = sig.dims[dim]
+            if len(differ) > 1 or size < 2:
+                continue
+            index = Argument("tensor", (Sig("i64", (size,), (1,)),))
+            unit.args = (unit.args[0], Argument("value", (), dim), index)
+            unit.written = "index_select"
+            unit.guessed = f"an index of {size} elements along dimension {dim}, after what reads the result"
+            return
+
+
+def _put(unit: Unit) -> None:
+    """`x[index] = values`: the index is as long as the values."""
+    own, values = unit.args[0], unit.args[2]
+    if own.kind != "tensor" or values.kind != "tensor" or not own.sigs[0].dims or not values.sigs[0].dims:
+        return
+    if own.sigs[0].dims[1:] != values.sigs[0].dims[1:]:
+        return
+    size, add = values.sigs[0].dims[0], unit.args[3].value is True
+    index = Argument("tensor", (Sig("i64", (size,), (1,)),))
+    unit.args = (own, Argument("value", (), 0), index, values, *([Argument("value", (), 1)] if add else []))
+    unit.written = "index_add" if add else "index_copy"
+    unit.guessed = f"an index of {size} elements along dimension 0, after the values"
+
+
+LIST_WINDOW = 60
+"""Units looked back over for the dtype of a list's members."""
+
+
+def complete(units: Sequence[Unit]) -> None:
+    """Fills in what a trace leaves out and its neighbours tell: dtypes of a list's members, indices of `x[index]`.
+
+    Units of one thread, in order; changes their args.
+    """
+    for at, unit in enumerate(units):
+        if unit.aten and len(unit.args) > 2 and unit.args[-1].kind == "tensor" and call(unit.name, unit.args) is None:
+            unit.args = unit.args[:-1]  # compiled code calls the forms that write into `out`
+        if unit.name == "index" and unit.args:
+            _indexed(unit, units[at + 1 : at + 1 + READERS])
+        elif unit.base in ("index_put", "_index_put_impl") and len(unit.args) >= 4:
+            _put(unit)
+        lists = [s for a in unit.args if a.kind == "tensors" for s in a.sigs]
+        if not lists or not unit.aten or len(lists) > 64:
+            continue
+        seen = units[max(0, at - LIST_WINDOW) : at]
+        found = next((s.dtype for u in reversed(seen) for s in _seen(u) if any(alike(m, s) for m in lists)), None)
+        if found:
+            unit.args = tuple(
+                Argument(a.kind, tuple(Sig(found, s.dims, s.strides) for s in a.sigs)) if a.kind == "tensors" else a
+                for a in unit.args
+            )
+
+
+def _seen(unit: Unit) -> list[Sig]:
+    return outputs(unit) + [s for a in unit.args if a.kind == "tensor" for s in a.sigs]

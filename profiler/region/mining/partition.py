@@ -1,0 +1,335 @@
+"""Units -> parts: which operations of a step are one region. Patterns first, then chains that data flows along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from profiler.region.mining import handwritten_patterns as patterns
+from profiler.region.mining import titles as names
+from profiler.region.mining.backward_pairs import Maker, pairs
+from profiler.region.mining.loops import around, loops
+from profiler.region.mining.output_shapes import alike, complete, outputs, reads
+from profiler.region.mining.pattern_checks import CHECKS
+from profiler.region.mining.units import Sig, Unit, Units
+from profiler.trace.model import NONE, Trace
+
+PIECES = frozenset({"slice", "narrow", "chunk", "split", "split_with_sizes", "select", "unbind"})
+"""Views whose backward has kernels of its own: zeros and a copy, or the pieces put together."""
+MAX_CHAIN = 40
+"""Units in one chain; a longer one is several regions."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One occurrence of a region: the units it takes, forward, then the backward units autograd ran for them."""
+
+    kind: str
+    title: str
+    by_hand: bool
+    units: list[Unit]
+    backward: list[Unit] = field(default_factory=list)
+    letters: str = ""
+    period: int = 0  # units of one round where the part is a loop
+    makers: list[Unit] = field(default_factory=list)  # of a backward part: forward units whose gradients it computes
+
+    @property
+    def round(self) -> list[Unit]:
+        """The units, or those of a loop's first round."""
+        return self.units[: self.period] if self.period else self.units
+
+    @property
+    def time_us(self) -> float:
+        return sum(u.time_us for u in self.units) + sum(u.time_us for u in self.backward)
+
+    @property
+    def backward_time_us(self) -> float:
+        """Kernel time in autograd's nodes."""
+        every = self.kind == "accumulation"
+        return sum(u.time_us for u in (*self.units, *self.backward) if every or u.backward)
+
+    @property
+    def kernels(self) -> list[int]:
+        return [k for u in (*self.units, *self.backward) for k in u.kernels]
+
+
+def parts(trace: Trace, found: Units) -> list[Part]:
+    """Every unit that launched kernels is in exactly one part."""
+    forward: list[Part] = []
+    accumulated = [u for u in found.units if u.kernels and _accumulates(trace, u)]
+    apart = {u.op for u in accumulated}
+    threads: dict[int, list[Unit]] = {}
+    for unit in found.units:
+        if not unit.backward and unit.op not in apart:
+            threads.setdefault(unit.thread, []).append(unit)
+    views: list[tuple[Unit, Part]] = []
+    for thread in sorted(threads):
+        complete(threads[thread])
+        cut = _Cutter(threads[thread]).cut()
+        views += _inside(threads[thread], cut)
+        forward += cut
+    left = _backward(trace, found, forward, views, apart)
+    if accumulated:
+        letters = "".join(patterns.letter(u) for u in accumulated)
+        adds = any(u.base != "mul" and u.base != "div" for u in accumulated)
+        title = "gradient accumulation" if adds else "gradient scaling"
+        left.append(Part("accumulation", title, False, accumulated, letters=letters, period=1))
+    return forward + left
+
+
+def _accumulates(trace: Trace, unit: Unit) -> bool:
+    """A parameter's gradient is added to what it has already."""
+    above = int(trace.ops.parent[unit.op])
+    name = unit.node or (trace.names[int(trace.ops.name[above])] if above != NONE else "")
+    return name.endswith("AccumulateGrad") and unit.base in ("add", "copy", "clone", "detach", "to", "mul", "div")
+
+
+def _inside(thread: Sequence[Unit], cut: Sequence[Part]) -> list[tuple[Unit, Part]]:
+    """Views whose backward is a part's: those between two of its units, and the pieces that its first unit reads."""
+    part_of = {u.op: p for p in cut for u in p.units}
+    found: list[tuple[Unit, Part]] = []
+    before: Part | None = None
+    waiting: list[Unit] = []
+    for unit in thread:
+        if not unit.kernels:
+            waiting.append(unit)
+            continue
+        part = part_of[unit.op]
+        found += [(v, part) for v in waiting if part is before or (v.base in PIECES and reads(unit, outputs(v)))]
+        before, waiting = part, []
+    return found
+
+
+class _Cutter:
+    """Cuts the units of one thread."""
+
+    def __init__(self, units: Sequence[Unit], backward: bool = False) -> None:
+        self.all = units
+        self.backward = backward
+        self.busy = [u for u in units if u.kernels]
+        self.position = {u.op: i for i, u in enumerate(units)}
+        self.letters = [self._letter(u) for u in self.busy]
+        self.taken = [False] * len(self.busy)
+
+    def cut(self) -> list[Part]:
+        found = self._optimizer()
+        found += self._loops()
+        found += self._casts()
+        for pattern in patterns.PATTERNS:
+            found += self._matches(pattern)
+        found += self._tails()
+        found += self._rest()
+        return found
+
+    def _letter(self, unit: Unit) -> str:
+        at = self.position[unit.op] + 1
+        if patterns.rotates(unit, self.all[at : at + 2]):
+            return patterns.ROTATION
+        return "_" if _apart(unit) else patterns.letter(unit)
+
+    def _take(self, kind: str, title: str, by_hand: bool, indices: Iterable[int]) -> Part:
+        chosen = sorted(indices)
+        for i in chosen:
+            self.taken[i] = True
+        letters = "".join(self.letters[i] for i in chosen)
+        return Part(kind, title, by_hand, [self.busy[i] for i in chosen], letters=letters)
+
+    def _optimizer(self) -> list[Part]:
+        """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own."""
+        chosen = [i for i, s in enumerate(self.letters) if s == patterns.OPTIMIZER]
+        inside = [i for i in chosen if self.busy[i].optimizer]
+        if not inside:
+            return self._updates(chosen, "optimizer step ({})")
+        outside = [i for i in chosen if not self.busy[i].optimizer]
+        clips = any("_norm" in self.busy[i].name for i in outside)
+        other = "gradient clipping ({})" if clips else "over many tensors ({})"
+        return self._updates(inside, "optimizer step ({})") + self._updates(outside, other)
+
+    def _updates(self, chosen: Sequence[int], title: str) -> list[Part]:
+        if not chosen:
+            return []
+        done = " ".join({self.busy[i].name for i in chosen})
+        how = "fused" if "_fused_" in done else "foreach" if "_foreach_" in done else "one tensor at a time"
+        return [self._take("optimizer", title.format(how), False, chosen)]
+
+    def _loops(self) -> list[Part]:
+        found = []
+        for loop in loops(self.all, self.busy, self.letters, self.backward):
+            part = self._take(loop.kind, loop.title, True, around(loop, self.letters, self.taken))
+            part.period = loop.period
+            found.append(part)
+        return found
+
+    def _casts(self) -> list[Part]:
+        return [
+            self._take("copy", "autocast cast", False, [i])
+            for i, u in enumerate(self.busy)
+            if _apart(u) and not self.taken[i]
+        ]
+
+    def _string(self) -> str:
+        return "".join("_" if taken else s for s, taken in zip(self.letters, self.taken, strict=True))
+
+    def _matches(self, pattern: patterns.Pattern) -> list[Part]:
+        found = []
+        string, at = self._string(), 0
+        while (match := pattern.expression.search(string, at)) is not None:
+            at = match.start() + 1  # where it is refused, another may begin inside
+            spans = [match.span(g) for g in range(1, match.re.groups + 1)] or [match.span()]
+            chosen = [i for a, b in spans for i in range(a, b)]
+            chosen = [i for i in chosen if not self.taken[i]]
+            units, letters = [self.busy[i] for i in chosen], "".join(self.letters[i] for i in chosen)
+            chosen = [chosen[i] for i in CHECKS[pattern.check](units, letters)]
+            if chosen:
+                at = match.end()
+                found.append(self._take(pattern.kind, pattern.title, pattern.by_hand, chosen))
+        return found
+
+    def _tails(self) -> list[Part]:
+        """A GEMM with the pointwise operations that follow it and read what it made."""
+        found = []
+        for i, symbol in enumerate(self.letters):
+            if self.taken[i] or symbol not in "LM":
+                continue
+            tail = self._tail(i)
+            if tail:
+                named = list(dict.fromkeys(self._tail_label(j) for j in tail))
+                named = [n for n in named if n != "bias" or len(named) == 1]
+                title = f"GEMM with {' and '.join(filter(None, [', '.join(named[:-1]), named[-1]]))} tail"
+                found.append(self._take("gemm_tail", title, False, [i, *tail]))
+        return found
+
+    def _tail(self, start: int) -> list[int]:
+        flow = _Flow(self, start)
+        tail: list[int] = []
+        for j in range(start + 1, min(start + 9, len(self.busy))):
+            symbol = self.letters[j]
+            if self.taken[j] or symbol not in patterns.TAIL or not flow.reaches(j):
+                break
+            tail.append(j)
+            flow.add(j)
+        while tail and self.letters[tail[-1]] in "Dt":
+            tail.pop()
+        return tail if any(self._in_epilogue(j) for j in tail) else []
+
+    def _in_epilogue(self, j: int) -> bool:
+        """An activation or a bias: a residual add, a factor or a dropout alone make no tail."""
+        symbol = self.letters[j]
+        if symbol in patterns.TAIL_STARTS:
+            return True
+        unit = self.busy[j]
+        return bool(unit.args) and symbol == "a" and not names.residual(unit)
+
+    def _tail_label(self, j: int) -> str:
+        symbol, unit = self.letters[j], self.busy[j]
+        if symbol == "a":
+            return "residual" if names.residual(unit) else "bias"
+        if symbol == "x":
+            return "mask" if names.residual(unit) or not unit.args else "scale"
+        if symbol in "XVPT":
+            return "scale"
+        return {"t": "cast"}.get(symbol) or names.label(unit, symbol)
+
+    def _rest(self) -> list[Part]:
+        found = []
+        i = 0
+        while i < len(self.busy):
+            if self.taken[i]:
+                i += 1
+                continue
+            chain, flow = [i], _Flow(self, i)
+            j = i + 1
+            if self.letters[i] in patterns.CHAINS:
+                while j < len(self.busy) and not self.taken[j] and len(chain) < MAX_CHAIN:
+                    copies = self.letters[j - 1] in patterns.COPIES and self.letters[j] in patterns.COPIES
+                    if copies or self.letters[j] not in patterns.CHAINS or not flow.reaches(j):
+                        break
+                    chain.append(j)
+                    flow.add(j)
+                    j += 1
+            kind, title, by_hand = names.name([self.busy[c] for c in chain], "".join(self.letters[c] for c in chain))
+            found.append(self._take(kind, title, by_hand, chain))
+            i = j
+        return found
+
+
+def _apart(unit: Unit) -> bool:
+    """An autocast cast for a library call: its own region, as bf16 weights would remove it."""
+    if not unit.cast:
+        return False
+    return patterns.letter(Unit(0, unit.calls, True, 0, (), NONE, NONE, 0.0)) in patterns.ALONE | {"N", "B"}
+
+
+class _Flow:
+    """Values that a growing chain has made, with the views of them, and whether the next unit reads one."""
+
+    def __init__(self, cutter: _Cutter, first: int) -> None:
+        self.cutter = cutter
+        self.unread: list[Sig] = []
+        self.at = cutter.position[cutter.busy[first].op]
+        self.known = False
+        self.add(first)
+
+    def add(self, index: int) -> None:
+        unit = self.cutter.busy[index]
+        self.at = self.cutter.position[unit.op]
+        made = outputs(unit)
+        self.known = bool(made)
+        self._read(unit)
+        self.unread += made
+
+    def reaches(self, index: int) -> bool:
+        """The unit reads a value that nothing has read yet, directly or through views; without shapes: is adjacent."""
+        unit = self.cutter.busy[index]
+        if not unit.args or not self.known:
+            return self.cutter.letters[index] in patterns.CHAINS - {"B"}
+        for between in self.cutter.all[self.at + 1 : self.cutter.position[unit.op]]:
+            if not between.kernels and reads(between, self.unread):
+                self.unread += outputs(between)
+        return reads(unit, self.unread)
+
+    def _read(self, unit: Unit) -> None:
+        """Takes one value away for every operand that looks like it: the latest."""
+        for sig in (s for a in unit.args if a.kind != "lost" for s in a.sigs):
+            found = next((i for i in range(len(self.unread) - 1, -1, -1) if alike(sig, self.unread[i])), None)
+            if found is not None:
+                del self.unread[found]
+
+
+def _backward(
+    trace: Trace, found: Units, forward: Sequence[Part], views: Sequence[tuple[Unit, Part]], apart: AbstractSet[int]
+) -> list[Part]:
+    """Backward units to the parts whose forward they belong to; the others are parts of their own."""
+    part_of = {u.op: p for p in forward for u in p.units} | {u.op: p for u, p in views}
+    made = pairs(trace, found)
+    alone: dict[tuple[int, int], list[Unit]] = {}
+    makers: dict[int, Unit] = {}
+    for unit in found.units:
+        if not unit.backward or not unit.kernels or unit.op in apart:
+            continue
+        maker = made.get(unit.op)
+        owners = [] if maker is None else [p for p in map(part_of.get, (u.op for u in maker.units)) if p is not None]
+        if maker is not None and owners and (len(maker.units) == 1 or _is_all_of(owners, maker)):
+            owners[0].backward.append(unit)
+            continue
+        costliest = max(maker.units, key=lambda u: u.time_us) if maker is not None else None
+        if costliest is not None:
+            makers[unit.op] = costliest
+        owner = part_of.get(costliest.op) if costliest is not None else None
+        alone.setdefault((unit.thread, NONE if owner is None else owner.units[0].op), []).append(unit)
+    left: list[Part] = []
+    for thread in sorted(alone):
+        for part in _Cutter(alone[thread], backward=True).cut():
+            part.title += ", backward"
+            part.makers = [makers[u.op] for u in sorted(part.units, key=lambda u: -u.time_us) if u.op in makers]
+            left.append(part)
+    return left
+
+
+def _is_all_of(owners: Sequence[Part], maker: Maker) -> bool:
+    """The function is one part, and nothing else is in that: kernels of its own, not the wire's."""
+    if owners[0].kind == "communication":
+        return False
+    inside = {u.op for u in maker.units}
+    return all(p is owners[0] for p in owners) and inside >= {u.op for u in owners[0].units}

@@ -1,0 +1,41 @@
+"""Which Python function each mined region stands in, where stacks were recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from profiler.region.mining.mine import Mining
+from profiler.trace.model import Trace
+from profiler.trace.read.frames import Instant, callers
+from profiler.trace.read.source import Limits
+
+ASKED = 3
+"""Calls of a region that are asked for: the first ones; most of them decide."""
+
+
+def instants(found: Mining) -> list[Instant]:
+    """Thread and time at which the first calls of each region start, region by region."""
+    return [(thread, start_us) for r in found.regions for thread, start_us, _ in r.spans[:ASKED]]
+
+
+def with_sources(found: Mining, texts: Sequence[str]) -> Mining:
+    """The mining with each region's source line. texts: what `callers` gave for `instants(found)`."""
+    rest = iter(texts)
+    regions = []
+    for region in found.regions:
+        named = Counter(text for _, text in zip(region.spans[:ASKED], rest, strict=False) if text)
+        regions.append(replace(region, source=named.most_common(1)[0][0] if named else ""))
+    return replace(found, regions=tuple(regions))
+
+
+def locate(found: Mining, trace: Trace, path: Path | str, limits: Limits = Limits()) -> Mining:  # noqa: B008 (frozen)
+    """The mining with source lines, from a second pass over the trace's file; unchanged without stacks.
+
+    Raises what read_trace raises.
+    """
+    if not trace.has_stacks:
+        return found
+    return with_sources(found, callers(path, trace, instants(found), limits))

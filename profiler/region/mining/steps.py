@@ -1,0 +1,58 @@
+"""Which steps of a trace are mined. Torch-free."""
+
+from __future__ import annotations
+
+from profiler.trace.analyze.steps import steady_step, step_time_us
+from profiler.trace.execution_trace import Execution
+from profiler.trace.model import Step, Trace
+
+MAX_STEPS = 16
+"""Steps mined where they differ from each other (sequences of varying length)."""
+VARYING = 0.2
+"""Share of a step's distinct operation signatures that the other steps lack; from this on the sizes vary."""
+COVERED = 0.5
+"""Share of a step's outermost operations that an execution trace has; below it the match is by accident."""
+NEARLY = 0.95
+"""Share of the best covered step's coverage that another step may lack and still count as covered."""
+
+
+def chosen_steps(trace: Trace, execution: Execution | None = None) -> tuple[Step, ...]:
+    """The steady step; all of them where the steps' operations have other sizes from step to step.
+
+    execution: an execution trace, often recorded of fewer steps than the trace. Where it lacks the steady step, the
+    step that it has whose time is nearest to that.
+    """
+    if not trace.steps:
+        return ()
+    steady = steady_step(trace)
+    busy = [s for s in trace.steps if len(s.kernels)]
+    if not _vary(trace, busy):
+        return (steady if execution is None else _covered(trace, busy, steady, execution),)
+    return tuple(busy[:MAX_STEPS])
+
+
+def _vary(trace: Trace, busy: list[Step]) -> bool:
+    if trace.step_source == "window" or len(busy) < 3 or not trace.has_shapes:
+        return False
+    details = [set(trace.ops.detail[s.ops].tolist()) for s in busy]
+    common = set.intersection(*details)
+    varying = [len(d - common) / max(1, len(d)) for d in details]
+    return sorted(varying)[len(varying) // 2] >= VARYING
+
+
+def _covered(trace: Trace, busy: list[Step], steady: Step, execution: Execution) -> Step:
+    shares = [(_share(trace, step, execution), step) for step in busy]
+    best = max((share for share, _ in shares), default=0.0)
+    if best < COVERED or _share(trace, steady, execution) >= NEARLY * best:
+        return steady
+    wanted = step_time_us(trace, steady)
+    covered = [step for share, step in shares if share >= NEARLY * best]
+    return min(covered, key=lambda step: abs(step_time_us(trace, step) - wanted))
+
+
+def _share(trace: Trace, step: Step, execution: Execution) -> float:
+    """Share of the step's outermost operations that the execution trace has by number and name."""
+    ops, names = trace.ops, trace.names
+    numbered = zip(ops.record_id[step.ops].tolist(), ops.name[step.ops].tolist(), strict=True)
+    found = sum(execution.name(record) == names[name] for record, name in numbered)
+    return found / len(step.ops) if len(step.ops) else 0.0

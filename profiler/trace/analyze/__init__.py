@@ -1,0 +1,1 @@
+"""What a read trace says: links, steps, utilization, idle time, compile blockers."""

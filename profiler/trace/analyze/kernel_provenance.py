@@ -1,0 +1,88 @@
+"""Who made a kernel, by its name and what launched it: torch.compile, somebody's Triton, or a library.
+
+torch.compile launches every Triton kernel, those it wrote and those of a user that it found in the model, inside an
+operation with `kernel_backend: "triton"` and `kernel_file` (get_profiler_kwargs in torch/_inductor/runtime/
+triton_heuristics.py). That operation has the kernel's unique name also where the kernel itself is only `triton_`
+(unique_kernel_names=0), and a user's kernel is called as its function there, with a number (define_user_defined_
+triton_kernel in torch/_inductor/codegen/wrapper.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.trace.model import NONE, Trace
+from profiler.trace.read.mmap_columns import taken
+
+COMPILED = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
+"""Inductor's kernels: triton_poi/red/per_fused_* (2.6 on by default), triton_0 (2.4, 2.5), triton__0d1d2d (2.0)."""
+
+_COMPILED_OPS = ("Torch-Compiled Region", "CompiledFunction", "## Call CompiledFxGraph")
+"""Operations round what a compiled model runs, extern kernels included."""
+
+_PLAIN = re.compile(r"(?!_Z)[a-z_][A-Za-z0-9_]*$")
+_LIBRARIES = re.compile(
+    r"nvjet|cudnn|cublas|cutlass|cask|ampere_|volta_|turing_|maxwell_|hopper_|sm\d+_|xmma|fmha|gemv|splitk|"
+    r"batched_transpose|igemm_|naive_conv|miopen|rocblas|hipblas|gemm|conv2d_|dgrad2d_|wgrad2d_|mscclkernel|"
+    r"__amd_rocclr|nccl|rccl|^k$|^kernel$",
+    re.IGNORECASE,
+)
+"""Kernels of vendors' libraries that are C symbols as well; a bare `kernel` says nothing."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+def compiled_kernels(trace: Trace) -> tuple[Mask, Mask]:
+    """bool [kernels] twice: Inductor's own Triton kernels; every kernel that a compiled region launched, those too."""
+    own = _by_name(trace, [COMPILED.match(name) is not None for name in trace.names])
+    inside = _by_op(trace, [name in trace.triton_files for name in trace.names])
+    own |= inside & _by_op(trace, [COMPILED.match(name) is not None for name in trace.names])
+    marks = np.array([name.startswith(_COMPILED_OPS) for name in trace.names], np.bool_)
+    if marks.any():
+        kernels = np.flatnonzero(trace.kernels.op != NONE)
+        above = trace.kernels.op[kernels].astype(np.int64)
+        while len(kernels):
+            inside[kernels] |= marks[trace.ops.name[above]]
+            above = trace.ops.parent[above].astype(np.int64)
+            kernels, above = kernels[above != NONE], above[above != NONE]
+    return own, inside | own
+
+
+def hand_written_triton(trace: Trace) -> Mask:
+    """bool [kernels]: launched by torch.compile as somebody's; or a plain function's name, no library's, launched
+    outside of aten operations.
+
+    C++ kernels carry their signature or a mangled name; Triton names a kernel as its Python function. A custom op or
+    nothing at all is round the launch. Without operations in the trace only kernels of graphs are looked at.
+    """
+    plain = _by_name(
+        trace,
+        [
+            _PLAIN.match(name) is not None and not _LIBRARIES.search(name) and not COMPILED.match(name)
+            for name in trace.names
+        ],
+    )
+    linked = trace.kernels.op != NONE
+    aten = _by_op(trace, [name.startswith("aten::") for name in trace.names])
+    told = linked | trace.kernels.graph | (trace.kernels.launched & (len(trace.ops.name) > 0))
+    run_by_compile = _by_op(trace, [name in trace.triton_files for name in trace.names])
+    written_by_it = run_by_compile & compiled_kernels(trace)[0]
+    found: Mask = (plain & ~aten & told | run_by_compile) & ~written_by_it
+    return found
+
+
+def _by_name(trace: Trace, marks: list[bool]) -> Mask:
+    marked = np.array(marks, np.bool_)
+    return marked[trace.kernels.name] if len(marked) else np.zeros(len(trace.kernels.name), np.bool_)
+
+
+def _by_op(trace: Trace, marks: list[bool]) -> Mask:
+    """Marks of the operations' names, for each kernel that of the one it is linked to."""
+    found = np.zeros(len(trace.kernels.op), np.bool_)
+    linked = np.flatnonzero(trace.kernels.op != NONE)
+    if len(linked):
+        found[linked] = np.array(marks, np.bool_)[taken(trace.ops.name, trace.kernels.op[linked])]
+    return found

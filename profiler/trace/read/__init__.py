@@ -1,0 +1,1 @@
+"""Bytes of a trace file to columns."""

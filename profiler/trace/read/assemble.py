@@ -1,0 +1,261 @@
+"""Columns as collected -> Trace: one clock, sorted, linked, with steps and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.trace.analyze.kernel_links import Launches, external_disagreement, innermost, launch_of, nesting
+from profiler.trace.analyze.modules import module_paths
+from profiler.trace.analyze.steps import STEP_PREFIX, find_steps
+from profiler.trace.errors import Damage
+from profiler.trace.model import (
+    NONE,
+    Annotations,
+    Floats,
+    Ints,
+    Kernels,
+    Longs,
+    Memory,
+    Ops,
+    Trace,
+)
+from profiler.trace.notes import trace_notes
+from profiler.trace.read.columns import Columns, GpuColumns, Spans
+from profiler.trace.read.events import Header
+from profiler.trace.read.mmap_columns import empty, found, pieces, rest, taken
+from profiler.trace.read.timestamp_repair import FARTHEST_US, LONGEST_US, drop_far
+
+_EXACT_US = 2.0**43
+"""Below this (102 days) a float64 of microseconds tells nanoseconds apart. Older files count from the epoch."""
+
+
+def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, damage: Damage = Damage.NONE) -> Trace:
+    """Takes the columns (they are empty afterwards). dropped: events lost before they became columns."""
+    names, threads = columns.names(), columns.threads()
+    details, detail_index = columns.details()
+    clock = _Clock(columns)
+    ops, annotations = _host_spans(columns, clock, names, detail_index)
+    ops, modules = _with_modules(columns.frames, clock, names, ops)
+    launches = Launches(
+        start_us=clock.launches,
+        end_us=_ends(clock.launches, columns.launches.dur.floats()),
+        thread=columns.launches.thread.ints(),
+        correlation=columns.launches.correlation.longs(),
+        external_id=columns.launches.external.longs(),
+        graph=columns.launches.graph.flags(),
+    )
+    kernels, external_id = _kernels(columns.kernels, clock.kernels, launches, ops)
+    memory, memory_launch_us = _memory(columns.memory, clock.memory, launches, ops)
+    steps, profiler_steps, step_source = find_steps(names, ops, kernels, memory, memory_launch_us, annotations)
+    rest(*(getattr(ops, column) for column in Ops.__slots__))
+    trace = Trace(
+        names=names,
+        threads=threads,
+        modules=modules,
+        details=details,
+        ops=ops,
+        kernels=kernels,
+        memory=memory,
+        annotations=annotations,
+        steps=steps,
+        profiler_steps=profiler_steps,
+        step_source=step_source,
+        events=columns.events + dropped,
+        dropped=dropped + columns.timeless,
+        device=_device(header),
+        rank=_rank(header),
+        origin_us=clock.origin_us,
+        has_shapes=any(detail.dims for detail in details),
+        has_stacks=columns.has_stacks,
+        truncated=truncated,
+        notes=(),
+        syncs=_syncs(columns.syncs, clock),
+        triton_files=columns.tables.triton_files,
+        damage=damage,
+    )
+    disagreement = external_disagreement(kernels.op, external_id, ops.external_id)
+    return replace(trace, notes=trace_notes(trace, disagreement))
+
+
+class _Clock:
+    """Start times of all columns, in microseconds from the first event. Rows whose time cannot be are dropped."""
+
+    def __init__(self, columns: Columns) -> None:
+        parts = (
+            columns.ops, columns.annotations, columns.frames, columns.launches, columns.kernels, columns.memory,
+            columns.syncs,
+        )  # fmt: skip
+        raw = [part.ts.floats() for part in parts]
+        times = [time for ts in raw for time in _extremes(ts)]
+        first, last = min(times, default=0.0), max(times, default=0.0)
+        if last - first > LONGEST_US or last > FARTHEST_US or first < -FARTHEST_US:
+            columns.timeless += drop_far(parts, raw)
+            times = [time for ts in raw for time in _extremes(ts)]
+        self.origin_us = min(times, default=0.0)
+        exact = max(map(abs, times), default=0.0) < _EXACT_US
+        raw.reverse()
+        relative = [self._relative(raw.pop(), exact) for _ in parts]
+        self.ops, self.annotations, self.frames, self.launches, self.kernels, self.memory, self.syncs = relative
+
+    def _relative(self, ts: Floats, exact: bool) -> Floats:
+        relative = cast("Floats", empty(len(ts), np.float64))
+        for at in pieces(len(ts), ts, relative):
+            # Whole nanoseconds: subtracting the floats would leave up to 1 ns of rounding.
+            relative[at] = (
+                (np.rint(ts[at] * 1e3) - np.rint(self.origin_us * 1e3)) / 1e3 if exact else ts[at] - self.origin_us
+            )
+        return relative
+
+
+def _extremes(ts: Floats) -> Iterator[float]:
+    """Times among which the least and the greatest are."""
+    for at in pieces(len(ts), ts):
+        yield float(ts[at].min())
+        yield float(ts[at].max())
+
+
+def _ends(start: Floats, duration: Floats) -> Floats:
+    ends = cast("Floats", empty(len(start), np.float64))
+    for at in pieces(len(start), start, duration, ends):
+        ends[at] = np.round(np.maximum(duration[at], 0.0) + start[at], 3)
+    return ends
+
+
+def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_index: Ints) -> tuple[Ops, Annotations]:
+    """Ops and annotations; ProfilerStep is an annotation also where it is written as an op (before torch 1.11)."""
+    c = columns.ops
+    name, start, thread = c.name.ints(), clock.ops, c.thread.ints()
+    end = _ends(start, c.dur.floats())
+    a = columns.annotations
+    a_name, a_start, a_thread = a.name.ints(), clock.annotations, a.thread.ints()
+    a_end = _ends(a_start, a.dur.floats())
+    steps = np.array([text.startswith(STEP_PREFIX) for text in names], np.bool_)
+    if any(steps[name[at]].any() for at in pieces(len(name), name)):
+        is_step = steps[name]
+        a_name, a_start = np.append(a_name, name[is_step]), np.append(a_start, start[is_step])
+        a_end, a_thread = np.append(a_end, end[is_step]), np.append(a_thread, thread[is_step])
+        kept = np.flatnonzero(~is_step)
+        order, parent = nesting(thread[kept], start[kept], end[kept])
+        order = kept[order]
+    else:
+        order, parent = nesting(thread, start, end)
+    # Each unsorted column is let go as soon as it is sorted.
+    clock.ops = np.empty(0)
+    start = cast("Floats", taken(start, order))
+    end = cast("Floats", taken(end, order))
+    name = cast("Ints", taken(name, order))
+    thread = cast("Ints", taken(thread, order))
+    ops = Ops(
+        name=name,
+        start_us=start,
+        end_us=end,
+        thread=thread,
+        parent=parent,
+        detail=_details(cast("Ints", taken(c.detail.ints(), order)), detail_index),
+        external_id=c.external.longs(order),
+        record_id=c.record.longs(order),
+        sequence=c.sequence.longs(order),
+        module=np.broadcast_to(np.int32(NONE), len(order)),
+    )
+    in_time = np.argsort(a_start, kind="stable")
+    annotations = Annotations(
+        name=a_name[in_time], start_us=a_start[in_time], end_us=a_end[in_time], thread=a_thread[in_time]
+    )
+    return ops, annotations
+
+
+def _details(number: Ints, index: Ints) -> Ints:
+    """The index of each op's Detail, NONE where it has none."""
+    detail = cast("Ints", empty(len(number), np.int32))
+    for at in pieces(len(number), number, detail):
+        detail[at] = np.where(number[at] != NONE, index[number[at]], NONE)
+    return detail
+
+
+def _syncs(c: Spans, clock: _Clock) -> Annotations:
+    """Waits of the host for the GPU, in order of start."""
+    start = clock.syncs
+    order = np.argsort(start, kind="stable")
+    end = _ends(start, c.dur.floats())
+    return Annotations(
+        name=c.name.ints()[order], start_us=start[order], end_us=end[order], thread=c.thread.ints()[order]
+    )
+
+
+def _with_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops) -> tuple[Ops, tuple[str, ...]]:
+    start = clock.frames
+    if not len(start):
+        return ops, ()
+    end = _ends(start, frames.dur.floats())
+    modules, module = module_paths(
+        frames.name.ints(), frames.thread.ints(), start, end, names, ops.thread, ops.start_us
+    )
+    return replace(ops, module=module), modules
+
+
+def _links(correlation: Longs, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Longs, Floats, Ints]:
+    """(index of the launch, its start or NaN, innermost op around it) for GPU work of these correlations."""
+    launch = launch_of(correlation, start_us, launches)
+    launch_us = cast("Floats", found(launches.start_us, launch, np.nan))
+    thread = cast("Ints", found(launches.thread, launch, NONE))
+    return launch, launch_us, innermost(thread, launch_us, ops.thread, ops.start_us, ops.end_us, ops.parent)
+
+
+def _kernels(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Kernels, Longs]:
+    """Kernels, and the "External id" of each: its own, else its launch's, else NONE."""
+    order = np.argsort(start_us, kind="stable")
+    correlation = c.correlation.longs(order)
+    start = cast("Floats", taken(start_us, order))
+    launch, launch_us, op = _links(correlation, start, launches, ops)
+    external_id = c.external.longs(order)
+    unnamed = external_id == NONE
+    if unnamed.any():
+        external_id = np.where(unnamed, found(launches.external_id, launch, NONE), external_id)
+    kernels = Kernels(
+        name=cast("Ints", taken(c.name.ints(), order)),
+        start_us=start,
+        duration_us=cast("Floats", taken(c.dur.floats(), order)),
+        stream=c.stream.longs(order),
+        device=cast("Ints", taken(c.device.ints(), order)),
+        correlation=correlation,
+        launch_us=launch_us,
+        op=op,
+        launched=launch != NONE,
+        graph=cast("npt.NDArray[np.bool_]", found(launches.graph, launch, False)),
+        launch_end_us=cast("Floats", found(launches.end_us, launch, np.nan)),
+    )
+    return kernels, external_id
+
+
+def _memory(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Memory, Floats]:
+    """Copies and sets, and the start of each one's launch, NaN where it is not in the window."""
+    order = np.argsort(start_us, kind="stable")
+    _, launch_us, op = _links(c.correlation.longs(order), start_us[order], launches, ops)
+    memory = Memory(
+        name=c.name.ints()[order],
+        start_us=start_us[order],
+        duration_us=c.dur.floats()[order],
+        stream=c.stream.longs()[order],
+        op=op,
+        launch_us=launch_us,
+    )
+    return memory, launch_us
+
+
+def _device(header: Header) -> str | None:
+    """The GPU's name; None where the trace has none or an empty one."""
+    for properties in header.devices or ():
+        if isinstance(properties.name, str) and properties.name.strip():
+            return properties.name.strip()
+    return None
+
+
+def _rank(header: Header) -> int | None:
+    """The rank that wrote the trace; None where it does not say."""
+    rank = header.distributed.get("rank") if isinstance(header.distributed, dict) else None
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0 else None

@@ -1,0 +1,52 @@
+"""One torch.profiler file -> Trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from profiler.trace.errors import Damage, TraceError
+from profiler.trace.model import Trace
+from profiler.trace.read.assemble import assemble
+from profiler.trace.read.columns import Columns
+from profiler.trace.read.events import Header
+from profiler.trace.read.limits import Limits, check_events
+from profiler.trace.read.parallel_reader import pays, read_in_two
+from profiler.trace.read.source import Source
+from profiler.trace.read.stream import EventStream
+
+
+def read_trace(path: Path | str, limits: Limits = Limits(), processes: int | None = None) -> Trace:  # noqa: B008 (frozen)
+    """Reads a Chrome trace as torch.profiler writes it: JSON, plain, gzip or in a tar, whole, damaged or truncated.
+
+    Columns of more than 400,000 rows lie in temporary files (see spill), 60 bytes for each operator; so memory hardly
+    grows with the file. It does by some temporaries for each kernel, and where operators are not in order of time. A
+    recording lists all operators first, then launches and kernels: none can be left out before the end, all are kept.
+    A large file is read by two processes where there are two cores; processes=1 forbids it.
+
+    What is missing or was repaired is in `notes`; a trace without kernels is no error. Raises TraceError for a file
+    that is not a trace or is beyond the limits, OSError where the file cannot be opened.
+    """
+    path = Path(path)
+    found = read_in_two(path, limits) if pays(path, processes) else None
+    columns, header, dropped, truncated, damage = found or _read_alone(path, limits)
+    check_events(columns.events, limits)
+    if columns.events and not columns.is_trace:
+        raise TraceError(
+            "trace-not-a-trace",
+            "The file lists objects, but none is a trace event.",
+            "Record with torch.profiler and export_chrome_trace(), and give that file.",
+        )
+    return assemble(columns, header, dropped, truncated, damage)
+
+
+def _read_alone(path: Path, limits: Limits) -> tuple[Columns, Header, int, bool, Damage]:
+    """(columns, header, events dropped, truncated, damage)."""
+    columns = Columns()
+    with Source(path, limits) as source:
+        stream = EventStream(source, limits)
+        for batch in stream:
+            columns.add(batch)
+            check_events(columns.events, limits)
+        damage = source.damage
+    truncated = stream.truncated or (stream.unclosed and not stream.bare)
+    return columns, stream.header, stream.dropped, truncated, damage

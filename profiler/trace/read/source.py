@@ -1,0 +1,157 @@
+"""The text of a trace file: plain, gzip or an archive by its first bytes, in chunks, within limits."""
+
+from __future__ import annotations
+
+from io import BufferedReader
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from profiler.trace.errors import Damage, TraceError
+from profiler.trace.read.archive import Member, is_tar
+from profiler.trace.read.gunzip import GZIP, Gunzip
+from profiler.trace.read.limits import CHUNK_BYTES, Limits
+
+__all__ = ["Limits", "Reader", "Source", "foreign"]
+
+RATIO_FLOOR_BYTES = 64 * 1024 * 1024
+"""Below this size a compression ratio says nothing: ten thousand equal events compress 200:1 and are harmless."""
+
+
+_FOREIGN = (
+    (b"PK\x03\x04", "a zip archive", "Unpack it and give the .json or .json.gz inside."),
+    (b"\x28\xb5\x2f\xfd", "zstd-compressed", "Unpack it (zstd -d) and give the .json, or compress it with gzip."),
+    (b"BZh", "bzip2-compressed", "Unpack it (bunzip2) and give the .json, or compress it with gzip."),
+    (b"\xfd7zXZ", "xz-compressed", "Unpack it (unxz) and give the .json, or compress it with gzip."),
+    (b"SQLite format 3", "an SQLite database (an nsys export?)", "Record with torch.profiler and export_chrome_trace."),
+    (b"\x80\x02", "a Python pickle", "Pickles are never opened. Record with torch.profiler and export_chrome_trace."),
+    (b"\x80\x04", "a Python pickle", "Pickles are never opened. Record with torch.profiler and export_chrome_trace."),
+)
+
+
+class Reader(Protocol):
+    """What events are read from: chunks of text, b"" at the end.
+
+    truncated: it ends too early. continues: it ends after an event, and the list goes on elsewhere.
+    """
+
+    @property
+    def truncated(self) -> bool: ...
+
+    @property
+    def continues(self) -> bool: ...
+
+    def read(self) -> bytes: ...
+
+
+class _File:
+    """A file's bytes as they are."""
+
+    truncated = False
+
+    def __init__(self, file: BufferedReader) -> None:
+        self._file = file
+        self.head = file.read(CHUNK_BYTES)
+        self.taken = len(self.head)
+        self._first = True
+
+    def read(self) -> bytes:
+        if self._first:
+            self._first = False
+            return self.head
+        data = self._file.read(CHUNK_BYTES)
+        self.taken += len(data)
+        return data
+
+
+class Source:
+    """Uncompressed chunks of one file. `truncated` is set when a gzip stream or an archive ends early or breaks off.
+
+    `damage`: what else is wrong with the gzip stream, known at the end.
+    """
+
+    continues = False
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._limits = limits
+        self._file = path.open("rb")
+        self._given = 0
+        try:
+            file = _File(self._file)
+            if not file.head:
+                raise TraceError(
+                    "trace-empty", "The file is empty.", "Was the profiler stopped before the file was copied?"
+                )
+            self._on_disk = file
+            self._layers: list[_File | Gunzip | Member] = [file]
+            # trace.json.gz, trace.tar.gz, and a .json.gz in a .tar: at most gzip, tar, gzip.
+            for _ in range(3):
+                top = self._layers[-1]
+                if top.head.startswith(GZIP) and not self._unpacked_since_tar():
+                    self._layers.append(Gunzip(top))
+                elif is_tar(top.head) and not any(isinstance(layer, Member) for layer in self._layers):
+                    self._layers.append(Member(top))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _unpacked_since_tar(self) -> bool:
+        """gzip in gzip is no trace: only an archive between them makes it one."""
+        return isinstance(self._layers[-1], Gunzip)
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    @property
+    def truncated(self) -> bool:
+        return any(layer.truncated for layer in self._layers)
+
+    @property
+    def damage(self) -> Damage:
+        found = Damage.NONE
+        for layer in self._layers:
+            if isinstance(layer, Gunzip):
+                found |= layer.damage
+        return found
+
+    def read(self) -> bytes:
+        """The next chunk, at most CHUNK_BYTES long; b"" at the end."""
+        data = self._layers[-1].read()
+        self._given += len(data)
+        self._check_size()
+        if not data:
+            self._read_rest()
+        return data
+
+    def _read_rest(self) -> None:
+        """What follows the trace in a compressed archive: blanks as a rule, and the checksum of all."""
+        for layer in reversed(self._layers[:-1]):
+            while isinstance(layer, Gunzip) and (data := layer.read()):
+                self._given += len(data)
+                self._check_size()
+
+    def _check_size(self) -> None:
+        limits = self._limits
+        if self._given > limits.max_bytes:
+            raise TraceError(
+                "trace-too-large",
+                f"The trace is larger than {limits.max_bytes / 1024**3:.3g} GiB uncompressed.",
+                "Record fewer steps: torch.profiler.schedule(wait=1, warmup=2, active=3) is enough.",
+            )
+        if self._given > RATIO_FLOOR_BYTES and self._given > limits.max_ratio * self._on_disk.taken:
+            raise TraceError(
+                "trace-too-large",
+                f"The file unpacks to more than {limits.max_ratio:.0f} times its size, which no trace does.",
+                "Give the trace as plain JSON if it is real.",
+            )
+
+
+def foreign(head: bytes) -> tuple[str, str] | None:
+    """(what it is, what to do) for the first bytes of a file that is known to be something else."""
+    for magic, what, remedy in _FOREIGN:
+        if head.startswith(magic):
+            return what, remedy
+    return None

@@ -1,0 +1,265 @@
+"""The command line: the API's objects, exit statuses, and no web or database where there is none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app
+from app import cli
+from app.archive import record_store
+from app.web.api import schemas
+from tests.conftest import ROOT
+
+REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
+EXAMPLES = ROOT / "app" / "examples"
+
+ISOLATED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked}:
+            raise ImportError("not on a GPU host: " + name)
+
+sys.meta_path.insert(0, Blocked())
+from app.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+WEB = (
+    "fastapi", "starlette", "sqlalchemy", "pydantic", "pydantic_settings", "uvicorn", "jinja2", "plotly", "httpx",
+    "python_multipart", "prometheus_client", "psutil", "cachetools",
+)  # fmt: skip
+
+
+def isolated(*arguments: str, text: str = "", block: tuple[str, ...] = WEB) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, in which nothing of the web can be imported."""
+    code = ISOLATED.replace("{blocked}", repr(set(block)))
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def region_file(tmp_path: Path) -> Path:
+    path = tmp_path / "region.txt"
+    path.write_text(REGION)
+    return path
+
+
+def test_advise_and_validate_import_no_web(region_file: Path, tmp_path: Path) -> None:
+    advised = isolated("advise", "-", "--json", text="x: f32[4]\ny = gleu(x)\nreturn y\n")
+    assert (advised.returncode, advised.stdout) == (1, "")
+    assert "did you mean gelu" in advised.stderr.lower()
+    arguments = ("--candidates", "eager", "--device", "cpu", "--json", "--record", str(tmp_path / "records"))
+    validated = isolated("validate", str(region_file), *arguments)
+    # Nothing can be timed on a CPU: not an error, but nothing was measured either.
+    assert validated.returncode == 2, validated.stderr
+    validation = json.loads(validated.stdout)
+    assert validation["outcome"] == "unmeasured"
+    assert validation["advice_before"]["tool"]
+    assert "not recorded" in validated.stderr
+    assert not (tmp_path / "records").exists()
+
+
+def test_the_isolation_would_notice() -> None:
+    for command in (isolated("advise", "-", text=REGION, block=("torch",)), isolated("serve")):
+        assert command.returncode == 2
+        assert command.stderr.startswith("tritonworthy: cannot import what this command needs: not on a GPU host")
+        assert command.stderr.count("\n") == 1
+
+
+def test_json_of_a_region_is_the_apis_object(region_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["advise", str(region_file), "--share", "0.2", "--device", "H100", "--json"]) == 0
+    body: dict[str, Any] = json.loads(capsys.readouterr().out)
+    advice = schemas.Advice.model_validate(body, strict=True)
+    assert (body["share_of_step"], body["device"], body["text"]) == (0.2, "NVIDIA H100", REGION)
+    assert body["cost"]["unfused"]["launches"] == 2
+    assert advice.criteria
+
+
+def test_json_of_a_trace_is_the_apis_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["advise", str(EXAMPLES / "handrolled_blocks.json.gz"), "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert (body["kernels"], body["linked_share"]) == (136, 1.0)
+    assert "attention by hand" in [r["name"] for r in body["regions"]]
+
+
+def test_text_for_people(region_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["advise", str(region_file)]) == 0
+    text = capsys.readouterr().out
+    assert "worth-it" in text
+    assert "{" not in text.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        ("x: f32[4]\ny = gleu(x)\nreturn y\n", "r.txt", "gelu"),
+        ("x: f32[4, 5]\ny: f32[6, 7]\nz = x @ y\nreturn z\n", "r.txt", "line 3"),
+        ("", "r.txt", "line 1"),
+        ("", "t.json", "empty"),
+        ("hello", "t.json", "JSON"),
+        ("[1, 2]", "t.json", ""),
+    ],
+)
+def test_bad_input_is_status_1_with_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, name: str, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    assert cli.main(["advise", str(path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_missing_binary_and_ambiguous_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    binary = tmp_path / "x.bin"
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert cli.main(["advise", str(tmp_path / "none.txt")]) == 1
+    assert cli.main(["advise", str(tmp_path / "none.json")]) == 1
+    assert cli.main(["advise", str(tmp_path)]) == 1
+    assert cli.main(["advise", str(binary)]) == 1
+    assert cli.main(["validate"]) == 1
+    assert cli.main(["advise", str(binary), "--device", "Voodoo 2"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_region_of_a_trace_by_name_and_number(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(EXAMPLES / "handrolled_blocks.json.gz")
+    assert cli.main(["validate", "--trace", trace, "--region", "nothing like it"]) == 1
+    listed = capsys.readouterr().err
+    assert "1. attention by hand" in listed
+    arguments = cli._parser().parse_args(["validate", "--trace", trace, "--region", "rmsnorm"])
+    by_name = cli._region_to_validate(arguments)
+    assert by_name["name"] == "RMSNorm by hand"
+    number = next(line.split(".")[0] for line in listed.splitlines() if "RMSNorm by hand" in line).strip()
+    arguments = cli._parser().parse_args(["validate", "--trace", trace, "--region", number])
+    assert cli._region_to_validate(arguments) == by_name
+
+
+def test_the_oracle_on_the_command_line_imports_no_web(tmp_path: Path) -> None:
+    path = tmp_path / "tail.txt"
+    path.write_text("x: bf16[512, 1024]\nb: bf16[1024]\nz = x + b\ny = gelu(z)\nreturn y\n")
+    asked = isolated("oracle", str(path), "--device", "H200", "--json")
+    assert asked.returncode == 0, asked.stderr
+    found = json.loads(asked.stdout)
+    assert (found["device"], found["launches"]) == ("NVIDIA H200", 2)
+    (prediction,) = found["oracle"]
+    schemas.OraclePrediction.model_validate(prediction, strict=True)
+    (kernel,) = prediction["kernels"]
+    assert (kernel["kind"], kernel["lines"], prediction["launches"]) == ("pointwise", [3, 4], 1)
+    name = kernel["name"]
+    ptx = isolated("oracle", str(path), "--device", "H200", "--kernel", name, "--show", "ptx")
+    assert ptx.returncode == 0, ptx.stderr
+    assert f".entry {name}" in ptx.stdout
+    assert "sm_90" in ptx.stdout
+
+
+def test_an_oracle_that_cannot_answer_is_status_2(
+    region_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.oracle.process.START_S", 0.05)  # no process starts in that time
+    assert cli.main(["oracle", str(region_file), "--device", "H200"]) == 2
+    assert "unavailable: no answer within" in capsys.readouterr().out
+    assert cli.main(["oracle", str(region_file), "--device", "H200", "--kernel", "k"]) == 2
+    assert cli.main(["advise", str(region_file), "--oracle", "auto", "--json"]) == 0
+    assert "no answer within" in json.loads(capsys.readouterr().out)["oracle"][0]["unavailable"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--device", "Voodoo 2"], "no such device"),
+        (["--show", "ptx"], "--kernel"),
+        (["--shapes", '[{"N": 4}]'], "no size that varies"),
+    ],
+)
+def test_what_the_oracle_is_not_asked(
+    region_file: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert cli.main(["oracle", str(region_file), *more]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["advise"], ["advise", "x", "--share", "2"], ["advise", "x", "-q"]])
+def test_wrong_arguments_are_status_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert capsys.readouterr().out == f"tritonworthy {declared}\n"
+    assert app.__version__ == declared
+
+
+# --- the archive's shelf
+
+MEASURED = {
+    "outcome": "confirmed",
+    "reason": "…",
+    "region": REGION,
+    "device": "NVIDIA H200",
+    "date": "2026-11-21",
+    "candidates": [
+        {"name": "eager", "tool": "eager", "status": "ok", "time_us": {"median": 9.0, "low": 8.9, "high": 9.1}}
+    ],
+}
+
+
+def test_a_record_is_found_by_its_region_whatever_the_spelling(tmp_path: Path) -> None:
+    path = record_store.record(MEASURED, "gelu × 2", tmp_path)
+    assert path.name.startswith("gelu-2-nvidia-h200-2026-11-21-")
+    spelled = "x : f32[64,128]   # a comment\ny = gelu(x)*2\nreturn y"
+    found = record_store.nearest(spelled, tmp_path)
+    assert found is not None
+    assert found["archived"] == {"file": path.name, "match": "same"}
+    assert record_store.by_id(found["id"], tmp_path) == record_store.records(tmp_path)[0]
+    other = record_store.nearest(REGION.replace("128", "999"), tmp_path)
+    assert other is not None
+    assert other["archived"]["match"] == "other-sizes"
+    assert record_store.nearest(REGION.replace("gelu", "relu"), tmp_path) is None
+    assert record_store.nearest("no region at all", tmp_path) is None
+    assert record_store.by_id("../x", tmp_path) is None
+
+
+@pytest.mark.parametrize("change", [{"device": None}, {"candidates": []}, {"outcome": None}])
+def test_only_measurements_are_recorded(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="measured"):
+        record_store.record(MEASURED | change, "r", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_rules_numbers_come_from_the_environment(
+    region_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    region_file.write_text(REGION.replace("64, 128", "8192, 4096"))  # large enough for something to change the advice
+    asked = ["advise", str(region_file), "--share", "0.3", "--json"]
+    assert cli.main(asked) == 0
+    before = json.loads(capsys.readouterr().out)
+    monkeypatch.setenv("TRITONWORTHY_THRESHOLDS", "worth_share=0.4")
+    assert cli.main(asked) == 0
+    after = json.loads(capsys.readouterr().out)
+    limits = [next(c["threshold"] for c in a["criteria"] if c["name"] == "worth-it") for a in (before, after)]
+    assert limits == [0.01, 0.4]
+    assert after["tool"] == "skip"
+    assert cli.main(asked[:-1]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  would change it: {c['because']}" in said for c in after["would_change"])
+    assert after["would_change"]
+    monkeypatch.setenv("TRITONWORTHY_THRESHOLDS", "worth=0.4")
+    assert cli.main(asked) == 2
+    assert "TRITONWORTHY_THRESHOLDS: no such threshold: worth" in capsys.readouterr().err

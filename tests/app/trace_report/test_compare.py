@@ -1,0 +1,85 @@
+"""Two traces: what is called faster, and when nothing may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.trace_report.compare import compare_traces
+from app.web.charts.trace_comparison import changes
+from tests.app import samples
+
+Json = dict[str, Any]
+
+
+def times(median: float, spread: float = 0.01, count: int = 5) -> Json:
+    return {"count": count, "left_out": 0, "median_us": median, "low_us": median * (1 - spread / 2),
+            "high_us": median * (1 + spread / 2), "shortest_us": median, "longest_us": median}  # fmt: skip
+
+
+def region(name: str, time_us: float, key: str = "", module: str = "") -> Json:
+    return samples.region(name, time_us=time_us) | {"key": key or name, "source": {"module": module}}
+
+
+def trace(*regions: Json, median: float = 1000.0, **more: Any) -> Json:
+    return samples.trace([*regions]) | {"rests": [], "step_times": times(median), "device": "NVIDIA H200"} | more
+
+
+def verdicts(left: Json, right: Json) -> dict[str, str]:
+    return {r["name"]: r["verdict"] for r in compare_traces(left, right)["rows"]}
+
+
+def test_faster_slower_new_gone_and_the_same() -> None:
+    before = trace(region("a", 100), region("b", 100), region("c", 100), region("gone", 50))
+    after = trace(region("a", 80), region("b", 130), region("c", 102), region("new", 9), median=900.0)
+    assert verdicts(before, after) == {
+        "a": "faster", "b": "slower", "c": "no difference", "gone": "gone", "new": "new"
+    }  # fmt: skip
+    found = compare_traces(before, after)
+    assert found["step"]["verdict"] == "faster"
+    assert "1 faster, 1 slower, 1 new, 1 gone" in found["verdict"]
+    assert sum(r["change_us"] for r in found["rows"]) == pytest.approx(80 + 130 + 102 + 9 - 350)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"device": "NVIDIA A100-SXM4-80GB"}, "the devices differ"),
+        ({"device": None}, "does not name its GPU"),
+        ({"step_times": times(900.0, count=1)}, "B has one step"),
+    ],
+)
+def test_no_verdict_without_ground_for_one(more: Json, words: str) -> None:
+    found = compare_traces(trace(region("a", 100)), trace(region("a", 10), **more))
+    assert found["refused"] and words in found["verdict"]
+    assert {r["verdict"] for r in found["rows"]} == {"no verdict"}
+    assert found["step"]["verdict"] == "no verdict"
+
+
+def test_another_name_of_the_same_gpu_is_no_other_device() -> None:
+    found = compare_traces(trace(region("a", 100)), trace(region("a", 50), device="H200"))
+    assert not found["refused"]
+
+
+def test_a_change_within_the_spread_of_the_steps_is_none() -> None:
+    noisy = trace(region("a", 100), step_times=times(1000.0, spread=0.3))
+    assert verdicts(noisy, trace(region("a", 80))) == {"a": "no difference"}
+    assert compare_traces(noisy, trace(region("a", 80)))["step"]["verdict"] == "no difference"
+
+
+def test_parts_of_one_name_are_told_apart_by_module_or_taken_together() -> None:
+    before = trace(region("GEMM", 10, "k1", "m.up"), region("GEMM", 30, "k2", "m.down"))
+    after = trace(region("GEMM", 31, "k4", "m.down"), region("GEMM", 5, "k3", "m.up"))
+    rows = {r["module"]: r for r in compare_traces(before, after)["rows"]}
+    assert (rows["m.up"]["a"], rows["m.up"]["b"]) == (10, 5)
+    nameless = trace(region("GEMM", 5, "k5"), region("GEMM", 7, "k6"), region("GEMM", 8, "k7"))
+    (row,) = compare_traces(before, nameless)["rows"]
+    assert (row["a"], row["b"], row["a_count"], row["b_count"]) == (40, 20, 2, 3)
+
+
+def test_the_chart_escapes_names_and_is_not_there_without_a_change() -> None:
+    before, after = trace(region("<b>a</b>", 100)), trace(region("<b>a</b>", 10))
+    chart = changes(compare_traces(before, after))
+    assert chart is not None and chart["figure"]["data"][0]["y"] == ["&lt;b&gt;a&lt;/b&gt;"]
+    assert changes(compare_traces(before, before)) is None

@@ -1,0 +1,169 @@
+"""The step after following the advice: Amdahl by hand on made steps, bounds on real ones, and what is said with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.cli.text import trace_text
+from app.trace_report.report import report
+from app.trace_report.speedup import gain, items
+from app.web.templating import environment
+from app.web.views import trace as trace_page
+from tests.profiler.trace.files import TRACES
+
+Json = dict[str, Any]
+
+
+def region(name: str, busy: float, tool: str = "compile", speedup: float | None = 2.0, **more: Any) -> Json:
+    """A region of ten launches a step; predicted from 3/4 of its speed-up to 5/4."""
+    spans = None if speedup is None else {"low": 0.75 * speedup, "mid": speedup, "high": 1.25 * speedup}
+    advice = {"tool": tool, "mode": more.pop("mode", "default"), "region_speedup": spans}
+    return {
+        "name": name, "advice": advice, "time_us_per_step": busy, "busy_us_per_step": busy, "calls_per_step": 1.0,
+        "gpu_paced_us_per_step": busy, "kernels_per_call": 10.0, "launches_left": {tool: 0.1}, **more,
+    }  # fmt: skip
+
+
+def trace(regions: list[Json], *, launch: float = 0.0, host: float = 0.0, gpu: float | None = None,
+          lead: float = 1e9, launches: float = 100.0, **more: Any) -> Json:  # fmt: skip
+    """A step of these regions and so much idle time; all of its kernels in the GPU's pace unless `gpu` is given."""
+    busy = sum(r["busy_us_per_step"] for r in regions)
+    parts = {
+        "wall_us": busy + launch + host, "kernels_us": busy, "communication_us": 0.0, "copies_us": 0.0,
+        "idle_launch_us": launch, "idle_host_us": host, "idle_communication_us": 0.0, "idle_device_us": 0.0,
+    }  # fmt: skip
+    pace = {"gpu_us": busy if gpu is None else gpu, "lead_us": lead, "launches": launches}
+    return {"regions": regions, "rests": [], "step_parts": parts, "pace": pace, **more}
+
+
+def followed(found: Json, which: str = "all") -> list[float]:
+    result = gain(found)
+    assert result is not None
+    return [result[which]["step_time_us"][end] for end in ("low", "mid", "high")]
+
+
+def test_where_the_gpu_sets_the_pace_it_is_amdahls_law_and_idle_time_stays() -> None:
+    found = trace([region("a", 600.0), region("b", 300.0, "skip")], launch=50.0, host=50.0)
+    # 600 / 2.5, / 2, / 1.5; launches in the host's part: 0 kernels, 50 of waiting, 91 of 100 launches left.
+    assert followed(found) == pytest.approx([240 + 300 + 45.5 + 50, 300 + 300 + 45.5 + 50, 400 + 300 + 100])
+
+
+def test_the_host_sets_the_limit_that_it_was_ahead_by() -> None:
+    found = trace([region("a", 1000.0, launches_left={})], lead=200.0)
+    assert followed(found) == pytest.approx([800.0, 800.0, 800.0])
+
+
+def test_where_the_host_sets_the_pace_faster_kernels_save_nothing_and_fewer_launches_do() -> None:
+    paced: Json = {"gpu_paced_us_per_step": 0.0}
+    found = trace([region("a", 400.0, **paced)], launch=600.0, gpu=0.0)
+    # 91 of 100 launches are left; the slow end keeps them all.
+    assert followed(found) == pytest.approx([910.0, 910.0, 1000.0])
+    same = trace([region("a", 400.0, launches_left={"compile": 1.0}, **paced)], launch=600.0, gpu=0.0)
+    assert followed(same) == pytest.approx([1000.0] * 3)
+
+
+def test_graphs_take_the_launches_away_and_leave_the_kernels_and_the_hosts_pauses() -> None:
+    paced: Json = {"gpu_paced_us_per_step": 0.0, "mode": "reduce-overhead", "speedup": None}
+    regions = [region("a", 50.0, **paced), region("b", 30.0, **paced), region("c", 20.0, "skip")]
+    found = trace(regions, launch=800.0, host=100.0, gpu=0.0)
+    assert [i.name for i in items(regions)] == ["CUDA graphs of the step"]
+    # Kernels, 1.1 µs between any two of 100, and pauses; at the slow end only the two regions' 20 launches vanish.
+    assert followed(found) == pytest.approx([200.0, 310.0, 0.8 * 900 + 100])
+    told = {u["code"]: u for u in gain(found)["unknown"]}  # type: ignore[index]
+    assert told["graphs"]["time_us"] == 80.0
+    assert told["launches"]["time_us"] == 800.0
+
+
+def test_what_overlaps_counts_at_the_slow_end_only_where_it_must_run_alone() -> None:
+    # 1000 of kernels, even part 750: 500 beside another stream, 500 alone.
+    found = trace([region("a", 750.0, time_us_per_step=1000.0), region("b", 250.0, "skip", time_us_per_step=500.0)])
+    assert followed(found)[2] == pytest.approx(1000 - 500 / 3)
+    assert followed(found)[1] == pytest.approx(1000 - 375)
+    assert [u["code"] for u in gain(found)["unknown"]] == ["streams"]  # type: ignore[index]
+
+
+def test_a_prediction_that_may_lose_makes_the_slow_end_slower_than_today() -> None:
+    found = trace([region("a", 1000.0, speedup=1.2)])
+    low, mid, high = followed(found)
+    assert low < mid < 1000 < high == pytest.approx(1000 / 0.9)
+
+
+def test_the_best_three_are_those_that_save_most_and_save_no_more_than_all() -> None:
+    regions = [region(name, busy) for name, busy in (("a", 100.0), ("b", 400.0), ("c", 300.0), ("d", 200.0))]
+    found = gain(trace(regions))
+    assert found is not None
+    assert found["top"]["advice"] == ["b", "c", "d"]
+    assert sorted(found["all"]["advice"]) == ["a", "b", "c", "d"]
+    assert found["top"]["step_time_us"]["mid"] == pytest.approx(1000 - 450)
+    assert found["all"]["step_time_us"]["mid"] == pytest.approx(500)
+    assert found["top"]["speedup"]["mid"] == pytest.approx(1000 / 550)
+
+
+def test_advice_without_a_predicted_time_is_counted_as_today_and_said() -> None:
+    found = gain(trace([region("a", 500.0), region("b", 500.0, speedup=None)], has_shapes=False))
+    assert found is not None
+    assert found["all"]["step_time_us"]["mid"] == pytest.approx(750)
+    blind = next(u for u in found["unknown"] if u["code"] == "no-prediction")
+    assert (blind["time_us"], "shapes were not recorded" in blind["text"]) == (500.0, True)
+    none = gain(trace([region("a", 500.0, speedup=None)]))
+    assert none is not None
+    assert none["all"] is none["top"] is None
+
+
+def test_a_trace_without_a_step_has_no_gain() -> None:
+    assert gain({"regions": []}) is None
+    assert gain(trace([])) is None
+
+
+def ready(name: str) -> Json:
+    found = report(TRACES / name, name)
+    return {"id": "t", "status": "ready", **json.loads(json.dumps(found, allow_nan=False))}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "handrolled_blocks_bf16_eager.json.gz", "handrolled_blocks_noshapes.json.gz",
+        "handrolled_blocks_bf16_cudagraph.json.gz", "llama_decode_bf16_eager.json.gz",
+        "tl_mi300_resnet_actckpt.json.gz", "hta_event_sync_multistream.json.gz", "llama_prefill_bf16_eager.json.gz",
+    ],
+)  # fmt: skip
+def test_a_real_step_keeps_what_no_advice_is_on(name: str) -> None:
+    found = ready(name)
+    result, parts = found["gain"], found["step_parts"]
+    assert result == gain(found)
+    for which in ("all", "top"):
+        if result[which] is None:
+            continue
+        times = result[which]["step_time_us"]
+        advised = {i for item in items(found["regions"]) for i in item.regions}
+        untouched = sum(r["busy_us_per_step"] for i, r in enumerate(found["regions"]) if i not in advised)
+        assert times["low"] <= times["mid"] <= times["high"]
+        assert times["low"] >= untouched + parts["idle_host_us"] - 1e-6
+        assert result[which]["idle_us"] >= 0.0
+    if result["all"]:
+        assert result["all"]["step_time_us"]["mid"] <= result["top"]["step_time_us"]["mid"] + 1e-6
+
+
+def test_page_shell_and_json_say_the_same() -> None:
+    found = ready("llama_prefill_bf16_eager.json.gz")
+    page = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
+    assert "The step after following the advice" in page
+    assert "Only the 3 regions that save most" in page
+    assert "What the trace cannot tell" in page
+    mid = found["gain"]["all"]["step_time_us"]["mid"]
+    assert f"{mid / 1e3:.1f} ms" in page
+    assert f"following all advice: {mid / 1e3:.2f} ms a step" in trace_text(found)
+    assert "following only the regions that save most" in trace_text(found)
+    assert "not known: idle time waiting for launches" in trace_text(found)
+
+
+def test_without_shapes_no_time_is_predicted_and_the_page_says_why() -> None:
+    found = ready("handrolled_blocks_noshapes.json.gz")
+    page = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
+    assert "No time can be predicted for any of the advice" in page
+    assert "shapes were not recorded" in page
+    assert "shapes were not recorded" in trace_text(found)

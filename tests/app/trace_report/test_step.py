@@ -1,0 +1,157 @@
+"""The report of a trace: shares that add up, the step's parts, graphs, ranks; on the page, in the API and the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import main
+from app.trace_report.companions import Companion
+from app.trace_report.ranks import report_ranks
+from app.trace_report.report import report
+from app.web.templating import environment
+from app.web.views import trace as trace_page
+from app.web.views import trace_step
+from profiler.trace import TraceError
+from tests.profiler.trace.analyze.test_ranks import rank_file
+from tests.profiler.trace.files import EXPECTED, TRACES
+
+GRAPH, EAGER = "handrolled_blocks_bf16_cudagraph.json.gz", "handrolled_blocks_bf16_eager.json.gz"
+QUICK = [
+    EAGER, GRAPH, "tl_vllm_decode_full_exec.json.gz", "tl_mi300_resnet_actckpt.json.gz",
+    "hta_step_based_trace_2543932.json.gz",
+    "handrolled_blocks_noshapes.json.gz", "tl_mi210_gpu_only.json.gz", "hta_nccl.json.gz",
+]  # fmt: skip
+
+
+def page(trace: dict[str, Any], group: list[dict[str, Any]] | None = None) -> str:
+    shown = {"id": "t", "status": "ready", **trace}
+    return environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(shown, group or []))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_shares_of_regions_and_rests_add_up_to_one(name: str) -> None:
+    found = report(TRACES / name, name)
+    parts = found["step_parts"]
+    total = sum(r["share_of_step"] for r in (*found["regions"], *found["rests"]))
+    assert total == pytest.approx(1.0, abs=1e-6)
+    idle = sum(r["share_of_step"] for r in found["rests"] if r["kind"] == "idle")
+    assert idle == pytest.approx(parts["idle_share"], abs=1e-9)
+    assert found["gpu_busy_share"] == pytest.approx(1 - parts["idle_share"], abs=1e-6)
+    assert found["step_time_us"] == pytest.approx(parts["wall_us"])
+    assert found["kernels"] == EXPECTED[name]["kernels"]
+    for region in found["regions"]:
+        assert region["busy_us_per_step"] <= region["time_us_per_step"] * (1 + 1e-9)
+        assert region["share_of_step"] == pytest.approx(region["busy_us_per_step"] / found["step_time_us"])
+
+
+def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script() -> None:
+    found = report(TRACES / "llama_decode_bf16_eager.json.gz", "decode")
+    text = page(found)
+    assert "The step hangs on <strong>kernel launches</strong>" in text
+    assert "Idle: waiting for launches" in text
+    assert "one step measured" in text
+    assert "idle: waiting for the host" in text
+    assert "reduce-overhead" in next(n["remedy"] for n in found["notes"] if n["code"] == "gpu-idle")
+    sections = trace_step.step_section(found)
+    assert sum(row["share"] for row in sections["part_rows"]) == pytest.approx(1.0, abs=1e-9)
+    # The chart has the idle rests once, and nothing is left over.
+    names = [row["name"] for row in trace_page.trace_page({"id": "t", "status": "ready", **found})["step_rows"]]
+    assert "GPU idle" not in names
+
+
+def test_the_step_shown_first_says_where_it_is_not_the_median() -> None:
+    name = "tl_moe_01_many_experts_few_tokens.json.gz"
+    found = report(TRACES / name, name)
+    times = found["step_times"]
+    assert (times["count"], round(times["median_us"]), round(found["step_time_us"])) == (2, 200, 183)
+    assert "their median is 200 µs, shares are of 183 µs" in page(found)
+    assert "their median" not in page(report(TRACES / EAGER, EAGER))
+
+
+def test_a_trace_stored_before_there_were_parts_still_has_its_page() -> None:
+    found = report(TRACES / EAGER, EAGER)
+    old = {k: v for k, v in found.items() if k not in ("step_parts", "step_times", "critical", "graphs", "rank")}
+    assert "Where the step" not in page(old)
+    assert "attention by hand" in page(old)
+
+
+def test_a_graph_is_shown_with_what_it_hides_and_another_trace_lends_what_is_missing() -> None:
+    alone = report(TRACES / GRAPH, GRAPH)
+    assert alone["regions"] == []
+    (graph,) = alone["graphs"]
+    assert (graph["kernels_per_replay"], graph["replays_per_step"], graph["hidden_share"]) == (136, 1.0, 1.0)
+    assert "--beside" in graph["remedy"]
+    assert "Graph launches" in page(alone)
+    lent = report(TRACES / GRAPH, GRAPH, beside=Companion(TRACES / EAGER, EAGER))
+    assert lent["graphs"][0]["hidden_share"] == 0.0
+    assert "attention by hand" in {r["title"] for r in lent["regions"]}
+    assert all(r["text"] for r in lent["regions"] if r["share_of_step"] > 0.05)
+
+
+def test_the_shell_takes_a_trace_beside_and_refuses_it_for_a_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", str(TRACES / GRAPH), "--beside", str(TRACES / EAGER)]) == 0
+    printed = capsys.readouterr().out
+    assert "step: 16.02 ms" in printed
+    assert "attention by hand" in printed
+    text = tmp_path / "region.txt"
+    text.write_text("x: f32[8]\nreturn x + 1\n")
+    assert main(["advise", str(text), "--beside", str(TRACES / EAGER)]) == 1
+    assert main(["advise", str(TRACES / GRAPH), "--beside", str(tmp_path / "none.json")]) == 1
+    assert "none.json" in capsys.readouterr().err
+
+
+def test_ranks_are_reported_each_and_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [rank_file(tmp_path, rank, compute) for rank, compute in ((2, 500.0), (0, 600.0), (1, 880.0))]
+    assert main(["advise", "--json", *map(str, files)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [t["rank"] for t in found["ranks"]] == [0, 1, 2]
+    assert found["spread"]["slowest"] == 1
+    assert [r["wait_us"] for r in found["spread"]["ranks"]] == pytest.approx([280.0, 0.0, 380.0])
+    assert main(["advise", *map(str, files)]) == 0
+    assert "slowest: rank 1" in capsys.readouterr().out
+    group = [{"id": f"t{t['rank']}", "status": "ready", **t} for t in report_ranks(files)["ranks"]]
+    shown = page({**group[0]}, group)
+    assert "Ranks side by side" in shown
+    assert 'href="/traces/t1"' in shown
+    assert "r1.json, slowest" in shown
+    assert "Ranks side by side" not in page(group[0], group[:1])
+
+
+def test_several_files_that_are_no_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "region.txt"
+    text.write_text("x: f32[8]\nreturn x + 1\n")
+    assert main(["advise", str(TRACES / EAGER), str(text)]) == 1
+    assert "no trace" in capsys.readouterr().err
+
+
+def test_both_passes_of_a_region_have_their_time_and_a_gradient_of_its_own_names_its_forward() -> None:
+    name = "llama_train_bf16_eager.json.gz"
+    found = json.loads(json.dumps(report(TRACES / name, name)))
+    for place, region in enumerate(found["regions"]):
+        region["id"] = f"id{place}"
+        both = region["forward_time_us_per_step"] + region["backward_time_us_per_step"]
+        assert both == pytest.approx(region["time_us_per_step"])
+        assert sum(s["time_us_per_step"] for s in region["shapes"]) == pytest.approx(region["time_us_per_step"])
+        assert bool(region["text"]) != bool(region["missing"])
+    by_key = {r["key"]: r for r in found["regions"]}
+    gradient = next(r for r in found["regions"] if r["forward_of"])
+    forward = by_key[gradient["forward_of"]]
+    assert gradient["forward_time_us_per_step"] == pytest.approx(0.0, abs=1e-6)
+    shown = page(found)
+    assert f'Gradient of <a href="/regions/{forward["id"]}">' in shown
+    assert "stands with its forward" in shown
+
+
+def test_what_is_wrong_with_one_of_several_files_names_it(tmp_path: Path) -> None:
+    rank, broken = rank_file(tmp_path, 0, 10.0), TRACES / "hta_cpu_only.json.gz"
+    with pytest.raises(TraceError, match=r"^hta_cpu_only\.json\.gz: The trace has no GPU kernels"):
+        report_ranks([rank, broken])
+    trace, no_execution = TRACES / EAGER, TRACES / "expected.json"
+    with pytest.raises(TraceError, match=r"^expected\.json: This is no execution trace"):
+        report(trace, EAGER, execution=Companion(no_execution, no_execution.name))

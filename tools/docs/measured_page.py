@@ -1,0 +1,170 @@
+"""docs/measured.md from the records of the H200: `python -m tools.docs.measured_page` writes it, a test holds it to
+them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.validation.step_record import lines as steps
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECORDS = ROOT / "tests" / "records"
+PAGE = ROOT / "docs" / "measured.md"
+HEAD = """# What the measurement was measured to do
+
+Written by `python -m tools.docs.measured_page` from `tests/records`; nothing here is typed in by hand. All on NVIDIA
+H200s, with nothing else on the host where verdicts were timed.
+"""
+ASKED_S = {("RMSNorm by hand, 3 shapes", 0): 20, ("RMSNorm by hand, 3 shapes", 1): 5,
+           ("GEMM, bias, GELU, mask", 0): 60, ("GEMM, bias, GELU, mask", 1): 10}  # fmt: skip
+
+
+def load(name: str) -> Any:
+    """A record by its name."""
+    return json.loads((RECORDS / f"{name}-h200.json").read_text())
+
+
+def page() -> str:
+    """The whole document."""
+    parts = [HEAD, *verdicts(load("verdicts")), *repeated(load("validations")), *in_place(load("steps")),
+             *landscapes(load("landscapes")), *chains(load("chains")), *kits(load("kits"))]  # fmt: skip
+    return "\n".join(parts) + "\n"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Markdown."""
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'|'.join('-' for _ in head)}|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
+def verdicts(record: Json) -> Iterator[str]:
+    """From the request to the answer."""
+    cases = {name: runs for name, runs in record.items() if name != "other_hosts"}
+    first = next(iter(cases.values()))[0]
+    yield "## From the click to the verdict\n"
+    yield (
+        f"By the server's own runner, its spare process ready ({first['date']}, torch {first['software']['torch']}). "
+        "Cold: caches of Inductor, Triton and the tuner empty. Seconds.\n"
+    )
+    rows = []
+    for name, runs in cases.items():
+        for number, run in enumerate(runs):
+            phases = ", ".join(f"{key} {value:.1f}" for key, value in run["phases_s"].items())
+            timed = sum(status == "ok" for status, _ in run["candidates"].values())
+            rows.append([
+                f"{name}, {'warm' if number else 'cold'}", f"{run['first_s']:.2f}", f"{run['verdict_s']:.1f}",
+                _met(run["verdict_s"] < ASKED_S[name, min(number, 1)], str(ASKED_S[name, min(number, 1)])), str(timed),
+                phases,
+            ])  # fmt: skip
+    yield from table(["", "first progress", "verdict", "asked for", "candidates timed", "of which"], rows)
+    yield "The same on other hosts with an H200, whose processors differ in speed (most of it is compiling), seconds:\n"
+    for name in cases:
+        for kind in ("cold", "warm"):
+            seen = [f"{r['verdict_s']:.1f}" for r in record["other_hosts"] if (r["case"], r["kind"]) == (name, kind)]
+            if seen:
+                yield f"- {name}, {kind}: {', '.join(seen)}"
+    yield ""
+
+
+def _met(holds: bool, asked: str) -> str:
+    return f"{asked}: {'met' if holds else 'missed'}"
+
+
+def repeated(record: Json) -> Iterator[str]:
+    """How far two runs of one validation are apart."""
+    twice = record["repeatability"]
+    yield "## The same validation twice\n"
+    met = "met" if twice["share_within"] >= 0.95 else "missed"
+    yield (
+        f"{twice['regions']} regions twice on the same GPU, cold and warm: {twice['within']} of {twice['ratios']} "
+        f"ratios to eager agree within 3 % ({twice['share_within']:.1%}; asked for: 95 %, {met}). Outcomes differ: "
+        f"{', '.join(twice['outcomes_differ']) or 'none'}. Farthest apart:\n"
+    )
+    yield from table(
+        ["region", "candidate", "moved by"], [[name, c, f"{moved:.1%}"] for moved, name, c in twice["moved_most"][:8]]
+    )
+
+
+def in_place(record: Json) -> Iterator[str]:
+    """Winners put back into their models."""
+    yield "## The winner in its place\n"
+    yield "The step's speed-up as a validation claims it, beside the one found with the winner in the model.\n"
+    yield from steps(record)
+    yield ""
+
+
+def landscapes(records: Sequence[Json]) -> Iterator[str]:
+    """How much tuning is worth."""
+    yield "## Autotune landscapes\n"
+    rows = []
+    for one in records:
+        timed = [p for p in one["points"] if p["time_us"]]
+        best, worst = (pick(timed, key=lambda p: p["time_us"]) for pick in (min, max))
+        order = one["order"]
+        grouped = (
+            f"{order['grouped_us']['median']:.0f} / {order['plain_us']['median']:.0f} µs" if order else "not a product"
+        )
+        rows.append([
+            f"`{one['candidate']}`", str(len(timed)), _point(best), _point(worst), f"{one['worst_to_best']:.1f}",
+            f"{one['chosen_to_best']['median']:.3f}", grouped, f"{one['seconds']:.0f}",
+        ])  # fmt: skip
+    yield from table(
+        [
+            "candidate",
+            "points timed",
+            "best",
+            "worst",
+            "worst / best",
+            "chosen / best",
+            "grouped / plain order",
+            "seconds",
+        ],
+        rows,
+    )
+
+
+def _point(point: Json) -> str:
+    stages = f", {point['stages']} stages" if point["stages"] else ""
+    return f"{point['tile']}, {point['warps']} warps{stages}: {point['time_us']:,.1f} µs"
+
+
+def chains(record: Json) -> Iterator[str]:
+    """Generated kernels."""
+    yield "## Generated kernels\n"
+    done = [
+        f"{len(c['seeds'])} {c['family']} chains at {c['size']} sizes, {c['right']} right" for c in record["checks"]
+    ]
+    yield f"Random chains against float64 on the GPU: {'; '.join(done)}. Beside torch.compile:\n"
+    rows = [
+        [
+            r["case"],
+            f"{r['bytes'] / 1e6:,.0f}",
+            f"{r['generated_us']:.1f}",
+            f"{r['compile_us']:.1f}",
+            f"{r['ratio']:.3f}",
+        ]
+        for r in record["times"]
+    ]
+    yield from table(["case", "MB", "generated, µs", "torch.compile, µs", "ratio"], rows)
+
+
+def kits(record: Json) -> Iterator[str]:
+    """Starter kits."""
+    yield "## Starter kits\n"
+    yield "Each run in an empty folder with torch and Triton alone: its test, then its benchmark.\n"
+    rows = [
+        [name, kit["test"], *(f"{kit['median_us'][who]:.1f}" for who in ("eager", "torch.compile", "this kernel"))]
+        for name, kit in record["kits"].items()
+    ]
+    yield from table(["region", "test", "eager, µs", "torch.compile, µs", "the kernel, µs"], rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
