@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
 import grimp
 import pytest
+
+from tests.conftest import ROOT
 
 
 def circle(*packages: str) -> list[str]:
@@ -48,3 +51,28 @@ def test_a_circle_that_would_not_be_noticed(back: str, tmp_path: Path, monkeypat
     assert found[0] == found[-1]
     steps = {(one[-1], other[-1]) for one, other in pairwise(found)}
     assert steps == {("a", "b"), ("b", "c"), ("c", "a")}
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_every_file_that_the_walks_name_is_there() -> None:
+    named = set(re.findall(r"`([\w/]+/\w+\.py)`", ARCHITECTURE))
+    assert len(named) > 20
+    missing = [n for n in named if not any((ROOT / start / n).is_file() for start in ("", "app", "profiler/region"))]
+    assert missing == []
+
+
+def test_every_room_of_app_stands_in_the_table() -> None:
+    rooms = {p.name for p in (ROOT / "app").iterdir() if (p / "__init__.py").exists()}
+    assert rooms == {
+        room for row in re.findall(r"^\| (`.*?) \|", ARCHITECTURE, re.M) for room in re.findall(r"`(\w+)/`", row)
+    }
+
+
+def test_no_folder_has_more_files_than_a_reader_takes_in() -> None:
+    folders = {
+        p.parent for name in ("app", "kernels", "profiler", "tools", "benchmarks") for p in (ROOT / name).rglob("*.py")
+    }
+    crowded = {str(f.relative_to(ROOT)): n for f in folders if (n := len(list(f.glob("*.py")))) > 23}
+    assert set(crowded) <= {"kernels"}, "kernels' operations, one file each, stand in one folder until they have theirs"
