@@ -12,12 +12,12 @@ from app.accuracy.question import Question, answer
 from app.accuracy.score import SHARE, Score, score
 
 if TYPE_CHECKING:
-    from app.analysis.analyze import Foreseen
+    from app.analysis.analyze import CompilePrediction
     from app.estimate.rates import Rates
 
 Fit = Callable[[Sequence[Case]], "Rates"]
 """Rates fitted on measured cases."""
-Oracle = Callable[[Question], "Foreseen"]
+Oracle = Callable[[Question], "CompilePrediction"]
 """What the oracle says of a question."""
 
 

@@ -16,7 +16,7 @@ from profiler.region.model import Binding, Workload
 
 if TYPE_CHECKING:
     from app.advice.model import Advice
-    from app.analysis.analyze import Foreseen, Prepared
+    from app.analysis.analyze import AnalyzedRegion, CompilePrediction
     from app.estimate.rates import Rates
     from kernels.host import Host
 
@@ -30,12 +30,12 @@ class Question:
     """A case with its region lowered, counted and matched: the rule can be asked many times, with other rates."""
 
     case: Case
-    prepared: Prepared
+    prepared: AnalyzedRegion
 
 
 def question(case: Case) -> Question:
     """Lower and match the case's region: needs torch. DeviceUnknownError where the device has no figures."""
-    from app.analysis.analyze import Situation, prepare
+    from app.analysis.analyze import AdviceContext, prepare
     from app.analysis.device_choice import choose_device
     from profiler.region.language.text import parse
 
@@ -43,7 +43,7 @@ def question(case: Case) -> Question:
     shapes = schema.shapes_of(to_json(validation))
     bindings = tuple(Binding(sizes, calls) for sizes, calls in shapes) or (Binding(),)
     device, _ = choose_device(validation.device, None)
-    situation = Situation(objective=case.objective, host=host_of(case))
+    situation = AdviceContext(objective=case.objective, host=host_of(case))
     workload = Workload(bindings=bindings, share_of_step=case.share_of_step)
     return Question(case, prepare(parse(validation.region, "region"), workload, device, situation))
 
@@ -54,11 +54,11 @@ def asked_for(found: Question, case: Case) -> Question:
     return Question(case, replace(found.prepared, situation=situation))
 
 
-def answer(asked: Question, rates: Rates | None = None, foreseen: Foreseen | None = None) -> Advice:
+def answer(asked: Question, rates: Rates | None = None, foreseen: CompilePrediction | None = None) -> Advice:
     """The rule's advice. rates: in place of the shipped ones; foreseen: what the oracle said, None where not asked."""
-    from app.analysis.analyze import NOTHING_FORESEEN, decide
+    from app.analysis.analyze import NO_COMPILE_PREDICTION, decide
 
-    return decide(asked.prepared, foreseen or NOTHING_FORESEEN, rates=rates).advice
+    return decide(asked.prepared, foreseen or NO_COMPILE_PREDICTION, rates=rates).advice
 
 
 def host_of(case: Case) -> Host:

@@ -57,7 +57,7 @@ OBJECTIVES = ("time", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class DecisionInputs:
     """What a verdict rests on: the region in its use, what covers it, and every option with its predicted time.
 
     Making it is the dear part, because of the estimates; a verdict on it is cheap. current, eager: as in Case.
@@ -83,7 +83,7 @@ def grounds(
     device: Device,
     settings: Thresholds = DEFAULTS,
     rates: Rates | None = None,
-) -> Grounds:
+) -> DecisionInputs:
     """The grounds of a region's verdict. rates: as in `advise`."""
     rates = rates or (TRACED if workload.observed else FITTED)
     covers = (*facts.covers, *known_covers(facts, settings))
@@ -92,7 +92,7 @@ def grounds(
     now = predict.paced(eager) if eager is not None and by_wall else eager
     current = _observed(workload) or (now.time_us if now else None)
     found = options(facts, covers, device, current, current, rates, by_wall)
-    return Grounds(facts, workload, device, settings, rates, covers, current, eager, found)
+    return DecisionInputs(facts, workload, device, settings, rates, covers, current, eager, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Verdict:
     why: str
 
 
-def verdict(on: Grounds, objective: str = "time") -> Verdict:
+def verdict(on: DecisionInputs, objective: str = "time") -> Verdict:
     """The rule itself, on options whose times are known as far as they can be."""
     case = _case(on)
     first = on.standing or judge(case)
@@ -119,7 +119,7 @@ def verdict(on: Grounds, objective: str = "time") -> Verdict:
     return Verdict(case, criteria, judged, chosen, why)
 
 
-def _case(on: Grounds) -> Case:
+def _case(on: DecisionInputs) -> Case:
     share, share_source = share_of_step(on.facts, on.workload, on.current)
     launches = share_of_launches(on.facts, on.workload, on.settings)
     if launches is not None and launches > (share or 0.0):

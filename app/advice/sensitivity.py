@@ -9,7 +9,7 @@ from typing import Any
 
 from app.advice.model import Change, Tool
 from app.advice.options import Option
-from app.advice.rule import Grounds, grounds, verdict
+from app.advice.rule import DecisionInputs, grounds, verdict
 from app.estimate.facts import RegionFacts
 from app.estimate.range import Range
 from app.estimate.rates import Rates
@@ -60,7 +60,7 @@ class Driver:
     criterion: str
     of: str
     now: float
-    moved: Callable[[float], Grounds]
+    moved: Callable[[float], DecisionInputs]
     words: Callable[[float, bool], str]
     low: float = 0.0
     high: float = math.inf
@@ -82,7 +82,9 @@ def would_change(
     return nearest(drivers(on), lambda moved: verdict(moved, objective).chosen.tool, on)
 
 
-def nearest(numbers: Iterator[Driver], tool_of: Callable[[Grounds], Tool], on: Grounds) -> tuple[Change, ...]:
+def nearest(
+    numbers: Iterator[Driver], tool_of: Callable[[DecisionInputs], Tool], on: DecisionInputs
+) -> tuple[Change, ...]:
     """The change nearest to now of each number, by relative distance; at most `SHOWN`, `PER_CRITERION` of each."""
     tool = tool_of(on)
     found = []
@@ -105,7 +107,7 @@ def distance(change: Change) -> float:
     return abs(change.at - now) / max(abs(change.at), abs(now), 1e-300)
 
 
-def _first(number: Driver, tool: Tool, tool_of: Callable[[Grounds], Tool], up: bool) -> Change | None:
+def _first(number: Driver, tool: Tool, tool_of: Callable[[DecisionInputs], Tool], up: bool) -> Change | None:
     """The nearest value in one direction from which on another tool is advised."""
     inside, outside = number.now, None
     for tried in _tries(number, up):
@@ -165,7 +167,7 @@ def _rounded(value: float, up: bool) -> float:
 # ------------------------------------------------------------------------------------------------------------- drivers
 
 
-def drivers(on: Grounds) -> Iterator[Driver]:
+def drivers(on: DecisionInputs) -> Iterator[Driver]:
     """Every number that the verdict on a region can turn on."""
     yield from _of_the_step(on)
     facts = on.facts
@@ -190,12 +192,12 @@ def drivers(on: Grounds) -> Iterator[Driver]:
             yield _threshold(on, threshold.name, threshold.value, most)
 
 
-def _of_the_step(on: Grounds) -> Iterator[Driver]:
+def _of_the_step(on: DecisionInputs) -> Iterator[Driver]:
     """Share, step time, target and calls, as far as they are known."""
     use = on.workload
     step, target, share = use.step_time_us, use.target_step_time_us, use.share_of_step
 
-    def used(**changed: Any) -> Grounds:
+    def used(**changed: Any) -> DecisionInputs:
         return replace(on, workload=replace(use, **changed))
 
     if share is not None:
@@ -233,8 +235,8 @@ def _called(use: Workload, factor: float) -> Workload:
     ))  # fmt: skip
 
 
-def _threshold(on: Grounds, name: str, now: float, most: float) -> Driver:
-    def moved(value: float) -> Grounds:
+def _threshold(on: DecisionInputs, name: str, now: float, most: float) -> Driver:
+    def moved(value: float) -> DecisionInputs:
         settings = replace(on.settings, **{name: value})
         return (
             _again(on, settings=settings) if name == "quantised_batch" else replace(on, settings=settings, standing=())
@@ -246,17 +248,17 @@ def _threshold(on: Grounds, name: str, now: float, most: float) -> Driver:
     )  # fmt: skip
 
 
-def _again(on: Grounds, facts: RegionFacts | None = None, settings: Thresholds | None = None) -> Grounds:
+def _again(on: DecisionInputs, facts: RegionFacts | None = None, settings: Thresholds | None = None) -> DecisionInputs:
     """The grounds made anew, where another number may mean other covers."""
     return grounds(facts or on.facts, on.workload, on.device, settings or on.settings, on.rates)
 
 
-def _time(on: Grounds, option: Option) -> Driver:
+def _time(on: DecisionInputs, option: Option) -> Driver:
     """The predicted or observed time of one option; what runs now carries the region's own time with it."""
     now = option.mid or 0.0
     name = option.alternative.candidate
 
-    def moved(value: float) -> Grounds:
+    def moved(value: float) -> DecisionInputs:
         found = tuple(_taking(o, value / now) if o is option else o for o in on.found)
         if option.tool != "skip" or on.current is None:
             return replace(on, found=found)

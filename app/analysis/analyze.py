@@ -12,7 +12,7 @@ from app.advice.rule import advise
 from app.analysis.cost_json import cost_json
 from app.analysis.kernel_line_counts import own_lines
 from app.estimate.compiled_bytes import replaces_attention
-from app.estimate.facts import Apart, Kernel, RegionFacts, ShapeFacts
+from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.irregularity import Irregularity, irregularity
 from app.estimate.rates import Rates
 from app.estimate.region_features import region_facts, rewritten_to_sdpa, seen, shape_facts
@@ -33,7 +33,7 @@ MAX_BINDINGS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class AdviceContext:
     """What is known beside the region: how the step runs, what the user wants. host: None for the one this runs on."""
 
     objective: str = "time"
@@ -44,14 +44,14 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class CompilePrediction:
     """What the oracle said of a region: predictions for its heaviest binding, one a mode; its varying sizes in turn."""
 
     predictions: tuple[Prediction, ...] = ()
     recompiles: Recompiles | None = None
 
 
-NOTHING_FORESEEN = Foreseen()
+NO_COMPILE_PREDICTION = CompilePrediction()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class Evaluated:
     irregularity: Irregularity
     cost_json: Json
     advice: Advice
-    foreseen: Foreseen
+    foreseen: CompilePrediction
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class AnalyzedRegion:
     """A region lowered, counted, matched, and asked about at the libraries: all but the rule's verdict.
 
     sizes: the binding that moves most bytes per step. by_hand_attention: operations of attention written by hand;
@@ -82,7 +82,7 @@ class Prepared:
     text: str
     workload: Workload
     device: Device
-    situation: Situation
+    situation: AdviceContext
     facts: RegionFacts
     cost: Cost
     sizes: Mapping[str, int]
@@ -91,7 +91,7 @@ class Prepared:
     attention_bytes: int
 
 
-def prepare(region: Region, workload: Workload, device: Device, situation: Situation) -> Prepared:
+def prepare(region: Region, workload: Workload, device: Device, situation: AdviceContext) -> AnalyzedRegion:
     """Lower, count, match, ask coverage. Raises RegionError where the region does not fit together."""
     from kernels import generated
     from kernels.host import probe_host
@@ -116,21 +116,21 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Situa
     own = () if region.requires_grad else hand_written(graph, matches)  # none of them has a backward in a region
     more = {"not_generated": tried.refused, "sdpa": rewritten_to_sdpa(graph, matches), "seen": seen(matches)}
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
-    more["apart"] = Apart.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
+    more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0)) for c in own if c.available)
     more |= {k: v for k, v in situation.facts.items() if v is not None}
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
     attention = [m.operations for m in matches if m.kind == "attention" and m.by_hand]
-    return Prepared(
+    return AnalyzedRegion(
         region, to_text(region), workload, device, situation, facts, shape.cost, dict(binding.sizes), by_hand,
         frozenset().union(*attention), sum(bytes_through(written, operations) for operations in attention),
     )  # fmt: skip
 
 
 def decide(
-    prepared: Prepared,
-    foreseen: Foreseen = NOTHING_FORESEEN,
+    prepared: AnalyzedRegion,
+    foreseen: CompilePrediction = NO_COMPILE_PREDICTION,
     rates: Rates | None = None,
 ) -> Evaluated:
     """The rule's verdict, with what the oracle said; of its predictions the default mode's counts. rates: as `advise`

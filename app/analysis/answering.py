@@ -18,7 +18,7 @@ import msgspec
 
 from app.analysis import reissue as stored
 from app.analysis import service
-from app.analysis.analyze import Prepared
+from app.analysis.analyze import AnalyzedRegion
 from app.analysis.questions import (
     Answer,
     AnyRequest,
@@ -47,7 +47,7 @@ FORGET_EVERY = 16
 
 WARM_UP = "x: f32[64, 64]\nw: f32[64, 64]\ny = relu(x @ w + 1.0)\nreturn y\n"
 
-_prepared: Recent[Prepared] = Recent(KEPT)
+_prepared: Recent[AnalyzedRegion] = Recent(KEPT)
 
 
 def serve(lines: IO[str], answers: IO[str]) -> int:
@@ -135,11 +135,11 @@ def _checked(asked: Request[Answer], value: Answer) -> Answer:
     return value
 
 
-def _prepare(question: Question, thresholds: Thresholds) -> Prepared:
+def _prepare(question: Question, thresholds: Thresholds) -> AnalyzedRegion:
     """The region of a question, prepared; in the situation that its trace saw where it comes from one."""
     key = json.dumps([question.text, question.workload, question.traced], sort_keys=True)
 
-    def prepare() -> Prepared:
+    def prepare() -> AnalyzedRegion:
         prepared = service.prepare_region(question.text, thresholds=thresholds, **question.workload)
         traced = question.traced
         return stored.as_traced(prepared, traced["region"], traced["trace"]) if traced else prepared

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.advice.rule import advise
-from app.analysis.analyze import Prepared
+from app.analysis.analyze import AnalyzedRegion
 from app.estimate import predict
 from app.estimate.facts import Cover
 from app.estimate.rates import FITTED, TRACED
@@ -36,7 +36,7 @@ def as_host(host: Host, device: Device) -> Host:
     return replace(host, gpu=device.name, capability=capability)
 
 
-def side_by_side(prepared: Prepared, advice: Mapping[str, Any] | None = None) -> list[Json]:
+def side_by_side(prepared: AnalyzedRegion, advice: Mapping[str, Any] | None = None) -> list[Json]:
     """A row for each device of the table, in the table's order, as `row` gives them.
 
     advice: what stands for the device that the region was prepared for, as JSON; judged again where it is None. The
@@ -54,7 +54,7 @@ def side_by_side(prepared: Prepared, advice: Mapping[str, Any] | None = None) ->
     return rows
 
 
-def _carried_range(now_us: Mapping[str, float] | None, there: Prepared) -> Mapping[str, float] | None:
+def _carried_range(now_us: Mapping[str, float] | None, there: AnalyzedRegion) -> Mapping[str, float] | None:
     """An observed time that was carried over is as uncertain as what plain PyTorch is predicted to take there."""
     eager = predict.eager(there.facts, there.device, TRACED)
     if now_us is None or eager is None or eager.time_us.mid <= 0:
@@ -63,7 +63,7 @@ def _carried_range(now_us: Mapping[str, float] | None, there: Prepared) -> Mappi
     return {"low": eager.time_us.low * scale, "mid": now_us["mid"], "high": eager.time_us.high * scale}
 
 
-def _judged(prepared: Prepared) -> Json:
+def _judged(prepared: AnalyzedRegion) -> Json:
     """The rule's advice alone."""
     situation = prepared.situation
     found: Json = to_json(
@@ -76,7 +76,7 @@ Calls = Callable[[Host], tuple[Cover, ...]]
 """The library calls that cover a region on a host."""
 
 
-def _calls(prepared: Prepared) -> Calls:
+def _calls(prepared: AnalyzedRegion) -> Calls:
     """What to ask coverage of a region with: lowered once, for as many hosts as are asked about."""
     from kernels.libraries import coverage
     from profiler.region.graph.lowering import lower, written_alone
@@ -87,7 +87,7 @@ def _calls(prepared: Prepared) -> Calls:
     return lambda host: coverage(graph, matches, host)
 
 
-def moved(prepared: Prepared, device: Device, ask: Calls | None = None) -> Prepared:
+def moved(prepared: AnalyzedRegion, device: Device, ask: Calls | None = None) -> AnalyzedRegion:
     """The region on another device: the library calls that its architecture has, observed times carried over.
 
     What a trace knew of the region stays.
@@ -98,7 +98,7 @@ def moved(prepared: Prepared, device: Device, ask: Calls | None = None) -> Prepa
     return replace(there, workload=carried(prepared, there))
 
 
-def carried(before: Prepared, after: Prepared) -> Workload:
+def carried(before: AnalyzedRegion, after: AnalyzedRegion) -> Workload:
     """The workload on another device: observed times in the ratio of eager's predictions; without one, not observed."""
     workload = before.workload
     if not workload.observed:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from app.analysis.analyze import NOTHING_FORESEEN, Foreseen
+from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
 from app.analysis.service import Outline
 from kernels.own_model import Own
 from kernels.starter_kit.model import Kit
@@ -67,16 +67,18 @@ class DecideRequest(Request[Json], frozen=True, tag="decide"):
     recompiles: Json | None = None
 
     @classmethod
-    def with_oracle(cls, question: Question, foreseen: Foreseen = NOTHING_FORESEEN, name: str = "") -> DecideRequest:
+    def with_oracle(
+        cls, question: Question, foreseen: CompilePrediction = NO_COMPILE_PREDICTION, name: str = ""
+    ) -> DecideRequest:
         """The question with the oracle's answer."""
         recompiles = recompiles_to_dict(foreseen.recompiles) if foreseen.recompiles else None
         return cls(question, name, [to_dict(p) for p in foreseen.predictions], recompiles)
 
     @property
-    def foreseen(self) -> Foreseen:
+    def foreseen(self) -> CompilePrediction:
         """What the oracle said."""
         recompiles = recompiles_from_dict(self.recompiles) if self.recompiles else None
-        return Foreseen(tuple(from_dict(p) for p in self.predictions), recompiles)
+        return CompilePrediction(tuple(from_dict(p) for p in self.predictions), recompiles)
 
 
 class DevicesRequest(Request[list[Json]], frozen=True, tag="on-devices"):

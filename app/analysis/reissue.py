@@ -12,7 +12,7 @@ from profiler.region.model import Binding, Workload
 from profiler.trace.analyze.compile_blockers import Obstacle
 
 if TYPE_CHECKING:
-    from app.analysis.analyze import Prepared
+    from app.analysis.analyze import AnalyzedRegion
 
 Json = dict[str, Any]
 
@@ -43,7 +43,7 @@ def seen_of(trace: Mapping[str, Any]) -> Json:
     }
 
 
-def as_traced(prepared: Prepared, region: Mapping[str, Any], trace: Mapping[str, Any]) -> Prepared:
+def as_traced(prepared: AnalyzedRegion, region: Mapping[str, Any], trace: Mapping[str, Any]) -> AnalyzedRegion:
     """The same region in the situation that its trace saw: observed times, idle shares, obstacles.
 
     What `app.trace_report.report` gave the rule, read back from the trace's and the region's JSON.

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from app.advice.widget import WidgetAnswers
 from app.advice.widget import advise_widget as widget_advice
 from app.advice.widget_table import changes
-from app.analysis.analyze import NOTHING_FORESEEN, Foreseen, Prepared, Situation, decide, prepare
+from app.analysis.analyze import (
+    NO_COMPILE_PREDICTION,
+    AdviceContext,
+    AnalyzedRegion,
+    CompilePrediction,
+    decide,
+    prepare,
+)
 from app.analysis.device_choice import choose_device
 from app.analysis.region_json import region_json
 from app.thresholds import DEFAULTS, Thresholds
@@ -42,7 +49,7 @@ def advise_region(
     Raises RegionError, DeviceUnknownError.
     """
     prepared = prepare_region(text, **workload)
-    foreseen = foresee(oracle, prepared, oracle_timeout_s) if oracle else NOTHING_FORESEEN
+    foreseen = foresee(oracle, prepared, oracle_timeout_s) if oracle else NO_COMPILE_PREDICTION
     return decide_region(prepared, foreseen, name=name)
 
 
@@ -57,7 +64,7 @@ def prepare_region(
     device: str | None = None,
     objective: str = "time",
     thresholds: Thresholds = DEFAULTS,
-) -> Prepared:
+) -> AnalyzedRegion:
     """The first half of `advise_region`: everything that needs torch.
 
     shapes: [{"N": 128, "calls": 3}, ...] replaces the sizes of the text's symbols. Raises RegionError,
@@ -75,7 +82,7 @@ def prepare_region(
     )
     chosen, note = choose_device(device, None)
     notes = (note,) if note else ()
-    return prepare(region, workload, chosen, Situation(notes=notes, objective=objective, thresholds=thresholds))
+    return prepare(region, workload, chosen, AdviceContext(notes=notes, objective=objective, thresholds=thresholds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ class Outline:
     bindings: tuple[dict[str, int], ...]
 
 
-def outline(prepared: Prepared) -> Outline:
+def outline(prepared: AnalyzedRegion) -> Outline:
     """The outline of a prepared region: max-autotune is asked as well where there is a product to tune."""
     return Outline(
         prepared.text,
@@ -103,12 +110,12 @@ def outline(prepared: Prepared) -> Outline:
     )
 
 
-def foresee(oracle: Oracle, prepared: Prepared, timeout_s: float | None = None) -> Foreseen:
+def foresee(oracle: Oracle, prepared: AnalyzedRegion, timeout_s: float | None = None) -> CompilePrediction:
     """What torch.compile makes of a prepared region, as `ask_oracle` asks it."""
     return ask_oracle(oracle, outline(prepared), timeout_s)
 
 
-def ask_oracle(oracle: Oracle, asked: Outline, timeout_s: float | None = None) -> Foreseen:
+def ask_oracle(oracle: Oracle, asked: Outline, timeout_s: float | None = None) -> CompilePrediction:
     """What torch.compile makes of an outlined region.
 
     Blocks until the oracle's process has answered, or timeout_s is over: never call it on an event loop.
@@ -125,36 +132,38 @@ def ask_oracle(oracle: Oracle, asked: Outline, timeout_s: float | None = None) -
     if len(asked.bindings) > 1:
         with suppress(UnansweredError):  # then nothing is said of recompiling
             recompiles = oracle.recompiles(asked.text, device, asked.bindings, left())
-    return Foreseen(predictions, recompiles)
+    return CompilePrediction(predictions, recompiles)
 
 
-def recall_oracle(oracle: Oracle, asked: Outline) -> Foreseen:
+def recall_oracle(oracle: Oracle, asked: Outline) -> CompilePrediction:
     """The same from what was answered before, asking nobody; nothing unless it is all that was asked."""
     device = find_device(asked.device)
     assert device is not None  # it comes from the table
     known = [oracle.cached(asked.text, device, mode, asked.sizes or None) for mode in asked.modes]
     predictions = tuple(p for p in known if p is not None)
     if len(predictions) < len(known):
-        return NOTHING_FORESEEN
+        return NO_COMPILE_PREDICTION
     if len(asked.bindings) < 2:
-        return Foreseen(predictions)
+        return CompilePrediction(predictions)
     recompiles = oracle.cached_recompiles(asked.text, device, asked.bindings)
-    return Foreseen(predictions, recompiles) if recompiles else NOTHING_FORESEEN
+    return CompilePrediction(predictions, recompiles) if recompiles else NO_COMPILE_PREDICTION
 
 
-def decide_region(prepared: Prepared, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
+def decide_region(
+    prepared: AnalyzedRegion, foreseen: CompilePrediction = NO_COMPILE_PREDICTION, *, name: str = ""
+) -> Json:
     """The second half of `advise_region`: the rule, with what the oracle said."""
     return region_json(decide(prepared, foreseen), prepared.workload, name=name)
 
 
-def on_devices(prepared: Prepared, advice: Json | None = None) -> list[Json]:
+def on_devices(prepared: AnalyzedRegion, advice: Json | None = None) -> list[Json]:
     """The region's advice on every device of the table, one row each; see `other_devices`."""
     from app.analysis.other_devices import side_by_side
 
     return side_by_side(prepared, advice)
 
 
-def on_device(prepared: Prepared, name: str, *, title: str = "") -> Json:
+def on_device(prepared: AnalyzedRegion, name: str, *, title: str = "") -> Json:
     """The API's region as it would be on another device. Raises DeviceUnknownError."""
     from app.analysis.other_devices import moved
 

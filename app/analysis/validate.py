@@ -15,7 +15,7 @@ from kernels.measure.request import Progress, ValidationRequest
 from profiler.region.model import Binding
 
 if TYPE_CHECKING:
-    from kernels.measure.processes.processes import Zygote
+    from kernels.measure.processes.processes import ForkServer
 
 Json = dict[str, Any]
 
@@ -44,7 +44,7 @@ def validate_region(
     *,
     on_progress: Callable[[Json], None] = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
-    zygote: Zygote | None = None,
+    zygote: ForkServer | None = None,
 ) -> Json:
     """Measure the candidates of request["region"]; the API's validation, with the advice before and after.
 

@@ -148,7 +148,7 @@ def _oracle(wanted: str) -> Iterator[Oracle | None]:
     if wanted == "off":
         yield None
         return
-    from app.analysis.analyze import NOTHING_FORESEEN, Foreseen
+    from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
     from app.analysis.service import foresee
     from profiler.oracle.process import Oracle as Process
     from profiler.oracle.process import UnansweredError
@@ -156,12 +156,12 @@ def _oracle(wanted: str) -> Iterator[Oracle | None]:
     process = Process()
     process.start()
 
-    def ask(question: Question) -> Foreseen:
+    def ask(question: Question) -> CompilePrediction:
         try:
             return foresee(process, question.prepared)
         except UnansweredError as fault:
             print(f"{question.case.name}: {fault}", file=sys.stderr)
-            return NOTHING_FORESEEN
+            return NO_COMPILE_PREDICTION
 
     try:
         yield ask

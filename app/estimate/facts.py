@@ -149,7 +149,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class FusionGap:
     """By how much the generator of Triton falls short of the fused groups that are costed.
 
     written, read: bytes that its kernels write beyond these groups, and that they read beyond these of each other's
@@ -161,7 +161,7 @@ class Apart:
     launches: int = 0
 
     @staticmethod
-    def between(launches: int, bytes_written: int, bytes_between: int, shape: ShapeFacts) -> Apart:
+    def between(launches: int, bytes_written: int, bytes_between: int, shape: ShapeFacts) -> FusionGap:
         """What the generator makes, beside the region's fused cost at the same sizes. Never negative.
 
         bytes_between: what its kernels read of each other's results.
@@ -169,9 +169,9 @@ class Apart:
         groups = [k for k in shape.cost.kernels if k.kind == "fused"]
         written, more = sum(k.bytes_written for k in groups), max(0, launches - len(groups))
         if not written or not launches:
-            return Apart(launches=more)
+            return FusionGap(launches=more)
         beyond = max(0, bytes_written - written), max(0, bytes_between - shape.exchanged)
-        return Apart(beyond[0] / written, beyond[1] / written, more)
+        return FusionGap(beyond[0] / written, beyond[1] / written, more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class RegionFacts:
     launches: float | None = None
     not_generated: str = ""
     generated_lines: int = 0
-    apart: Apart = Apart()
+    apart: FusionGap = FusionGap()
     kernels: tuple[Kernel, ...] = ()
     seen: float = 1.0
     sdpa: frozenset[str] = frozenset()

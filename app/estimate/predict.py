@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from app.estimate.call_time import SDPA, STRIDED, idle_us, least_bytes, library_us, own_us, part_us
 from app.estimate.eager_time import eager_us, operation_us
-from app.estimate.facts import Apart, Kernel, RegionFacts, ShapeFacts
+from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.fused_time import UNROLLED, bytes_us, fused_share, kernels_us
 from app.estimate.range import Range
 from app.estimate.rates import FITTED, MATRIX_KINDS, Fused, Rates, share_of, spread
@@ -27,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-TOGETHER = Apart()
+TOGETHER = FusionGap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def _gemv(shape: ShapeFacts) -> bool:
     return bool(gemms) and all(min(g.m, g.n) == 1 for g in gemms)
 
 
-def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, apart: Apart = TOGETHER) -> float:
+def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, apart: FusionGap = TOGETHER) -> float:
     """µs of the generated kernels, one for each fused group; matrix products stay with the library.
 
     apart: what the generator writes and reads between kernels where torch.compile does not.

@@ -54,12 +54,12 @@ def _task(arguments: list[str]) -> int:
 def _validate(arguments: list[str]) -> int:
     """A validation without a GPU: the process that candidates are forked from is a fork as well, and at once there."""
     from app.jobs import tasks
-    from kernels.measure.processes.processes import Zygote
+    from kernels.measure.processes.processes import ForkServer
     from profiler.child.limits import GIB, Limits, host_memory_bytes, impose
 
     # Of this process and of each candidate: sizes are reduced for checks, what a region makes of them is not.
     impose(os.getpid(), Limits(0.0, 0.0, max(GIB, host_memory_bytes() // 8)))
-    tasks.warm["zygote"] = Zygote(interpret=True, forked=True)  # before there is any other thread
+    tasks.warm["zygote"] = ForkServer(interpret=True, forked=True)  # before there is any other thread
     return tasks.main(["validate", *arguments])
 
 

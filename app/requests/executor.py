@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from app.advice.widget import BOUNDS, KINDS
-from app.analysis.analyze import NOTHING_FORESEEN, Foreseen
+from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
 from app.analysis.questions import (
     Answer,
     CandidatesRequest,
@@ -139,7 +139,7 @@ class Advisor:
             found: Json = msgspec.json.decode(known)
             return found
         question = Question(text, workload)
-        foreseen, whole = NOTHING_FORESEEN, True
+        foreseen, whole = NO_COMPILE_PREDICTION, True
         if oracle and self.oracle is not None:
             foreseen, whole = self._foresee(question, oracle_timeout_s)
         region = self.decide(question, foreseen, name=name)
@@ -147,14 +147,14 @@ class Advisor:
             self.recent.put(key, msgspec.json.encode(region))
         return region
 
-    def foresee(self, question: Question, timeout_s: float | None = None) -> Foreseen:
+    def foresee(self, question: Question, timeout_s: float | None = None) -> CompilePrediction:
         """What the oracle says of a region; nothing where it is off."""
         return self._foresee(question, timeout_s)[0]
 
-    def _foresee(self, question: Question, timeout_s: float | None) -> tuple[Foreseen, bool]:
+    def _foresee(self, question: Question, timeout_s: float | None) -> tuple[CompilePrediction, bool]:
         """The same, and whether asking again would get no more."""
         if self.oracle is None:
-            return NOTHING_FORESEEN, True
+            return NO_COMPILE_PREDICTION, True
         asked = self._ask(OutlineRequest(question), question.text)
         if timeout_s == 0:
             foreseen = recall_oracle(self.oracle, asked)
@@ -162,7 +162,9 @@ class Advisor:
             foreseen = ask_oracle(self.oracle, asked, timeout_s or self.oracle_timeout_s)
         return foreseen, _is_whole(asked, foreseen)
 
-    def decide(self, question: Question, foreseen: Foreseen = NOTHING_FORESEEN, *, name: str = "") -> Json:
+    def decide(
+        self, question: Question, foreseen: CompilePrediction = NO_COMPILE_PREDICTION, *, name: str = ""
+    ) -> Json:
         """The API's region."""
         return self._ask(DecideRequest.with_oracle(question, foreseen, name), question.text)
 
@@ -291,7 +293,7 @@ def _from_child(error: Json, limits: Limits) -> Exception:
     return AnswerError(error["message"])
 
 
-def _is_whole(asked: Outline, foreseen: Foreseen) -> bool:
+def _is_whole(asked: Outline, foreseen: CompilePrediction) -> bool:
     """Whether asking again would get no more: every mode answered, and how sizes that vary are met."""
     silent = foreseen.recompiles is None and len(asked.bindings) > 1 and bool(foreseen.predictions)
     return (

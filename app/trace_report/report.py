@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from app.advice import sensitivity
 from app.advice.rule import advise
 from app.analysis import region_failed
-from app.analysis.analyze import Situation, decide, prepare
+from app.analysis.analyze import AdviceContext, decide, prepare
 from app.analysis.device_choice import choose_device
 from app.analysis.other_devices import moved
 from app.analysis.region_json import region_json
@@ -325,7 +325,7 @@ def _advised(
     workload = mined.workload
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
-    situation = Situation(
+    situation = AdviceContext(
         thresholds=thresholds,
         notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         facts={
@@ -354,7 +354,7 @@ def _advised(
     return _without_text(mined, workload, target, situation)
 
 
-def _without_text(mined: MinedRegion, workload: Any, device: Device, situation: Situation) -> Json:
+def _without_text(mined: MinedRegion, workload: Any, device: Device, situation: AdviceContext) -> Json:
     facts = RegionFacts(
         name=mined.title, kind=mined.kind, by_hand=mined.by_hand,
         **{k: v for k, v in situation.facts.items() if v is not None},

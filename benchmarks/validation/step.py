@@ -44,7 +44,7 @@ from benchmarks.validation.step_record import (  # noqa: E402 (run as a file)
     wanted,
     winner_of,
 )
-from kernels.measure.processes.processes import Zygote  # noqa: E402
+from kernels.measure.processes.processes import ForkServer  # noqa: E402
 from kernels.measure.session import open_zygote  # noqa: E402
 
 Json = dict[str, Any]
@@ -88,7 +88,7 @@ def ask(task: Json, seconds: float) -> Json:
 
 
 def region_of(
-    region: Json, profiled: Json, options: argparse.Namespace, ends: float, zygote: Zygote | None = None
+    region: Json, profiled: Json, options: argparse.Namespace, ends: float, zygote: ForkServer | None = None
 ) -> Json:
     """A region of the trace, validated: its winner, and what that claims of the step."""
     from app.analysis.validate import validate_region
@@ -138,7 +138,7 @@ def _candidates(without: Sequence[str]) -> list[str] | None:
     return [name for name in known_names() if name not in without] if without else None
 
 
-def measure(name: str, options: argparse.Namespace, folder: Path, ends: float, zygote: Zygote) -> tuple[Json, Json]:
+def measure(name: str, options: argparse.Namespace, folder: Path, ends: float, zygote: ForkServer) -> tuple[Json, Json]:
     """One model's part of the record, and what its child said of the machine."""
     from app.trace_report.report import report
 

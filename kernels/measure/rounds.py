@@ -11,7 +11,7 @@ from typing import Any
 from kernels.measure import conditions, records, stats
 from kernels.measure.crosscheck import scatter
 from kernels.measure.plan import Plan
-from kernels.measure.processes.child_pool import Crew
+from kernels.measure.processes.child_pool import ChildPool
 from kernels.measure.processes.poll import BudgetError
 from kernels.measure.records import Record
 
@@ -29,7 +29,7 @@ READ_EVERY = 3  # rounds, where a reading takes longer
 NOT_CHECKED_AGAIN = "the timed calls' outputs were not checked again"
 
 
-def measure(crew: Crew, plan: Plan, read: Callable[[], dict[str, Any]] = dict) -> str:
+def measure(crew: ChildPool, plan: Plan, read: Callable[[], dict[str, Any]] = dict) -> str:
     """Rounds over all standing candidates, in a new order each round; those that came through get status ok.
 
     read: the GPU's state now; rounds in which it was slowed are left out. Returns why this machine is not fit to
@@ -74,7 +74,7 @@ def measure(crew: Crew, plan: Plan, read: Callable[[], dict[str, Any]] = dict) -
     return _weed(crew, readings, done)
 
 
-def _weed(crew: Crew, readings: list[tuple[int, Mapping[str, Any]]], done: int) -> str:
+def _weed(crew: ChildPool, readings: list[tuple[int, Mapping[str, Any]]], done: int) -> str:
     """Leave out the rounds in which the GPU was slowed; why nothing is left, if so."""
     came = [r for r in crew.records if r.status == "ok"]
     spreads = [scatter(list(stats.medians(times))) for r in came for times in r.times_us]
@@ -86,7 +86,7 @@ def _weed(crew: Crew, readings: list[tuple[int, Mapping[str, Any]]], done: int) 
     return found.reason
 
 
-def _warm(crew: Crew) -> dict[str, list[float]]:
+def _warm(crew: ChildPool) -> dict[str, list[float]]:
     """Input sets made, clocks up: candidate -> µs that one call takes of a turn, per binding."""
     found: dict[str, list[float]] = {}
     standing = crew.standing()
@@ -103,7 +103,7 @@ def _jittered(count: int) -> int:
     return count + secrets.randbelow(1 + int(JITTER * count))
 
 
-def _turn(crew: Crew, record: Record, number: int, turn_us: float, estimate_us: float) -> None:
+def _turn(crew: ChildPool, record: Record, number: int, turn_us: float, estimate_us: float) -> None:
     calls = int(min(MOST_CALLS, max(LEAST_CALLS, turn_us / max(1.0, estimate_us))))
     warm_us = min(TURN_WARM_US, turn_us / 2)
     warm = 1 if estimate_us > SLOW_CALL_US else int(min(MOST_WARM_CALLS, max(3, warm_us / max(1.0, estimate_us))))
@@ -126,7 +126,7 @@ def _take(record: Record, number: int, answer: Mapping[str, Any], span_us: float
     record.fresh[number].append([int(n) for n in answer.get("fresh", ())])
 
 
-def finish(crew: Crew, plan: Plan) -> None:
+def finish(crew: ChildPool, plan: Plan) -> None:
     """Outputs of the timed calls checked, kernels named: all children at once, since nothing is timed any more."""
     crew.tell("finish", 0.92, "checking the timed results again")
     for record in crew.standing():
@@ -157,7 +157,7 @@ def _take_kernels(record: Record, answer: Mapping[str, Any]) -> None:
         record.remark(f"torch.compile compiled {int(answer['recompiled'])} graphs more while it was timed")
 
 
-def _judge_again(crew: Crew, plan: Plan, answers: Mapping[str, Mapping[str, Any]]) -> None:
+def _judge_again(crew: ChildPool, plan: Plan, answers: Mapping[str, Mapping[str, Any]]) -> None:
     """The last timed outputs, by the same bound: a candidate that goes wrong after many calls is wrong."""
     eager = next((r for r in crew.records if r.tool == "eager" and r.name in answers), None)
     for record in crew.records:

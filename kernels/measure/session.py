@@ -19,9 +19,9 @@ from kernels.measure import conditions, outcome, records, rounds
 from kernels.measure.gpu_lock import somebody_measures
 from kernels.measure.model import Validation
 from kernels.measure.plan import Plan
-from kernels.measure.processes.child_pool import Crew
+from kernels.measure.processes.child_pool import ChildPool
 from kernels.measure.processes.poll import BudgetError, CancelledError
-from kernels.measure.processes.processes import Child, Zygote, ZygoteDied
+from kernels.measure.processes.processes import Child, ForkServer, ForkServerDied
 from kernels.measure.processes.warm_workers import LEAST_CORES, Standby
 from kernels.measure.records import Record
 from kernels.measure.request import WORK_FOLDER, Limits, Progress, ValidationRequest, cores
@@ -51,7 +51,7 @@ def validate(
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     *,
-    zygote: Zygote | None = None,
+    zygote: ForkServer | None = None,
     modules: Modules | None = None,
 ) -> Validation:
     """Measure a region's candidates and say what that means for the advice.
@@ -69,28 +69,28 @@ def validate(
             return session.unmeasured("cancelled", remaining="cancelled")
         except BudgetError:
             return session.unmeasured(f"the time budget of {request.budget_s:.0f} s is used up", remaining="timeout")
-        except ZygoteDied as fault:
+        except ForkServerDied as fault:
             return session.unmeasured(str(fault), remaining="error")
 
 
-def open_zygote(device: str | None = None) -> Zygote:
+def open_zygote(device: str | None = None) -> ForkServer:
     """The process to keep between validations on this host, so that each starts in milliseconds. Close it at the end.
 
     device: as in ValidationRequest; "cpu", or a host without a GPU, gives one whose children run Triton's interpreter.
     """
-    return Zygote(interpret=device == "cpu" or not conditions.gpu_present())
+    return ForkServer(interpret=device == "cpu" or not conditions.gpu_present())
 
 
-def stand_by(zygote: Zygote) -> None:
+def stand_by(zygote: ForkServer) -> None:
     """What any validation will need, while nobody waits for one: the packages' imports. Leaves the GPU alone."""
     if zygote.interpret or cores() < LEAST_CORES:
         return
-    with zygote.lock, contextlib.suppress(ZygoteDied):  # told where it is used
+    with zygote.lock, contextlib.suppress(ForkServerDied):  # told where it is used
         zygote.standby = zygote.standby or Standby(zygote, Modules().worker)
         zygote.standby.import_packages()
 
 
-class Session(Crew):
+class Session(ChildPool):
     """One validation, from the text to the outcome."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Session(Crew):
         self.execute = False
         self.early: Standby | None = None
 
-    def run(self, zygote: Zygote | None, stack: contextlib.ExitStack) -> Validation:
+    def run(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
         self.tell("plan", 0.0, "starting")
         self.probe.start()  # a process of its own, beside the imports
         plan, zygote = self.make_plan(zygote, stack)
@@ -135,7 +135,7 @@ class Session(Crew):
             rounds.finish(self, plan)
         return self.with_gpu(plan)
 
-    def begin_early(self, zygote: Zygote) -> None:
+    def begin_early(self, zygote: ForkServer) -> None:
         """Workers for the candidates that there will be, made while these are not known yet."""
         if cores() < LEAST_CORES or self.request.candidates or self.request.device or self.modules != Modules():
             return
@@ -155,13 +155,13 @@ class Session(Crew):
     def pids(self) -> list[int]:
         return [c.pid for c in self.children.values()]
 
-    def make_plan(self, zygote: Zygote | None, stack: contextlib.ExitStack) -> tuple[Plan, Zygote]:
+    def make_plan(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> tuple[Plan, ForkServer]:
         """Ask for the plan where a GPU may be; where none is, again from a parent in interpreter mode."""
         hopeful = self.request.device != "cpu" and self.modules.gpu_present()
-        own: Zygote | None = None
+        own: ForkServer | None = None
         if hopeful:
             if zygote is None or not zygote.alive or zygote.interpret:
-                zygote = own = stack.enter_context(Zygote(start_s=self.limits.start_s))
+                zygote = own = stack.enter_context(ForkServer(start_s=self.limits.start_s))
             self.begin_early(zygote)
             plan = self.ask_plan(zygote, execute=False)
             if plan.device is None:  # a fork can be refused CUDA where a fresh interpreter is not
@@ -174,11 +174,11 @@ class Session(Crew):
                 own.close()
             zygote = None
         if zygote is None or not zygote.alive or not zygote.interpret:
-            zygote = Zygote(interpret=True, start_s=self.limits.start_s)
+            zygote = ForkServer(interpret=True, start_s=self.limits.start_s)
             stack.enter_context(zygote)
         return self.ask_plan(zygote, execute=False), zygote
 
-    def ask_plan(self, zygote: Zygote, execute: bool) -> Plan:
+    def ask_plan(self, zygote: ForkServer, execute: bool) -> Plan:
         planner = zygote.fork("plan", self.modules.plan, execute=execute, limit=self.limits.message_bytes)
         self.spare.append(planner)
         sizes = [dict(b.sizes) for b in self.request.bindings] or [dict(b) for b in self.region.bindings]
@@ -194,7 +194,7 @@ class Session(Crew):
         )
         self.wait([planner])
         if planner.failure is not None:
-            raise ZygoteDied(f"the region could not be planned: {planner.failure[1]}")
+            raise ForkServerDied(f"the region could not be planned: {planner.failure[1]}")
         answer = planner.answer or {}
         planner.kill()
         result = answer["result"]
@@ -219,7 +219,7 @@ class Session(Crew):
         }
         return {k: os.path.join(folder, v) for k, v in names.items()}
 
-    def start(self, zygote: Zygote, plan: Plan) -> None:
+    def start(self, zygote: ForkServer, plan: Plan) -> None:
         standby, zygote.standby = zygote.standby, None
         usable = standby is not None and plan.device is not None and plan.device["index"] == 0 and not self.execute
         for record in self.records:

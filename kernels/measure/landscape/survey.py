@@ -30,7 +30,7 @@ from kernels.measure.landscape.model import (
 from kernels.measure.model import Interval, to_json
 from kernels.measure.plan import Plan
 from kernels.measure.processes.poll import BudgetError, CancelledError
-from kernels.measure.processes.processes import Child, Zygote, ZygoteDied
+from kernels.measure.processes.processes import Child, ForkServer, ForkServerDied
 from kernels.measure.request import Limits, Progress, ValidationRequest
 from kernels.measure.session import MEMORY_SHARE, Modules, Session
 from profiler.region.language.text import parse, to_text
@@ -72,7 +72,7 @@ def landscape(
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     *,
-    zygote: Zygote | None = None,
+    zygote: ForkServer | None = None,
     modules: Modules | None = None,
 ) -> Landscape:
     """Measure the points of a candidate's kernel.
@@ -90,7 +90,7 @@ def landscape(
             survey.stop("cancelled")
         except BudgetError:
             survey.stop(f"the time limit of {survey.request.budget_s:.0f} s for the whole was reached")
-        except (ZygoteDied, UnmeasuredError) as fault:
+        except (ForkServerDied, UnmeasuredError) as fault:
             survey.stop(str(fault))
         return survey.result()
 
@@ -130,7 +130,7 @@ class _Survey(Session):
         self.spent_s: float | None = None
         self.restarts = 0
 
-    def run_points(self, zygote: Zygote | None, stack: contextlib.ExitStack) -> None:
+    def run_points(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> None:
         """Everything, into self.points, self.duel, self.order."""
         self.tell("plan", 0.0, "starting")
         self.probe.start()
@@ -161,7 +161,7 @@ class _Survey(Session):
     def _compile(self, stack: contextlib.ExitStack) -> None:
         """Every point for the target, in a process that sees no GPU and whose Triton is no interpreter."""
         self.modules = replace(self.modules, worker=OFFLINE)
-        zygote = stack.enter_context(Zygote(env={"CUDA_VISIBLE_DEVICES": ""}, start_s=self.limits.start_s))
+        zygote = stack.enter_context(ForkServer(env={"CUDA_VISIBLE_DEVICES": ""}, start_s=self.limits.start_s))
         self.plan = plan = self.ask_plan(zygote, execute=False)
         self._offered(plan)
         self.tell("prepare", 0.05, f"compiling for {self.wanted.target}", self.wanted.candidate)
@@ -184,7 +184,7 @@ class _Survey(Session):
         if not item["available"]:
             raise UnmeasuredError(item["reason"] or "it is not available here")
 
-    def _open(self, zygote: Zygote, plan: Plan, chosen: str | None) -> Child:
+    def _open(self, zygote: ForkServer, plan: Plan, chosen: str | None) -> Child:
         """A process with the candidate built and its points listed; its failure says where that did not work."""
         name = self.wanted.candidate
         env, limit = self.cache_env(), self.limits.message_bytes
@@ -214,7 +214,7 @@ class _Survey(Session):
             self.points = {p["key"]: point_from_json(p) for p in self.opened["points"]}
         return child
 
-    def _walk(self, zygote: Zygote, plan: Plan, child: Child, ends: float) -> Child | None:
+    def _walk(self, zygote: ForkServer, plan: Plan, child: Child, ends: float) -> Child | None:
         """All points that are not pruned, while there is time; the process that is left, None where none is."""
         todo = [p.key for p in self.points.values() if p.status == "not_run"]
         current: Child | None = child
@@ -238,7 +238,7 @@ class _Survey(Session):
             current = current if current.failure is None else None
         return current or self._again(zygote, plan, last=True)
 
-    def _again(self, zygote: Zygote, plan: Plan, last: bool = False) -> Child | None:
+    def _again(self, zygote: ForkServer, plan: Plan, last: bool = False) -> Child | None:
         """Another process behind one that was lost. last: for the comparisons at the end, however many there were."""
         if self.restarts >= MOST_RESTARTS and not last:
             return None

@@ -14,7 +14,7 @@ from kernels.measure.records import Record
 from kernels.measure.request import Progress, ValidationRequest
 
 
-class Crew:
+class ChildPool:
     """Records by candidate, and the children of those that run. Every wait heeds the deadline and the cancellation."""
 
     def __init__(

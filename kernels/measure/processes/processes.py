@@ -22,7 +22,7 @@ from typing import IO, Any
 from kernels.measure.processes.channel import Channel, ProtocolError
 from profiler.child.process import kill_all_of
 
-ZYGOTE_ENV = {
+FORK_SERVER_ENV = {
     # is_available() asks NVML, so that no import initialises CUDA before the fork
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     # one thread each: a fork of a process with threads can inherit a held lock
@@ -37,7 +37,7 @@ TELLABLE = frozenset({"unsupported", "not_installed", "error", "fault", "out_of_
 """Statuses that a child may give itself; the rest is for the parent to say."""
 
 
-class ZygoteDied(Exception):  # noqa: N818 - an event, told in the Validation's reason
+class ForkServerDied(Exception):  # noqa: N818 - an event, told in the Validation's reason
     """The process that children are forked from did not start, or ended."""
 
 
@@ -47,7 +47,7 @@ class Child:
     failure is None while it lives, else (status, message) as `model.STATUSES` has them.
     """
 
-    def __init__(self, name: str, pid: int, channel: Channel, log: IO[bytes], zygote: Zygote) -> None:
+    def __init__(self, name: str, pid: int, channel: Channel, log: IO[bytes], zygote: ForkServer) -> None:
         self.name = name
         self.pid = pid
         self.channel = channel
@@ -188,7 +188,7 @@ class Child:
         self._log.close()
 
 
-class Zygote:
+class ForkServer:
     """Start once, fork often. Use as a context manager, or keep it between validations.
 
     interpret: the children run Triton kernels in its interpreter, which must be known before triton is imported.
@@ -220,7 +220,7 @@ class Zygote:
     def _start(
         self, theirs: socket.socket, interpret: bool, warm: bool, env: Mapping[str, str] | None
     ) -> subprocess.Popen[bytes]:
-        environ = {**os.environ, **ZYGOTE_ENV, **(env or {})}
+        environ = {**os.environ, **FORK_SERVER_ENV, **(env or {})}
         environ.pop("TRITON_INTERPRET", None)
         if interpret:
             environ |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -242,7 +242,7 @@ class Zygote:
             start_new_session=True,
         )
 
-    def __enter__(self) -> Zygote:
+    def __enter__(self) -> ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -253,10 +253,10 @@ class Zygote:
         return self._process.poll() is None
 
     def wait_ready(self) -> None:
-        """Until its imports are done. Raises ZygoteDied."""
+        """Until its imports are done. Raises ForkServerDied."""
         if not self._ready:
             if "ready" not in self._next(self._start_s):
-                raise ZygoteDied("the process that candidates start from answered out of turn")
+                raise ForkServerDied("the process that candidates start from answered out of turn")
             self._ready = True
 
     def fork(self, name: str, module: str, *, env: Mapping[str, str] | None = None, execute: bool = False,
@@ -271,7 +271,7 @@ class Zygote:
                 payload = [theirs.fileno(), log.fileno()]
                 socket.send_fds(self._channel.end, [json.dumps(request).encode() + b"\n"], payload)
             except OSError as fault:
-                raise ZygoteDied(f"the process that candidates start from is gone: {fault}") from None
+                raise ForkServerDied(f"the process that candidates start from is gone: {fault}") from None
             finally:
                 theirs.close()
             while "pid" not in (message := self._next(10.0)):
@@ -288,7 +288,7 @@ class Zygote:
                     if not self._channel.waits(left):
                         break
                     self._note(self._next(1.0))
-            except (ZygoteDied, OSError, ValueError):  # it is gone, and its children with it
+            except (ForkServerDied, OSError, ValueError):  # it is gone, and its children with it
                 break
             child.exited = self._exits.get(child.pid)
         if child.exited is None:
@@ -311,13 +311,13 @@ class Zygote:
         try:
             message = self._channel.receive()
         except TimeoutError:
-            raise ZygoteDied(f"no answer within {wait_s:.0f} s{self._tail()}") from None
+            raise ForkServerDied(f"no answer within {wait_s:.0f} s{self._tail()}") from None
         except (OSError, ProtocolError) as fault:
-            raise ZygoteDied(f"{fault}{self._tail()}") from None
+            raise ForkServerDied(f"{fault}{self._tail()}") from None
         finally:
             self._channel.end.settimeout(None)
         if message is None:
-            raise ZygoteDied(f"the process that candidates start from ended{self._tail()}")
+            raise ForkServerDied(f"the process that candidates start from ended{self._tail()}")
         return message
 
     def _tail(self) -> str:
@@ -364,7 +364,7 @@ def _fork(ours: socket.socket, theirs: socket.socket, log: IO[bytes]) -> _Forked
         os.dup2(null, 0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-        os.environ.update(ZYGOTE_ENV)
+        os.environ.update(FORK_SERVER_ENV)
         kept = {theirs.fileno(), log.fileno()}
         for name in os.listdir("/proc/self/fd"):  # such as where this process answers: no candidate is to reach it
             if int(name) > 2 and int(name) not in kept:

@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernels.measure.processes.processes import Child, Zygote
+from kernels.measure.processes.processes import Child, ForkServer
 
 PACKAGES: Mapping[str, str] = {
     "liger_kernel": "liger_kernel.transformers.functional",
@@ -28,7 +28,7 @@ LEAST_CORES = 8  # with fewer, they would take from the planning what they are t
 class Standby:
     """Children by what they have ready, each taken once."""
 
-    def __init__(self, zygote: Zygote, module: str) -> None:
+    def __init__(self, zygote: ForkServer, module: str) -> None:
         self.zygote = zygote
         self.module = module
         self._waiting: dict[str, list[Child]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.advice.rule import advise
-from app.analysis.analyze import Evaluated, Situation, decide, prepare
+from app.analysis.analyze import AdviceContext, Evaluated, decide, prepare
 from app.estimate import predict
 from app.estimate.region_features import rewritten_to_sdpa, shape_facts
 from profiler.hardware import find_device
@@ -22,7 +22,7 @@ ONE = Workload((Binding(),), share_of_step=0.5)
 
 
 def evaluated(text: str) -> Evaluated:
-    return decide(prepare(parse(text), ONE, H200, Situation()))
+    return decide(prepare(parse(text), ONE, H200, AdviceContext()))
 
 
 def triton(found: Evaluated) -> dict[str, str]:
@@ -130,7 +130,7 @@ def test_without_an_installed_call_the_package_still_competes() -> None:
 def on(device: str, text: str) -> Evaluated:
     found = find_device(device)
     assert found is not None
-    return decide(prepare(parse(text), ONE, found, Situation()))
+    return decide(prepare(parse(text), ONE, found, AdviceContext()))
 
 
 @pytest.mark.parametrize(

@@ -260,12 +260,12 @@ def test_without_obstacles_nothing_is_said_of_them():
 @pytest.mark.parametrize("us", [0.0, 5.0])
 @pytest.mark.parametrize("objective", ["time", "memory"])
 def test_a_region_that_is_only_views_is_left_however_long_it_was_seen_to_take(us, objective):
-    from app.analysis.analyze import Situation, decide, prepare
+    from app.analysis.analyze import AdviceContext, decide, prepare
     from profiler.region.language.text import parse
 
     views = parse("x: f32[64, 32]\nreturn x.t()\n")
     seen = Workload((Binding((), 1.0, us),), step_time_us=100.0, share_of_step=0.5, observed=True)
-    advice = decide(prepare(views, seen, H200, Situation(objective=objective))).advice
+    advice = decide(prepare(views, seen, H200, AdviceContext(objective=objective))).advice
     assert advice.tool == "skip"
     assert "views" in advice.action
 

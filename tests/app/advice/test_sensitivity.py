@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from app.advice.model import Change
-from app.advice.rule import Grounds, advise, grounds, verdict
+from app.advice.rule import DecisionInputs, advise, grounds, verdict
 from app.advice.sensitivity import NEVER, SHOWN, would_change
 from app.estimate.range import Range
 from app.thresholds import DEFAULTS
@@ -38,7 +38,7 @@ WORKLOADS = st.one_of(
 )  # fmt: skip
 
 
-def moved(on: Grounds, change: Change, value: float) -> str:
+def moved(on: DecisionInputs, change: Change, value: float) -> str:
     """The tool with that number at `value`, all else as it was: from the facts up, except for a predicted time."""
     facts, use, limits = on.facts, on.workload, on.settings
     if change.of in ("share_of_step", "step_time_us", "target_step_time_us"):
@@ -60,7 +60,7 @@ def moved(on: Grounds, change: Change, value: float) -> str:
     return advise(facts, use, on.device, limits, rates=on.rates).tool
 
 
-def _with_time(on: Grounds, candidate: str, value: float) -> str:
+def _with_time(on: DecisionInputs, candidate: str, value: float) -> str:
     option = next(o for o in on.found if o.alternative.candidate == candidate and o.mid)
     factor = value / option.mid
     scaled = tuple(
@@ -84,7 +84,7 @@ def before(change: Change) -> float:
     return change.now if abs(inside - change.at) > abs(change.now - change.at) else inside
 
 
-def check(on: Grounds, changes: tuple[Change, ...]) -> None:
+def check(on: DecisionInputs, changes: tuple[Change, ...]) -> None:
     tool = verdict(on).chosen.tool
     for change in changes:
         assert change.tool != tool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.advice.model import Advice
-from app.analysis.analyze import Situation, decide, prepare
+from app.analysis.analyze import AdviceContext, decide, prepare
 from kernels.host import Host
 from profiler.hardware import find_device
 from profiler.region.language.text import parse
@@ -24,7 +24,7 @@ def advised(version: str, *features: str, objective: str = "time") -> Advice:
     assert device is not None
     region = parse(LOSS.format(rows=4096))
     workload = Workload((Binding(),), share_of_step=0.5)
-    return decide(prepare(region, workload, device, Situation(host=host, objective=objective))).advice
+    return decide(prepare(region, workload, device, AdviceContext(host=host, objective=objective))).advice
 
 
 def test_an_older_torch_is_told_which_version_has_the_call() -> None:

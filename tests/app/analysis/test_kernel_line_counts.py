@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.analysis.analyze import Situation, decide, prepare
+from app.analysis.analyze import AdviceContext, decide, prepare
 from app.analysis.kernel_line_counts import own_lines
 from app.web.charts import effort
 from kernels.host import Host
@@ -51,7 +51,8 @@ def test_the_advice_names_lines_that_are_there() -> None:
     device = find_device("H200")
     assert device is not None
     options = {
-        o.candidate: o for o in decide(prepare(parse(RMS_NORM), Workload(), device, Situation())).advice.alternatives
+        o.candidate: o
+        for o in decide(prepare(parse(RMS_NORM), Workload(), device, AdviceContext())).advice.alternatives
     }
     made = next(c for c in candidates(lower(parse(RMS_NORM)), Host()) if c.name == "triton:generated")
     assert options["triton:generated"].effort_lines == code_lines(made.source)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.analysis import service
-from app.analysis.analyze import Prepared
+from app.analysis.analyze import AnalyzedRegion
 from app.analysis.other_devices import as_host, carried, moved, side_by_side
 from app.cli import main
 from app.estimate.rates import FITTED
@@ -43,7 +43,7 @@ def device(name: str) -> Device:
     return found
 
 
-def prepared(text: str, **more: Any) -> Prepared:
+def prepared(text: str, **more: Any) -> AnalyzedRegion:
     return service.prepare_region(text, device="H200", share_of_step=0.2, **more)
 
 

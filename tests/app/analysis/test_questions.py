@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from app.analysis import answering, service
-from app.analysis.analyze import Foreseen
+from app.analysis.analyze import CompilePrediction
 from app.analysis.questions import (
     AnyRequest,
     CandidatesRequest,
@@ -66,7 +66,9 @@ def test_what_the_oracle_said_crosses_the_pipe_whole() -> None:
     kernel = OracleKernel("triton_poi_fused_gelu_0", "pointwise", 1, 65536, ("gelu", "mul"), "source", lines=(3, 4))
     prediction = Prediction("NVIDIA H100", "default", {"N": 64}, True, kernels=(kernel,))
     bindings = ((("N", 64),), (("N", 37),))
-    foreseen = Foreseen((prediction,), Recompiles(bindings, (0, 1), 2, 8, because="sizes", symbolic=prediction))
+    foreseen = CompilePrediction(
+        (prediction,), Recompiles(bindings, (0, 1), 2, 8, because="sizes", symbolic=prediction)
+    )
     asked = DecideRequest.with_oracle(Question(TEXT, {"share_of_step": 0.2}), foreseen, "a name")
     read = msgspec.convert(json.loads(line_of(asked)), AnyRequest)
     assert isinstance(read, DecideRequest)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kernels.measure.processes.processes import Zygote
+from kernels.measure.processes.processes import ForkServer
 from tests.app.web.conftest import Serving, serving
 from tests.kernels.measure.test_session import below, measured
 
@@ -173,7 +173,7 @@ def test_cuda_fault_of_one_candidate_costs_that_candidate_only() -> None:
     """Every candidate has its own process: one that dies leaves the others' contexts whole."""
     bad = {"library:300.abort-at-prepare": "fault", "library:310.abort-at-round": "fault",
            "library:312.holder-at-round": "fault"}  # fmt: skip
-    with Zygote(warm=False) as parent:
+    with ForkServer(warm=False) as parent:
         _, by_name = measured(parent, "eager", "compile:400", *bad)
         assert {name: by_name[name].status for name in bad} == bad
         assert by_name["eager"].status == by_name["compile:400"].status == "ok"

@@ -9,7 +9,7 @@ import pytest
 
 from app.advice.options import Option
 from app.advice.rule import advise, least_effort
-from app.analysis.analyze import Situation, decide, prepare, shape_of
+from app.analysis.analyze import AdviceContext, decide, prepare, shape_of
 from app.estimate import predict
 from app.estimate.call_time import own_us
 from app.estimate.facts import Kernel, ShapeFacts
@@ -32,7 +32,7 @@ def shape(text: str) -> ShapeFacts:
 
 def evaluated(text: str, share: float | None = 0.5, host: Host | None = None):
     workload = Workload((Binding(),), share_of_step=share)
-    return decide(prepare(parse(text), workload, H200, Situation(host=host)))
+    return decide(prepare(parse(text), workload, H200, AdviceContext(host=host)))
 
 
 def test_an_own_kernel_is_predicted_by_its_own_curve() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from app.advice.rule import advise
 from app.estimate import predict
-from app.estimate.facts import Apart
+from app.estimate.facts import FusionGap
 from app.estimate.rates import FITTED
 from app.estimate.region_features import region_facts, shape_facts
 from kernels import generated
@@ -174,7 +174,7 @@ def test_what_the_generator_keeps_apart_costs_a_write_and_a_read():
     graph = lower(parse(COMBINED))
     made = generated.attempt(graph)
     found = cost(graph)
-    apart = Apart.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, found))
+    apart = FusionGap.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, found))
     # Its product is kept in f32 where torch.compile reads through the index: 8192 x 1024 x 4 bytes beside the result.
     assert apart.written == apart.read == pytest.approx(8192 * 1024 * 4 / (4096 * 1024 * 2), rel=0.02)
     shape = shape_facts(graph, found, groups(graph))
@@ -187,7 +187,8 @@ def test_a_generator_that_fuses_as_much_costs_nothing_more():
     graph = lower(parse("x: f32[4096, 4096]\nreturn F.gelu(x) * 2 + x"))
     made = generated.attempt(graph)
     assert (
-        Apart.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, cost(graph))) == Apart()
+        FusionGap.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, cost(graph)))
+        == FusionGap()
     )
 
 
@@ -198,7 +199,7 @@ def test_a_sum_that_the_generator_keeps_apart_reads_again_what_is_stored_anyway(
     found, made = cost(graph), generated.attempt(graph)
     assert made.bytes_between == pytest.approx(50176 * 768 * 2, rel=0.02)
     shape = shape_facts(graph, found, groups(graph))
-    apart = Apart.between(made.launches, made.bytes_written, made.bytes_between, shape)
+    apart = FusionGap.between(made.launches, made.bytes_written, made.bytes_between, shape)
     assert apart.written == pytest.approx(0, abs=0.02)
     assert apart.read == pytest.approx(0.5, rel=0.02)  # of GELU and its gradient, which are written
 

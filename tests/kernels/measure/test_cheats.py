@@ -312,13 +312,13 @@ def test_a_shared_gpu_is_refused_where_it_shows(steadiest, refused):
 
 @pytest.mark.parametrize("bad", [range(20), (1, 3)])
 def test_an_unfit_machine_measures_nothing_and_says_why(bad):
-    from kernels.measure.processes.processes import Zygote
+    from kernels.measure.processes.processes import ForkServer
 
     count = iter(range(100))
     modules = Modules(MODULES.worker, MODULES.plan, gpu_present=lambda: True,
                       read=lambda card, ours: HOT if next(count) - 1 in bad else CALM)  # fmt: skip
     text = "x: bf16[8]\nreturn x # candidates: eager compile:300"
-    with Zygote(warm=False) as parent:
+    with ForkServer(warm=False) as parent:
         found = validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), zygote=parent, modules=modules)
     if len(bad) > 2:
         assert found.outcome == "unmeasured"

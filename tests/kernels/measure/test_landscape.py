@@ -16,7 +16,7 @@ from kernels.measure.landscape import model as landscape_model
 from kernels.measure.landscape.model import landscape_from_json
 from kernels.measure.landscape.survey import LandscapeRequest, landscape
 from kernels.measure.model import Interval, to_json
-from kernels.measure.processes.processes import Zygote
+from kernels.measure.processes.processes import ForkServer
 from kernels.measure.session import Modules
 from profiler.region.model import RegionError
 from tests.kernels.measure.landscape_host import DEVICE
@@ -206,7 +206,7 @@ def test_a_generated_kernel_has_a_landscape_down_to_a_tile_of_four(zygote):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_points_have_registers_and_the_smallest_tile_is_far_off():
     text = "x: bf16[16384, 4096]\nreturn torch.softmax(x.float(), -1).to(bf16)"  # 16 x between its 30 points there
-    with Zygote() as made:
+    with ForkServer() as made:
         found = landscape(LandscapeRequest(text, "triton:softmax", budget_s=30.0), zygote=made)
     assert found.outcome == "measured", found.reason
     timed = [p for p in found.points if p.time_us]

@@ -7,11 +7,11 @@ import select
 import signal
 import socket
 
-from kernels.measure.processes.processes import Zygote
+from kernels.measure.processes.processes import ForkServer
 from tests.processes import wait_for
 
 
-def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: Zygote) -> None:
+def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: ForkServer) -> None:
     """The question meets a closed connection before anybody has read that it is closed."""
     child = zygote.fork("eager", "kernels.measure.candidate.worker")
     os.kill(child.pid, signal.SIGABRT)
@@ -24,7 +24,7 @@ def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: Zygot
     child.release()
 
 
-def test_two_that_end_at_once_are_both_told_with_their_signals(zygote: Zygote) -> None:
+def test_two_that_end_at_once_are_both_told_with_their_signals(zygote: ForkServer) -> None:
     """One read brings both ends: the second waits in no socket, so waiting for the socket missed it."""
     children = [zygote.fork(name, "kernels.measure.candidate.worker") for name in ("eager", "compile")]
     for child in children:

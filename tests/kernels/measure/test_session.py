@@ -14,7 +14,7 @@ import pytest
 from kernels.measure import gpu_lock, planner
 from kernels.measure.model import to_json, validation_from_json
 from kernels.measure.processes import poll
-from kernels.measure.processes.processes import Zygote
+from kernels.measure.processes.processes import ForkServer
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
 from profiler.child.process import descendants
 from profiler.region.model import Binding, RegionError
@@ -27,7 +27,7 @@ LIMITS = Limits(plan_s=ANSWER_S, prepare_s=ANSWER_S, turn_s=ANSWER_S, finish_s=A
 
 @pytest.fixture(scope="module")
 def parent():
-    with Zygote(warm=False) as made:
+    with ForkServer(warm=False) as made:
         yield made
 
 
@@ -187,7 +187,7 @@ def test_a_text_that_is_no_region_raises_before_anything_starts():
 
 
 def test_children_end_when_their_parent_is_killed():
-    with Zygote(warm=False) as made:
+    with ForkServer(warm=False) as made:
         child = made.fork("eager", "tests.kernels.measure.fake_worker")
         os.kill(made._process.pid, signal.SIGKILL)
         made._process.wait()
@@ -197,8 +197,8 @@ def test_children_end_when_their_parent_is_killed():
 
 ORPHAN = """
 import time
-from kernels.measure.processes.processes import Zygote
-made = Zygote(warm=False)
+from kernels.measure.processes.processes import ForkServer
+made = ForkServer(warm=False)
 child = made.fork("eager", "tests.kernels.measure.fake_worker")
 print(made._process.pid, child.pid, flush=True)
 time.sleep(300)
@@ -224,7 +224,7 @@ def test_one_validation_at_a_time_on_a_gpu(parent):
             if progress.phase in ("prepare", "time", "finish"):
                 times.append(time.monotonic())
 
-        with Zygote(warm=False) as own:
+        with ForkServer(warm=False) as own:
             validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), told, zygote=own, modules=MODULES)
         spans[name] = (min(times), max(times))
 
