@@ -41,7 +41,7 @@ def check_list(
 ) -> Response:
     """Checks, newest first, and the form that makes one; the API's list."""
     if wants_json(request):
-        return JSONAnswer(checks.page(request.app.state.store, ROWS, after))
+        return JSONAnswer(checks.page(request.app.state.store.database, ROWS, after))
     return _list(request, {"trace": trace}, after=after)
 
 
