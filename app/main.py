@@ -10,12 +10,12 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import OperationalError
-from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,6 +32,7 @@ from app.jobs.ray.join import join
 from app.jobs.ray.runner import RayRunner
 from app.jobs.result_checks import check_landscape, check_report, check_trace, check_validation
 from app.requests.executor import WAITING_CAP, Advisor
+from app.requests.state import ServerState
 from app.settings import Settings
 from app.storage.damage import LostError
 from app.storage.store import Store
@@ -48,6 +49,7 @@ from app.web.server.problems import as_json, from_http, from_validation
 from app.web.server.request_counts import Requests
 from app.web.server.retention import Retention
 from app.web.server.security import BODY_BYTES, Guard
+from app.web.server.state import WebState
 from app.web.server.warm import WarmPages
 from kernels.host import Host
 from profiler.child.process import FD, FORK, FORK_INTERPRETED
@@ -68,17 +70,22 @@ class Application(FastAPI):
     """FastAPI with the guard outside of everything, so that even a 500 carries its headers."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        settings: Settings = self.state.settings
+        state = state_of_app(self)
+        settings = state.settings
         token = settings.token.get_secret_value() if settings.token else None
-        contract = self.state.contract
-        limited = LimitHeaders(super().build_middleware_stack(), self.state, contract)
-        inner = Head(Quick(Conditional(limited), self.state))
+        limited = LimitHeaders(super().build_middleware_stack(), state, state.contract)
+        inner = Head(Quick(Conditional(limited), state))
         guarded = Guard(
-            inner, contract, hosts=settings.hosts, token=token, requests_per_minute=settings.requests_per_minute,
+            inner, state.contract, hosts=settings.hosts, token=token, requests_per_minute=settings.requests_per_minute,
             most_waiting=settings.client_queue_cap, body_s=settings.request_timeout_s,
-            stopping=self.state.closing.is_set,
+            stopping=state.closing.is_set,
         )  # fmt: skip
-        return self.state.requests.around(guarded)  # type: ignore[no-any-return]
+        return state.requests.around(guarded)
+
+
+def state_of_app(app: FastAPI) -> WebState:
+    """The parts of an application, which are attributes of its `state`: create_app sets all of them."""
+    return cast(WebState, app.state)
 
 
 def create_app(settings: Settings | None = None, templates: Mapping[str, Template] | None = None) -> FastAPI:
@@ -98,7 +105,7 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
         redoc_url=None,
         max_body_size=BODY_BYTES,
     )
-    state = app.state
+    state = state_of_app(app)
     state.settings = settings
     state.store = Store(settings.url, settings.uploads_dir)
     state.host = HostFacts()
@@ -202,7 +209,7 @@ def make_queue(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    state = app.state
+    state = state_of_app(app)
     state.host.start()
     state.service.start()
     state.host.when_known(lambda host: state.templates[FORK_INTERPRETED].start() if _checks_here(state, host) else None)
@@ -226,7 +233,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.store.close()
 
 
-def _checks_here(state: State, host: Host) -> bool:
+def _checks_here(state: ServerState, host: Host) -> bool:
     """Whether validations run on this host without a GPU: checked in Triton's interpreter, which takes a template."""
     return state.fleet is None and host.gpu is None and state.settings.spare
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from app.archive import nearness, record_store
+from app.requests.state import ServerState
 from app.storage import measurements
 
 
-def recorded(state: Any, texts: Iterable[str]) -> dict[str, str]:
+def recorded(state: ServerState, texts: Iterable[str]) -> dict[str, str]:
     """Text -> the device of its nearest record, for those with one at the same sizes. state: the app's."""
     host = state.host.known()
     device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)

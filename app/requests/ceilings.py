@@ -20,6 +20,7 @@ from app.jobs.exit_reason import ExitReason, failed
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.ray import model
+from app.requests.state import ServerState
 
 Json = dict[str, Any]
 
@@ -32,7 +33,7 @@ _running: set[Path] = set()
 _failed: dict[Path, str] = {}
 
 
-def path_of(state: Any, kind: str | None = None) -> Path:
+def path_of(state: ServerState, kind: str | None = None) -> Path:
     """Where they are kept: a fleet's beside the uploads, where all servers see them."""
     folder: Path = state.settings.data_dir
     if kind is None:
@@ -41,7 +42,7 @@ def path_of(state: Any, kind: str | None = None) -> Path:
     return shared / f"ceilings-{slug(kind)}.json"
 
 
-def known(state: Any, kind: str | None = None) -> Json | None:
+def known(state: ServerState, kind: str | None = None) -> Json | None:
     """What was measured last; None where nothing was. A damaged file is nothing."""
     try:
         found: Json = json.loads(path_of(state, kind).read_text(encoding="utf-8"))
@@ -50,13 +51,13 @@ def known(state: Any, kind: str | None = None) -> Json | None:
     return found
 
 
-def status(state: Any, kind: str | None = None) -> Json:
+def status(state: ServerState, kind: str | None = None) -> Json:
     """running, error ("" for none) and what was measured last."""
     path = path_of(state, kind)
     return {"running": path in _running, "error": _failed.get(path, ""), "measured": known(state, kind)}
 
 
-def begin(state: Any, kind: str | None = None) -> None:
+def begin(state: ServerState, kind: str | None = None) -> None:
     """Begin to measure, in a thread that waits for the child; a second asking joins in.
 
     kind: of the fleet. Problem 409 without a GPU, 422 for a kind that no host has.
@@ -70,12 +71,12 @@ def begin(state: Any, kind: str | None = None) -> None:
     threading.Thread(target=_run, args=(state, kind, runner, path), name="ceilings", daemon=True).start()
 
 
-def _runner(state: Any, kind: str | None) -> Runner:
+def _runner(state: ServerState, kind: str | None) -> Runner:
     if kind is not None:
-        wrong = "This server has no fleet." if state.fleet is None else model.refusal(kind, state.fleet.nodes())
-        if wrong:
+        fleet = state.fleet
+        wrong = "This server has no fleet." if fleet is None else model.refusal(kind, fleet.nodes())
+        if fleet is None or wrong:
             raise Problem(422, "device-not-here", "", wrong)
-        fleet: Runner = state.fleet
         return fleet
     if not state.host().get("gpu"):
         raise Problem(409, "needs-gpu", "", "This host has no GPU whose ceilings could be measured.")
@@ -84,7 +85,7 @@ def _runner(state: Any, kind: str | None) -> Runner:
     return LocalRunner()
 
 
-def _run(state: Any, kind: str | None, runner: Runner, path: Path) -> None:
+def _run(state: ServerState, kind: str | None, runner: Runner, path: Path) -> None:
     try:
         log = state.settings.logs_dir / f"ceilings-{secrets.token_hex(8)}.log"
         try:

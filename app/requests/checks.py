@@ -18,6 +18,7 @@ from app.check.subject import slim, slim_region
 from app.errors import Problem, not_found, queue_full
 from app.requests import regions as submit
 from app.requests import request_fingerprint, uploads
+from app.requests.state import ServerState
 from app.requests.uploads import Form, Received, Upload
 from app.settings import Settings
 from app.storage import checks, job_table
@@ -47,7 +48,7 @@ def read_config(data: Mapping[str, Any] | str, file: str = "config") -> Config:
     return config
 
 
-async def submit_form(request: Request, state: Any) -> tuple[Json, bool]:
+async def submit_form(request: Request, state: ServerState) -> tuple[Json, bool]:
     """Take files (traces and regions' texts), a baseline and a configuration from a form; the job, and whether it is
     new: the same content once more is the check that is here already, see `checks.add`."""
     settings: Settings = state.settings
@@ -60,7 +61,7 @@ async def submit_form(request: Request, state: Any) -> tuple[Json, bool]:
         raise
 
 
-def _submit_files(state: Any, received: Received) -> tuple[Json, bool]:
+def _submit_files(state: ServerState, received: Received) -> tuple[Json, bool]:
     given = _given(received)
     config = read_config(given)
     sources = [_source(state, config, upload) for upload in received.traces]
@@ -85,7 +86,7 @@ def _given(received: Received) -> str:
     return text
 
 
-def _source(state: Any, config: Config, upload: Upload) -> Json:
+def _source(state: ServerState, config: Config, upload: Upload) -> Json:
     """A file that was sent: a trace stays where it is until it is read, a region's text is advised on at once."""
     if Path(upload.name).suffix.lower() in TRACE_SUFFIXES or is_trace(upload.path):
         return {"name": upload.name, "path": upload.path.name}
@@ -98,7 +99,7 @@ def _source(state: Any, config: Config, upload: Upload) -> Json:
 
 
 def submit_json(
-    state: Any,
+    state: ServerState,
     *,
     traces: list[str],
     region_ids: list[str],
@@ -121,7 +122,7 @@ def submit_json(
     return _queue(state, taken, config, sources, before)
 
 
-def submit_stored(state: Any, *, trace: str, baseline: str | None, config: str) -> tuple[Json, bool]:
+def submit_stored(state: ServerState, *, trace: str, baseline: str | None, config: str) -> tuple[Json, bool]:
     """The same for one trace that is here, under a configuration as TOML: what the page's form has."""
     taken = read_config(config, FILE)
     if not trace:
@@ -131,7 +132,7 @@ def submit_stored(state: Any, *, trace: str, baseline: str | None, config: str) 
     return _queue(state, taken, tomllib.loads(config), [source], before)
 
 
-def _trace(state: Any, trace_id: str) -> Json:
+def _trace(state: ServerState, trace_id: str) -> Json:
     trace = submit.find_trace(state, trace_id)
     if trace["status"] == "failed":
         detail = f"The trace {trace['name'][:80]!r} could not be read: {trace['error']['message']}"
@@ -142,7 +143,7 @@ def _trace(state: Any, trace_id: str) -> Json:
     return {"name": trace["name"], "trace": slim(trace)}
 
 
-def _advised(state: Any, config: Config, name: str, text: str) -> Json:
+def _advised(state: ServerState, config: Config, name: str, text: str) -> Json:
     """A region's text with its advice: what is wrong with it is told at once."""
     region = submit.preview_region(
         state, text, share_of_step=config.share_of_step, step_time_us=config.step_time_us,
@@ -152,7 +153,7 @@ def _advised(state: Any, config: Config, name: str, text: str) -> Json:
 
 
 def _queue(
-    state: Any,
+    state: ServerState,
     config: Config,
     given: Json,
     sources: list[Json],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from app.errors import Problem, not_found, without_text
 from app.jobs.local_runner import Limits, LocalRunner
 from app.lru_cache import Recent
+from app.requests.state import ServerState
 from profiler.child.limits import GIB
 from profiler.child.process import FD, FORK
 from profiler.hardware import DEFAULT_DEVICE, find_device
@@ -40,7 +41,9 @@ _waiting = threading.BoundedSemaphore(WAITING)
 _known: Recent[Own] = Recent(KEPT)
 
 
-def own_of(state: Any, region: Json, candidate: str | None = None, validation: Mapping[str, Any] | None = None) -> Own:
+def own_of(
+    state: ServerState, region: Json, candidate: str | None = None, validation: Mapping[str, Any] | None = None
+) -> Own:
     """Our Triton for a region. Problem: 422 without a text or for a candidate that does not fit, 503 when busy."""
     text = _text(region)
     sizes = first_binding(region.get("shapes") or ())
@@ -53,7 +56,7 @@ def own_of(state: Any, region: Json, candidate: str | None = None, validation: M
         raise Problem(422, "candidate-unknown", "", detail) from None
 
 
-def machines_of(state: Any, region: Json, own: Own, device: str | None = None) -> Json:
+def machines_of(state: ServerState, region: Json, own: Own, device: str | None = None) -> Json:
     """What Triton's compiler makes of each kernel of one call: device, arch, candidate, kernels (machine, findings).
 
     device: the region's advice says which, unless one is named. Problem: 422 where there is no kernel, the GPU has no
@@ -76,7 +79,7 @@ def machines_of(state: Any, region: Json, own: Own, device: str | None = None) -
     return {"candidate": own.candidate, "device": found.name, "arch": found.arch, "kernels": made["kernels"]}
 
 
-def _compiled(state: Any, request: Json, cache: Cache, asked: Json) -> Json:
+def _compiled(state: ServerState, request: Json, cache: Cache, asked: Json) -> Json:
     if not _waiting.acquire(blocking=False):
         raise _busy()
     try:
@@ -104,7 +107,7 @@ def _busy() -> Problem:
     )
 
 
-def _by_child(state: Any, request: Json) -> Json:
+def _by_child(state: ServerState, request: Json) -> Json:
     log = state.settings.logs_dir / f"machines-{secrets.token_hex(8)}.log"
     try:
         ended = LocalRunner(templates=state.templates).run(

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.errors import Problem
 from app.lru_cache import Recent
+from app.requests.state import ServerState
 from kernels.starter_kit.model import Kit
 
 Json = dict[str, Any]
@@ -21,7 +22,7 @@ OF_THE_JOB = ("state", "progress", "error")
 _kits: Recent[Kit] = Recent(KEPT)
 
 
-def kit_of(state: Any, validation: Json, candidate: str | None) -> Kit:
+def kit_of(state: ServerState, validation: Json, candidate: str | None) -> Kit:
     """The kit of a validation. Raises Problem: 422 for a candidate that is no Triton kernel, 503 when busy."""
     validation = {k: v for k, v in validation.items() if k not in OF_THE_JOB}
     asked = json.dumps([validation, candidate], sort_keys=True).encode()

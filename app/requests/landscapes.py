@@ -7,6 +7,7 @@ from typing import Any
 from app.analysis.landscape import BUDGET_S
 from app.errors import Problem, not_found, queue_full
 from app.requests import targets
+from app.requests.state import ServerState
 from app.storage import job_table, landscapes
 
 Json = dict[str, Any]
@@ -16,7 +17,7 @@ RIGHT = ("ok", "correct")
 
 
 def submit_landscape(
-    state: Any, validation_id: str, *, candidate: str, shape: int = 0, budget_s: float | None = None
+    state: ServerState, validation_id: str, *, candidate: str, shape: int = 0, budget_s: float | None = None
 ) -> Json:
     """Queue the landscape of a Triton candidate at one of the validation's shapes: the job. 409 without a GPU."""
     validation: Json | None = state.store.validation(validation_id)
@@ -50,7 +51,8 @@ def submit_landscape(
     except job_table.QueueFullError:
         raise queue_full() from None
     state.queue.wake("landscape")
-    job: Json = state.store.job(landscape_id)
+    job = state.store.job(landscape_id)
+    assert job is not None  # added just now, and never removed
     return job
 
 
@@ -60,7 +62,7 @@ def triton_candidates(validation: Json) -> list[str]:
     return [c["name"] for c in found if c["tool"] == "triton" and c["status"] in RIGHT]
 
 
-def shapes_of(state: Any, validation: Json) -> list[Json]:
+def shapes_of(state: ServerState, validation: Json) -> list[Json]:
     """The bindings that were measured, each {symbol: size}; one empty one where nothing varies."""
     request = state.store.job_request(validation["id"]) or {}
     return [dict(s["binding"]) for s in request.get("shapes") or ()] or [{}]

@@ -1,6 +1,6 @@
 """What users ask for, once for API and forms: regions, advice, validations. Raises Problem. Traces: submit_trace.
 
-`state` is the app.state of app.main: settings, store, queue, service, host.
+`state` is the server's: app.requests.state.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from app.errors import Problem, not_found, queue_full, without_text
 from app.jobs.ray.model import kind_json
 from app.requests import ceilings, request_fingerprint
 from app.requests.memory_check import check_fits
+from app.requests.state import ServerState
 from app.requests.targets import Target, of_names, table_entry
 from app.settings import Settings
 from app.storage import job_table, measurements
@@ -31,7 +32,7 @@ CANDIDATE_CHARS = 200
 MAX_CANDIDATES = 32
 
 
-def find_trace(state: Any, trace_id: str) -> Json:
+def find_trace(state: ServerState, trace_id: str) -> Json:
     """One trace, or 404."""
     trace: Json | None = state.store.trace(trace_id)
     if trace is None:
@@ -39,26 +40,27 @@ def find_trace(state: Any, trace_id: str) -> Json:
     return trace
 
 
-def preview_region(state: Any, text: str, **workload: Any) -> Json:
+def preview_region(state: ServerState, text: str, **workload: Any) -> Json:
     """A region with its cost and advice, kept nowhere. workload: the keyword arguments of service.advise_region."""
     _check_region(state.settings, text, workload.get("shapes"))
     region: Json = finite(state.service.advise_region(text, **workload))
     return region
 
 
-def submit_region(state: Any, text: str, **workload: Any) -> Json:
+def submit_region(state: ServerState, text: str, **workload: Any) -> Json:
     """The same, stored: it has an id and a page."""
     region_id = state.store.add_region(preview_region(state, text, **workload))
-    region: Json = state.store.region(region_id)
+    region = state.store.region(region_id)
+    assert region is not None  # added just now
     return region
 
 
-def oracle_is_on(state: Any) -> bool:
+def oracle_is_on(state: ServerState) -> bool:
     """Whether this server asks Inductor at all."""
     return state.service.oracle is not None
 
 
-def foresee_region(state: Any, region_id: str) -> Json:
+def foresee_region(state: ServerState, region_id: str) -> Json:
     """Ask what torch.compile makes of a stored region, keep the answer, issue its advice again: the region.
 
     An answer that stands is not asked for again. Blocks for the oracle: never call it on the event loop.
@@ -82,12 +84,12 @@ def foresee_region(state: Any, region_id: str) -> Json:
     return known
 
 
-def _is_reading(state: Any, region: Json) -> bool:
+def _is_reading(state: ServerState, region: Json) -> bool:
     trace: Json | None = state.store.trace_head((region.get("source") or {}).get("trace") or "")
     return trace is not None and trace["status"] == "reading"
 
 
-def _foresee(state: Any, region: Json) -> None:
+def _foresee(state: ServerState, region: Json) -> None:
     """Ask, advise again, store."""
     asked = _as_advised(state, region)
     found = state.service.decide(asked, state.service.foresee(asked))
@@ -102,21 +104,21 @@ def _foresee(state: Any, region: Json) -> None:
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 
-def region_on(state: Any, region_id: str, device: str) -> Json:
+def region_on(state: ServerState, region_id: str, device: str) -> Json:
     """A stored region with the cost and advice of another device; kept nowhere. 422 for one that the table lacks."""
     region, asked = _asked_again(state, region_id)
     there: Json = finite(state.service.on_device(asked, device, title=region["name"]))
     return {**region, **{key: there[key] for key in ("cost", "advice")}, "oracle": [], "validations": []}
 
 
-def region_on_devices(state: Any, region_id: str) -> list[Json]:
+def region_on_devices(state: ServerState, region_id: str) -> list[Json]:
     """A stored region's advice on every device of the table; its own device's is the one that stands."""
     region, asked = _asked_again(state, region_id)
     rows: list[Json] = finite(state.service.on_devices(asked, region["advice"]))
     return rows
 
 
-def _asked_again(state: Any, region_id: str) -> tuple[Json, Question]:
+def _asked_again(state: ServerState, region_id: str) -> tuple[Json, Question]:
     """A stored region, and the question that it was advised on. 404, or 422 without a text."""
     region: Json | None = state.store.region(region_id)
     if region is None:
@@ -126,7 +128,7 @@ def _asked_again(state: Any, region_id: str) -> tuple[Json, Question]:
     return region, _as_advised(state, region)
 
 
-def _as_advised(state: Any, region: Json) -> Question:
+def _as_advised(state: ServerState, region: Json) -> Question:
     """What a region was advised on: its text and use, and the situation that its trace saw."""
     trace_id = (region.get("source") or {}).get("trace")
     trace: Json | None = state.store.trace(trace_id) if trace_id else None
@@ -134,7 +136,7 @@ def _as_advised(state: Any, region: Json) -> Question:
     return Question(region["text"], reissue.asked_of(region), traced)
 
 
-def kernel_machine(state: Any, region_id: str, mode: str, key: str) -> Json:
+def kernel_machine(state: ServerState, region_id: str, mode: str, key: str) -> Json:
     """What Triton's compiler makes of one of Inductor's kernels, for the GPU that the region's advice is for.
 
     key: as `foreseen.kernel_keys` names it. 404 for a kernel that was not predicted, 422 for a GPU that Triton has no
@@ -168,14 +170,14 @@ def kernel_machine(state: Any, region_id: str, mode: str, key: str) -> Json:
     return found_machine
 
 
-def advise_widget(state: Any, **answers: Any) -> Json:
+def advise_widget(state: ServerState, **answers: Any) -> Json:
     """Advice from share_of_step, uniqueness, irregularity (each 0 to 1), bound and kind where known."""
     advice: Json = state.service.advise_widget(**answers)
     return advice
 
 
 def submit_validation(
-    state: Any,
+    state: ServerState,
     *,
     region: str | None = None,
     region_id: str | None = None,
@@ -218,7 +220,8 @@ def submit_validation(
     ]
     found = _queue(state, asked, region_id, digest, reuse)
     queued = [job_id for job_id, _ in found]
-    job: Json = state.store.job(queued[0])
+    job = state.store.job(queued[0])
+    assert job is not None  # queued just now, or kept as a measurement
     if state.fleet is not None:
         job["validations"] = [
             {"id": i, "device": t.on or t.device, "state": state.store.job_state(i)}
@@ -228,7 +231,7 @@ def submit_validation(
 
 
 def _asked(
-    state: Any, target: Target, region: str, region_id: str | None, known: Json | None,
+    state: ServerState, target: Target, region: str, region_id: str | None, known: Json | None,
     shapes: list[dict[str, float]] | None, candidates: list[str] | None, oracle_timeout_s: float | None,
 ) -> Json:  # fmt: skip
     """The request of one validation, with the advice that it is to confirm or overturn: for the device it runs on.
@@ -256,10 +259,11 @@ def _asked(
     }
 
 
-def _versions(state: Any, target: Target) -> Json:
+def _versions(state: ServerState, target: Target) -> Json:
     """What would measure: the GPU and versions of the kind's hosts, or of this one; {} where they are not known yet, or
     not the same on all hosts: then nothing is known to be the same."""
     if target.on:
+        assert state.fleet is not None  # whose kinds are the only ones with a name
         kind = next((k for k in state.fleet.kinds() if k.device == target.on), None)
         found = {} if kind is None else {name: each[0] for name, each in kind.versions.items() if len(each) == 1}
         return found if kind is not None and "torch" in found and len(found) == len(kind.versions) else {}
@@ -268,7 +272,7 @@ def _versions(state: Any, target: Target) -> Json:
 
 
 def _queue(
-    state: Any, asked: list[Json], region_id: str | None, digest: list[str | None], reuse: bool
+    state: ServerState, asked: list[Json], region_id: str | None, digest: list[str | None], reuse: bool
 ) -> list[tuple[str, bool]]:
     """Queue validations, all or none; their ids, and which are new."""
     items = [Asked(r.pop("name"), r["region"], region_id, r, d) for r, d in zip(asked, digest, strict=True)]
@@ -280,7 +284,7 @@ def _queue(
     return queued
 
 
-def device(state: Any) -> Json:
+def device(state: ServerState) -> Json:
     """What this host can measure on: gpu (None without one), capability, versions, packages; and the fleet's kinds."""
     facts: Json = state.host()
     if state.fleet is None:
@@ -289,12 +293,12 @@ def device(state: Any) -> Json:
     return facts | {"fleet": fleet}
 
 
-def archive_records(state: Any) -> list[Json]:
+def archive_records(state: ServerState) -> list[Json]:
     """Every record of the user's archive and of the shipped one, newest first."""
     return list(record_store.records(*_folders(state)))
 
 
-def archived(state: Any, text: str, besides: str | None = None) -> Json | None:
+def archived(state: ServerState, text: str, besides: str | None = None) -> Json | None:
     """The nearest record of a region, of the archive or of this server's validations, for this host's device and torch
     where these are known. besides: the validation that is asked for, which is no evidence for itself."""
     host = state.host.known()
@@ -303,18 +307,18 @@ def archived(state: Any, text: str, besides: str | None = None) -> Json | None:
     return record_store.nearest(text, *_folders(state), device=device, torch=torch, more=more)
 
 
-def measured_kinds(state: Any, text: str, devices: Sequence[str] = ()) -> list[Json]:
+def measured_kinds(state: ServerState, text: str, devices: Sequence[str] = ()) -> list[Json]:
     """A region's newest measurement on each kind of GPU, or on these: see `by_device`."""
     known = (*measurements.records(state.store.database, [text]), *record_store.records(*_folders(state)))
     return by_device(text, known, devices)
 
 
-def archive_record(state: Any, record_id: str) -> Json | None:
+def archive_record(state: ServerState, record_id: str) -> Json | None:
     """The archive's record of that id."""
     return record_store.by_id(record_id, *_folders(state))
 
 
-def _folders(state: Any) -> tuple[Path, Path]:
+def _folders(state: ServerState) -> tuple[Path, Path]:
     return state.settings.records_dir, record_store.FOLDER
 
 
@@ -325,7 +329,7 @@ def _check_region(settings: Settings, text: str, shapes: list[dict[str, float]] 
         raise Problem(422, "too-many-shapes", "", f"At most {settings.max_shapes} shape bindings, please.")
 
 
-def _check_candidates(state: Any, names: Sequence[str]) -> None:
+def _check_candidates(state: ServerState, names: Sequence[str]) -> None:
     """422 for a name that no candidate has; whether a known one fits the region is the measurement's to say."""
     known = state.service.candidates() if names else ()
     unknown = [name for name in names if name not in known]

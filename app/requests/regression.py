@@ -12,12 +12,13 @@ from app.check.run import recorded_validation
 from app.check.watch import judged, plan, planned, weights
 from app.errors import Problem, not_found
 from app.requests import regions
+from app.requests.state import ServerState
 from app.storage import measurements
 
 Json = dict[str, Any]
 
 
-def since(state: Any, validation_id: str) -> Json:
+def since(state: ServerState, validation_id: str) -> Json:
     """The row of `tritonworthy watch` for a validation, of this server or of the archive: flipped, kept, unmeasured;
     None where there is nothing before it. 404; 409 while it is not done."""
     validation: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)

@@ -6,11 +6,12 @@ from typing import Any
 
 from app.errors import not_found
 from app.requests import regions
+from app.requests.state import ServerState
 
 Json = dict[str, Any]
 
 
-def validate_again(state: Any, validation_id: str) -> Json:
+def validate_again(state: ServerState, validation_id: str) -> Json:
     """Queue what a validation of this host was asked to do: the new job. 404 for an unknown one, or a record."""
     validation: Json | None = state.store.validation(validation_id)
     asked: Json | None = state.store.job_request(validation_id)

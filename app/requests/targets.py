@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.errors import Problem
 from app.jobs.ray import model
+from app.requests.state import ServerState
 from profiler.hardware import Device, find_device
 
 CPU = "cpu"
@@ -27,7 +27,7 @@ class Target:
         return {"device": self.device, **({"on": self.on} if self.on else {})}
 
 
-def of_names(state: Any, names: Sequence[str] | None, preferred: str | None = None) -> list[Target]:
+def of_names(state: ServerState, names: Sequence[str] | None, preferred: str | None = None) -> list[Target]:
     """The targets of a validation, one for each name; one where none is named.
 
     preferred: the device that the advice is for, taken where nothing is named and the fleet has it. 422 for what is not
@@ -52,7 +52,7 @@ def of_names(state: Any, names: Sequence[str] | None, preferred: str | None = No
     return [Target(on=chosen)]
 
 
-def _here(state: Any, name: str | None) -> Target:
+def _here(state: ServerState, name: str | None) -> Target:
     if name is None:
         return Target()
     if name == CPU:
@@ -75,7 +75,7 @@ def _there(nodes: list[model.Node], name: str) -> Target:
     return Target(on=device.name if device else name)
 
 
-def table_entry(state: Any, target: Target) -> Device | None:
+def table_entry(state: ServerState, target: Target) -> Device | None:
     """The device of the table that a target measures on; None where it is not known, or none."""
     if target.device == CPU:
         return None
@@ -85,7 +85,7 @@ def table_entry(state: Any, target: Target) -> Device | None:
     return find_device(host.gpu) if host else None
 
 
-def measures(state: Any) -> bool:
+def measures(state: ServerState) -> bool:
     """Whether anything can be measured: here, or on a host of the fleet."""
     if state.fleet is not None:
         return any(kind.slots for kind in state.fleet.kinds())

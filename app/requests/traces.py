@@ -1,6 +1,6 @@
 """Traces handed in, once for API and forms: with the other ranks of the job, and what was recorded beside them.
 
-Raises Problem. `state` is the app.state of app.main: settings, store, queue.
+Raises Problem. `state` is the server's: app.requests.state.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from app.errors import Problem, not_found, queue_full
 from app.requests import request_fingerprint, uploads
+from app.requests.state import ServerState
 from app.requests.uploads import COMPANIONS, Received, Upload, companion_path
 from app.settings import Settings
 from app.storage import job_table
@@ -28,7 +29,7 @@ GROUP_CHARS = 100
 
 async def submit_upload(
     request: Request,
-    state: Any,
+    state: ServerState,
     *,
     name: str | None = None,
     group: str | None = None,
@@ -56,7 +57,7 @@ async def submit_upload(
     return await run_in_threadpool(_submit, state, received, group, beside, not fresh)
 
 
-async def submit_again(request: Request, state: Any, trace_id: str) -> Json:
+async def submit_again(request: Request, state: ServerState, trace_id: str) -> Json:
     """Read a trace that is here already once more, with what the form has beside it: a new trace, "reading".
 
     What lay beside the old one is kept unless the form replaces it. The old trace, its regions and their validations
@@ -89,7 +90,7 @@ async def submit_again(request: Request, state: Any, trace_id: str) -> Json:
     return trace
 
 
-def submit_file(state: Any, path: Path, name: str) -> Json:
+def submit_file(state: ServerState, path: Path, name: str) -> Json:
     """The same for a file that lies on the server, such as an example."""
     settings: Settings = state.settings
     upload = uploads.copy_in(path, settings.uploads_dir / new_id(), settings)
@@ -97,7 +98,7 @@ def submit_file(state: Any, path: Path, name: str) -> Json:
     return _submit(state, received, None, None, True)[0]
 
 
-def delete_trace(state: Any, trace_id: str) -> None:
+def delete_trace(state: ServerState, trace_id: str) -> None:
     """Forget a trace: its reading is stopped, its files, regions and job are removed."""
     if is_id(trace_id):
         state.queue.cancel(trace_id)
@@ -107,7 +108,9 @@ def delete_trace(state: Any, trace_id: str) -> None:
     _remove(state.settings.uploads_dir / file)
 
 
-def _submit(state: Any, received: Received, group: str | None, beside: str | None, share: bool) -> tuple[Json, bool]:
+def _submit(
+    state: ServerState, received: Received, group: str | None, beside: str | None, share: bool
+) -> tuple[Json, bool]:
     """Queue every trace that came; the first of them, and whether it is new. What finds no place is removed again.
 
     share: a trace whose very content is here already is that one.
@@ -163,7 +166,12 @@ def _submit(state: Any, received: Received, group: str | None, beside: str | Non
 
 
 def _queue_reading(
-    state: Any, upload: Upload, group: str | None, companions: Mapping[str, Upload], unknown: str | None, share: bool
+    state: ServerState,
+    upload: Upload,
+    group: str | None,
+    companions: Mapping[str, Upload],
+    unknown: str | None,
+    share: bool,
 ) -> str:
     """A trace and the job that reads it; its id, or that of the same which is here. companions: by field; their files
     lie beside the trace's."""

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import sqlalchemy as sa
 from prometheus_client.core import GaugeMetricFamily
 
-from app.storage.database import iso
+from app.jobs.ray.runner import RayRunner
+from app.storage.database import Database, iso
 from app.storage.tables import jobs
 
 HOUR_S = 3600
 MOST_JOBS = 5000
 
 
-def figures(state: Any) -> Iterator[GaugeMetricFamily]:
+def figures(fleet: RayRunner | None, database: Database) -> Iterator[GaugeMetricFamily]:
     """Gauges labelled by `device`, the kind of GPU; none without a fleet."""
-    if state.fleet is None:
+    if fleet is None:
         return
-    kinds = state.fleet.kinds()
+    kinds = fleet.kinds()
     for name, about, samples in [
         ("slots", "Measurements that a kind's hosts take at once.", [(k.device, k.slots) for k in kinds]),
         ("busy", "Measurements under way on a kind, of all servers.", [(k.device, k.busy) for k in kinds]),
         ("hosts", "Hosts of a kind.", [(k.device, k.nodes) for k in kinds]),
         ("sick_hosts", "Hosts of a kind that get no work.", [(k.device, len(k.sick)) for k in kinds]),
-        *_jobs(state),
+        *_jobs(database),
     ]:
         gauge = GaugeMetricFamily(f"tritonworthy_fleet_{name}", about, labels=["device"])
         for device, value in samples:
@@ -35,14 +35,14 @@ def figures(state: Any) -> Iterator[GaugeMetricFamily]:
         yield gauge
 
 
-def _jobs(state: Any) -> list[tuple[str, str, Sequence[tuple[str, float]]]]:
+def _jobs(database: Database) -> list[tuple[str, str, Sequence[tuple[str, float]]]]:
     since = iso(datetime.now(UTC) - timedelta(seconds=HOUR_S))
     on = jobs.c.accelerator
     ended = sa.select(on, jobs.c.state, jobs.c.created_at, jobs.c.started_at, jobs.c.finished_at).where(
         on.is_not(None), jobs.c.finished_at > since, jobs.c.started_at.is_not(None)
     )
     waiting = sa.select(on, sa.func.count()).where(on.is_not(None), jobs.c.state == "queued").group_by(on)
-    with state.store.database.read() as connection:
+    with database.read() as connection:
         rows = connection.execute(ended.order_by(jobs.c.finished_at.desc()).limit(MOST_JOBS)).all()
         queued = [(kind, count) for kind, count in connection.execute(waiting)]
     count: Counter[str] = Counter(row[0] for row in rows)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from app.check.formats import BY_SUFFIX
 from app.errors import Problem, not_found
 from app.requests import checks as submit_check
+from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED, chunks
 from app.storage import checks
 from app.web.api import codes as api_codes
@@ -75,7 +76,7 @@ async def check(request: Request, wait: Wait = 0.0) -> Response:
     The same files, texts, ids and configuration once more are the check that is here already: its job with 200. One
     that failed is done again, and so is one with `validate`, for that measures, as soon as it has ended.
     """
-    state = request.app.state
+    state = state_of(request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "multipart/form-data":
         job, new = await submit_check.submit_form(request, state)
     else:
@@ -83,7 +84,8 @@ async def check(request: Request, wait: Wait = 0.0) -> Response:
         job, new = await run_in_threadpool(submit_check.submit_json, state, **body)
     if wait:
         await state.queue.wait(job["id"], min(wait, state.settings.max_wait_s))
-        job = await run_in_threadpool(state.store.job, job["id"]) or job
+        ended = await run_in_threadpool(state.store.job, job["id"])
+        job = ended or job
     return answer(job, 202 if new else status_of(request, job), Location=f"/api/v1/checks/{job['id']}")
 
 
@@ -91,7 +93,7 @@ async def _read(request: Request) -> dict[str, Any]:
     """A JSON body of at most BODY_BYTES as the arguments of submit_json."""
     need_json(request)
     data = bytearray()
-    async for chunk in chunks(request, request.app.state.settings):
+    async for chunk in chunks(request, state_of(request).settings):
         data += chunk
         if len(data) > BODY_BYTES:
             raise Problem(413, "body-too-large", "", f"This may have at most {BODY_BYTES} bytes.")
@@ -108,7 +110,7 @@ async def _read(request: Request) -> dict[str, Any]:
 @declare(Access.READ)
 def check_list(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Checks, newest first, without their findings."""
-    return listed(request, checks.page(request.app.state.store.database, limit, after))
+    return listed(request, checks.page(state_of(request).store.database, limit, after))
 
 
 @router.get(
@@ -143,7 +145,7 @@ async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
 
 
 def _found(request: Request, check_id: str) -> Json:
-    found = checks.by_id(request.app.state.store.database, check_id)
+    found = checks.by_id(state_of(request).store.database, check_id)
     if found is None:
         raise not_found("check")
     return found

@@ -9,6 +9,8 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
+from app.requests.state import ServerState
+
 POLL_S = 0.25
 
 
@@ -21,7 +23,9 @@ class JobEvent:
     data: dict[str, Any]
 
 
-async def job_events(state: Any, job_id: str, last_event_id: str | int | None = None) -> AsyncIterator[JobEvent]:
+async def job_events(
+    state: ServerState, job_id: str, last_event_id: str | int | None = None
+) -> AsyncIterator[JobEvent]:
     """Events after number `last_event_id`, as they come; ends after "done" or "bye", at once for an unknown job."""
     after = _number(last_event_id)
     while True:

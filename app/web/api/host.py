@@ -7,9 +7,11 @@ from fastapi.responses import PlainTextResponse
 
 from app.errors import Problem
 from app.requests import regions
+from app.requests.state import state_of
 from app.web.api.responses import answer, errors
 from app.web.api.schemas import Device, Health, Ready
 from app.web.server.access import Access, declare
+from app.web.server.state import web_state_of
 
 router = APIRouter(tags=["server"])
 
@@ -18,7 +20,7 @@ router = APIRouter(tags=["server"])
 @declare(Access.READ, codes=({503: ("host-unknown",)},))
 def device(request: Request) -> Response:
     """The GPU that validations run on (null without one), software versions, and the table of known devices."""
-    return answer(regions.device(request.app.state))
+    return answer(regions.device(state_of(request)))
 
 
 @router.get("/healthz", responses={200: {"model": Health}})
@@ -35,7 +37,7 @@ def readyz(request: Request) -> Response:
 
     `warnings` says what waits although the server is ready, such as measurements while the GPU is suspect.
     """
-    state = request.app.state
+    state = web_state_of(request)
     found = state.health()
     if found.wrong:
         raise Problem(503, "not-ready", "", "; ".join(found.wrong), warnings=list(found.warnings))
@@ -50,4 +52,4 @@ def metrics(request: Request) -> Response:
     """Counters in Prometheus' text format."""
     from app.web.server.metrics import CONTENT_TYPE, exposition
 
-    return PlainTextResponse(exposition(request.app.state), media_type=CONTENT_TYPE)
+    return PlainTextResponse(exposition(web_state_of(request)), media_type=CONTENT_TYPE)

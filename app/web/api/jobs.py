@@ -12,6 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from app.errors import not_found
 from app.requests import regions
 from app.requests.regression import since
+from app.requests.state import state_of
 from app.web.api import codes as api_codes
 from app.web.api.events import job_events
 from app.web.api.request_schemas import ValidationRequest
@@ -45,7 +46,7 @@ async def validate(request: Request, body: ValidationRequest, wait: Wait = 0.0) 
 
     With `reuse` what was asked before is not measured again: 200 with the job that waits, runs or has measured it.
     """
-    state = request.app.state
+    state = state_of(request)
     job, new = await run_in_threadpool(lambda: regions.submit_validation(state, **body.model_dump()))
     if wait:
         beside = {key: job[key] for key in ("validations",) if key in job}
@@ -62,7 +63,7 @@ def validations(
     region_id: Annotated[str | None, Query(max_length=64, description="Only of this region.")] = None,
 ) -> Response:
     """Validations, newest first."""
-    return listed(request, request.app.state.store.validations(limit, after, region_id))
+    return listed(request, state_of(request).store.validations(limit, after, region_id))
 
 
 @router.get(
@@ -77,14 +78,14 @@ async def validation(request: Request, validation_id: str, wait: Wait = 0.0) -> 
 
 
 def _validation(request: Request, validation_id: str) -> Json:
-    found: Json | None = request.app.state.store.validation(validation_id)
+    found: Json | None = state_of(request).store.validation(validation_id)
     if found is None:
-        recorded = regions.archive_record(request.app.state, validation_id)
+        recorded = regions.archive_record(state_of(request), validation_id)
         if recorded is None:
             raise not_found("validation")
         return {"region_id": None, "error": None, **recorded}
     unmeasured = found["state"] == "done" and found["outcome"] == "unmeasured"
-    recorded = regions.archived(request.app.state, found["region"], validation_id) if unmeasured else None
+    recorded = regions.archived(state_of(request), found["region"], validation_id) if unmeasured else None
     return found | {"archive": recorded}
 
 
@@ -92,11 +93,11 @@ def _validation(request: Request, validation_id: str) -> Json:
 @declare(Access.COMPUTE, codes=({409: ("validation-not-done",)},))
 def held_to_the_one_before(request: Request, validation_id: str) -> Response:
     """Whether the advice flipped since the same region was measured before, on the same kind of GPU."""
-    return answer(since(request.app.state, validation_id))
+    return answer(since(state_of(request), validation_id))
 
 
 def _job(request: Request, job_id: str) -> Json:
-    found: Json | None = request.app.state.store.job(job_id)
+    found: Json | None = state_of(request).store.job(job_id)
     if found is None:
         raise not_found("job")
     return found
@@ -114,7 +115,7 @@ async def job(request: Request, job_id: str, wait: Wait = 0.0) -> Response:
 @declare(Access.CHANGE)
 def cancel(request: Request, job_id: str) -> Response:
     """Cancel a waiting job, or ask a running one to stop; a job that has ended stays as it is."""
-    found = request.app.state.queue.cancel(job_id)
+    found = state_of(request).queue.cancel(job_id)
     if found is None:
         raise not_found("job")
     return answer(found)
@@ -128,5 +129,5 @@ async def events(
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """The job's progress as server-sent events: `progress`, then `done`. Last-Event-ID resumes."""
-    async for event in job_events(request.app.state, known["id"], last_event_id):
+    async for event in job_events(state_of(request), known["id"], last_event_id):
         yield ServerSentEvent(data=event.data, event=event.kind, id=str(event.seq), retry=RETRY_MS)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.errors import not_found
 from app.requests import regions as submit
+from app.requests.state import state_of
 from app.web.api import codes as api_codes
 from app.web.api.request_schemas import AdviceRequest
 from app.web.api.responses import JSON_ONLY, After, Json, Limit, answer, errors, listed
@@ -22,7 +23,7 @@ router = APIRouter(prefix="/api/v1", tags=["advice"])
 @declare(Access.READ)
 def regions(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Regions that were written down, newest first; their kernels without source."""
-    page = request.app.state.store.region_list(limit, after)
+    page = state_of(request).store.region_list(limit, after)
     return listed(request, {**page, "items": [_without_source(item) for item in page["items"]]})
 
 
@@ -45,11 +46,11 @@ def region(
     ] = None,
 ) -> Response:
     """One region; `archive` is the recorded validation nearest to it, where this host has measured nothing."""
-    state = request.app.state
+    state = state_of(request)
     found = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
     if found is None:
         raise not_found("region")
-    recorded = submit.archived(request.app.state, found["text"]) if not found["validations"] else None
+    recorded = submit.archived(state_of(request), found["text"]) if not found["validations"] else None
     return answer(found | {"archive": recorded})
 
 
@@ -60,7 +61,7 @@ def foresee(request: Request, region_id: str) -> Response:
 
     A region from a trace has an empty `oracle` until somebody asks. An answer that stands is not asked for again.
     """
-    return answer(submit.foresee_region(request.app.state, region_id))
+    return answer(submit.foresee_region(state_of(request), region_id))
 
 
 @router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 429, 503)})
@@ -75,7 +76,7 @@ def kernel(
 
     kernel: its name; NAME@STAGE where forward and backward have one of the same name.
     """
-    return answer(submit.kernel_machine(request.app.state, region_id, mode, kernel))
+    return answer(submit.kernel_machine(state_of(request), region_id, mode, kernel))
 
 
 @router.post(
@@ -87,7 +88,7 @@ def advice(request: Request, body: AdviceRequest) -> Response:
 
     For a region the answer also has what the region object has: `name`, `text`, `cost`, `shapes`, ...
     """
-    state = request.app.state
+    state = state_of(request)
     if body.widget is not None:
         return answer(submit.advise_widget(state, **body.widget.model_dump()))
     assert body.region is not None

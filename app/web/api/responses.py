@@ -9,6 +9,7 @@ from fastapi import Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
 from app.errors import Problem
+from app.requests.state import state_of
 from app.web.api.schemas import ProblemBody
 from app.web.server.json_response import JSONAnswer
 
@@ -63,12 +64,12 @@ def listed(request: Request, page: Json) -> JSONAnswer:
 def status_of(request: Request, found: Json, status: int = 200) -> int:
     """The status of an answer about a job or its trace: 202 where the server stops while it is not done yet."""
     under_way = found.get("state") in ("queued", "running") or found.get("status") == "reading"
-    return 202 if under_way and request.app.state.closing.is_set() else status
+    return 202 if under_way and state_of(request).closing.is_set() else status
 
 
 async def waited(request: Request, job_id: str, wait: float, find: Callable[[], Json]) -> Json:
     """What `find` finds once the job has ended or the wait is over; at once where there is no such job."""
     if wait:
-        state = request.app.state
+        state = state_of(request)
         await state.queue.wait(job_id, min(wait, state.settings.max_wait_s))
     return await run_in_threadpool(find)

@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.requests import regions
 from app.requests import traces as submit_trace
+from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
 from app.web.api import codes as api_codes
 from app.web.api.responses import After, Limit, Wait, answer, errors, listed, status_of, waited
@@ -98,7 +99,7 @@ async def upload(
 
     A file beside it that cannot be used costs nothing: the trace is read without it, and `notes[]` says why.
     """
-    state = request.app.state
+    state = state_of(request)
     trace, new = await submit_trace.submit_upload(request, state, name=name, group=group, beside=beside, fresh=fresh)
     return await _created(request, trace["id"], wait, 201 if new else 200)
 
@@ -113,13 +114,13 @@ async def upload(
 @declare(Access.UPLOAD, codes=(api_codes.UPLOAD, {422: ("trace-not-ready",)}), queues="read")
 async def again(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """Read a trace that is here once more, with files beside it: a new trace, nothing is sent twice."""
-    trace = await submit_trace.submit_again(request, request.app.state, trace_id)
+    trace = await submit_trace.submit_again(request, state_of(request), trace_id)
     return await _created(request, trace["id"], wait)
 
 
 async def _created(request: Request, trace_id: str, wait: float, status: int = 201) -> Response:
     """The trace, once it is read or the wait is over; its error as a problem."""
-    state = request.app.state
+    state = state_of(request)
     if wait:
         await state.queue.wait(trace_id, min(wait, state.settings.max_wait_s))
     trace = await run_in_threadpool(regions.find_trace, state, trace_id)
@@ -134,7 +135,7 @@ async def _created(request: Request, trace_id: str, wait: float, status: int = 2
 @declare(Access.READ)
 def traces(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Traces, newest first, without their regions and what only their page draws."""
-    page = request.app.state.store.traces(limit, after)
+    page = state_of(request).store.traces(limit, after)
     items = [{key: value for key, value in item.items() if key not in DRAWN} for item in page["items"]]
     return listed(request, {**page, "items": items})
 
@@ -143,8 +144,8 @@ def traces(request: Request, limit: Limit = 50, after: After = None) -> Response
 @declare(Access.READ)
 def ranks(request: Request, trace_id: str) -> Response:
     """The traces of the same group, rank by rank: the slowest, and how long each waits in communication."""
-    trace = regions.find_trace(request.app.state, trace_id)
-    found = rank_section(request.app.state.store.trace_group(trace.get("group")))
+    trace = regions.find_trace(state_of(request), trace_id)
+    found = rank_section(state_of(request).store.trace_group(trace.get("group")))
     spread = found.get("spread") or {"slowest": None, "spread": None, "waiting_share": None}
     return answer({**spread, "ranks": found.get("ranks", [])})
 
@@ -153,7 +154,7 @@ def ranks(request: Request, trace_id: str) -> Response:
 @declare(Access.READ)
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
-    found = await waited(request, trace_id, wait, lambda: regions.find_trace(request.app.state, trace_id))
+    found = await waited(request, trace_id, wait, lambda: regions.find_trace(state_of(request), trace_id))
     return answer(found, status_of(request, found))
 
 
@@ -161,5 +162,5 @@ async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
 @declare(Access.CHANGE)
 def delete(request: Request, trace_id: str) -> Response:
     """Forget a trace, its file and its regions. Validations are kept."""
-    submit_trace.delete_trace(request.app.state, trace_id)
+    submit_trace.delete_trace(state_of(request), trace_id)
     return Response(status_code=204)

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.requests import regions
+from app.requests.state import ServerState
 from app.web.api.request_schemas import AdviceRequest
 from app.web.api.responses import answer, is_json
 
@@ -24,9 +25,9 @@ MOST_BYTES = 1000
 
 
 class Quick:
-    """Pure ASGI around the routes. state: the app.state of app.main."""
+    """Pure ASGI around the routes. state: the server's."""
 
-    def __init__(self, app: ASGIApp, state: Any) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self.app = app
         self.state = state
 

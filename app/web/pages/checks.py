@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from app.errors import Problem
 from app.requests import checks as submit_check
+from app.requests.state import state_of
 from app.storage import checks
 from app.web.api.responses import After
 from app.web.pages.common import go, missing
@@ -41,12 +42,12 @@ def check_list(
 ) -> Response:
     """Checks, newest first, and the form that makes one; the API's list."""
     if wants_json(request):
-        return JSONAnswer(checks.page(request.app.state.store.database, ROWS, after))
+        return JSONAnswer(checks.page(state_of(request).store.database, ROWS, after))
     return _list(request, {"trace": trace}, after=after)
 
 
 def _list(request: Request, given: dict[str, str], *, after: str | None = None, wrong: Json | None = None) -> Response:
-    store = request.app.state.store
+    store = state_of(request).store
     page = checks.page(store.database, ROWS, after)
     context = {
         "rows": check_views.check_rows(page["items"]),
@@ -67,7 +68,7 @@ async def make(
     config: Annotated[str, Form()] = "",
 ) -> Response:
     """A check of a stored trace under a pasted configuration; what is wrong with it stands under its field."""
-    state = request.app.state
+    state = state_of(request)
     try:
         job, _ = await run_in_threadpool(
             submit_check.submit_stored, state, trace=trace, baseline=baseline or None, config=config
@@ -112,14 +113,14 @@ def progress(request: Request, check_id: str) -> Response:
 def cancel(request: Request, check_id: str) -> Response:
     """Stop a check; one that has ended stays as it is."""
     _found(request, check_id)
-    request.app.state.queue.cancel(check_id)
+    state_of(request).queue.cancel(check_id)
     if not is_fragment(request):
         return RedirectResponse(f"/checks/{check_id}", 303)
     return check(request, check_id, body=1)
 
 
 def _found(request: Request, check_id: str) -> Json:
-    found = checks.by_id(request.app.state.store.database, check_id)
+    found = checks.by_id(state_of(request).store.database, check_id)
     if found is None:
         raise missing("check")
     return found

@@ -13,6 +13,7 @@ from fastapi.responses import RedirectResponse, Response
 from app.advice.widget_table import STEPS
 from app.errors import Problem
 from app.requests import regions
+from app.requests.state import state_of
 from app.web.pages.examples import DEFAULT_REGION, examples
 from app.web.pages.widget import shown
 from app.web.templating import is_fragment
@@ -75,7 +76,7 @@ def widget_answer(request: Request) -> Json:
     """The widget's answers from the address, the advice on them, and the address again."""
     answers = _answers(request.query_params)
     asked = {**answers, "bound": answers["bound"] or None, "kind": answers["kind"] or None}
-    widget = regions.advise_widget(request.app.state, **asked)
+    widget = regions.advise_widget(state_of(request), **asked)
     return {
         "answers": answers,
         "widget": widget,
@@ -86,7 +87,7 @@ def widget_answer(request: Request) -> Json:
 
 def host_facts(request: Request) -> Json:
     """What this host can measure on. The first page after a start does not wait for the probe: it asks again."""
-    state = request.app.state
+    state = state_of(request)
     return regions.device(state) if state.host.found.done() else {"gpu": None, "pending": True}
 
 
@@ -111,8 +112,8 @@ def home_page(request: Request, form: Json | None = None) -> Json:
         "widget_presets": [(title, urlencode(answers)) for title, answers in WIDGET_PRESETS],
         "device_names": device_names(),
         "form": form or {"text": text},
-        "recent": region.recent_rows(request.app.state.store.recent(limit=8)),
-        "recipe": recording(str(request.base_url).rstrip("/"), bool(request.app.state.settings.token)),
-        "token_needed": bool(request.app.state.settings.token),
+        "recent": region.recent_rows(state_of(request).store.recent(limit=8)),
+        "recipe": recording(str(request.base_url).rstrip("/"), bool(state_of(request).settings.token)),
+        "token_needed": bool(state_of(request).settings.token),
         "charts": False,
     }

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app.requests import ceilings, regions
+from app.requests.state import ServerState, state_of
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
@@ -33,8 +34,8 @@ WITHOUT_GPU = (
 
 
 def _page(request: Request) -> Json:
-    host = regions.device(request.app.state)
-    found = ceilings.status(request.app.state)
+    host = regions.device(state_of(request))
+    found = ceilings.status(state_of(request))
     measured = found["measured"]
     entry = find_device(measured["device"]) if measured else None
     used = (
@@ -62,12 +63,12 @@ def _page(request: Request) -> Json:
         "without_gpu": WITHOUT_GPU,
         "missing_packages": sorted(set(DISTRIBUTIONS) - set(host["packages"] or ())),
         "charts": False,
-        **_suspicion(request.app.state),
-        "asked_every_s": request.app.state.queue.gpu.again_s,
+        **_suspicion(state_of(request)),
+        "asked_every_s": state_of(request).queue.gpu.again_s,
     }
 
 
-def _suspicion(state: Any) -> Json:
+def _suspicion(state: ServerState) -> Json:
     """What is wrong with the GPU, and since when; None where nothing is known to be."""
     found = state.queue.gpu.suspicion
     return {"suspicion": None if found is None else dataclasses.asdict(found)}
@@ -76,7 +77,7 @@ def _suspicion(state: Any) -> Json:
 @page_and_json(router, "/device", Access.READ)
 def device(request: Request) -> Response:
     """What this host can measure on, and the table behind the estimates; as data the API's device with its ceilings."""
-    state = request.app.state
+    state = state_of(request)
     if wants_json(request):
         return JSONAnswer({**regions.device(state), "ceilings_here": ceilings.status(state), **_suspicion(state)})
     return render("device.html", _page(request), request=request)
@@ -99,7 +100,7 @@ def state_now(request: Request) -> Response:
 @declare(Access.WORK)
 def measure(request: Request, on: Annotated[str, Form(max_length=200)] = "") -> Response:
     """Begin to measure the ceilings of the GPU that is here, or of a kind of the fleet."""
-    ceilings.begin(request.app.state, on or None)
+    ceilings.begin(state_of(request), on or None)
     if on:
         return RedirectResponse("/device#fleet", 303)
     if not is_fragment(request):

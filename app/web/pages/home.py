@@ -14,6 +14,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from app.errors import Problem
 from app.requests import regions, traces
+from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
 from app.web import pages
 from app.web.pages.common import go, home_page, missing, spot, widget_answer
@@ -65,7 +66,7 @@ def render_problem(request: Request, problem: Problem) -> Response:
 @declare(Access.READ)
 def host(request: Request) -> Response:
     """The banner of the start page, once the host is known."""
-    context = {"host": regions.device(request.app.state)}
+    context = {"host": regions.device(state_of(request))}
     return render("partials/host.html", context, request=request)
 
 
@@ -99,7 +100,7 @@ async def load_example(request: Request, name: str) -> Response:
     example = examples().get(name)
     if example is None:
         raise missing("example")
-    state = request.app.state
+    state = state_of(request)
     if example.kind == "trace":
         trace = await run_in_threadpool(traces.submit_file, state, example.path, example.title)
         return go(request, f"/traces/{trace['id']}")
@@ -117,7 +118,7 @@ async def upload(request: Request, group: str | None = None) -> Response:
 
     What cannot be taken at all stands under the drop zone; the page of a plain form says the same.
     """
-    trace, _ = await traces.submit_upload(request, request.app.state, group=group)
+    trace, _ = await traces.submit_upload(request, state_of(request), group=group)
     return go(request, f"/traces/{trace['id']}")
 
 
@@ -125,7 +126,7 @@ async def upload(request: Request, group: str | None = None) -> Response:
 @declare(Access.UPLOAD)
 async def again(request: Request, trace_id: str) -> Response:
     """The trace once more, with what the form has beside it."""
-    trace = await traces.submit_again(request, request.app.state, trace_id)
+    trace = await traces.submit_again(request, state_of(request), trace_id)
     return go(request, f"/traces/{trace['id']}")
 
 
@@ -133,5 +134,5 @@ async def again(request: Request, trace_id: str) -> Response:
 @declare(Access.CHANGE)
 def delete_trace(request: Request, trace_id: str) -> Response:
     """Forget a trace and its regions."""
-    traces.delete_trace(request.app.state, trace_id)
+    traces.delete_trace(state_of(request), trace_id)
     return go(request, "/history")

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from app.requests import kernel_code, regions
+from app.requests.state import state_of
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
@@ -25,7 +26,7 @@ Device = Annotated[str | None, Query(max_length=200)]
 
 
 def _found(request: Request, region_id: str, candidate: str | None) -> tuple[Json, Any]:
-    store = request.app.state.store
+    store = state_of(request).store
     region: Json | None = store.region(region_id)
     if region is None:
         raise missing("region")
@@ -33,10 +34,10 @@ def _found(request: Request, region_id: str, candidate: str | None) -> tuple[Jso
     evidence: Json | None = store.validation(ids[0]) if ids else None
     if region.get("text") and (evidence is None or evidence.get("outcome") in (None, "unmeasured")):
         own = evidence["id"] if evidence else None
-        recorded = regions.archived(request.app.state, region["text"], own)
+        recorded = regions.archived(state_of(request), region["text"], own)
         same = recorded is not None and recorded["archived"]["match"] != "other-sizes"
         evidence = recorded if same else evidence
-    return region, kernel_code.own_of(request.app.state, region, candidate, evidence)
+    return region, kernel_code.own_of(state_of(request), region, candidate, evidence)
 
 
 def _twin(path: str, candidate: str | None) -> str:
@@ -58,7 +59,7 @@ def own(request: Request, region_id: str, candidate: Candidate = None) -> Respon
 def machine(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
     """What the compiler makes of our kernels, with every listing. Takes seconds the first time: a child compiles."""
     region, found = _found(request, region_id, candidate)
-    answer = kernel_code.machines_of(request.app.state, region, found, device)
+    answer = kernel_code.machines_of(state_of(request), region, found, device)
     if wants_json(request):
         return JSONAnswer(answer)
     context = {**compiled_kernels.compiled(region, found, answer, f"/regions/{region_id}/triton"), "charts": False}
@@ -71,7 +72,7 @@ def machine(request: Request, region_id: str, candidate: Candidate = None, devic
 def listing(request: Request, region_id: str, kernel: str, listing: str, candidate: Candidate = None) -> Response:
     """One listing, whole: ttir, ttgir, llir, ptx, sass."""
     region, found = _found(request, region_id, candidate)
-    made = kernel_code.kernel_named(kernel_code.machines_of(request.app.state, region, found), kernel)
+    made = kernel_code.kernel_named(kernel_code.machines_of(state_of(request), region, found), kernel)
     if listing not in made["texts"]:
         raise missing("listing")
     return PlainTextResponse(made["texts"][listing])
@@ -81,10 +82,10 @@ def listing(request: Request, region_id: str, kernel: str, listing: str, candida
 @declare(Access.COMPUTE)
 def replay(request: Request, region_id: str) -> Response:
     """The region as a file that runs alone, with torch only: for a bug report."""
-    region: Json | None = request.app.state.store.region(region_id)
+    region: Json | None = state_of(request).store.region(region_id)
     if region is None or not region.get("text"):
         raise missing("region with a text")
     shapes = [{**s["binding"], "calls": s["calls"]} for s in region.get("shapes") or () if s.get("binding")]
-    script = request.app.state.service.replay_script(region["text"], shapes or None)
+    script = state_of(request).service.replay_script(region["text"], shapes or None)
     headers = {"Content-Disposition": 'attachment; filename="replay.py"'}
     return PlainTextResponse(script, headers=headers)

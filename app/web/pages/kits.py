@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from app.errors import not_found
 from app.requests import regions
 from app.requests.kits import kit_of
+from app.requests.state import state_of
 from app.web.api import codes as api_codes
 from app.web.api.responses import errors
 from app.web.pages.common import missing
@@ -32,7 +33,7 @@ ZIP: dict[int | str, dict[str, Any]] = {
 
 
 def _validation(request: Request, validation_id: str) -> Json | None:
-    state = request.app.state
+    state = state_of(request)
     found: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
     return found
 
@@ -46,7 +47,7 @@ def kit_zip(request: Request, validation_id: str, candidate: Candidate = None) -
     found = _validation(request, validation_id)
     if found is None:
         raise not_found("validation")
-    kit = kit_of(request.app.state, found, candidate)
+    kit = kit_of(state_of(request), found, candidate)
     headers = {"Content-Disposition": f'attachment; filename="{kit.name}.zip"'}
     return Response(kit.archive(), media_type="application/zip", headers=headers)
 
@@ -55,7 +56,7 @@ def _page(request: Request, validation_id: str, candidate: str | None) -> Json:
     found = _validation(request, validation_id)
     if found is None:
         raise missing("validation")
-    kit = kit_of(request.app.state, found, candidate)
+    kit = kit_of(state_of(request), found, candidate)
     others = [c["name"] for c in found.get("candidates") or () if c["tool"] == "triton" and c["status"] in RIGHT]
     return {"validation": found, "kit": kit, "others": [n for n in others if n != kit.candidate]}
 

@@ -9,6 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from app.errors import not_found
 from app.requests import landscapes as submit_landscape
+from app.requests.state import state_of
 from app.storage import landscapes
 from app.web.api import codes as api_codes
 from app.web.api.landscape_schemas import Landscape, LandscapeRequest
@@ -49,7 +50,7 @@ Candidate = Annotated[
 )
 def ask(request: Request, validation_id: str, body: LandscapeRequest) -> Response:
     """Queue the time of a Triton candidate's kernel over its tiles, warps and stages. Needs a GPU."""
-    job = submit_landscape.submit_landscape(request.app.state, validation_id, **body.model_dump())
+    job = submit_landscape.submit_landscape(state_of(request), validation_id, **body.model_dump())
     return answer(job, 202, Location=f"/api/v1/jobs/{job['id']}")
 
 
@@ -57,7 +58,7 @@ def ask(request: Request, validation_id: str, body: LandscapeRequest) -> Respons
 @declare(Access.READ)
 def landscape(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """The newest landscape of a validation, `outcome` null until it is done."""
-    found = landscapes.newest(request.app.state.store.database, validation_id, candidate)
+    found = landscapes.newest(state_of(request).store.database, validation_id, candidate)
     if found is None:
         raise not_found("landscape")
     return answer(found)
@@ -68,7 +69,7 @@ def landscape(request: Request, validation_id: str, candidate: Candidate = None)
 
 def part(request: Request, validation: Json, candidate: str | None = None) -> Json:
     """Context of partials/landscape.html: what there is, and what may be asked for."""
-    state = request.app.state
+    state = state_of(request)
     stored = validation.get("state") == "done" and not validation.get("archived")
     found = landscapes.newest(state.store.database, validation["id"], candidate) if stored else None
     host = host_facts(request) if stored else {}
@@ -96,7 +97,7 @@ def _shown(found: Json) -> Json:
 
 
 def _validation(request: Request, validation_id: str) -> Json:
-    found: Json | None = request.app.state.store.validation(validation_id)
+    found: Json | None = state_of(request).store.validation(validation_id)
     if found is None:
         raise missing("validation")
     return found
@@ -116,7 +117,7 @@ def ask_by_form(
     shape: Annotated[int, Form()] = 0,
 ) -> Response:
     """Queue it; for htmx the part of the page that follows it."""
-    submit_landscape.submit_landscape(request.app.state, validation_id, candidate=candidate, shape=shape)
+    submit_landscape.submit_landscape(state_of(request), validation_id, candidate=candidate, shape=shape)
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}/landscape", 303)
     return render("partials/landscape.html", _context(request, validation_id), request=request, status=202)
@@ -127,7 +128,7 @@ def landscape_page(request: Request, validation_id: str, candidate: Candidate = 
     """The whole landscape: the heat map, every point in a table, what was not run and why; 404 as data where there is
     none, while the page offers to make one."""
     if wants_json(request):
-        found = landscapes.newest(request.app.state.store.database, validation_id, candidate)
+        found = landscapes.newest(state_of(request).store.database, validation_id, candidate)
         if found is None:
             raise missing("landscape")
         return JSONAnswer(found)
@@ -145,7 +146,7 @@ def landscape_panel(request: Request, validation_id: str) -> Response:
 @declare(Access.READ)
 def landscape_progress(request: Request, validation_id: str) -> Response:
     """Only the bar and its line."""
-    found = landscapes.newest(request.app.state.store.database, validation_id)
+    found = landscapes.newest(state_of(request).store.database, validation_id)
     if found is None:
         raise missing("landscape")
     return render("partials/progress.html", {"validation": found}, request=request)
@@ -155,8 +156,8 @@ def landscape_progress(request: Request, validation_id: str) -> Response:
 @declare(Access.CHANGE)
 def cancel_landscape(request: Request, validation_id: str) -> Response:
     """Stop the newest landscape of a validation."""
-    found = landscapes.newest(request.app.state.store.database, validation_id)
-    if found is None or request.app.state.queue.cancel(found["id"]) is None:
+    found = landscapes.newest(state_of(request).store.database, validation_id)
+    if found is None or state_of(request).queue.cancel(found["id"]) is None:
         raise missing("landscape")
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}/landscape", 303)

@@ -13,6 +13,7 @@ from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app.accuracy.figures import committed
 from app.requests import kernel_code, regions
+from app.requests.state import state_of
 from app.web.learning import ladder, phases, primitives, program, tiles, tuned
 from app.web.learning.rule import tree
 from app.web.pages.common import missing, widget_answer
@@ -55,7 +56,7 @@ def learn(request: Request) -> Response:
         "claims": committed().get("claims") or [],
         "language": LANGUAGE,
         "example": example,
-        "recorded": regions.archived(request.app.state, example.text),
+        "recorded": regions.archived(state_of(request), example.text),
         "widget_sliders": WIDGET_SLIDERS,
         "widget_bounds": WIDGET_BOUNDS,
         "widget_kinds": WIDGET_KINDS,
@@ -85,7 +86,7 @@ _kept: WeakKeyDictionary[Any, dict[str, Json]] = WeakKeyDictionary()
 
 def _live(request: Request, text: str) -> Json:
     """One of the page's regions, by this server's rule, estimate and oracle."""
-    state = request.app.state
+    state = state_of(request)
     kept = _kept.setdefault(state.service, {})
     if text not in kept:
         region = regions.preview_region(state, text, oracle_timeout_s=ORACLE_S)
@@ -109,7 +110,7 @@ def _rule(request: Request, example: Json | None = None) -> Json:
     found = widget_answer(request)
     context: Json = {"answers": found["answers"], "tree_region": None}
     if query.get("region"):
-        region = request.app.state.store.region(query["region"])
+        region = state_of(request).store.region(query["region"])
         if region is None:
             raise missing("region")
         advice, said = region.get("advice"), f"the region {region['name']}"
@@ -188,8 +189,8 @@ DECIDED = "rms_norm_by_hand"
 
 def _decided(request: Request) -> tuple[Json, Any, Json]:
     region: Json = {"name": examples()[DECIDED].title, "text": examples()[DECIDED].text, "shapes": [], "advice": None}
-    found = kernel_code.own_of(request.app.state, region, "triton:generated")
-    return region, found, kernel_code.machines_of(request.app.state, region, found)
+    found = kernel_code.own_of(state_of(request), region, "triton:generated")
+    return region, found, kernel_code.machines_of(state_of(request), region, found)
 
 
 @page_and_json(router, "/learn/decided", Access.COMPUTE)

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from app.archive import by_device
 from app.errors import not_found, without_text
 from app.requests import regions
+from app.requests.state import state_of
 from app.web.api.responses import answer, errors
 from app.web.api.schemas import Answer
 from app.web.charts import measured_devices
@@ -104,7 +105,7 @@ def validation_page(request: Request, validation_id: str, devices: Devices = "")
 
 def section(request: Request, text: str) -> Json:
     """Context of partials/kinds.html; nothing where the region was measured on fewer than two kinds."""
-    found = regions.measured_kinds(request.app.state, text)
+    found = regions.measured_kinds(state_of(request), text)
     return _context(found) if len(found) > 1 else {}
 
 
@@ -113,7 +114,7 @@ def _names(devices: str) -> list[str]:
 
 
 def _region(request: Request, region_id: str) -> Json:
-    region: Json | None = request.app.state.store.region(region_id)
+    region: Json | None = state_of(request).store.region(region_id)
     if region is None:
         raise not_found("region")
     if not region["text"]:
@@ -122,7 +123,7 @@ def _region(request: Request, region_id: str) -> Json:
 
 
 def _validation(request: Request, validation_id: str) -> Json:
-    state = request.app.state
+    state = state_of(request)
     found: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
     if found is None:
         raise not_found("validation")
@@ -130,7 +131,7 @@ def _validation(request: Request, validation_id: str) -> Json:
 
 
 def _found(request: Request, text: str, devices: str) -> Json:
-    items = regions.measured_kinds(request.app.state, text, _names(devices))
+    items = regions.measured_kinds(state_of(request), text, _names(devices))
     return {"items": items, "said": by_device.disagreement(items)}
 
 

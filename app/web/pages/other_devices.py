@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from app.requests import regions
+from app.requests.state import state_of
 from app.web.api import codes as api_codes
 from app.web.api.responses import answer, errors
 from app.web.api.schemas import Answer, Range
@@ -58,13 +59,13 @@ Device = Annotated[str, Query(max_length=200, description="A device of the table
 @declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE))
 def devices(request: Request, region_id: str) -> Response:
     """The region's advice on every device of the table, predicted; its own device's is the one that stands."""
-    return answer({"items": regions.region_on_devices(request.app.state, region_id)})
+    return answer({"items": regions.region_on_devices(state_of(request), region_id)})
 
 
 @page_and_json(pages, "/regions/{region_id}/devices", Access.COMPUTE)
 def devices_page(request: Request, region_id: str, *, device: Device = "") -> Response:
     """The devices side by side, with the advice for one where it is named: a page, or for htmx the part of a page."""
-    state = request.app.state
+    state = state_of(request)
     rows = regions.region_on_devices(state, region_id)
     if wants_json(request):
         return JSONAnswer({"items": rows})

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from app.accuracy.figures import committed
 from app.requests import regions
+from app.requests.state import state_of
 from app.trace_report.compare import compare_traces
 from app.units import count
 from app.web.api.examples import calls
@@ -34,13 +35,13 @@ COMPARE_CHOICES = 100
 
 def _known(request: Request) -> list[Json]:
     """Validations of this host, newest first, then the archive's."""
-    own = request.app.state.store.validations(limit=COMPARE_CHOICES)["items"]
-    return [*own, *regions.archive_records(request.app.state)]
+    own = state_of(request).store.validations(limit=COMPARE_CHOICES)["items"]
+    return [*own, *regions.archive_records(state_of(request))]
 
 
 def _compared(request: Request, a: str, b: str) -> Json:
     """What /compare shows of two validations, or of two traces that were read; {} where they are not two of a kind."""
-    store = request.app.state.store
+    store = state_of(request).store
     known = {v["id"]: v for v in _known(request) if v.get("id")}
     if a in known and b in known:
         left, right = known[a], known[b]
@@ -50,11 +51,11 @@ def _compared(request: Request, a: str, b: str) -> Json:
             "right": right,
             "comparison_chart": plotly.comparison(left, right),
         }
-    traces = [store.trace(i) for i in (a, b)]
-    if any(t is None or t["status"] != "ready" for t in traces):
+    first, second = store.trace(a), store.trace(b)
+    if first is None or first["status"] != "ready" or second is None or second["status"] != "ready":
         return {}
-    found = compare_traces(*traces)
-    return {"traces": found, "left": traces[0], "right": traces[1], "traces_chart": changes(found)}
+    found = compare_traces(first, second)
+    return {"traces": found, "left": first, "right": second, "traces_chart": changes(found)}
 
 
 @page_and_json(router, "/compare", Access.READ)
@@ -68,7 +69,7 @@ def compare_page(request: Request, a: str = "", b: str = "") -> Response:
         body = compared["traces"] if kind == "traces" else compared["comparison"]
         return JSONAnswer({"kind": kind, "a": a, "b": b, **body})
     choices = region.choices([v for v in _known(request) if v.get("id")])
-    kept = request.app.state.store.traces(limit=COMPARE_CHOICES)["items"]
+    kept = state_of(request).store.traces(limit=COMPARE_CHOICES)["items"]
     traces = [
         {"id": t["id"], "label": f"{t['name']} · {t['device'] or 'no GPU named'} · {region.when(t['created_at'])}"}
         for t in kept
@@ -90,7 +91,7 @@ def _pair(a: str, b: str) -> Json:
 
 def _history(request: Request, kind: str, after: str) -> tuple[str, list[Json], str | None]:
     """The kind that is shown, its entries, and where the next page begins."""
-    store = request.app.state.store
+    store = state_of(request).store
     pages = {"trace": store.traces, "region": store.region_list, "validation": store.validations}
     following = None
     if kind in pages:
@@ -149,7 +150,7 @@ def accuracy_page(request: Request) -> Response:
 @declare(Access.READ)
 def api(request: Request) -> Response:
     """The calls, each with a curl command that can be copied and run."""
-    settings = request.app.state.settings
+    settings = state_of(request).settings
     base = f"http://{settings.host}:{settings.port}"
     return render("api.html", {"calls": calls(base), "charts": False}, request=request)
 

@@ -13,6 +13,7 @@ from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from app.errors import Problem
 from app.requests import regions, revalidate
 from app.requests.regression import since
+from app.requests.state import state_of
 from app.web.pages import landscapes, measured_devices
 from app.web.pages.common import device_names, go, home_page, host_facts, missing, number, spot
 from app.web.pages.page_and_json import page_and_json, wants_json
@@ -60,7 +61,7 @@ def save_region(
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
     asked = _workload(form) | ({"oracle_timeout_s": SAID_BEFORE} if is_fragment(request) else {})
     try:
-        region = regions.submit_region(request.app.state, text, **asked)
+        region = regions.submit_region(state_of(request), text, **asked)
     except Problem as problem:
         if is_fragment(request) or not problem.extra.get("line"):
             raise
@@ -89,7 +90,7 @@ def preview_region(
     Evidence stays only where the text is still the stored one, or that of the validation on the page, which is `job`.
     """
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    region = regions.preview_region(request.app.state, text, oracle_timeout_s=SAID_BEFORE, **_workload(form))
+    region = regions.preview_region(state_of(request), text, oracle_timeout_s=SAID_BEFORE, **_workload(form))
     shown = job[0] if job else ""
     context = _edited(request, form, region, region_id, shown) | {"job": shown}
     address = context["permalink"] if len(text) < MOST_CARRIED else None
@@ -109,7 +110,7 @@ def foresee_text(
 ) -> Response:
     """Ask what torch.compile would make of an edited text: what its page does by itself. Nothing is kept."""
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    state, asked = request.app.state, _workload(form)
+    state, asked = state_of(request), _workload(form)
     before = regions.preview_region(state, text, oracle=False, **asked)
     region = regions.preview_region(state, text, **asked)
     context = _edited(request, form, region, region_id)
@@ -133,7 +134,7 @@ def _edited(request: Request, form: Mapping[str, str], region: Json, region_id: 
         **_landscape(request, region, newest, evidence.get("nearest")),
         "edited": stored is None,
         "permalink": f"/regions/{stored['id']}" if stored and same and _same_use(stored, region) else _carrying(form),
-        "oracle_on": regions.oracle_is_on(request.app.state),
+        "oracle_on": regions.oracle_is_on(state_of(request)),
         "machine_id": region_id if same and stored and stored.get("oracle") else None,
     }
 
@@ -151,26 +152,26 @@ def _carrying(form: Mapping[str, str]) -> str:
 
 def _unedited(request: Request, region_id: str, text: str) -> Json | None:
     """The stored region of that id where the text is still its own."""
-    stored: Json | None = request.app.state.store.region(region_id) if region_id else None
+    stored: Json | None = state_of(request).store.region(region_id) if region_id else None
     return stored if stored is not None and text.strip() and text.split() == (stored["text"] or "").split() else None
 
 
 def _validation_of(request: Request, region: Json, job: str) -> Json | None:
     """The validation of that id where it is of this very text."""
-    found: Json | None = request.app.state.store.validation(job) if job else None
+    found: Json | None = state_of(request).store.validation(job) if job else None
     return found if found is not None and found["region"].split() == region["text"].split() else None
 
 
 def _newest(request: Request, region: Json) -> Json | None:
     """The newest validation of a stored region."""
     ids = region.get("validations") or ()
-    found: Json | None = request.app.state.store.validation(ids[0]) if ids else None
+    found: Json | None = state_of(request).store.validation(ids[0]) if ids else None
     return found
 
 
 def stored_region(request: Request, region_id: str) -> Json:
     """The region of that id; 404 where there is none."""
-    region: Json | None = request.app.state.store.region(region_id)
+    region: Json | None = state_of(request).store.region(region_id)
     if region is None:
         raise missing("region")
     return region
@@ -214,7 +215,7 @@ def _without_advice(request: Request, region: Json) -> Json:
     """awaited: its trace is still being read; no_advice: else why there is none. {} for a region with advice."""
     if region.get("advice"):
         return {}
-    store = request.app.state.store
+    store = state_of(request).store
     trace: Json | None = store.trace_head((region.get("source") or {}).get("trace") or "")
     if trace is not None and trace["status"] == "reading":
         return {"awaited": True}
@@ -244,7 +245,7 @@ def _carried(
     state = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
     state = {name: value for name, value in state.items() if value.strip()}
     region = regions.preview_region(
-        request.app.state, text, oracle_timeout_s=oracle_timeout_s, **_workload({"share_percent": "", **state})
+        state_of(request), text, oracle_timeout_s=oracle_timeout_s, **_workload({"share_percent": "", **state})
     )
     return state, region
 
@@ -276,7 +277,7 @@ def carried(
         **_landscape(request, region, None, evidence.get("nearest")),
         **_around(request, region),
         "edited": True,
-        "oracle_on": regions.oracle_is_on(request.app.state),
+        "oracle_on": regions.oracle_is_on(state_of(request)),
         "machine_id": None,
         "carried": state,
         "permalink": _carrying(state),
@@ -311,7 +312,7 @@ def _asked(request: Request) -> tuple[float | None, float | None]:
 
 def _analysed(request: Request, region: Json, newest: Json | None) -> Json:
     """Context of a stored region's analysis."""
-    on = regions.oracle_is_on(request.app.state)
+    on = regions.oracle_is_on(state_of(request))
     return {**views.analysis(region, newest), "oracle_on": on, "machine_id": region["id"] if on else None}
 
 
@@ -326,7 +327,7 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
     running = newest is not None and newest["state"] in ("queued", "running")
     unmeasured = newest is None or newest.get("outcome") in (None, "unmeasured")
     if region["text"] and not running and unmeasured:
-        recorded = regions.archived(request.app.state, region["text"], newest["id"] if newest else None)
+        recorded = regions.archived(state_of(request), region["text"], newest["id"] if newest else None)
         if recorded is not None:
             found = views.measured(recorded)
             context |= {
@@ -356,7 +357,7 @@ def _landscape(request: Request, region: Json, newest: Json | None, nearest: Jso
 def foresee(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region: what the page of a region from a trace does by itself."""
     before = stored_region(request, region_id)
-    found = regions.foresee_region(request.app.state, region_id)
+    found = regions.foresee_region(state_of(request), region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
     old, new = ((region["advice"] or {}).get("alternatives") for region in (before, found))
@@ -370,7 +371,7 @@ def foresee(request: Request, region_id: str) -> Response:
 @declare(Access.COMPUTE)
 def listing(request: Request, region_id: str, mode: str, kernel: str, listing: str) -> Response:
     """One listing of a compiled kernel, whole: ttir, ttgir, llir, ptx, sass."""
-    texts = regions.kernel_machine(request.app.state, region_id, mode, kernel)["machine"]["texts"]
+    texts = regions.kernel_machine(state_of(request), region_id, mode, kernel)["machine"]["texts"]
     if listing not in texts:
         raise missing("listing")
     return PlainTextResponse(texts[listing])
@@ -379,7 +380,7 @@ def listing(request: Request, region_id: str, mode: str, kernel: str, listing: s
 @page_and_json(router, "/regions/{region_id}/kernels/{mode}/{kernel}", Access.COMPUTE)
 def machine(request: Request, region_id: str, mode: str, kernel: str) -> Response:
     """What Triton's compiler decides about one of Inductor's kernels: a page, or for htmx the part under the kernel."""
-    found = regions.kernel_machine(request.app.state, region_id, mode, kernel)
+    found = regions.kernel_machine(state_of(request), region_id, mode, kernel)
     if wants_json(request):
         return JSONAnswer(found)
     context = {**oracle_views.machine(found), "region_name": stored_region(request, region_id)["name"], "charts": False}
@@ -401,7 +402,7 @@ def validate(
     """Queue a validation: of the stored region where the text is still its own, else of the text as edited."""
     stored = _unedited(request, region_id, text)
     job, _ = regions.submit_validation(
-        request.app.state, region=None if stored else text, region_id=stored["id"] if stored else None, device=on,
+        state_of(request), region=None if stored else text, region_id=stored["id"] if stored else None, device=on,
         oracle_timeout_s=SAID_BEFORE,
     )  # fmt: skip
     if not is_fragment(request):
@@ -411,7 +412,7 @@ def validate(
 
 def _measured(request: Request, validation_id: str) -> Json:
     """Context of a validation with its region's evidence from elsewhere."""
-    state = request.app.state
+    state = state_of(request)
     validation: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
     if validation is None:
         raise missing("validation")
@@ -431,7 +432,7 @@ def validation(request: Request, validation_id: str) -> Response:
     name = shown.get("name") or "Validation"
     found = landscapes.part(request, shown)
     timed = shown["state"] == "done" and shown["device"] and not shown.get("archived")
-    held = since(request.app.state, validation_id) if timed else None
+    held = since(state_of(request), validation_id) if timed else None
     return render("validation.html", {**context, **found, "name": name, "since": held}, request=request)
 
 
@@ -446,7 +447,7 @@ def validation_panel(request: Request, validation_id: str) -> Response:
 @declare(Access.READ)
 def validation_progress(request: Request, validation_id: str) -> Response:
     """Only the bar and its line."""
-    validation = request.app.state.store.validation(validation_id)
+    validation = state_of(request).store.validation(validation_id)
     if validation is None:
         raise missing("validation")
     template = "partials/progress_answer.html" if is_fragment(request) else "partials/progress.html"
@@ -457,7 +458,7 @@ def validation_progress(request: Request, validation_id: str) -> Response:
 @declare(Access.WORK)
 def validate_again(request: Request, validation_id: str) -> Response:
     """Queue the same once more, under an address of its own; a region's page follows it in place."""
-    job = revalidate.validate_again(request.app.state, validation_id)
+    job = revalidate.validate_again(state_of(request), validation_id)
     if not is_fragment(request) or "/validations/" in request.headers.get("hx-current-url", ""):
         return go(request, f"/validations/{job['id']}")
     return render("partials/job.html", {**_measured(request, job["id"]), "swapped": True}, request=request, status=202)
@@ -467,7 +468,7 @@ def validate_again(request: Request, validation_id: str) -> Response:
 @declare(Access.CHANGE)
 def cancel_validation(request: Request, validation_id: str) -> Response:
     """Stop a queued or running validation."""
-    if request.app.state.queue.cancel(validation_id) is None:
+    if state_of(request).queue.cancel(validation_id) is None:
         raise missing("validation")
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}", 303)

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 
 from app.errors import Problem
 from app.requests.archived_evidence import recorded
+from app.requests.state import state_of
 from app.web.pages.common import missing
 from app.web.pages.region import evidence_of, stored_region
 from app.web.server.access import Access, declare
@@ -25,14 +26,14 @@ Json = dict[str, Any]
 @declare(Access.COMPUTE)
 def trace_file(request: Request, trace_id: str) -> Response:
     """A trace with the advice on all its regions. 404 where there is none; 409 while it is not ready."""
-    store = request.app.state.store
+    store = state_of(request).store
     trace: Json | None = store.trace(trace_id)
     if trace is None:
         raise missing("trace")
     if trace["status"] != "ready":
         raise Problem(409, "not-ready", "There is nothing to report yet", "The trace is being read, or it failed.")
     group = store.trace_group(trace.get("group"))
-    known = recorded(request.app.state, [r["text"] for r in trace["regions"] if r.get("text")])
+    known = recorded(state_of(request), [r["text"] for r in trace["regions"] if r.get("text")])
     return _file(trace["name"], trace_report(trace, group, written=_now(), recorded=known))
 
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app.requests.archived_evidence import recorded
+from app.requests.state import state_of
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
@@ -62,7 +63,7 @@ def trace(request: Request, trace_id: str) -> Response:
         return render(template, context, request=request, headers=headers)
     context = _page(request, found, view)
     if found["status"] == "reading" and not context["parts"]:
-        context["progress"] = reading.progress(request.app.state.store.reading(trace_id) or NOTHING_YET)
+        context["progress"] = reading.progress(state_of(request).store.reading(trace_id) or NOTHING_YET)
     return render("trace.html", context, request=request)
 
 
@@ -71,7 +72,7 @@ def _page(request: Request, trace: Json, view: View) -> Json:
         trace,
         _group(request, trace),
         view=view,
-        recorded=recorded(request.app.state, _texts(trace)),
+        recorded=recorded(state_of(request), _texts(trace)),
         of_rank=_other_rank(request, trace, view),
     )
 
@@ -85,7 +86,7 @@ def read_on(
 
     shown: how far the page is (`reading.progress`); waiting: positions of the regions that it lists without advice.
     """
-    now: Json | None = request.app.state.store.reading(trace_id)
+    now: Json | None = state_of(request).store.reading(trace_id)
     if not is_fragment(request):
         if now is None:
             raise missing("trace")
@@ -123,7 +124,7 @@ ADVISING = "advising-"
 
 def _advised(request: Request, trace_id: str, places: list[int], step_us: float | None) -> list[Json]:
     """Regions of a trace by their positions, as the cells of their rows need them."""
-    state = request.app.state
+    state = state_of(request)
     found: list[Json] = state.store.regions(trace_id, places)
     known = recorded(state, _texts({"regions": found}))
     rows = []
@@ -139,7 +140,7 @@ def _advised(request: Request, trace_id: str, places: list[int], step_us: float 
 @declare(Access.CHANGE)
 def cancel(request: Request, trace_id: str) -> Response:
     """Stop reading a trace. Its page says so, and offers to forget it."""
-    if request.app.state.queue.cancel(trace_id) is None:
+    if state_of(request).queue.cancel(trace_id) is None:
         raise missing("trace")
     return RedirectResponse(f"/traces/{trace_id}", 303)
 
@@ -150,14 +151,14 @@ def _is_swap(request: Request) -> bool:
 
 
 def _trace(request: Request, trace_id: str) -> Json:
-    trace: Json | None = request.app.state.store.trace(trace_id)
+    trace: Json | None = state_of(request).store.trace(trace_id)
     if trace is None:
         raise missing("trace")
     return trace
 
 
 def _group(request: Request, trace: Json) -> list[Json]:
-    found: list[Json] = request.app.state.store.trace_group(trace.get("group"))
+    found: list[Json] = state_of(request).store.trace_group(trace.get("group"))
     return found
 
 
@@ -182,5 +183,5 @@ def _named(trace: Json) -> Json:
 def _regions_part(request: Request, trace: Json, view: View, other: Json | None) -> Json:
     """Context of partials/region_list.html. trace: `_named`; other: the trace of the rank that the view asks for."""
     ranks = trace_step.rank_section(_group(request, trace)).get("ranks") or () if trace.get("group") else ()
-    known = recorded(request.app.state, _texts(other or trace))
+    known = recorded(state_of(request), _texts(other or trace))
     return trace_page.regions_part(trace, view, known, other, ranks)

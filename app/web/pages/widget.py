@@ -17,6 +17,7 @@ from app.advice.widget import BOUNDS, KINDS
 from app.advice.widget_table import STEPS, table
 from app.analysis import service
 from app.archive import record_store
+from app.requests.state import state_of
 from app.thresholds import Thresholds
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import environment, ticks
@@ -140,7 +141,7 @@ def answer_table(request: Request, bound: str = "", kind: str = "") -> Response:
 
     Made by the rule on this server; the page looks up in it. Unknown words count as not known.
     """
-    settings: Thresholds = request.app.state.service.thresholds
+    settings: Thresholds = state_of(request).service.thresholds
     return JSONAnswer(_table(bound if bound in BOUNDS else None, kind if kind in KINDS else None, settings))
 
 

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 from app.errors import Problem
+from app.requests.state import ServerState
 from app.requests.uploads import check_disk
 from app.settings import Settings
 from app.storage.damage import LostError
@@ -62,7 +62,7 @@ class Health:
     `checks` are looked at in their order; parts of the server add their own with `add`.
     """
 
-    def __init__(self, state: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, state: ServerState, clock: Callable[[], float] = time.monotonic) -> None:
         self.state = state
         self.clock = clock
         self.lock = threading.Lock()
@@ -109,13 +109,13 @@ def _said_by(check: Check) -> str:
         return f"the check of {check.name} failed: the log says why"
 
 
-def _queue(state: Any) -> str:
+def _queue(state: ServerState) -> str:
     if state.closing.is_set():
         return STOPPING
     return "" if state.queue.alive else NO_QUEUE
 
 
-def _results(state: Any) -> str:
+def _results(state: ServerState) -> str:
     return RESULT_WAITS if state.queue.trouble else ""
 
 
@@ -127,29 +127,29 @@ def _room(settings: Settings) -> str:
     return ""
 
 
-def _gpu(state: Any) -> str:
+def _gpu(state: ServerState) -> str:
     suspicion = state.queue.gpu.suspicion
     return f"the GPU is suspect since {suspicion.since}, measurements wait: {suspicion.reason}" if suspicion else ""
 
 
-def _stuck_jobs(state: Any) -> str:
+def _stuck_jobs(state: ServerState) -> str:
     return "; ".join(
         f"process {pid} does not end: no {kind} jobs until it does" for kind, pid in state.queue.stuck.items()
     )
 
 
-def _stuck_oracle(state: Any) -> str:
+def _stuck_oracle(state: ServerState) -> str:
     oracle = state.service.oracle
     pids = oracle.stuck() if oracle is not None else []
     return f"of the oracle's processes {', '.join(map(str, pids))} do not end; it answers by others" if pids else ""
 
 
-def _some_stuck(state: Any) -> str:
+def _some_stuck(state: ServerState) -> str:
     number = state.service.pool.stuck()
     return f"{number} of {state.service.pool.size} processes that advise are stuck" if number else ""
 
 
-def _advice(state: Any) -> str:
+def _advice(state: ServerState) -> str:
     pool = state.service.pool
     if pool.stuck() >= pool.size:
         return ALL_STUCK

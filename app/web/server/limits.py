@@ -7,21 +7,20 @@ guard's.
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.requests.state import ServerState
 from app.storage import job_table
 from app.storage.job_table import Kind
 from app.web.server.contract import Contract
 
 
 class LimitHeaders:
-    """Pure ASGI around the routes. state: the app.state of app.main; contract: what the routes declare."""
+    """Pure ASGI around the routes. state: the server's; contract: what the routes declare."""
 
-    def __init__(self, app: ASGIApp, state: Any, contract: Contract) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState, contract: Contract) -> None:
         self.app = app
         self.state = state
         self.contract = contract
@@ -44,7 +43,7 @@ class LimitHeaders:
         await self.app(scope, receive, limited if kind or upload else send)
 
 
-def room(state: Any, kind: Kind) -> dict[str, str]:
+def room(state: ServerState, kind: Kind) -> dict[str, str]:
     """The places in the queue of one kind of job, for whoever asks: how many there are, how many are free."""
     with state.store.database.read() as connection:
         quota, left = job_table.room(connection, kind, state.settings.queue_cap)

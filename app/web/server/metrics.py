@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 import psutil
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -17,12 +16,14 @@ from prometheus_client.registry import Collector
 
 from app.jobs.ray.metrics import figures as fleet_figures
 from app.jobs.stats import Figures
+from app.requests.state import ServerState
 from app.storage import job_table
+from app.web.server.state import WebState
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-def exposition(state: Any) -> bytes:
+def exposition(state: WebState) -> bytes:
     """All counters of this server as text; docs/operations.md says what each means."""
     registry = CollectorRegistry()  # of this server, not of the process: a test runs several in one
     registry.register(Server(state))
@@ -32,7 +33,7 @@ def exposition(state: Any) -> bytes:
 class Server(Collector):
     """The figures of one server."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: WebState) -> None:
         self.state = state
 
     def collect(self) -> Iterator[Metric]:
@@ -44,14 +45,14 @@ class Server(Collector):
         yield _counter("http_responses", "Responses since the server started.", requests, "method", "status")
         yield _gauge("advice_warm", "1 once a process that advises stands ready.", state.service.warm)
         yield _gauge("start_time_seconds", "Unix time of the server's start.", round(state.requests.started, 3))
-        yield from fleet_figures(state)
+        yield from fleet_figures(state.fleet, state.store.database)
         process = psutil.Process()
         memory, files = process.memory_info().rss, process.num_fds()
         yield GaugeMetricFamily("process_resident_memory_bytes", "Resident memory of the server's process.", memory)
         yield GaugeMetricFamily("process_open_fds", "Open file descriptors of it.", files)
 
 
-def _jobs(state: Any) -> Iterator[Metric]:
+def _jobs(state: ServerState) -> Iterator[Metric]:
     with state.store.database.read() as connection:
         jobs, waiting = job_table.counts(connection), job_table.oldest_waiting(connection)
     done: Figures = state.queue.tally.figures()

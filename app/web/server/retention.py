@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -24,6 +23,7 @@ from app.background import Background
 from app.errors import Problem
 from app.jobs.ray.model import JOB_FOLDER
 from app.requests import traces as submit_trace
+from app.requests.state import ServerState
 from app.storage import job_table
 from app.storage.database import iso
 from app.storage.tables import checks, events, jobs, regions, traces
@@ -59,9 +59,9 @@ class Swept:
 
 
 class Retention(Background):
-    """start() and stop() once: a sweep at the start and every hour after it. state: the app.state of app.main."""
+    """start() and stop() once: a sweep at the start and every hour after it. state: the server's."""
 
-    def __init__(self, state: Any, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: ServerState, wall: Callable[[], float] = time.time) -> None:
         super().__init__("retention")
         self.state = state
         self.wall = wall
@@ -89,7 +89,7 @@ class Retention(Background):
         return True
 
 
-def sweep(state: Any, now_s: float) -> Swept:
+def sweep(state: ServerState, now_s: float) -> Swept:
     """Remove what is older than the settings keep. now_s: Unix time."""
     settings = state.settings
     found = Swept(
@@ -108,7 +108,7 @@ def _utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(seconds=max(0.0, seconds))
 
 
-def _rows(state: Any, before: str) -> dict[str, int]:
+def _rows(state: ServerState, before: str) -> dict[str, int]:
     """Traces, written regions and checks from before then; jobs that still run keep theirs."""
     database = state.store.database
     ended = jobs.c.state.in_(sorted(job_table.FINAL))
@@ -133,7 +133,7 @@ def _rows(state: Any, before: str) -> dict[str, int]:
     return {"traces": len(old_traces), "regions": gone, "checks": len(old_checks)}
 
 
-def _progress(state: Any, before: str) -> int:
+def _progress(state: ServerState, before: str) -> int:
     """What jobs that ended before then said of themselves; how they ended stays, so their streams still end.
 
     Some jobs at a time: SQLite has one writer, and heartbeats are waiting behind it.
@@ -156,7 +156,7 @@ def _old_files(folder: Path, before_s: float) -> int:
     return sum(_remove_if_older(path, before_s) for path in folder.glob("*.log"))
 
 
-def remove_orphans(state: Any, before_s: float) -> int:
+def remove_orphans(state: ServerState, before_s: float) -> int:
     """How many were removed: uploads without a change since then that belong to no trace and to no job that has not
     ended. A server died between file and row."""
     with state.store.database.read() as connection:

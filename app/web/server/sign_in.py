@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
+from app.requests.state import state_of
 from app.web.server.access import Access, declare
 from app.web.server.security import COOKIE
 
@@ -22,7 +23,7 @@ def sign_in(
     request: Request, token: Annotated[str, Form(max_length=1000)] = "", next: Annotated[str, Form()] = "/"
 ) -> Response:
     """Check the token and keep it as a cookie; back to the form where it is wrong."""
-    secret = request.app.state.settings.token
+    secret = state_of(request).settings.token
     if secret is None:
         return RedirectResponse("/", 303)
     if not hmac.compare_digest(token.strip().encode(), secret.get_secret_value().encode()):

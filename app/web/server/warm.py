@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
 
 from app.background import Background
 from app.requests.archived_evidence import recorded
+from app.requests.state import ServerState
 from app.web.pages.examples import DEFAULT_REGION, examples
 from app.web.templating import environment
 
@@ -15,9 +15,9 @@ log = logging.getLogger("tritonworthy.pages")
 
 
 class WarmPages(Background):
-    """state: the app.state of app.main. Nothing depends on it: a page that comes first does the same for itself."""
+    """state: the server's. Nothing depends on it: a page that comes first does the same for itself."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: ServerState) -> None:
         super().__init__("warm-pages")
         self.state = state
 
