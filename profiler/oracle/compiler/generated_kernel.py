@@ -194,7 +194,7 @@ def _without_device(source: str) -> str:
             lines[node.lineno - 1] = "pass"
         if isinstance(node, ast.ImportFrom) and (kept := [a for a in node.names if a.name != HEURISTICS]) != node.names:
             others = f"{ast.unparse(ast.ImportFrom(node.module, kept, node.level))}; " if kept else ""
-            lines[node.lineno - 1] = f"{others}from profiler.oracle import recorder as {HEURISTICS}"
+            lines[node.lineno - 1] = f"{others}from profiler.oracle.compiler import heuristics_recorder as {HEURISTICS}"
             recorded = node.lineno == node.end_lineno
     if not recorded:
         raise KernelTextError(f"the kernel's text does not import {HEURISTICS} as Inductor writes it")

@@ -28,8 +28,8 @@ from pathlib import Path
 folder = Path(sys.argv[1])
 real = time.time
 time.time = lambda: real() + float((folder / "offset").read_text())  # the clock of this host, set at any moment
-from app.jobs import owners
-owners.here = lambda: "another host~boot~1"
+from app.jobs import worker_identity
+worker_identity.here = lambda: "another host~boot~1"
 from app.jobs.queue import Queue
 from app.jobs.local_runner import Limits
 from app.storage.store import Store

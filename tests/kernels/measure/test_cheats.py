@@ -7,6 +7,7 @@ The timed part runs on the CPU, with the host's clock in the place of device eve
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -332,7 +333,7 @@ def test_an_unfit_machine_measures_nothing_and_says_why(bad):
 
 
 SEEDS = """
-from kernels.measure import inputs
+from kernels.measure.candidate import inputs
 from profiler.region.language.text import parse
 region = parse("x: f32[8]\\ni: i64[8].below(37)\\nreturn x")
 print([v.tolist() for v in inputs.input_set(region, {"N": 3}, "cpu", 5)])
@@ -361,7 +362,11 @@ def test_the_page_lists_all_twenty():
 def test_the_page_names_defences_and_tests_that_exist():
     for row in ROWS:
         for module, name in re.findall(r"`(\w+):([\w.]+)`", row[2]):
-            found = importlib.import_module(f"kernels.measure.{module}")
+            found = next(
+                importlib.import_module(path)
+                for room in ("", "candidate.", "processes.", "landscape.")
+                if importlib.util.find_spec(path := f"kernels.measure.{room}{module}")
+            )
             for part in name.split("."):
                 found = getattr(found, part)
         for name in re.findall(r"`([\w:]+)`", row[3]):
