@@ -364,7 +364,7 @@ def test_the_page_names_defences_and_tests_that_exist():
         for module, name in re.findall(r"`(\w+):([\w.]+)`", row[2]):
             found = next(
                 importlib.import_module(path)
-                for room in ("", "candidate.", "processes.", "landscape.")
+                for room in ("candidate.", "processes.", "landscape.", "")
                 if importlib.util.find_spec(path := f"kernels.measure.{room}{module}")
             )
             for part in name.split("."):
