@@ -230,7 +230,7 @@ def _longest(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> fl
 
 @dataclass(frozen=True, slots=True)
 class Critical:
-    """The resource that takes most of the step's time: its bottleneck. name: gpu, launches, host, communication or copies."""
+    """The bottleneck: what takes most of the step's time. name: gpu, launches, host, communication or copies."""
 
     name: str
     share: float
