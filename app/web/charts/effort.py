@@ -1,4 +1,4 @@
-"""Effort against speed-up of one region: lines that each tool leaves to maintain, what it gains, predicted and measured.
+"""Effort against speed-up of one region: lines that each tool leaves to maintain, what it gains, predicted, measured.
 
 Lines are those that somebody maintains afterwards: the call or the decorator; of a kernel that is there already, the
 file that is downloaded; of one that is not, about what it takes to write.
