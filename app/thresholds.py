@@ -68,7 +68,7 @@ class Thresholds:
         "a region whose predicted time is launches for more than this is launch-bound by itself",
     )  # fmt: skip
     fused_near_ideal: float = _threshold(
-        1.15, "times the fewest bytes", "this project's rule",
+        1.15, "x minimum traffic", "this project's rule",
         "fused kernels that move no more than this times the ideal bytes count as fused",
     )  # fmt: skip
     irregular: float = _threshold(

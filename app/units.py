@@ -123,7 +123,7 @@ CRITERION_UNITS = {"fast-enough": duration, "worth-it": share, "kernel-problem":
 
 
 def criterion(value: object, name: str) -> str:
-    """A criterion's value or threshold with its unit: µs, per cent, or times the fewest bytes."""
+    """A criterion's value or threshold with its unit: µs, per cent, or times the minimum traffic."""
     show = CRITERION_UNITS.get(name)
     if show is None or isinstance(value, bool) or not isinstance(value, int | float):
         return plain(value)

@@ -33,7 +33,7 @@
       const when = `${time(span[0])} to ${time(span[0] + span[1])}`;
       if (row === data.lanes.length) {
         const several = span[3] > 1 ? `${many(span[3], "gap")}, ${time(span[4])} in all` : time(span[1]);
-        return { when, name: "Nothing runs", href: "", rest: `${data.causes[span[2]]}: ${several}` };
+        return { when, name: "GPU idle", href: "", rest: `${data.causes[span[2]]}: ${several}` };
       }
       const [name, advice, href] = data.owners[span[2]];
       const kernel = data.names[span[4]];

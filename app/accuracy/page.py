@@ -30,8 +30,8 @@ def files(figures: Json) -> dict[str, str]:
 
 
 def targets(figures: Json) -> list[table.Row]:
-    """What is asked for, what there is, and whether that meets it."""
-    rows: list[table.Row] = [("", "asked for", "today", "met")]
+    """Each target, the result, and whether that meets it."""
+    rows: list[table.Row] = [("", "target", "result", "met")]
     for group, wanted in figures["targets"].items():
         for name, bound in wanted.items():
             value, met = figures["advice"][group][name], figures["met"][group][name]
@@ -91,7 +91,7 @@ program, a recurrence; `atomics_tiled` on one, attention over a graph's edges. W
 kernels were profiled one by one, and what set their pace is in the estimate now
 ([tests](../tests/app/estimate/test_measured_kernels.py)). Leave-one-out is the row to trust.
 
-## Beside what one could do without asking
+## Baselines
 
 {table.markdown(table.policies(figures))}
 

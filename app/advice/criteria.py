@@ -172,7 +172,7 @@ def _unknown(cover: Cover) -> int:
 
 
 def compile_fuses(case: Case) -> Criterion:
-    """Holds where torch.compile's kernels move at most `fused_near_ideal` times the fewest bytes that the region can.
+    """Holds where torch.compile's kernels move at most `fused_near_ideal` times the minimum traffic of the region.
 
     What nothing fuses across is named: matrix products, sorts, top-k, FFTs and Inductor's other fallbacks. With more
     than `recompiles` distinct shapes a note says that sizes have to be dynamic or padded. GPUs that Triton does not
@@ -242,7 +242,7 @@ def _fuses(case: Case) -> Criterion:
     if facts.fuses is not None:
         holds = facts.fuses
     before, after = shape.cost.unfused.launches, shape.cost.fused.launches
-    because = f"{before} launches to {after}, moving {ratio:.2f} times the fewest bytes"
+    because = f"{before} launches to {after}, {ratio:.2f}x minimum traffic"
     if facts.externs:
         because += f"; nothing fuses across {', '.join(facts.externs[:4])}"
     return Criterion("compile-fuses", holds, round(ratio, 3), limit, because, source)
@@ -250,7 +250,8 @@ def _fuses(case: Case) -> Criterion:
 
 def _foreseen(facts: RegionFacts, cost: Cost, prediction: Prediction, limit: float) -> Criterion:
     """By the kernels that Inductor wrote: their bytes by its own count, those of its library calls by ours."""
-    source = f"Inductor's own kernels (torch {prediction.torch}), {prediction.how}"
+    how = prediction.how.removeprefix("asked of Inductor, ")
+    source = f"Inductor's own kernels (torch {prediction.torch}), {how}"
     ideal = cost.ideal.bytes_moved
     replaced = [r.name for r in prediction.replaced]
     moved = foreseen_bytes(cost, prediction, facts.sdpa, facts.sdpa_bytes)
@@ -260,7 +261,7 @@ def _foreseen(facts: RegionFacts, cost: Cost, prediction: Prediction, limit: flo
     if calls:
         names = ", ".join(dict.fromkeys(e.name.removeprefix("aten.") for e in prediction.externs))
         because += f", {calls} left to libraries ({names})"
-    because += f"; moving {ratio:.2f} times the fewest bytes"
+    because += f"; {ratio:.2f}x minimum traffic"
     if replaced:
         because += f"; {replaced[0]} replaces what was written"
     holds = ratio <= limit and prediction.launches <= max(1, cost.unfused.launches)
@@ -288,7 +289,7 @@ def bandwidth_or_custom(case: Case) -> Criterion:
     source = "sources: bandwidth-bound, so that fusing saves bytes, or custom enough that nothing fused exists"
     side = facts.bound
     shape = facts.heaviest
-    detail = "said so" if side else "not known"
+    detail = "your input" if side else "not known"
     if shape is not None:
         side = bound(shape.cost, case.device)
         detail = f"{shape.cost.intensity:.3g} FLOP per byte, fused"

@@ -194,7 +194,7 @@ def _action(advice: Advice, won: CandidateResult, outcome: str) -> str:
         return "Nothing: no candidate that was measured is worth its effort."
     return {
         "library": "Replace it by the library call that was measured.",
-        "compile": "Put torch.compile on the function that holds it, in the mode that was measured.",
+        "compile": "Wrap the enclosing function in torch.compile, in the mode that was measured.",
         "triton": "Take the measured kernel's source from the validation.",
         "cuda": "Take the measured kernel.",
     }[won.tool]

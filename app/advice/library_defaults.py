@@ -11,7 +11,7 @@ from app.estimate.facts import Cover, RegionFacts
 from app.thresholds import Thresholds
 
 DONE_BY_LIBRARY = frozenset({"gemm", "attention", "convolution", "fft", "sort"})
-"""One call of these, not written by hand, is the library's already."""
+"""One call of these, not written by hand, runs on the library already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,10 +75,21 @@ def _skip(
         return _other_problem(case, str(criteria["kernel-problem"].value))
     if cover is not None:
         action = f"Keep it: it runs on {short(cover.candidate)} already"
-        return f"Leave {title}: it is the library's already", _with_hint(case, action), ""
+        return f"Already {_library_at_work(case, cover)}", _with_hint(case, action), ""
     if case.facts.compiled:
         return f"Leave {title}: torch.compile has fused it", "Keep it as torch.compile made it.", ""
     return f"Leave {title}: nothing is predicted to be much faster", "Keep it: no tool is predicted to gain enough.", ""
+
+
+CUBLAS_CALLS = frozenset({"library:torch.mm", "library:torch.bmm", "library:torch.matmul"})
+"""Calls that are cuBLAS's on NVIDIA's GPUs."""
+
+
+def _library_at_work(case: Case, cover: Cover) -> str:
+    """What runs the region now: cuBLAS by its own name, any other by the call."""
+    if cover.candidate in CUBLAS_CALLS and case.device.arch.startswith("sm_"):
+        return "cuBLAS"
+    return short(cover.candidate)
 
 
 def _with_hint(case: Case, action: str) -> str:
@@ -149,12 +160,12 @@ def _compile(
         )
         return headline, action, chosen.call
     mode = "" if chosen.mode == "default" else " in mode max-autotune"
-    headline = f"torch.compile {title}{mode}{_times(region)}"
+    headline = f"Use torch.compile on {title}{mode}{_times(region)}"
     shape = case.facts.heaviest
     made = ""
     if shape is not None:
         made = f": {shape.cost.unfused.launches} launches become {shape.cost.fused.launches}"
-    return headline, f"Put torch.compile on the function that holds it{made}.", chosen.call
+    return headline, f"Wrap the enclosing function in torch.compile{made}.", chosen.call
 
 
 def _triton(

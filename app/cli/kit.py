@@ -1,4 +1,4 @@
-"""tritonworthy kit: a kernel to take home, from a region's text or from what `validate --json` printed.
+"""tritonworthy kit: a kernel as a file of your own, from a region's text or from what `validate --json` printed.
 
 Exit status: 0 written; 1 the input is wrong; 2 there is no kernel: what else the kit has is written, with the
 reason; or the kit cannot be written.
@@ -24,7 +24,7 @@ def add_kit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Hook `kit` into the command line."""
     kit = commands.add_parser(
         "kit",
-        help="a kernel to take home: one file with its test and its benchmark",
+        help="a kernel as a file of your own: one file with its test and its benchmark",
         description="Writes a folder: the kernel in one file that runs alone with torch and triton, with its test and"
         " its benchmark; replay.py of the region for a bug report; README.md; validation.json.",
     )

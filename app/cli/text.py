@@ -37,7 +37,7 @@ def ranks_text(found: Json) -> str:
 
 
 def step_text(trace: Json) -> str:
-    """A step's time, its spread, why the GPU idles in it and what it hangs on, in one line."""
+    """A step's time, its spread, why the GPU idles in it and its bottleneck, in one line."""
     times, parts = trace["step_times"], trace["step_parts"]
     wall = parts["wall_us"]
     idle = ", ".join(
@@ -58,16 +58,16 @@ def step_text(trace: Json) -> str:
 
 
 def gain_lines(gain: Json | None) -> list[str]:
-    """The step after following all advice, after the best three, and what is not known of that."""
+    """The step estimated after all changes, after the best three, and what is not known of that."""
     if not gain:
         return []
     lines = []
-    for name, words in (("all", "all advice"), ("top", "only the regions that save most")):
+    for name, words in (("all", "after all changes"), ("top", "after the changes that save most")):
         found = gain[name]
         if found and (name == "all" or found["advice"] != gain["all"]["advice"]):
             low, mid, high = (found["step_time_us"][end] / 1e3 for end in ("low", "mid", "high"))
             lines.append(
-                f"following {words}: {mid:.2f} ms a step ({low:.2f} to {high:.2f}, predicted), "
+                f"estimated {words}: {mid:.2f} ms a step ({low:.2f} to {high:.2f}, predicted), "
                 f"{found['speedup']['mid']:.2f} times as fast: {listed(found['advice'])}"
             )
     return lines + [f"not known: {item['text']} ({item['time_us'] / 1e3:.2f} ms)" for item in gain["unknown"]]

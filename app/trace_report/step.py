@@ -1,4 +1,4 @@
-"""A trace's step as the API tells it: its times, what its wall time is made of, what it hangs on, its graphs."""
+"""A trace's step as the API tells it: its times, what its wall time is made of, its bottleneck, its graphs."""
 
 from __future__ import annotations
 

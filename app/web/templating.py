@@ -71,6 +71,7 @@ def environment() -> Environment:
         "asset": asset,
         "tool_labels": labels.TOOL_LABELS,
         "outcome_labels": labels.OUTCOME_LABELS,
+        "agreement": labels.AGREEMENT,
         "status_labels": labels.STATUS_LABELS,
     }
     return env

@@ -24,7 +24,7 @@ def test_a_record_of_the_archive_names_its_device_and_day() -> None:
     assert "measured here" not in page
     assert "data-figure" in page
     other = {**record, "archived": {"file": "x.json", "match": "other-sizes"}}
-    assert "same program at other sizes" in rendered(nearest=other, nearest_chart=None, nearest_rows=[])
+    assert "Measured on H200 at other sizes: agrees" in rendered(nearest=other, nearest_chart=None, nearest_rows=[])
 
 
 def test_a_host_without_a_gpu_says_unmeasured_and_shows_no_time() -> None:

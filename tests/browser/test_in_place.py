@@ -46,7 +46,7 @@ def test_advise_answers_in_place_then_the_oracle_does_and_back_is_the_form(open_
     expect(page.locator("#main h1")).to_be_focused()
     assert page.evaluate("window.same"), "no page was loaded"
     expect(page.locator("#oracle")).to_contain_text("2 launches → 1", timeout=60_000)
-    expect(page.locator("#oracle")).to_contain_text("Asked of Inductor")
+    expect(page.locator("#oracle")).to_contain_text("From Inductor")
     expect(page.locator(".plot .main-svg").first).to_be_attached()
     assert [re.sub(r".*/", "", a) for a in asked] == ["regions", "oracle"]
     page.go_back()
@@ -80,6 +80,6 @@ def test_a_validation_begun_right_after_an_edit_shows_its_progress_and_stays(ope
     with page.expect_response(re.compile("/regions/preview")):
         page.get_by_role("button", name="Validate").click()
         expect(page.locator("#evidence input[name=job]")).to_have_count(1)
-    expect(page.locator("#oracle")).to_contain_text("Asked of Inductor", timeout=60_000)
+    expect(page.locator("#oracle")).to_contain_text("From Inductor", timeout=60_000)
     expect(page.locator("#evidence input[name=job]")).to_have_count(1)
     expect(page.locator("#evidence")).to_contain_text("Unmeasured", timeout=90_000)

@@ -61,7 +61,7 @@ def test_upload_read_validate(open_page: Open, handrolled: Path) -> None:
     assert "/regions/" in page.url, "the result came into the page by itself"
     page.reload()
     expect(page.locator("#validation-result")).to_be_visible()
-    page.locator("#validation-result").get_by_role("link", name="All of it").click()
+    page.locator("#validation-result").get_by_role("link", name="View all").click()
     expect(page.get_by_role("heading", name="How it was measured")).to_be_visible()
 
 

@@ -123,7 +123,7 @@ def test_the_mouse_on_the_timeline_says_what_runs_and_goes_there(open_page: Open
     gap = page.locator("[data-lane=gaps] svg").bounding_box()
     assert gap
     page.mouse.move(gap["x"] + 3, gap["y"] + gap["height"] / 2)
-    expect(page.locator(".readout")).to_contain_text("Nothing runs")
+    expect(page.locator(".readout")).to_contain_text("GPU idle")
     page.mouse.click(at, box["y"] + box["height"] / 2)
     page.wait_for_url(re.compile(re.escape(href) + "$"))
 
@@ -139,7 +139,7 @@ def test_the_timeline_by_keyboard(open_page: Open, trace: dict[str, Any]) -> Non
     expect(page.locator(".readout")).to_contain_text(data["owners"][str(second[2])][0])
     assert float(cursor.get_attribute("aria-valuenow") or 0) == pytest.approx(second[0], abs=1)
     page.keyboard.press("ArrowDown")
-    expect(page.locator(".readout")).to_contain_text("Nothing runs")
+    expect(page.locator(".readout")).to_contain_text("GPU idle")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("End")
     last = data["lanes"][0][-1]

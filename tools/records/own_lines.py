@@ -1,4 +1,4 @@
-"""Writes app/analysis/kernel_line_counts.json: how many lines each kernel is that can be taken home.
+"""Writes app/analysis/kernel_line_counts.json: how many lines each kernel is of a file that can be downloaded.
 
 `python -m tools.records.own_lines`, after a kernel has changed by more than a few lines.
 """

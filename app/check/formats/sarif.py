@@ -25,7 +25,7 @@ MAX_RESULTS = 5000
 
 ABOUT: dict[str, tuple[str, str]] = {
     "library": ("A library call does this", "Replace the operations by the library's call."),
-    "compile": ("torch.compile fuses this", "Put torch.compile on the function that holds it."),
+    "compile": ("torch.compile fuses this", "Wrap the enclosing function in torch.compile."),
     "triton": ("A Triton kernel is worth writing", "Take the kernel that the advice names, or write it."),
     "cuda": ("A CUDA kernel is worth writing", "Take the library that has it, or write CUDA."),
     "beats": ("A kernel no longer beats the others", "Tune it again, or take what is faster now."),

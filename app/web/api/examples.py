@@ -128,7 +128,7 @@ def calls(base: str) -> tuple[Call, ...]:
         Call(
             "GET",
             "/api/v1/validations/{id}/kit.zip",
-            "A kernel to take home, with its test and its benchmark",
+            "A kernel to download, with its test and its benchmark",
             f"curl -o kit.zip '{api}/validations/JOB_ID/kit.zip'",
             "a zip: the kernel's file, replay.py, README.md, validation.json; ?candidate=triton:softmax picks one",
         ),

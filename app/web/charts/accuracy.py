@@ -151,7 +151,7 @@ def curves(figures: Json) -> Iterator[tuple[str, list[float]]]:
 
 
 def distribution(figures: Json) -> Chart | None:
-    """Share of the regions whose regret is at most so much: a step for each, the advice thick."""
+    """Cumulative regret: the share of the regions at or below each value, a step for each, the advice thick."""
     known = list(curves(figures))
     # A policy that says something of few regions is not to be held against the others by eye.
     found = [(name, regrets) for name, regrets in known if regrets and 2 * len(regrets) >= len(known[0][1])]

@@ -1,7 +1,7 @@
-"""Effort against speed-up of one region: lines that each tool leaves to keep, what it gains as predicted and measured.
+"""Effort against speed-up of one region: lines that each tool leaves to maintain, what it gains, predicted, measured.
 
 Lines are those that somebody maintains afterwards: the call or the decorator; of a kernel that is there already, the
-file that is taken home; of one that is not, about what it takes to write.
+file that is downloaded; of one that is not, about what it takes to write.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ TICKS = ((NO_CODE, "none"), (1, "1"), (10, "10"), (100, "100"), (1000, "1,000"),
 
 
 def kept(candidate: str, lines: int) -> str:
-    """What a candidate's lines are: a call, a decorator, generated, a file that is taken home, or to be written."""
+    """What a candidate's lines are: a call, a decorator, generated, a ready-made kernel, or to be written."""
     if not lines:
         return ""
     if candidate == "triton:generated":
         return "generated"
     if candidate.startswith("triton:") and not candidate.endswith(":custom"):
-        return "taken home, none to write"
+        return "ready-made kernel"
     if candidate.startswith("compile"):
         return "decorator"
     return "call" if candidate.startswith("library:") else "to write, about"
@@ -103,7 +103,7 @@ def _across(lines: int, tool: str) -> float:
 
 
 def effort(found: Sequence[Json]) -> Chart | None:
-    """Lines to keep across, times as fast as eager up. Hollow with its range: predicted; filled: measured."""
+    """Lines to maintain across, times as fast as eager up. Hollow with its range: predicted; filled: measured."""
     if len(found) < 2:
         return None
     traces: list[dict[str, Any]] = []
@@ -147,7 +147,7 @@ def effort(found: Sequence[Json]) -> Chart | None:
     right = max([100, *(r["lines"] for r in found)])
     layout = {
         "xaxis": {
-            "type": "log", "title": {"text": "lines to keep"}, "tickvals": [t for t, _ in TICKS],
+            "type": "log", "title": {"text": "lines to maintain"}, "tickvals": [t for t, _ in TICKS],
             "ticktext": [t for _, t in TICKS], "range": [math.log10(NO_CODE / 2), math.log10(right * 12)],
         },
         "yaxis": {

@@ -145,7 +145,7 @@ def _look(owner: int, tools: Sequence[str]) -> str:
 
 
 def _path(spans: Sequence[Span], window: tuple[float, float]) -> str:
-    """One path of boxes, as high as the part of the span in which its work runs, or its gaps last."""
+    """One path of boxes; height: the share of the span in which its work runs, or its gaps last."""
     scale = ACROSS / (window[1] - window[0])
     parts = []
     for span in spans:
@@ -287,7 +287,7 @@ def _read(
     if gaps and total > 0.01 * length:
         cause = max(idle, key=lambda c: idle[c])
         gap = max((g for g in gaps if g.count == 1), key=lambda g: g.busy_us, default=None)
-        parts.append(f"nothing runs for {share(min(1.0, total / length))} of this, mostly {_WORDS[cause][0]}")
+        parts.append(f"GPU idle for {share(min(1.0, total / length))} of this, mostly {_WORDS[cause][0]}")
         if gap is not None and gap.busy_us > 0.02 * length:
             parts.append(f"the longest wait begins at {duration(gap.start_us)} and lasts {duration(gap.length_us)}")
     every = [s for lane in lanes for s in lane]

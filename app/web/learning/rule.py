@@ -50,7 +50,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "Bound by memory, or so custom that nothing fused exists?", ("bandwidth-bound-or-custom", "several-shapes"),
         "triton", True, False,
-        "Fusing saves bytes, and autotuning over shapes is had for nothing. Compute-bound, Triton reaches 80 to 95 % "
+        "Fusing saves bytes, and autotuning over shapes is free. Compute-bound, Triton reaches 80 to 95 % "
         "of hand-tuned code.",
     ),
     Question(

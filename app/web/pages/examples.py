@@ -26,7 +26,7 @@ class Example:
 
 
 _TRACES = (
-    ("handrolled_blocks", "Hand-rolled transformer", "RMSNorm, attention and GELU tail written by hand"),
+    ("handrolled_blocks", "Hand-rolled transformer", "unfused RMSNorm, attention and GELU epilogue"),
     ("llama_eager_attention", "Llama, eager attention", "prefill with attention spelled out"),
     ("llama_prefill", "Llama prefill", "SDPA, RoPE, SwiGLU; stacks recorded"),
     ("vit_base", "ViT-Base inference", "mostly libraries already"),
@@ -34,8 +34,8 @@ _TRACES = (
 
 _REGIONS = (
     ("gemm_gelu_mask", "GEMM, bias, GELU, mask"),
-    ("rms_norm_by_hand", "RMSNorm by hand"),
-    ("attention_by_hand", "Attention by hand, with a bias"),
+    ("rms_norm_by_hand", "Unfused RMSNorm"),
+    ("attention_by_hand", "Unfused attention, with a bias"),
     ("swiglu", "SwiGLU"),
 )
 

@@ -43,7 +43,7 @@ def _validation(request: Request, validation_id: str) -> Json | None:
 )
 @declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE, {422: ("candidate-unknown",)}))
 def kit_zip(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
-    """A kernel to take home: one file that runs alone with its test and benchmark, and a replay of the region."""
+    """A kernel to download: one file that runs alone with its test and benchmark, and a replay of the region."""
     found = _validation(request, validation_id)
     if found is None:
         raise not_found("validation")
@@ -62,7 +62,7 @@ def _page(request: Request, validation_id: str, candidate: str | None) -> Json:
 
 
 RIGHT = ("ok", "correct")
-"""What became of a candidate that may be taken home."""
+"""What became of a candidate that may be downloaded."""
 
 
 @page_and_json(pages, "/validations/{validation_id}/kit", Access.COMPUTE)

@@ -20,6 +20,9 @@ OUTCOME_LABELS = {
     "unmeasured": ("Unmeasured", "Nothing was timed. Correctness was checked as far as this host allows."),
 }
 
+AGREEMENT = {"confirmed": "agrees", "overturned": "disagrees", "tie": "a tie", "unmeasured": "not timed"}
+"""Outcome -> how a recorded measurement stands to the advice it was made for, after "Measured on ...:"."""
+
 STATUS_LABELS = {
     "ok": "correct and timed",
     "correct": "correct, not timed",

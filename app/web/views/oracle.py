@@ -75,7 +75,7 @@ def section(region: Json) -> dict[str, Any]:
     return {
         "state": "answered",
         "reason": next((f"{p['mode']}: {p['unavailable']}" for p in predictions if p["unavailable"]), ""),
-        "how": first["how"],
+        "how": first["how"].replace("asked of Inductor", "from Inductor"),
         "torch": first["torch"],
         "triton": first["triton"],
         "device": first["device"],
@@ -315,10 +315,10 @@ def _facts(made: Json, tallies: Sequence[Json]) -> list[tuple[str, str, str]]:
 
 
 def _residence(made: Json) -> str:
-    """How many blocks a processor holds, and what keeps it from more."""
+    """How many blocks an SM (AMD: a CU) holds at once, and what keeps it from more."""
     if made["blocks"] is None:
         return ""
-    room = f"{count(made['blocks'], 'block')} a processor"
+    room = f"{count(made['blocks'], 'block')}/{'CU' if made['target'].startswith('gfx') else 'SM'}"
     return room if made["occupancy"] >= 1 else f"{room}, {made['limited_by']} run out first"
 
 

@@ -163,6 +163,7 @@ def trace_page(
         "notes": shown_notes(trace),
         "obstacles": obstacle_rows(trace.get("compile_obstacles") or ()),
         "no_saving": _no_saving(trace, timeless),
+        "rests_title": _rests_title(trace.get("rests") or ()),
         "step_rows": rows,
         "strip": sorted(rows, key=lambda row: (order[row["tool"]], -row["time_us"])),
         "tools_used": used,
@@ -183,10 +184,15 @@ def trace_page(
 
 
 def _no_saving(trace: Json, timeless: bool) -> str:
-    """Why there is no step after following all advice."""
+    """Why there is no estimate of the step after all changes."""
     if trace["status"] == "failed":
         return "not known: reading ended before"
     return "not known: no times can be predicted" if timeless else "no saving predicted"
+
+
+def _rests_title(rests: Iterable[Json]) -> str:
+    """The heading of what is in no region: kernels that no advice can be given on may be among it."""
+    return "Time outside regions" if any(r.get("kind") == "kernels" for r in rests) else "Time outside kernels"
 
 
 def named(regions: Sequence[Json]) -> list[dict[str, Any]]:

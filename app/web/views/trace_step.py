@@ -16,7 +16,7 @@ Json = Mapping[str, Any]
 PARTS = (
     ("kernels_us", "Compute kernels", "compute", "the union of their intervals"),
     ("communication_us", "Communication, not hidden", "communication", "it runs and no compute kernel does"),
-    ("copies_us", "Copies and sets alone", "copies", "nothing else runs"),
+    ("copies_us", "Exposed memcpy and memset", "copies", "nothing else runs"),
     ("idle_launch_us", "Idle: waiting for launches", "launch", "the host issues kernels more slowly than the GPU runs"),
     (
         "idle_host_us",

@@ -173,7 +173,7 @@ def floor_us(counted: Cost, device: Device) -> float:
 
     Measured ceilings where the device has them, the datasheet's otherwise. Bytes are the fewest; of those written, as
     many as the L2 has room for beside all of them may still be there when the call ends and are not counted. A launch
-    cannot be had for nothing, but the floor does not count it.
+    is not free, but the floor does not count it.
     """
     spare = max(0.0, device.l2_bytes - counted.ideal.bytes_moved)
     written = max(0.0, counted.ideal.bytes_written - spare)

@@ -1,4 +1,4 @@
-"""Why the GPU idles inside a step, and what the step's time hangs on.
+"""Why the GPU idles inside a step, and what the step's bottleneck is.
 
 The wall time of a step (`busy.gpu_window`) falls into the time in which anything ran on the GPU and the gaps in which
 nothing did. Every gap has one cause, by what ends it: the kernel, copy or set that starts next.
@@ -230,7 +230,7 @@ def _longest(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> fl
 
 @dataclass(frozen=True, slots=True)
 class Critical:
-    """The resource that most of the step's time hangs on. name: gpu, launches, host, communication or copies."""
+    """The bottleneck: what takes most of the step's time. name: gpu, launches, host, communication or copies."""
 
     name: str
     share: float

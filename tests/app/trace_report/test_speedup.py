@@ -156,8 +156,8 @@ def test_page_shell_and_json_say_the_same() -> None:
     assert "What the trace cannot tell" in page
     mid = found["gain"]["all"]["step_time_us"]["mid"]
     assert f"{mid / 1e3:.1f} ms" in page
-    assert f"following all advice: {mid / 1e3:.2f} ms a step" in trace_text(found)
-    assert "following only the regions that save most" in trace_text(found)
+    assert f"estimated after all changes: {mid / 1e3:.2f} ms a step" in trace_text(found)
+    assert "estimated after the changes that save most" in trace_text(found)
     assert "not known: idle time waiting for launches" in trace_text(found)
 
 

@@ -51,7 +51,7 @@ def test_shares_of_regions_and_rests_add_up_to_one(name: str) -> None:
 def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script() -> None:
     found = report(TRACES / "llama_decode_bf16_eager.json.gz", "decode")
     text = page(found)
-    assert "The step hangs on <strong>kernel launches</strong>" in text
+    assert "Bottleneck: <strong>kernel launches</strong>" in text
     assert "Idle: waiting for launches" in text
     assert "one step measured" in text
     assert "idle: waiting for the host" in text

@@ -122,7 +122,7 @@ def page(found: dict[str, Any], **more: Any) -> str:
 def test_the_page_has_kernels_with_source_calls_and_what_was_assumed() -> None:
     autotuned = prediction(TEMPLATE, mode="max-autotune", assumed=("a template wins",))
     shown = page(asked(GEMM, prediction(TAIL, externs=(Extern("mm", 1),)), autotuned))
-    assert "Asked of Inductor, without the GPU." in shown
+    assert "From Inductor, without the GPU." in shown
     assert TAIL.name in shown
     assert TEMPLATE.name in shown
     assert "lines 6 to 8" in shown

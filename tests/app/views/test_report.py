@@ -130,7 +130,7 @@ def test_the_command_writes_a_region_with_the_nearest_record(
     out = tmp_path / "report.html"
     assert main(["report", str(EXAMPLES / "gemm_gelu_mask.txt"), "--share", "0.12", "--out", str(out)]) == 0
     assert capsys.readouterr().out.strip() == str(out)
-    assert "measured elsewhere" in stands_alone(out.read_text(encoding="utf-8")).text
+    assert "Measured on H200: agrees" in stands_alone(out.read_text(encoding="utf-8")).text
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

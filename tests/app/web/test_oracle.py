@@ -258,7 +258,7 @@ def test_an_edited_text_has_its_advice_first_and_the_oracles_answer_after_it(ask
     data = {"text": "x: f32[78, 128]\ny = gelu(x) * 5\nreturn y\n"}
     first = asking.client.post("/regions/preview", data=data, headers=HTMX).text
     assert 'class="card verdict' in first
-    assert "Asked of Inductor" not in first
+    assert "From Inductor" not in first
     answer = asking.client.post("/region/oracle", data=data, headers=HTMX).text
     assert "<html" not in answer
     for part in ("oracle", "verdict", "why", "operations"):
@@ -271,7 +271,7 @@ def test_an_edited_text_has_its_advice_first_and_the_oracles_answer_after_it(ask
         asking.client.get("/region", params=data, headers=PAGE).text,
         asking.client.post("/regions", data=data, headers=HTMX).text,
     ):
-        assert "Asked of Inductor" in shown
+        assert "From Inductor" in shown
         assert 'hx-trigger="load' not in shown.partition('id="oracle"')[2].partition("</section>")[0]
 
 
@@ -281,7 +281,7 @@ def test_a_text_that_its_address_carries_is_asked_about_without_a_script(asking:
     assert 'formaction="/region/oracle"' in page
     to = asking.client.post("/region/oracle", data=data, headers=PAGE).headers["location"]
     assert to.endswith("&oracle=wait#oracle")
-    assert "Asked of Inductor" in asking.client.get(to, headers=PAGE).text
+    assert "From Inductor" in asking.client.get(to, headers=PAGE).text
 
 
 def test_where_the_oracle_is_off_the_page_says_so(web: Serving) -> None:
