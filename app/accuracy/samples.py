@@ -213,7 +213,7 @@ def _called(asked: Question) -> Iterator[Call]:
         if line is not None and _alone(call, line.rows, device) and not strided:
             continue
         rows = float(line.rows) if line is not None else math.inf
-        flops = facts.seen * shape.cost.gemm_flops
+        flops = facts.attention_density * shape.cost.gemm_flops
         if flops and (shape.cost.matmul_dtype not in SIXTEEN_BIT or narrow_product(call)):
             continue  # shares of the matmul rate are those of 16-bit products
         key = call + STRIDED if strided else call

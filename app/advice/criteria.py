@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.advice.case import Case, percent, short
-from app.advice.launches import launch_bound_alone, launch_share, paced, told_by_launches
+from app.advice.launches import is_host_bound, launch_bound_alone, launch_share, told_by_launches
 from app.advice.model import Criterion
 from app.advice.options import no_triton
 from app.estimate.compiled_bytes import foreseen_bytes
@@ -109,7 +109,7 @@ def _launches(case: Case, source: str) -> Criterion:
     eager = case.eager
     if eager is None or not told_by_launches(case.facts, case.workload):
         return Criterion("kernel-problem", True, None, None, "nothing says that the GPU waits", source)
-    if paced(case.facts, eager):
+    if is_host_bound(case.facts, eager):
         value = f"host {eager.host_us:.0f} µs, GPU {eager.time_us.mid:.0f} µs"
         because = (
             f"the host takes {eager.host_us:.0f} µs for its forward and backward, the GPU {eager.time_us.mid:.0f}: "

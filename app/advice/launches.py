@@ -36,10 +36,10 @@ def launch_bound_alone(
     if eager is None or not told_by_launches(facts, workload):
         return False
     launches, share = launch_share(facts, eager)
-    return paced(facts, eager) or (launches >= LAUNCHES and share >= settings.launch_share)
+    return is_host_bound(facts, eager) or (launches >= LAUNCHES and share >= settings.launch_share)
 
 
-def paced(facts: RegionFacts, eager: predict.Prediction) -> bool:
+def is_host_bound(facts: RegionFacts, eager: predict.Prediction) -> bool:
     """A forward and backward that a validation would judge by wall time."""
     return facts.requires_grad and eager.host_us > LAUNCH_BOUND * eager.time_us.mid
 

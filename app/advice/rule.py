@@ -89,7 +89,7 @@ def grounds(
     covers = (*facts.covers, *known_covers(facts, settings))
     eager = predict.eager(facts, device, rates)
     by_wall = launch_bound_alone(facts, workload, eager, settings)
-    now = predict.paced(eager) if eager is not None and by_wall else eager
+    now = predict.back_to_back(eager) if eager is not None and by_wall else eager
     current = _observed(workload) or (now.time_us if now else None)
     found = options(facts, covers, device, current, current, rates, by_wall)
     return DecisionInputs(facts, workload, device, settings, rates, covers, current, eager, found)

@@ -15,7 +15,7 @@ from app.estimate.compiled_bytes import replaces_attention
 from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.irregularity import Irregularity, irregularity
 from app.estimate.rates import Rates
-from app.estimate.region_features import region_facts, rewritten_to_sdpa, seen, shape_facts
+from app.estimate.region_features import attention_density, region_facts, rewritten_to_sdpa, shape_facts
 from app.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device
 from profiler.oracle.model import Prediction, Recompiles
@@ -114,7 +114,11 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Advic
     covers = coverage(written, matches, situation.host or probe_host())
     tried = generated.attempt(graph)
     own = () if region.requires_grad else hand_written(graph, matches)  # none of them has a backward in a region
-    more = {"not_generated": tried.refused, "sdpa": rewritten_to_sdpa(graph, matches), "seen": seen(matches)}
+    more = {
+        "not_generated": tried.refused,
+        "sdpa": rewritten_to_sdpa(graph, matches),
+        "attention_density": attention_density(matches),
+    }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0)) for c in own if c.available)

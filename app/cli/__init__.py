@@ -127,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a trace (.json, .json.gz), the traces of several ranks, a region's text, or - for stdin",
     )
     advise.add_argument(
-        "--beside",
+        "--companion",
+        "--beside",  # its old name
+        dest="companion",
         type=given_path,
         metavar="TRACE",
         help="a trace of the same model without CUDA graphs, or of their capture: lends its operations and shapes",
@@ -198,14 +200,14 @@ def _advise(arguments: argparse.Namespace) -> int:
     if len(files) > 1:
         if arguments.execution_trace is not None:
             raise InputError("--execution-trace goes with one trace")
-        _print(arguments, _read_ranks(files, arguments.beside), ranks_text)
+        _print(arguments, _read_ranks(files, arguments.companion), ranks_text)
         return OK
     if arguments.file[0] != "-" and _is_trace(files[0]):
-        found = _read_trace(files[0], arguments.beside, arguments.execution_trace, _known_device(arguments.device))
+        found = _read_trace(files[0], arguments.companion, arguments.execution_trace, _known_device(arguments.device))
         _print(arguments, found, trace_text)
         return OK
-    if arguments.beside is not None or arguments.execution_trace is not None:
-        raise InputError("--beside and --execution-trace go with a trace")
+    if arguments.companion is not None or arguments.execution_trace is not None:
+        raise InputError("--companion and --execution-trace go with a trace")
     if arguments.device == ALL:
         _print(arguments, _on_devices(arguments, _read_text(arguments.file[0])), devices_text)
         return OK
@@ -300,24 +302,24 @@ def _is_trace(path: Path) -> bool:
 
 
 def _read_trace(
-    path: Path, beside: Path | None = None, execution: Path | None = None, what_if: str | None = None
+    path: Path, companion: Path | None = None, execution: Path | None = None, what_if: str | None = None
 ) -> Json:
     from app.trace_report.companions import Companion
     from app.trace_report.report import report
 
-    lender, observed = (Companion(file, file.name) if file else None for file in (beside, execution))
+    lender, observed = (Companion(file, file.name) if file else None for file in (companion, execution))
     with _trace_errors(path):
         settings = thresholds_in_force()
         return report(path, path.name, beside=lender, execution=observed, thresholds=settings, what_if=what_if)
 
 
-def _read_ranks(paths: Sequence[Path], beside: Path | None) -> Json:
+def _read_ranks(paths: Sequence[Path], companion: Path | None) -> Json:
     from app.trace_report.ranks import report_ranks
 
     if not all(_is_trace(path) for path in paths):
         raise InputError("several files are the traces of several ranks: one of these is no trace")
     with _trace_errors(paths[0] if len(paths) == 1 else None):
-        return report_ranks(paths, beside, thresholds_in_force())
+        return report_ranks(paths, companion, thresholds_in_force())
 
 
 @contextmanager

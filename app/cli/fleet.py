@@ -74,7 +74,10 @@ def _status(arguments: argparse.Namespace) -> int:
         while not all(node.facts for node in fleet.nodes()) and time.monotonic() < deadline:
             time.sleep(0.2)
         kinds = fleet.kinds()
-        body: Json = {"kinds": [model.kind_json(kind) for kind in kinds], "read_slots": model.read_slots(fleet.nodes())}
+        body: Json = {
+            "kinds": [model.gpu_type_json(kind) for kind in kinds],
+            "read_slots": model.read_slots(fleet.nodes()),
+        }
     finally:
         fleet.close()
     print(json.dumps(body, indent=2) if arguments.json else status_text(body["kinds"], body["read_slots"]))

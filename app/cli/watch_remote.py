@@ -124,7 +124,7 @@ def _see_through(server: Remote, one: Going, say: Callable[[str, Json], None]) -
             why = (job.get("error") or {}).get("message") or "it was cancelled"
             one.row = _unmeasured(one.name, one.device, why)
             return
-        row = {**server.get(f"/api/v1/validations/{one.job}/since"), "name": one.name}
+        row = {**server.get(f"/api/v1/validations/{one.job}/regression"), "name": one.name}
         one.row = _unchanged(row) if one.known else row
     except RemoteError as error:
         one.row = _unmeasured(one.name, one.device, str(error))

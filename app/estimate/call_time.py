@@ -27,18 +27,18 @@ def library_us(
     call: str,
     rates: Rates = FITTED,
     part: frozenset[str] | None = None,
-    seen: float = 1.0,
+    density: float = 1.0,
 ) -> float:
     """µs of one library call from its fewest bytes and its FLOPs; with `part`, the rest of the region stays eager.
 
-    Forward and backward are two calls. seen: share of attention's scores that it looks at.
+    Forward and backward are two calls. density: share of attention's scores that it looks at.
     """
     if part is not None:
         by_name = {o.name: o for o in shape.operations}
         rest = [o for o in shape.cost.operations if o.name not in part and o.launches]
         left = rates.times.event + sum(operation_us(o, by_name.get(o.name), device, rates) for o in rest)
-        return left + part_us(shape, device, call, rates, part, seen)
-    computed = _computed_us(shape, device, call, rates, seen * shape.cost.gemm_flops)
+        return left + part_us(shape, device, call, rates, part, density)
+    computed = _computed_us(shape, device, call, rates, density * shape.cost.gemm_flops)
     operations = shape.operations
     start = (1 + joins(call, widest(operations), device)) * rates.times.fused_kernel
     drawn = arithmetic_us([o for o in operations if o.kind == op_kinds.RANDOM], device, rates.default)
@@ -58,7 +58,7 @@ def _moved_us(call: str, operations: Sequence[OperationFacts], moved: float, dev
 
 
 def part_us(
-    shape: ShapeFacts, device: Device, call: str, rates: Rates, part: frozenset[str], seen: float = 1.0
+    shape: ShapeFacts, device: Device, call: str, rates: Rates, part: frozenset[str], density: float = 1.0
 ) -> float:
     """µs of one call for some of the operations: it reads what the first of them read and writes what the last writes.
 
@@ -70,16 +70,16 @@ def part_us(
     facts = [o for o in shape.operations if o.name in part]
     moved = inside[0].bytes_read + inside[-1].bytes_written
     flops = sum(o.flops for o in inside if o.kind in MATRIX_KINDS)
-    computed = _computed_us(shape, device, call, rates, seen * flops)
+    computed = _computed_us(shape, device, call, rates, density * flops)
     drawn = arithmetic_us([o for o in facts if o.kind == op_kinds.RANDOM], device, rates.default)
     spent = math.hypot(_moved_us(call, facts, moved, device, rates), computed)
     return rates.times.fused_kernel + max(drawn, spent)
 
 
-def own_us(shape: ShapeFacts, device: Device, candidate: str, rates: Rates, seen: float = 1.0) -> float:
+def own_us(shape: ShapeFacts, device: Device, candidate: str, rates: Rates, density: float = 1.0) -> float:
     """µs of this project's own kernel for all of the region. candidate: "triton:KERNEL"."""
     moved = _moved_us(candidate, shape.operations, least_bytes(shape, device), device, rates)
-    computed = _computed_us(shape, device, candidate, rates, seen * shape.cost.gemm_flops)
+    computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
     computed += idle_us(shape.between, device, rates)
     starts = 1 + joins(candidate, widest(shape.operations), device)
     return rates.times.event + starts * rates.times.fused_kernel + math.hypot(moved, computed)

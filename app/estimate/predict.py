@@ -22,8 +22,8 @@ from profiler.region import op_kinds
 from profiler.region.graph.cost_model import Cost
 
 __all__ = [
-    "SDPA", "STRIDED", "UNROLLED", "Prediction", "compiled", "compiled_us", "eager", "eager_us", "generated_us",
-    "library", "library_us", "matrix_share", "own", "own_us", "paced", "triton", "written_us",
+    "SDPA", "STRIDED", "UNROLLED", "Prediction", "back_to_back", "compiled", "compiled_us", "eager", "eager_us",
+    "generated_us", "library", "library_us", "matrix_share", "own", "own_us", "triton", "written_us",
 ]  # fmt: skip
 
 
@@ -44,7 +44,7 @@ class Prediction:
     host_us: float = 0.0
 
 
-def paced(found: Prediction) -> Prediction:
+def back_to_back(found: Prediction) -> Prediction:
     """The time of back-to-back calls, where the host may set the pace: the longer of the two."""
     time = found.time_us
     factor = max(1.0, found.host_us / time.mid) if time.mid > 0 else 1.0
@@ -82,7 +82,7 @@ def library(
     own = rates.host.launch if call.startswith("torch.") else rates.host.library
     return _predict(
         f"library:{call}", facts, device, rates,
-        time=lambda s: library_us(s, device, call, rates, part, facts.seen),
+        time=lambda s: library_us(s, device, call, rates, part, facts.attention_density),
         written=lambda c: c.ideal.bytes_written if part is None else _beside(c, part),
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: own + _autograd_us(facts, rates) + (0.0 if part is None else _eager_host_us(s, rates, part)),
@@ -100,7 +100,7 @@ def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTE
     """This project's own kernel for all of the region."""
     return _predict(
         kernel.candidate, facts, device, rates,
-        time=lambda s: own_us(s, device, kernel.candidate, rates, facts.seen),
+        time=lambda s: own_us(s, device, kernel.candidate, rates, facts.attention_density),
         written=lambda c: c.ideal.bytes_written,
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: rates.host.written,
@@ -112,7 +112,9 @@ def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTE
     return _predict(
         "triton:custom" if whole else "triton:generated", facts, device, rates,
         time=lambda s: (
-            written_us(s, device, rates, facts.seen) if whole else generated_us(s, device, rates, facts.apart)
+            written_us(s, device, rates, facts.attention_density)
+            if whole
+            else generated_us(s, device, rates, facts.apart)
         ),
         written=lambda c: c.ideal.bytes_written if whole else c.fused.bytes_written,
         launches=lambda s: (1 if whole else s.cost.fused.launches) * rates.times.fused_kernel,
@@ -215,8 +217,8 @@ def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, apart
     return together + apart.launches * start + bytes_us(between, rates.generated.pointwise, device)
 
 
-def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, seen: float = 1.0) -> float:
-    """µs of one hand-written kernel for all. seen: share of attention's scores that it looks at."""
+def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, density: float = 1.0) -> float:
+    """µs of one hand-written kernel for all. density: share of attention's scores that it looks at."""
     cost, start = shape.cost, rates.times.fused_kernel
     space = max((k for k in shape.kernels if k.columns > 1), key=lambda k: k.rows * k.columns, default=None)
     moved = bytes_us(least_bytes(shape, device), fused_share(shape.operations, space, rates.hand), device)
@@ -227,6 +229,6 @@ def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, seen: f
         share = share_of(rates.flops, "triton", rates.matrix.triton_gemm)
         if cost.matmul_dtype in ("f32", "f64"):
             share *= rates.matrix.gemm_f32
-        computed = 1e6 * seen * cost.gemm_flops / (device.matmul_rate(cost.matmul_dtype or "bf16") * share)
+        computed = 1e6 * density * cost.gemm_flops / (device.matmul_rate(cost.matmul_dtype or "bf16") * share)
         computed += idle_us(shape.between, device, rates)
     return rates.times.event + start + math.hypot(moved, computed)

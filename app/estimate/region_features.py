@@ -132,7 +132,7 @@ def rewritten_to_sdpa(graph: Graph, matches: Iterable[Match]) -> frozenset[str]:
     return found
 
 
-def seen(matches: Iterable[Match]) -> float:
+def attention_density(matches: Iterable[Match]) -> float:
     """Share of the scores that attention by hand computes and a kernel has to look at: in causal order half."""
     return 0.5 if any(m.kind == "attention" and m.by_hand and m.roles.get("causal") for m in matches) else 1.0
 

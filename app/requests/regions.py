@@ -14,7 +14,7 @@ from app.analysis.questions import Question
 from app.archive import record_store
 from app.archive.by_device import by_device
 from app.errors import Problem, not_found, queue_full, without_text
-from app.jobs.ray.model import kind_json
+from app.jobs.ray.model import gpu_type_json
 from app.requests import ceilings, request_fingerprint
 from app.requests.memory_check import check_fits
 from app.requests.state import ServerState
@@ -289,7 +289,7 @@ def device(state: ServerState) -> Json:
     facts: Json = state.host()
     if state.fleet is None:
         return facts | {"fleet": None}
-    fleet = [kind_json(k) | {"ceilings_here": ceilings.status(state, k.device)} for k in state.fleet.kinds()]
+    fleet = [gpu_type_json(k) | {"ceilings_here": ceilings.status(state, k.device)} for k in state.fleet.kinds()]
     return facts | {"fleet": fleet}
 
 

@@ -18,7 +18,7 @@ from app.storage import measurements
 Json = dict[str, Any]
 
 
-def since(state: ServerState, validation_id: str) -> Json:
+def compare_with_previous(state: ServerState, validation_id: str) -> Json:
     """The row of `tritonworthy watch` for a validation, of this server or of the archive: flipped, kept, unmeasured;
     None where there is nothing before it. 404; 409 while it is not done."""
     validation: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)

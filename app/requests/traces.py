@@ -43,14 +43,15 @@ async def submit_upload(
     A form may have several files called `file`, the ranks of one job: the first is answered, the others are of its
     group. group: a name that the ranks of one job share. beside: id of a trace of the same model, whose operations and
     shapes the kernels of CUDA graphs are given; 404 where there is none, before anything is taken. A form may have
-    both as fields as well, `beside` also as a file, and a file `execution_trace`. What is wrong with one of those is
-    told by the trace's notes: it is read without.
+    both as fields as well, the latter as `companion`, also as a file, and a file `execution_trace`. What is wrong with
+    one of those is told by the trace's notes: it is read without.
     """
     settings: Settings = state.settings
     if beside and await run_in_threadpool(state.store.trace_file, beside) is None:
         raise Problem(
-            404, "not-found", "There is no such trace", "No trace has the id that `beside` names. Nothing was taken.",
-            remedy="Upload it first, or send the file itself as the part `beside` of a form.",
+            404, "not-found", "There is no such trace",
+            "No trace has the id that `companion` names. Nothing was taken.",
+            remedy="Upload it first, or send the file itself as the part `companion` of a form.",
         )  # fmt: skip
     path = settings.uploads_dir / new_id()
     received = await uploads.receive(request, path, settings, name)

@@ -8,9 +8,9 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,16 +32,23 @@ COMPANIONS = ("beside", "execution_trace")
 """Fields of files that are no traces of their own here: they tell more about the first trace."""
 
 TEXT_FIELDS = ("group", "beside")
+NAMES = {"companion": "beside"}
+"""What a field is called outside -> here and in what is stored; `beside`, its old name, is taken as well."""
+
 FIELD_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a form may have beside its traces: fields of files, of texts, and the longest text in bytes."""
+    """What a form may have beside its traces: fields of files, of texts, and the longest text in bytes.
+
+    names: of fields that are called otherwise where they are sent.
+    """
 
     companions: tuple[str, ...] = COMPANIONS
     texts: tuple[str, ...] = TEXT_FIELDS
     text_bytes: int = FIELD_BYTES
+    names: Mapping[str, str] = field(default_factory=lambda: NAMES)
 
 
 TRACE_FORM = Form()
@@ -260,7 +267,8 @@ class _Taken:
                 if len(self.into) > (most := self.form.text_bytes):
                     raise Problem(422, "invalid-request", "", f"A field of the form has more than {most} bytes.")
 
-    def _begin(self, part: Part) -> _File | bytearray | None:
+    def _begin(self, sent: Part) -> _File | bytearray | None:
+        part = replace(sent, field=self.form.names.get(sent.field, sent.field))
         if part.filename is None and part.field in self.form.texts:
             return self.fields.setdefault(part.field, bytearray())
         if part.field not in (TRACE_FIELD, *self.form.companions):
@@ -269,7 +277,7 @@ class _Taken:
         if part.field != TRACE_FIELD:
             place = companion_path(self.path, part.field)
             if seen:
-                raise Problem(422, "invalid-request", "", f"The form has more than one file called `{part.field}`.")
+                raise Problem(422, "invalid-request", "", f"The form has more than one file called `{sent.field}`.")
         else:
             place = self.path.with_name(new_id()) if seen or self.first else self.path
         if len(self.files) == MAX_FILES:

@@ -27,7 +27,7 @@ def test_a_wrong_trace_beside_is_said_on_the_page_and_mended_there(open_page: Op
     page.get_by_text("Add an execution trace").click()
     page.set_input_files("#file", data / "traces" / GRAPH)
     expect(page.locator("[data-upload-state]")).to_have_text(f"Chosen: {GRAPH}")
-    page.set_input_files("#beside", data / "traces" / SHORT)
+    page.set_input_files("#companion", data / "traces" / SHORT)
     assert page.url.endswith("/"), "nothing is sent while there is more to choose"
     page.get_by_role("button", name="Upload").click()
     page.wait_for_url(TRACE_PAGE)
@@ -36,7 +36,7 @@ def test_a_wrong_trace_beside_is_said_on_the_page_and_mended_there(open_page: Op
     first = page.url
 
     page.get_by_text("Add an execution trace").click()
-    page.set_input_files("#beside", data / "traces" / EAGER)
+    page.set_input_files("#companion", data / "traces" / EAGER)
     page.get_by_role("button", name="Read again").click()
     page.wait_for_url(lambda url: url != first and TRACE_PAGE.search(url) is not None)
     expect(page.get_by_role("heading", name="Regions, by what following the advice saves")).to_be_visible()
@@ -52,10 +52,10 @@ def test_a_refused_upload_keeps_what_was_chosen_beside_it(open_page: Open, data:
     page.goto("/")
     page.get_by_text("Add an execution trace").click()
     page.set_input_files("#file", tmp_path / "no.json")
-    page.set_input_files("#beside", data / "traces" / SHORT)
+    page.set_input_files("#companion", data / "traces" / SHORT)
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#upload-answer .note.error")).to_be_visible()
-    assert page.evaluate("document.getElementById('beside').files[0].name") == SHORT
+    assert page.evaluate("document.getElementById('companion').files[0].name") == SHORT
     expect(page.locator("[data-upload-state]")).to_have_text("Chosen: no.json")
 
 

@@ -46,7 +46,7 @@ def asked(ids: dict[str, list[str]], kernel: str, measured: str) -> list[tuple[s
         ("trace", "region", "check", "job"), (trace, region, check, job), strict=True
     ))  # fmt: skip
     of_record, v1 = {"validation_id": measured}, "/api/v1"
-    form = {"files": {"beside": (None, trace)}}
+    form = {"files": {"companion": (None, trace)}}
     return [
         ("GET", f"{v1}/traces", {"params": {"limit": 1}}),
         ("GET", f"{v1}/traces/{{trace_id}}", {"ids": of_trace}),
@@ -57,13 +57,16 @@ def asked(ids: dict[str, list[str]], kernel: str, measured: str) -> list[tuple[s
         ("GET", f"{v1}/regions", {"params": {"limit": 1}}),
         ("GET", f"{v1}/regions/{{region_id}}", {"ids": of_region}),
         ("GET", f"{v1}/regions/{{region_id}}/devices", {"ids": of_region}),
+        ("GET", f"{v1}/regions/{{region_id}}/measured-devices", {"ids": of_region}),
         ("GET", f"{v1}/regions/{{region_id}}/kinds", {"ids": of_region}),
         ("GET", f"{v1}/regions/{{region_id}}/kernels/{{kernel}}", {"ids": {**of_region, "kernel": kernel}}),
         ("POST", f"{v1}/advice", {"json": {"widget": WIDGET}}),
         ("POST", f"{v1}/validations", {"json": {"region": REGION, "candidates": ["eager", "compile"]}}),
         ("GET", f"{v1}/validations", {"params": {"limit": 1}}),
         ("GET", f"{v1}/validations/{{validation_id}}", {"ids": of_record}),
+        ("GET", f"{v1}/validations/{{validation_id}}/measured-devices", {"ids": of_record}),
         ("GET", f"{v1}/validations/{{validation_id}}/kinds", {"ids": of_record}),
+        ("GET", f"{v1}/validations/{{validation_id}}/regression", {"ids": of_record}),
         ("GET", f"{v1}/validations/{{validation_id}}/since", {"ids": of_record}),
         ("GET", f"{v1}/jobs/{{job_id}}", {"ids": of_job}),
         ("POST", f"{v1}/jobs/{{job_id}}/cancel", {"ids": of_job}),

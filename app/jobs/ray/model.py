@@ -68,7 +68,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GpuType:
     """All hosts with one kind of GPU. slots: measurements at once; busy: those under way, also of other servers."""
 
     device: str
@@ -140,16 +140,16 @@ def _sick(node: Node) -> str:
     return ""
 
 
-def kinds(nodes: Iterable[Node], available: Mapping[str, float]) -> list[Kind]:
+def gpu_types(nodes: Iterable[Node], available: Mapping[str, float]) -> list[GpuType]:
     """The fleet by kind of GPU, sorted by name. available: ray.available_resources(), for what is busy."""
     found: dict[str, list[Node]] = {}
     for node in nodes:
         if node.device is not None and node.alive:
             found.setdefault(node.device, []).append(node)
-    return [_kind(device, found[device], available) for device in sorted(found)]
+    return [_gpu_type(device, found[device], available) for device in sorted(found)]
 
 
-def _kind(device: str, nodes: list[Node], available: Mapping[str, float]) -> Kind:
+def _gpu_type(device: str, nodes: list[Node], available: Mapping[str, float]) -> GpuType:
     names = sorted({node.accelerator for node in nodes if node.accelerator})
     free = sum(available.get(ACCELERATOR + name, 0.0) for name in names)
     versions: dict[str, set[str]] = {}
@@ -157,7 +157,7 @@ def _kind(device: str, nodes: list[Node], available: Mapping[str, float]) -> Kin
         for name, version in (node.facts.get("versions") or {}).items():
             versions.setdefault(name, set()).add(version)
         versions.setdefault("tritonworthy", set()).update(node.versions)
-    return Kind(
+    return GpuType(
         device=device,
         nodes=len(nodes),
         gpus=sum(node.gpus for node in nodes),
@@ -168,7 +168,7 @@ def _kind(device: str, nodes: list[Node], available: Mapping[str, float]) -> Kin
     )
 
 
-def kind_json(kind: Kind) -> Json:
+def gpu_type_json(kind: GpuType) -> Json:
     """The API's entry of a kind: what is there, what is free, and its rates as estimates use them (bytes/s, FLOP/s)."""
     entry = find_device(kind.device)
     rates = None

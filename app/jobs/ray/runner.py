@@ -60,7 +60,7 @@ class RayRunner:
         self.looking: dict[str, Any] = {}
         self.hung: dict[str, Any] = {}
         self.read_at = 0.0
-        self.fleet: tuple[list[model.Node], list[model.Kind]] = ([], [])
+        self.fleet: tuple[list[model.Node], list[model.GpuType]] = ([], [])
         self.work = ray.remote(max_retries=0, num_returns="streaming")(_work)
         self.look = ray.remote(max_retries=0, num_cpus=0)(look)
 
@@ -90,18 +90,18 @@ class RayRunner:
         """The hosts, as known a second ago at most."""
         return self._read()[0]
 
-    def kinds(self) -> list[model.Kind]:
+    def kinds(self) -> list[model.GpuType]:
         """The fleet by kind of GPU."""
         return self._read()[1]
 
-    def _read(self) -> tuple[list[model.Node], list[model.Kind]]:
+    def _read(self) -> tuple[list[model.Node], list[model.GpuType]]:
         with self.lock:
             if time.monotonic() - self.read_at > FRESH_S:
                 rows = {row["NodeID"]: row for row in self.ray.nodes() if row["Alive"]}
                 self._get_to_know(rows.keys() - self.facts.keys())
                 self.hung = {node: stream for node, stream in self.hung.items() if not self._ready(stream)}
                 hosts = [model.node_from_ray(row, self.facts.get(n, {}), n in self.hung) for n, row in rows.items()]
-                self.fleet = hosts, model.kinds(hosts, self.ray.available_resources())
+                self.fleet = hosts, model.gpu_types(hosts, self.ray.available_resources())
                 self.seen |= {n.device: n.accelerator for n in hosts if n.device and n.accelerator and n.usable}
                 self.read_at = time.monotonic()
             return self.fleet

@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.errors import not_found
 from app.requests import regions
-from app.requests.regression import since
+from app.requests.regression import compare_with_previous
 from app.requests.state import state_of
 from app.web.api import codes as api_codes
 from app.web.api.events import job_events
@@ -23,6 +23,8 @@ from app.web.server.access import Access, declare
 router = APIRouter(prefix="/api/v1", tags=["validations"])
 
 RETRY_MS = 2000
+
+REGRESSION: dict[int | str, Json] = {200: {"model": Since}, **errors(404, 409, 422)}
 
 
 @router.post(
@@ -89,11 +91,12 @@ def _validation(request: Request, validation_id: str) -> Json:
     return found | {"archive": recorded}
 
 
-@router.get("/validations/{validation_id}/since", responses={200: {"model": Since}, **errors(404, 409, 422)})
+@router.get("/validations/{validation_id}/regression", responses=REGRESSION)
+@router.get("/validations/{validation_id}/since", responses=REGRESSION, deprecated=True)  # its old path
 @declare(Access.COMPUTE, codes=({409: ("validation-not-done",)},))
-def held_to_the_one_before(request: Request, validation_id: str) -> Response:
+def regression(request: Request, validation_id: str) -> Response:
     """Whether the advice flipped since the same region was measured before, on the same kind of GPU."""
-    return answer(since(state_of(request), validation_id))
+    return answer(compare_with_previous(state_of(request), validation_id))
 
 
 def _job(request: Request, job_id: str) -> Json:

@@ -177,7 +177,7 @@ def _forms(document: Json) -> None:
         form = paths[path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
         form["properties"]["file"]["minItems"] = 1
         if path.endswith("again"):
-            form["anyOf"] = [{"required": [part]} for part in ("file", "beside", "execution_trace")]
+            form["anyOf"] = [{"required": [part]} for part in ("file", "companion", "execution_trace")]
 
 
 def _one(field: str, schema: Json, other: str) -> Json:

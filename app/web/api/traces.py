@@ -19,12 +19,12 @@ from app.web.server.problems import from_trace_error
 from app.web.views.trace_step import rank_section
 
 BINARY = {"type": "string", "format": "binary"}
-BESIDE_PARTS = {
+COMPANION_PARTS = {
     "group": {"type": "string", "description": "Name shared by the ranks of one job."},
-    "beside": {
+    "companion": {
         **BINARY,
         "description": "A trace of the same model without CUDA graphs, or of their capture: it lends its operations "
-        "and shapes. The file, or as text the id of a trace.",
+        "and shapes. The file, or as text the id of a trace. Its old name `beside` is taken as well.",
     },
     "execution_trace": {**BINARY, "description": "What ExecutionTraceObserver wrote in the same run."},
 }
@@ -39,7 +39,7 @@ UPLOAD_BODY = {
                 "schema": {
                     "type": "object",
                     "required": ["file"],
-                    "properties": {"file": {"type": "array", "items": BINARY}, **BESIDE_PARTS},
+                    "properties": {"file": {"type": "array", "items": BINARY}, **COMPANION_PARTS},
                 }
             },
         },
@@ -53,7 +53,7 @@ AGAIN_BODY = {
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
-                    "properties": {"file": {"type": "array", "items": BINARY}, **BESIDE_PARTS},
+                    "properties": {"file": {"type": "array", "items": BINARY}, **COMPANION_PARTS},
                 }
             }
         },
@@ -82,10 +82,11 @@ async def upload(
     request: Request,
     name: Annotated[str | None, Query(max_length=500, description="Display name.")] = None,
     group: Annotated[str | None, Query(max_length=100, description="Name shared by the ranks of one job.")] = None,
-    beside: Annotated[
+    companion: Annotated[
         str | None,
         Query(description="Id of a trace of the same model without CUDA graphs: it lends its operations and shapes."),
     ] = None,
+    beside: Annotated[str | None, Query(description="Old name of `companion`.", deprecated=True)] = None,
     fresh: Annotated[bool, Query(description="Read it as a new trace, also where the same bytes are here.")] = False,
     wait: Wait = 0.0,
 ) -> Response:
@@ -100,7 +101,9 @@ async def upload(
     A file beside it that cannot be used costs nothing: the trace is read without it, and `notes[]` says why.
     """
     state = state_of(request)
-    trace, new = await submit_trace.submit_upload(request, state, name=name, group=group, beside=beside, fresh=fresh)
+    trace, new = await submit_trace.submit_upload(
+        request, state, name=name, group=group, beside=companion or beside, fresh=fresh
+    )
     return await _created(request, trace["id"], wait, 201 if new else 200)
 
 

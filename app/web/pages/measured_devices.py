@@ -74,29 +74,35 @@ Devices = Annotated[
     str, Query(max_length=500, description="Only on these, separated by commas: H200,MI300X.", alias="device")
 ]
 
+ANSWERS: dict[int | str, Json] = {200: {"model": MeasuredKinds}, **errors(404, 422)}
 
-@api.get("/regions/{region_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+
+@api.get("/regions/{region_id}/measured-devices", responses=ANSWERS)
+@api.get("/regions/{region_id}/kinds", responses=ANSWERS, deprecated=True)  # its old path
 @declare(Access.COMPUTE, codes=({422: ("region-without-text",)},))
 def of_region(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The region's newest measurement on each kind of GPU, at its own sizes: of this server, or of the archive."""
     return answer(_found(request, _region(request, region_id)["text"], devices))
 
 
-@api.get("/validations/{validation_id}/kinds", responses={200: {"model": MeasuredKinds}, **errors(404, 422)})
+@api.get("/validations/{validation_id}/measured-devices", responses=ANSWERS)
+@api.get("/validations/{validation_id}/kinds", responses=ANSWERS, deprecated=True)  # its old path
 @declare(Access.COMPUTE)
 def of_validation(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured: what was asked for on several kinds, side by side."""
     return answer(_found(request, _validation(request, validation_id)["region"], devices))
 
 
-@page_and_json(pages, "/regions/{region_id}/kinds", Access.COMPUTE)
+@page_and_json(pages, "/regions/{region_id}/measured-devices", Access.COMPUTE)
+@page_and_json(pages, "/regions/{region_id}/kinds", Access.COMPUTE)  # its old path
 def region_page(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The kinds side by side: a page, or for htmx the part of a page."""
     region = _region(request, region_id)
     return _shown(request, region["text"], region["name"], f"/regions/{region_id}", devices)
 
 
-@page_and_json(pages, "/validations/{validation_id}/kinds", Access.COMPUTE)
+@page_and_json(pages, "/validations/{validation_id}/measured-devices", Access.COMPUTE)
+@page_and_json(pages, "/validations/{validation_id}/kinds", Access.COMPUTE)  # its old path
 def validation_page(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured."""
     found = _validation(request, validation_id)

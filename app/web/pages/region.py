@@ -12,7 +12,7 @@ from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app.errors import Problem
 from app.requests import regions, revalidate
-from app.requests.regression import since
+from app.requests.regression import compare_with_previous
 from app.requests.state import state_of
 from app.web.pages import landscapes, measured_devices
 from app.web.pages.common import device_names, go, home_page, host_facts, missing, number, spot
@@ -432,7 +432,7 @@ def validation(request: Request, validation_id: str) -> Response:
     name = shown.get("name") or "Validation"
     found = landscapes.part(request, shown)
     timed = shown["state"] == "done" and shown["device"] and not shown.get("archived")
-    held = since(state_of(request), validation_id) if timed else None
+    held = compare_with_previous(state_of(request), validation_id) if timed else None
     return render("validation.html", {**context, **found, "name": name, "since": held}, request=request)
 
 

@@ -196,7 +196,7 @@ def test_code_execution_a_pickle_or_a_checkpoint_is_no_trace(tmp_path: Path, kin
 def test_ssrf_an_address_in_place_of_a_trace_is_only_text(web: Serving) -> None:
     """No field takes a URL: it is an unknown id, an unknown field or a display name."""
     url = "http://127.0.0.1:1/trace.json"
-    assert web.client.post("/api/v1/traces", params={"beside": url}, content=b"{}").status_code == 404
+    assert web.client.post("/api/v1/traces", params={"companion": url}, content=b"{}").status_code == 404
     assert web.client.post("/api/v1/checks", json={"traces": [url]}).status_code in (404, 422)
     assert web.client.post("/api/v1/checks", json={"url": url}).status_code == 422
     assert web.client.post("/api/v1/traces", json={"url": url}).status_code in (201, 422)

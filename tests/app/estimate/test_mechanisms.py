@@ -14,7 +14,7 @@ from app.estimate import predict
 from app.estimate.call_time import own_us
 from app.estimate.facts import Kernel, ShapeFacts
 from app.estimate.rates import BEYOND, FITTED, Rates, spread
-from app.estimate.region_features import region_facts, seen
+from app.estimate.region_features import attention_density, region_facts
 from kernels.host import Host
 from profiler.hardware import Device, find_device
 from profiler.region.graph.lowering import lower
@@ -98,9 +98,9 @@ def test_causal_attention_by_hand_needs_half_of_its_scores() -> None:
     text = "".join(f"{n}: bf16[2, 16, 2048, 128]\n" for n in "qkv")
     text += "s = (q @ k.transpose(-2, -1)) * 0.088\nm = torch.tril(torch.ones(2048, 2048)).bool()\n"
     text += 's = s.masked_fill(~m, float("-inf"))\nreturn softmax(s, -1) @ v\n'
-    assert seen(match(lower(parse(text)))) == 0.5
+    assert attention_density(match(lower(parse(text)))) == 0.5
     plain = text.replace('s = s.masked_fill(~m, float("-inf"))\n', "")
-    assert seen(match(lower(parse(plain)))) == 1.0
+    assert attention_density(match(lower(parse(plain)))) == 1.0
 
 
 def test_where_the_host_sets_the_pace_of_a_backward_the_criterion_compares_host_and_gpu() -> None:

@@ -66,7 +66,7 @@ def server(serve: Serve) -> Server:
     return serve()
 
 
-FORM = b'--b\r\nContent-Disposition: form-data; name="beside"; filename="t"\r\n\r\ntrace 3\r\n--b--\r\n'
+FORM = b'--b\r\nContent-Disposition: form-data; name="companion"; filename="t"\r\n\r\ntrace 3\r\n--b--\r\n'
 CHECK = json.dumps({"regions": [REGION]}).encode()
 
 

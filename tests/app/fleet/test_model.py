@@ -31,7 +31,7 @@ def test_ray_s_names_are_the_device_table_s() -> None:
 def test_kinds_count_hosts_gpus_slots_and_what_is_busy() -> None:
     nodes = [gpus("a", "H200", 8), gpus("b", "H200", 1), gpus("c", "L40S", 4), host("d", model.resources(None, 3))]
     # Two jobs on the H200s: Ray takes 0.001 of a host's accelerator_type for each.
-    found = model.kinds(nodes, {"accelerator_type:H200": 1.998, "accelerator_type:L40S": 1.0})
+    found = model.gpu_types(nodes, {"accelerator_type:H200": 1.998, "accelerator_type:L40S": 1.0})
     assert [(k.device, k.nodes, k.gpus, k.slots, k.busy, k.free) for k in found] == [
         ("NVIDIA H200", 2, 9, 2, 2, 0),
         ("NVIDIA L40S", 1, 4, 1, 0, 1),
@@ -51,7 +51,7 @@ def test_kinds_count_hosts_gpus_slots_and_what_is_busy() -> None:
 )
 def test_a_host_that_cannot_be_right_gets_no_work_and_says_why(node: model.Node, why: str) -> None:
     assert why in node.sick
-    (kind,) = model.kinds([node], {})
+    (kind,) = model.gpu_types([node], {})
     assert kind.slots == 0
     assert why in model.refusal("NVIDIA H200", [node, gpus("b", "L40S", 1)])
     assert not model.refusal("NVIDIA H200", [node, gpus("b", "H200", 1)])
@@ -65,7 +65,7 @@ def test_an_unknown_kind_is_refused_with_the_kinds_there_are() -> None:
 
 def test_status_says_each_kind_and_each_sick_host() -> None:
     nodes = [gpus("a", "H200", 8, versions={"torch": "2.13.0"}), gpus("b", "H200", 8, "0.0.1")]
-    kinds = [model.kind_json(k) for k in model.kinds(nodes, {"accelerator_type:H200": 2.0})]
+    kinds = [model.gpu_type_json(k) for k in model.gpu_types(nodes, {"accelerator_type:H200": 2.0})]
     text = status_text(kinds, 0).splitlines()
     assert text[1].split()[:7] == ["NVIDIA", "H200", "2", "16", "1", "0", "1"]
     assert "torch 2.13.0" in text[1]

@@ -84,7 +84,7 @@ def test_a_graph_is_shown_with_what_it_hides_and_another_trace_lends_what_is_mis
     assert alone["regions"] == []
     (graph,) = alone["graphs"]
     assert (graph["kernels_per_replay"], graph["replays_per_step"], graph["hidden_share"]) == (136, 1.0, 1.0)
-    assert "--beside" in graph["remedy"]
+    assert "--companion" in graph["remedy"]
     assert "Graph launches" in page(alone)
     lent = report(TRACES / GRAPH, GRAPH, beside=Companion(TRACES / EAGER, EAGER))
     assert lent["graphs"][0]["hidden_share"] == 0.0
@@ -92,17 +92,26 @@ def test_a_graph_is_shown_with_what_it_hides_and_another_trace_lends_what_is_mis
     assert all(r["text"] for r in lent["regions"] if r["share_of_step"] > 0.05)
 
 
+def test_the_shell_takes_the_old_name_of_companion_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for option in ("--companion", "--beside"):
+        assert main(["advise", str(TRACES / GRAPH), option, str(TRACES / EAGER)]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "attention by hand" in printed[1]
+
+
 def test_the_shell_takes_a_trace_beside_and_refuses_it_for_a_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["advise", str(TRACES / GRAPH), "--beside", str(TRACES / EAGER)]) == 0
+    assert main(["advise", str(TRACES / GRAPH), "--companion", str(TRACES / EAGER)]) == 0
     printed = capsys.readouterr().out
     assert "step: 16.02 ms" in printed
     assert "attention by hand" in printed
     text = tmp_path / "region.txt"
     text.write_text("x: f32[8]\nreturn x + 1\n")
-    assert main(["advise", str(text), "--beside", str(TRACES / EAGER)]) == 1
-    assert main(["advise", str(TRACES / GRAPH), "--beside", str(tmp_path / "none.json")]) == 1
+    assert main(["advise", str(text), "--companion", str(TRACES / EAGER)]) == 1
+    assert main(["advise", str(TRACES / GRAPH), "--companion", str(tmp_path / "none.json")]) == 1
     assert "none.json" in capsys.readouterr().err
 
 

@@ -91,14 +91,14 @@ def test_an_execution_trace_that_does_not_belong_costs_nothing_and_says_why(
 
 
 def test_a_trace_of_another_model_lends_nothing_and_the_right_one_is_sent_alone(real: Serving) -> None:
-    wrong = post(real, [part("file", GRAPH), part("beside", OTHER_MODEL)])
+    wrong = post(real, [part("file", GRAPH), part("companion", OTHER_MODEL)])
     told = errors(wrong)["nothing-borrowed"]
     assert OTHER_MODEL in told["message"]
     assert told["remedy"]
     assert (wrong["linked_share"], wrong["regions"]) == (0.0, [])
     assert f'action="/traces/{wrong["id"]}/again"' in real.client.get(f"/traces/{wrong['id']}").text
 
-    right = post(real, [part("beside", EAGER)], f"/api/v1/traces/{wrong['id']}/again")
+    right = post(real, [part("companion", EAGER)], f"/api/v1/traces/{wrong['id']}/again")
     assert right["id"] != wrong["id"]
     assert right["sha256"] == wrong["sha256"]
     assert right["linked_share"] == 1.0
@@ -117,19 +117,19 @@ def test_a_trace_of_another_model_lends_nothing_and_the_right_one_is_sent_alone(
 
 
 def test_a_trace_without_graphs_needs_none_beside_it(real: Serving) -> None:
-    found = post(real, [part("file", EAGER), part("beside", EAGER)])
+    found = post(real, [part("file", EAGER), part("companion", EAGER)])
     assert "nothing-to-borrow" in errors(found)
     assert found["regions"]
 
 
 def test_an_id_that_is_none_is_said_with_the_trace_kept(real: Serving) -> None:
-    found = post(real, [part("file", EAGER), ("beside", (None, "nosuchtrace"))])
+    found = post(real, [part("file", EAGER), ("companion", (None, "nosuchtrace"))])
     told = errors(found)["beside-unknown"]
     assert "nosuchtrace" in told["message"]
     assert told["remedy"]
     assert found["regions"]
     before = real.files()
-    refused = real.client.post("/api/v1/traces?beside=nosuchtrace", content=b"{}")
+    refused = real.client.post("/api/v1/traces?companion=nosuchtrace", content=b"{}")
     assert (refused.status_code, refused.json()["code"]) == (404, "not-found")
     assert refused.json()["remedy"]
     assert real.files() == before
@@ -151,10 +151,26 @@ def test_ranks_come_at_once_and_reading_one_again_does_not_double_it(real: Servi
     assert ranks[2]["id"] == again["id"]
 
 
+def test_the_old_name_of_a_companion_is_taken_as_the_new_one_is(tmp_path: Path) -> None:
+    """As a file of the form, as an id in it, and as an id in the query."""
+    asked = []
+    with serving(tmp_path, queue_cap=20) as web:
+        web.state.queue.stop()
+        lender = post(web, [("file", ("lender.json", b"{}"))], query="")["id"]
+        for name in ("companion", "beside"):
+            as_file = post(web, [("file", ("a.json", b"{1}")), (name, ("b.json", b"{}"))], query="?fresh=true")
+            as_text = post(web, [("file", ("a.json", b"{1}")), (name, (None, lender))], query="?fresh=true")
+            as_query = post(web, [("file", ("a.json", b"{1}"))], query=f"?fresh=true&{name}={lender}")
+            jobs = [web.state.store.job_request(found["id"]) for found in (as_file, as_text, as_query)]
+            asked.append([[(field, c["name"]) for field, c in job["companions"].items()] for job in jobs])
+            assert web.client.post(f"/api/v1/traces?{name}=nosuchtrace", content=b"{}").status_code == 404
+    assert asked[0] == asked[1] == [[("beside", "b.json")], [("beside", "lender.json")], [("beside", "lender.json")]]
+
+
 def test_fields_of_a_form_that_were_left_empty_are_none(fake: Serving) -> None:
     files: Files = [
         ("file", ("a.json", b"{}")),
-        ("beside", ("", b"")),
+        ("companion", ("", b"")),
         ("execution_trace", ("", b"")),
         ("group", (None, "")),
     ]
@@ -168,9 +184,9 @@ def test_fields_of_a_form_that_were_left_empty_are_none(fake: Serving) -> None:
     ("files", "code"),
     [
         ([("file", ("", b""))], "upload-not-a-file"),
-        ([("beside", ("a.json", b"{}"))], "upload-not-a-file"),
+        ([("companion", ("a.json", b"{}"))], "upload-not-a-file"),
         ([("file", ("a.json", b"{}")), ("file", ("b.json", b""))], "trace-empty"),
-        ([("file", ("a.json", b"{}")), *[("beside", ("b.json", b"{}"))] * 2], "invalid-request"),
+        ([("file", ("a.json", b"{}")), *[("companion", ("b.json", b"{}"))] * 2], "invalid-request"),
         ([("file", ("a.json", b"{}")), ("group", (None, "g" * 500))], "invalid-request"),
         ([("file", ("a.json", b"{}"))] * 65, "too-many-files"),
     ],
@@ -182,7 +198,7 @@ def test_forms_that_make_no_sense_leave_nothing_behind(fake: Serving, files: Fil
 
 
 def test_reading_again_needs_a_trace_and_something_new(fake: Serving) -> None:
-    assert fake.client.post("/api/v1/traces/nothing/again", files=[("beside", ("a", b"{}"))]).status_code == 404
+    assert fake.client.post("/api/v1/traces/nothing/again", files=[("companion", ("a", b"{}"))]).status_code == 404
     known = post(fake, [("file", ("a.json", b"{}"))])
     refused = fake.client.post(f"/api/v1/traces/{known['id']}/again", files=[("file", ("", b""))])
     assert (refused.status_code, refused.json()["code"]) == (422, "upload-not-a-file")

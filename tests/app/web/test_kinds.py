@@ -50,31 +50,47 @@ def test_api_pages_and_twins_have_each_kind_once_with_every_candidate(web: Servi
     slow = [candidate("eager", "eager", 4000.0, 4000.0), candidate("compile-default", "compile", 1600.0, 4000.0)]
     made = measured(web, device=MI300X, candidates=slow, best="compile-default", date="2026-11-22")
     for path in (f"regions/{region}", f"validations/{made}"):
-        found = web.client.get(f"/api/v1/{path}/kinds").json()
+        found = web.client.get(f"/api/v1/{path}/measured-devices").json()
         assert [i["device"] for i in found["items"]] == ["NVIDIA H200", MI300X]
         assert found["items"][1]["id"] == made
         assert [c["name"] for c in found["items"][1]["candidates"]] == ["eager", "compile-default"]
         assert found["items"][1]["here"] is True
         assert found["said"] == "The advice is the same on all 2 kinds of GPU: torch.compile."
-        one = web.client.get(f"/api/v1/{path}/kinds", params={"device": "MI300X, NVIDIA L40S"}).json()
+        one = web.client.get(f"/api/v1/{path}/measured-devices", params={"device": "MI300X, NVIDIA L40S"}).json()
         assert [i["device"] for i in one["items"]] == [MI300X]
-        assert web.client.get(f"/{path}/kinds.json").json() == found
+        assert web.client.get(f"/{path}/measured-devices.json").json() == found
         page = web.client.get(f"/{path}").text.split('id="kinds"')[1]
         assert "2.50×" in page and MI300X in page
-        whole = web.client.get(f"/{path}/kinds").text
+        whole = web.client.get(f"/{path}/measured-devices").text
         assert "<html" in whole and MI300X in whole
-        part = web.client.get(f"/{path}/kinds", headers={"HX-Request": "true"}).text
+        part = web.client.get(f"/{path}/measured-devices", headers={"HX-Request": "true"}).text
         assert "<html" not in part and MI300X in part
+
+
+def test_the_old_path_answers_as_the_new_one_and_is_described_as_the_old_one(web: Serving) -> None:
+    region, made = written(web, REGION), measured(web, device=MI300X, date="2026-11-22")
+    described = web.client.get("/openapi.json").json()["paths"]
+    for noun, one in (("region", region), ("validation", made)):
+        for path in (f"/api/v1/{noun}s/{one}", f"/{noun}s/{one}"):
+            new = web.client.get(f"{path}/measured-devices", params={"device": "MI300X"})
+            old = web.client.get(f"{path}/kinds", params={"device": "MI300X"})
+            assert MI300X in new.text
+            assert (old.status_code, old.text) == (new.status_code, new.text)
+        twins = [web.client.get(f"/{noun}s/{one}/{last}.json") for last in ("kinds", "measured-devices")]
+        assert twins[0].json() == twins[1].json() != {"items": [], "said": ""}
+        template = f"/api/v1/{noun}s/{{{noun}_id}}"
+        assert described[f"{template}/kinds"]["get"]["deprecated"] is True
+        assert "deprecated" not in described[f"{template}/measured-devices"]["get"]
 
 
 def test_one_kind_alone_makes_no_section_and_an_unknown_region_is_404(web: Serving) -> None:
     region = written(web, NOBODYS)
     assert 'id="kinds"' not in web.client.get(f"/regions/{region}").text
-    assert web.client.get(f"/api/v1/regions/{region}/kinds").json() == {"items": [], "said": ""}
-    assert "Nothing was measured" in web.client.get(f"/regions/{region}/kinds").text
+    assert web.client.get(f"/api/v1/regions/{region}/measured-devices").json() == {"items": [], "said": ""}
+    assert "Nothing was measured" in web.client.get(f"/regions/{region}/measured-devices").text
     for path in ("regions", "validations"):
-        assert web.client.get(f"/api/v1/{path}/{'z' * 26}/kinds").status_code == 404
-    many = web.client.get(f"/api/v1/regions/{region}/kinds", params={"device": "x" * 501})
+        assert web.client.get(f"/api/v1/{path}/{'z' * 26}/measured-devices").status_code == 404
+    many = web.client.get(f"/api/v1/regions/{region}/measured-devices", params={"device": "x" * 501})
     assert many.status_code == 422
 
 

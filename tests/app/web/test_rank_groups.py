@@ -62,8 +62,8 @@ def test_the_step_of_a_stored_trace_has_its_parts_and_shares_that_add_up(real: S
 def test_a_graph_borrows_from_a_trace_that_was_uploaded_before(real: Serving) -> None:
     eager = upload(real, TRACES / "handrolled_blocks_bf16_eager.json.gz", "")
     graph = TRACES / "handrolled_blocks_bf16_cudagraph.json.gz"
-    alone, lent = upload(real, graph, ""), upload(real, graph, f"&beside={eager['id']}")
+    alone, lent = upload(real, graph, ""), upload(real, graph, f"&companion={eager['id']}")
     assert (alone["linked_share"], lent["linked_share"]) == (0.0, 1.0)
     assert alone["regions"] == []
     assert {r["text"] for r in lent["regions"]} == {r["text"] for r in eager["regions"]}
-    assert real.client.post("/api/v1/traces?beside=nothing", content=b"{}").status_code == 404
+    assert real.client.post("/api/v1/traces?companion=nothing", content=b"{}").status_code == 404

@@ -76,7 +76,7 @@ def test_what_lies_beside_a_trace_is_part_of_it(web: Serving) -> None:
     plain = upload(web, data).json()["id"]
 
     def beside(what: bytes) -> httpx.Response:
-        files = {"file": ("a.json.gz", data), "beside": ("b.json.gz", what)}
+        files = {"file": ("a.json.gz", data), "companion": ("b.json.gz", what)}
         return web.client.post("/api/v1/traces?wait=30", files=files)
 
     first = beside(other)
@@ -85,7 +85,7 @@ def test_what_lies_beside_a_trace_is_part_of_it(web: Serving) -> None:
     again = beside(other)
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
     # By its id it is the same file.
-    by_id = upload(web, data, f"wait=30&beside={lender}")
+    by_id = upload(web, data, f"wait=30&companion={lender}")
     assert (by_id.status_code, by_id.json()["id"]) == (200, first.json()["id"])
     assert beside(gzip.compress(b'{"traceEvents": [], "other": 1}')).status_code == 201
     assert upload(web, data, "wait=30&group=job").status_code == 201

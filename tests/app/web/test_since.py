@@ -52,7 +52,7 @@ def write(tmp_path: Path, torch: str, slower: tuple[str, ...] = ()) -> None:
 def validated(web: Serving, **more: Any) -> Json:
     job = web.client.post("/api/v1/validations?wait=30", json={"region": TEXT, **more}).json()
     assert job["state"] == "done", job
-    found: Json = web.client.get(f"/api/v1/validations/{job['id']}/since").json()
+    found: Json = web.client.get(f"/api/v1/validations/{job['id']}/regression").json()
     return found
 
 
@@ -83,17 +83,30 @@ def test_a_record_of_the_archive_is_held_to_files_of_earlier_days(tmp_path: Path
         record_store.record({**RECORD, "region": TEXT, "date": day}, "swiglu", own)
     with serving(tmp_path / "data", archive_dir=own) as web:
         older, newer = sorted(path.stem for path in own.iterdir())
-        assert web.client.get(f"/api/v1/validations/{older}/since").json()["record"] is None
-        found = web.client.get(f"/api/v1/validations/{newer}/since").json()
+        assert web.client.get(f"/api/v1/validations/{older}/regression").json()["record"] is None
+        found = web.client.get(f"/api/v1/validations/{newer}/regression").json()
         assert (found["record"], found["outcome"]) == (older, "kept")
+
+
+def test_the_old_path_answers_as_the_new_one_and_is_described_as_the_old_one(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    for day in ("2026-11-20", "2026-11-23"):
+        record_store.record({**RECORD, "region": TEXT, "date": day}, "swiglu", own)
+    with serving(tmp_path / "data", archive_dir=own) as web:
+        described = web.client.get("/openapi.json").json()["paths"]
+        for name in (*(path.stem for path in own.iterdir()), "z" * 26):
+            new, old = (web.client.get(f"/api/v1/validations/{name}/{last}") for last in ("regression", "since"))
+            assert (old.status_code, old.json()) == (new.status_code, new.json())
+        paths = [f"/api/v1/validations/{{validation_id}}/{last}" for last in ("regression", "since")]
+        assert [described[path]["get"].get("deprecated", False) for path in paths] == [False, True]
 
 
 def test_what_is_not_done_or_not_there_is_told(tmp_path: Path) -> None:
     with serving(tmp_path, "hang") as web:
         job = web.client.post("/api/v1/validations", json={"region": TEXT}).json()
-        asked = web.client.get(f"/api/v1/validations/{job['id']}/since")
+        asked = web.client.get(f"/api/v1/validations/{job['id']}/regression")
         assert (asked.status_code, asked.json()["code"]) == (409, "validation-not-done")
-        assert web.client.get(f"/api/v1/validations/{'z' * 26}/since").status_code == 404
+        assert web.client.get(f"/api/v1/validations/{'z' * 26}/regression").status_code == 404
 
 
 def watch(web: Serving, *more: str) -> int:
