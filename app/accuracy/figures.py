@@ -19,7 +19,7 @@ from app.accuracy.evaluation import Fit, Oracle, evaluate, leave_one_out, polici
 from app.accuracy.question import Question, asked_for, question
 from app.accuracy.score import ADVISED, NEXT, SHARE, Score, from_json
 from app.accuracy.split import FIT, TEST
-from app.estimate.rates import shipped
+from app.estimate.rates import load_shipped
 from kernels.measure.model import to_json
 
 Json = dict[str, Any]
@@ -105,7 +105,7 @@ def body(
         "claims": to_json(claims(found, kernels)),
         "scores": to_json(list(scores)),
         "memory_scores": to_json([replace(s, calibration=()) for s in by_bytes]),
-        "fit": {k: v for k, v in shipped().items() if k != "rates"},
+        "fit": {k: v for k, v in load_shipped().items() if k != "rates"},
     }
     rounded: Json = _rounded(result)
     return rounded
@@ -193,6 +193,6 @@ def _read(_mtime_ns: int) -> Json:
     return found
 
 
-def committed() -> Json:
+def load_committed() -> Json:
     """The committed figures, not to be changed. Read once for each version of the file."""
     return _read(COMMITTED.stat().st_mtime_ns)

@@ -30,7 +30,7 @@ TABLE_NAME = "tests/records/kernels-h200.json"
 DIGITS = 4
 
 
-def gathered(questions: Sequence[Question], table: Mapping[str, Any] | None) -> Samples:
+def gather_samples(questions: Sequence[Question], table: Mapping[str, Any] | None) -> Samples:
     """Everything measured on the device, of both halves."""
     device = find_device(DEVICE)
     assert device is not None
@@ -42,7 +42,7 @@ def tunable(found: Samples) -> Samples:
     return found.without(lambda program: half(program) == TEST)
 
 
-def made(questions: Sequence[Question], table: Mapping[str, Any] | None, found: Samples) -> Json:
+def rates_json(questions: Sequence[Question], table: Mapping[str, Any] | None, found: Samples) -> Json:
     """The object of rates.json: rates, what they were fitted on, what they leave over."""
     chosen = tunable(found)
     rates = fit(chosen)

@@ -106,7 +106,7 @@ def samples(questions: Sequence[Question], table: Mapping[str, Any] | None, devi
         calls += list(_called(asked))
     measured = {likeness(q.case.validation.region, "same"): q.case.program for q in questions}
     for row in rows(table) if table else ():
-        owner = program_of(row.region) or repeated(row, measured)
+        owner = program_of(row.region) or repeated_program(row, measured)
         timed += list(_row_timed(row, owner, device))
         calls += list(_row_calls(row, owner, device))
     return Samples(device, tuple(timed), tuple(calls))
@@ -118,7 +118,7 @@ def program_of(region: str) -> str:
     return program(path.read_text(encoding="utf-8")) if region and path.is_file() else ""
 
 
-def repeated(row: Row, measured: Mapping[str, str]) -> str:
+def repeated_program(row: Row, measured: Mapping[str, str]) -> str:
     """The program of a record that a row repeats at its sizes, in this type of 16 bits or the other; "" for none.
 
     measured: likeness of a record's text, sizes and types with it -> its program.
@@ -182,7 +182,7 @@ def _predictor(facts: RegionFacts, device: Device, name: str) -> Callable[[Rates
         return lambda r: estimate.eager(facts, device, r)
     if name.startswith("compile"):
         mode = name.removeprefix("compile").removeprefix("-") or "default"
-        return lambda r: estimate.compiled(facts, device, mode, r)
+        return lambda r: estimate.torch_compile(facts, device, mode, r)
     if name == "triton:generated":
         return lambda r: estimate.triton(facts, device, False, r)
     kernel = next((k for k in facts.kernels if k.candidate == name), None)
@@ -233,7 +233,7 @@ def _row_timed(row: Row, owner: str, device: Device) -> Iterator[Timed]:
     text = row.text
     if text is None:
         return
-    facts = lowered(text)
+    facts = lower_text(text)
     for name, candidate in MODES.items():
         if name in row.times_us:
             found = _predictor(facts, device, candidate)
@@ -241,7 +241,7 @@ def _row_timed(row: Row, owner: str, device: Device) -> Iterator[Timed]:
             yield Timed(owner, row.operation, candidate, row.times_us[name], _time(found))
 
 
-def lowered(text: str) -> RegionFacts:
+def lower_text(text: str) -> RegionFacts:
     """The facts of a text that the fit asks the estimate about."""
     from app.analysis.analyze import shape_of
     from app.estimate.region_features import region_facts

@@ -207,7 +207,7 @@ def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     ):
         if facts.compiled and mode == "default":
             continue
-        predicted = predict.compiled(facts, device, mode, rates)
+        predicted = predict.torch_compile(facts, device, mode, rates)
         if facts.sdpa:
             note = "; ".join(n for n in (note, "turns the attention into scaled_dot_product_attention") if n)
         broken = next((o for o in facts.obstacles if o.inside and o.stops), None)

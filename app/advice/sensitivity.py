@@ -197,22 +197,22 @@ def _of_the_step(on: DecisionInputs) -> Iterator[Driver]:
     use = on.workload
     step, target, share = use.step_time_us, use.target_step_time_us, use.share_of_step
 
-    def used(**changed: Any) -> DecisionInputs:
+    def vary(**changed: Any) -> DecisionInputs:
         return replace(on, workload=replace(use, **changed))
 
     if share is not None:
         yield Driver(
-            "worth-it", "share_of_step", share, lambda v: used(share_of_step=v),
+            "worth-it", "share_of_step", share, lambda v: vary(share_of_step=v),
             lambda at, up: f"with a share of the step {_side(100 * at, up, '{:.4g} %')}", high=1.0,
         )  # fmt: skip
     if step and (target is not None or (share is None and on.current is not None)):
         yield Driver(
-            "worth-it" if target is None else "fast-enough", "step_time_us", step, lambda v: used(step_time_us=v),
+            "worth-it" if target is None else "fast-enough", "step_time_us", step, lambda v: vary(step_time_us=v),
             lambda at, up: f"with a step {_side(at, up, '{:.4g} µs')}", low=step / FARTHEST, high=step * FARTHEST,
         )  # fmt: skip
     if target is not None and step:
         yield Driver(
-            "fast-enough", "target_step_time_us", target, lambda v: used(target_step_time_us=v),
+            "fast-enough", "target_step_time_us", target, lambda v: vary(target_step_time_us=v),
             lambda at, up: f"with a target {_side(at, up, '{:.4g} µs')}", low=target / FARTHEST, high=target * FARTHEST,
         )  # fmt: skip
     calls = sum(b.calls_per_step for b in use.bindings)
@@ -236,14 +236,14 @@ def _called(use: Workload, factor: float) -> Workload:
 
 
 def _threshold(on: DecisionInputs, name: str, now: float, most: float) -> Driver:
-    def moved(value: float) -> DecisionInputs:
+    def move(value: float) -> DecisionInputs:
         settings = replace(on.settings, **{name: value})
         return (
             _again(on, settings=settings) if name == "quantised_batch" else replace(on, settings=settings, standing=())
         )
 
     return Driver(
-        CRITERION_OF.get(name, "estimate"), name, now, moved,
+        CRITERION_OF.get(name, "estimate"), name, now, move,
         lambda at, up: f"with the threshold {name} {_side(at, up, '{:.4g}')}", high=most,
     )  # fmt: skip
 
@@ -258,7 +258,7 @@ def _time(on: DecisionInputs, option: Option) -> Driver:
     now = option.mid or 0.0
     name = option.alternative.candidate
 
-    def moved(value: float) -> DecisionInputs:
+    def move(value: float) -> DecisionInputs:
         found = tuple(_taking(o, value / now) if o is option else o for o in on.found)
         if option.tool != "skip" or on.current is None:
             return replace(on, found=found)
@@ -268,7 +268,7 @@ def _time(on: DecisionInputs, option: Option) -> Driver:
         who = "what runs now" if option.tool == "skip" else f"`{name.removeprefix('library:')}`"
         return f"with the time of {who} {abs(at / now - 1):.1%} {'longer' if up else 'shorter'} ({at:.4g} µs)"
 
-    return Driver("estimate", name, now, moved, words, low=now / MOST, high=now * MOST)
+    return Driver("estimate", name, now, move, words, low=now / MOST, high=now * MOST)
 
 
 def _taking(option: Option, factor: float) -> Option:

@@ -46,7 +46,7 @@ def side_by_side(prepared: AnalyzedRegion, advice: Mapping[str, Any] | None = No
     rows = []
     for device in DEVICES:
         here = device is prepared.device
-        there = prepared if here else moved(prepared, device, ask)
+        there = prepared if here else move_to_device(prepared, device, ask)
         said = advice if here and advice is not None else _judged(there)
         rows.append(row(device, said, here=here))
         if not here and prepared.workload.observed:
@@ -87,7 +87,7 @@ def _calls(prepared: AnalyzedRegion) -> Calls:
     return lambda host: coverage(graph, matches, host)
 
 
-def moved(prepared: AnalyzedRegion, device: Device, ask: Calls | None = None) -> AnalyzedRegion:
+def move_to_device(prepared: AnalyzedRegion, device: Device, ask: Calls | None = None) -> AnalyzedRegion:
     """The region on another device: the library calls that its architecture has, observed times carried over.
 
     What a trace knew of the region stays.
@@ -95,10 +95,10 @@ def moved(prepared: AnalyzedRegion, device: Device, ask: Calls | None = None) ->
     host = as_host(prepared.situation.host or probe_host(), device)
     facts = replace(prepared.facts, covers=(ask or _calls(prepared))(host))
     there = replace(prepared, device=device, situation=replace(prepared.situation, host=host), facts=facts)
-    return replace(there, workload=carried(prepared, there))
+    return replace(there, workload=carry_workload(prepared, there))
 
 
-def carried(before: AnalyzedRegion, after: AnalyzedRegion) -> Workload:
+def carry_workload(before: AnalyzedRegion, after: AnalyzedRegion) -> Workload:
     """The workload on another device: observed times in the ratio of eager's predictions; without one, not observed."""
     workload = before.workload
     if not workload.observed:

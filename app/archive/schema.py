@@ -156,7 +156,7 @@ NEEDED = frozenset({"torch", "times"})
 """Without these a record is no evidence: it is not taken."""
 
 
-def timed(record: Json) -> list[Json]:
+def timed_candidates(record: Json) -> list[Json]:
     """The candidates that were right and have a time."""
     return [c for c in record.get("candidates") or () if c.get("status") == "ok" and c.get("time_us")]
 
@@ -168,7 +168,7 @@ def lacking(record: Json) -> tuple[str, ...]:
     for key, said in READINGS.items():
         if not all((conditions.get(when) or {}).get(key) is not None for when in ("before", "after")):
             found.append(said)
-    with_times = timed(record)
+    with_times = timed_candidates(record)
     if not with_times:
         found.append("times")
     elif not all(c.get("shapes") and all(s.get("time_us") for s in c["shapes"]) for c in with_times):

@@ -84,7 +84,7 @@ def check_config(
     folders = tuple(Path(folder) for folder in request.get("archives") or ())
     found = [_recorded(subject, config, folders, thresholds) for subject in found]
     if config.validate:
-        found = measured(found, config, _validator(config, thresholds, on_progress, cancelled))
+        found = measure_regions(found, config, _validator(config, thresholds, on_progress, cancelled))
     on_progress({"phase": "judging", "fraction": 1.0})
     return judge(config, found, baseline)
 
@@ -195,7 +195,7 @@ def recorded_validation(record: Json) -> Json:
     return {k: v for k, v in record.items() if k in _VALIDATION}
 
 
-def measured(subjects: Sequence[Subject], config: Config, validate: Validate) -> list[Subject]:
+def measure_regions(subjects: Sequence[Subject], config: Config, validate: Validate) -> list[Subject]:
     """The subjects with what `validate` measures of the regions that an assertion wants measured.
 
     validate: a region of the API -> its validation; it never raises for a lack of a GPU.

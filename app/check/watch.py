@@ -65,7 +65,7 @@ def _differs(record: Json, now: Mapping[str, str], part: str) -> bool:
     return bool(was and found) and was != found
 
 
-def planned(found: Plan, now: Mapping[str, str]) -> Json:
+def plan_json(found: Plan, now: Mapping[str, str]) -> Json:
     """A plan as the API would say it; outcome is None until it was measured."""
     record = found.record
     known = [part for part in SOFTWARE if now.get(part)]
@@ -84,7 +84,7 @@ def planned(found: Plan, now: Mapping[str, str]) -> Json:
     }
 
 
-def judged(found: Json, record: Json, before: Json, validation: Json) -> Json:
+def judgement_json(found: Json, record: Json, before: Json, validation: Json) -> Json:
     """The same after a measurement. before: today's advice issued with the old measurement, so that only times differ.
 
     outcome: "flipped" where another tool or mode is advised now, "kept", or "unmeasured".

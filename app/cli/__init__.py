@@ -243,7 +243,7 @@ def _oracle(arguments: argparse.Namespace) -> int:
             _print(arguments, found, ask_oracle.prediction_text)
             return NOT_MEASURED if missing else OK
         try:
-            kernel = ask_oracle.compiled(oracle, found, arguments.kernel, _mode_of(found, arguments))
+            kernel = ask_oracle.compile_kernel(oracle, found, arguments.kernel, _mode_of(found, arguments))
             if arguments.show:
                 print(ask_oracle.listing(kernel, arguments.show))
             else:

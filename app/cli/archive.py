@@ -84,7 +84,7 @@ def _writing(parser: argparse.ArgumentParser) -> None:
 def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     """Errors as text and exit status 2."""
 
-    def guarded(arguments: argparse.Namespace) -> int:
+    def run_guarded(arguments: argparse.Namespace) -> int:
         try:
             return run(arguments)
         except RecordError as error:
@@ -94,7 +94,7 @@ def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
             print(f"{place}{error.strerror or error}\nChoose another folder with --folder", file=sys.stderr)
         return FAILED
 
-    return guarded
+    return run_guarded
 
 
 def _complain(error: RecordError, place: str = "") -> None:
@@ -116,7 +116,7 @@ def _records(arguments: argparse.Namespace) -> tuple[Json, ...]:
     folder = _folder(arguments)
     if arguments.folder is not None and not folder.is_dir():
         raise RecordError(f"{folder}: no such folder", "Give the folder that records lie in, or leave --folder out")
-    for item in record_store.shelved(folder, record_store.FOLDER):
+    for item in record_store.list_shelved(folder, record_store.FOLDER):
         if item.problem is not None:
             _complain(item.problem, f"left out: {item.path}: ")
     return record_store.records(folder, record_store.FOLDER)
@@ -216,7 +216,7 @@ def _put(
         except RecordError as error:
             refused.append((source, error))
     folder = _folder(arguments)
-    steps = merging.plan(taken, record_store.shelved(folder, record_store.FOLDER), arguments.replace)
+    steps = merging.plan(taken, record_store.list_shelved(folder, record_store.FOLDER), arguments.replace)
     if not arguments.dry_run:
         merging.carry_out(steps, folder)
     for source, problem in refused:

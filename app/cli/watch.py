@@ -17,7 +17,7 @@ from typing import Any
 from app.archive import record_store, schema
 from app.archive.schema import RecordError
 from app.check.safe import visible
-from app.check.watch import Plan, judged, line, plan, planned
+from app.check.watch import Plan, judgement_json, line, plan, plan_json
 from app.cli import watch_remote
 from app.cli.check import WRONG, usage_error
 from app.cli.options import budget_s, given_path
@@ -64,7 +64,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         return _wrong(str(error))
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
-    rows = [planned(p, now) for p in plans]
+    rows = [plan_json(p, now) for p in plans]
     if arguments.dry_run:
         _print(arguments, rows, "")
         return KEPT
@@ -158,7 +158,7 @@ def _measured(arguments: argparse.Namespace, found: Plan, row: Json) -> Json:
             schema.read({**validation, "name": found.name}), arguments.folder or record_store.user_folder()
         )
         print(f"recorded: {written}", file=sys.stderr)
-    return judged(row, found.record, before, validation)
+    return judgement_json(row, found.record, before, validation)
 
 
 def _say(name: str, progress: Json) -> None:

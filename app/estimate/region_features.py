@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.estimate.dataflow import IDLE, backward, chained, groups_between, halves_bytes, read_again, roots_of
+from app.estimate.dataflow import IDLE, backward, chained_sizes, groups_between, halves_bytes, read_again, roots_of
 from app.estimate.facts import (
     ACCUMULATING,
     PARALLEL_KINDS,
@@ -48,7 +48,7 @@ def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: f
     return ShapeFacts(
         cost, found, space, calls, tuple(sorted(graph.binding.items())),
         halves_bytes(graph, after, roots) if graph.region.requires_grad else None,
-        sum(_joined(o, by_name) for o in graph.operations), *chained(graph, roots, by_name),
+        sum(_joined(o, by_name) for o in graph.operations), *chained_sizes(graph, roots, by_name),
         groups_between(graph, groups, roots),
     )  # fmt: skip
 

@@ -98,7 +98,7 @@ def _foresee(state: Any, region: Json) -> None:
         advice = finite(found["advice"])
     elif any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
         without = finite(state.service.decide(asked)["advice"])
-        advice = reissue.reissued(advice, without, finite(found["advice"]))
+        advice = reissue.reissue_advice(advice, without, finite(found["advice"]))
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 
@@ -294,7 +294,7 @@ def archive_records(state: Any) -> list[Json]:
     return list(record_store.records(*_folders(state)))
 
 
-def archived(state: Any, text: str, besides: str | None = None) -> Json | None:
+def nearest_record(state: Any, text: str, besides: str | None = None) -> Json | None:
     """The nearest record of a region, of the archive or of this server's validations, for this host's device and torch
     where these are known. besides: the validation that is asked for, which is no evidence for itself."""
     host = state.host.known()

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from app.errors import Problem
 from app.requests.multipart import Multipart, Part
 from app.settings import Settings
-from app.storage.damage import gone
+from app.storage.damage import removal_error
 from app.storage.database import new_id
 from profiler.trace.errors import TraceError
 from profiler.trace.read.gunzip import GZIP
@@ -152,7 +152,7 @@ def _disk_full(error: OSError) -> Problem:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return Problem(507, "disk-full", "", "There is no room left for uploads on this server.")
     if error.errno == errno.ENOENT:
-        lost = gone("The folder of uploads")
+        lost = removal_error("The folder of uploads")
         return Problem(503, lost.problem_code, "", lost.words, remedy=lost.remedy)
     return Problem(503, "storage-failed", "", "The server cannot write to its data folder.")
 

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.archive.program_fingerprint import likeness
-from app.archive.schema import timed
+from app.archive.schema import timed_candidates
 from app.storage import job_table
 from app.storage.database import Database, one_at_a_time
 from app.storage.tables import jobs, validations
@@ -73,7 +73,7 @@ def _loaded(database: Database, wanted: sa.Select[Any]) -> tuple[Json, ...]:
     with database.read() as connection:
         ids = connection.scalars(wanted).all()
         rows = connection.execute(sa.select(*columns).where(validations.c.id.in_(ids))).all() if ids else []
-    known = [_record(*row) for row in rows if timed(row.body or {})]
+    known = [_record(*row) for row in rows if timed_candidates(row.body or {})]
     return tuple(sorted(known, key=lambda record: (record["created_at"], record["id"]), reverse=True))
 
 

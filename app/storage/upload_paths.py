@@ -8,7 +8,7 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def placed(request: Json, folder: Path) -> Json:
+def place_files(request: Json, folder: Path) -> Json:
     """A job's request with the names of its files replaced by their paths in the folder of uploads.
 
     Absolute paths, as older programs stored them, stay.
@@ -27,7 +27,7 @@ def placed(request: Json, folder: Path) -> Json:
 
 def files(request: Json, folder: Path) -> list[Path]:
     """The files that a check was sent with."""
-    sources = placed({k: request[k] for k in ("sources", "baseline") if request.get(k)}, folder)
+    sources = place_files({k: request[k] for k in ("sources", "baseline") if request.get(k)}, folder)
     return [Path(s["path"]) for s in (*sources.get("sources", ()), sources.get("baseline") or {}) if "path" in s]
 
 

@@ -14,7 +14,7 @@ from app.advice.rule import advise
 from app.analysis import region_failed
 from app.analysis.analyze import AdviceContext, decide, prepare
 from app.analysis.device_choice import choose_device
-from app.analysis.other_devices import moved
+from app.analysis.other_devices import move_to_device
 from app.analysis.region_json import region_json
 from app.estimate.facts import RegionFacts
 from app.thresholds import DEFAULTS, Thresholds
@@ -344,7 +344,7 @@ def _advised(
         try:
             region = parse(mined.text, mined.title)
             prepared = prepare(region, workload, device, situation)
-            evaluated = decide(prepared if target is device else moved(prepared, target))
+            evaluated = decide(prepared if target is device else move_to_device(prepared, target))
         except RegionError as fault:
             # A text that mining checked and that does not lower is our defect: say so, keep the region.
             return _without_text(mined, workload, target, situation) | {"missing": f"no cost: {fault.message}"}

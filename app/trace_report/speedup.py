@@ -66,7 +66,7 @@ def launches_left(facts: RegionFacts, advice: Advice) -> dict[str, float]:
     return found
 
 
-def listed(advice: Sequence[str]) -> str:
+def list_names(advice: Sequence[str]) -> str:
     """Names of advice in one line, one that several regions share with their number."""
     counts = Counter(advice)
     return "; ".join(name if number == 1 else f"{name} ({number})" for name, number in counts.items())

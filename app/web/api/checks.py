@@ -16,7 +16,18 @@ from app.requests.uploads import UNCOUNTED, chunks
 from app.storage import checks
 from app.web.api import codes as api_codes
 from app.web.api.check_schemas import Check, CheckList, CheckRequest
-from app.web.api.responses import After, Json, Limit, Wait, answer, errors, listed, need_json, status_of, waited
+from app.web.api.responses import (
+    After,
+    Json,
+    Limit,
+    Wait,
+    answer,
+    answer_page,
+    errors,
+    need_json,
+    status_of,
+    wait_for_job,
+)
 from app.web.api.schemas import Job
 from app.web.server.access import Access, declare
 from app.web.server.security import BODY_BYTES
@@ -108,7 +119,7 @@ async def _read(request: Request) -> dict[str, Any]:
 @declare(Access.READ)
 def check_list(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Checks, newest first, without their findings."""
-    return listed(request, checks.page(request.app.state.store.database, limit, after))
+    return answer_page(request, checks.page(request.app.state.store.database, limit, after))
 
 
 @router.get(
@@ -138,7 +149,7 @@ def report(request: Request, check_id: str, suffix: str) -> Response:
 @declare(Access.READ)
 async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
     """One check: its verdict once it is done. A check that failed or was cancelled could not be measured."""
-    found = await waited(request, check_id, wait, lambda: _found(request, check_id))
+    found = await wait_for_job(request, check_id, wait, lambda: _found(request, check_id))
     return answer(found, status_of(request, found))
 
 

@@ -11,7 +11,7 @@ from app.requests import regions
 from app.requests import traces as submit_trace
 from app.requests.uploads import UNCOUNTED
 from app.web.api import codes as api_codes
-from app.web.api.responses import After, Limit, Wait, answer, errors, listed, status_of, waited
+from app.web.api.responses import After, Limit, Wait, answer, answer_page, errors, status_of, wait_for_job
 from app.web.api.schemas import Ranks, Trace, TraceList
 from app.web.server.access import Access, declare
 from app.web.server.problems import from_trace_error
@@ -139,7 +139,7 @@ def traces(request: Request, limit: Limit = 50, after: After = None) -> Response
     """Traces, newest first, without their regions and what only their page draws."""
     page = request.app.state.store.traces(limit, after)
     items = [{key: value for key, value in item.items() if key not in DRAWN} for item in page["items"]]
-    return listed(request, {**page, "items": items})
+    return answer_page(request, {**page, "items": items})
 
 
 @router.get("/{trace_id}/ranks", responses={200: {"model": Ranks}, **errors(404)})
@@ -156,7 +156,7 @@ def ranks(request: Request, trace_id: str) -> Response:
 @declare(Access.READ)
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
-    found = await waited(request, trace_id, wait, lambda: regions.find_trace(request.app.state, trace_id))
+    found = await wait_for_job(request, trace_id, wait, lambda: regions.find_trace(request.app.state, trace_id))
     return answer(found, status_of(request, found))
 
 

@@ -31,7 +31,7 @@ WIDE = 6.0
 TICKS = ((NO_CODE, "none"), (1, "1"), (10, "10"), (100, "100"), (1000, "1,000"), (10000, "10,000"))
 
 
-def kept(candidate: str, lines: int) -> str:
+def describe_lines(candidate: str, lines: int) -> str:
     """What a candidate's lines are: a call, a decorator, generated, a file that is taken home, or to be written."""
     if not lines:
         return ""
@@ -67,7 +67,7 @@ def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, 
             "name": option.get("candidate") or tool,
             "tool": tool,
             "lines": option.get("effort_lines") or 0,
-            "kept": kept(option.get("candidate") or "", option.get("effort_lines") or 0),
+            "kept": describe_lines(option.get("candidate") or "", option.get("effort_lines") or 0),
             "admitted": bool(option.get("admitted", True)),
             "predicted": {"low": 1.0, "mid": 1.0, "high": 1.0} if tool == "eager" else spread,
             "measured": measured.get(tool, (None, None))[1],

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fitted
+from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fit_lanes
 from app.units import count, duration, share
 from app.web.charts.figure import HIDDEN
 from app.web.charts.svg import Scale, ticks
@@ -51,9 +51,9 @@ def timeline_section(
     start, end = _clip(window, wall)
     tools = [(r.get("advice") or {}).get("tool", "none") for r in trace["regions"]]
     pixel = (end - start) / (2 * ACROSS)
-    lanes = fitted([_spans(s, start, end) for s in timeline["streams"]], MOST_SPANS, end - start, pixel)
+    lanes = fit_lanes([_spans(s, start, end) for s in timeline["streams"]], MOST_SPANS, end - start, pixel)
     known = _gap_spans(timeline["gaps"], start, end)
-    gaps = fitted([_pieces(known, timeline["streams"], start, end)], MOST_GAPS, end - start, pixel)[0]
+    gaps = fit_lanes([_pieces(known, timeline["streams"], start, end)], MOST_GAPS, end - start, pixel)[0]
     shown = [
         _lane(_lane_name(stream, timeline["streams"]), spans, tools, (start, end))
         for stream, spans in zip(timeline["streams"], lanes, strict=True)

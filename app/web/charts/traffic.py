@@ -83,7 +83,7 @@ class Panel:
         return WIDTH
 
 
-def unfused(cost: Json) -> list[Launch]:
+def unfused_launches(cost: Json) -> list[Launch]:
     """Every operation that eager PyTorch launches or that touches memory, in order."""
     return [
         Launch(o["label"], o["bytes_read"], o["bytes_written"], _moved(o), o.get("launches") or 0)
@@ -92,7 +92,7 @@ def unfused(cost: Json) -> list[Launch]:
     ]
 
 
-def fused(cost: Json) -> list[Launch]:
+def fused_launches(cost: Json) -> list[Launch]:
     """Every kernel that torch.compile makes of it, by Inductor's account or by its fusion rules."""
     return [
         Launch(k["label"], k["bytes_read"], k["bytes_written"], _moved(k), 1, tuple(k.get("operations") or ()))
@@ -105,8 +105,8 @@ def picture(cost: Json | None) -> list[Panel]:
     if not cost:
         return []
     ways = (
-        ("unfused", "Unfused: one kernel for each operation", unfused(cost), cost["unfused"]),
-        ("fused", "Fused: as torch.compile would run it", fused(cost), cost["fused"]),
+        ("unfused", "Unfused: one kernel for each operation", unfused_launches(cost), cost["unfused"]),
+        ("fused", "Fused: as torch.compile would run it", fused_launches(cost), cost["fused"]),
     )
     most = max((_widest(launch) for _, _, found, _ in ways for launch in found), default=0)
     if not most:

@@ -33,7 +33,7 @@ def _found(request: Request, region_id: str, candidate: str | None) -> tuple[Jso
     evidence: Json | None = store.validation(ids[0]) if ids else None
     if region.get("text") and (evidence is None or evidence.get("outcome") in (None, "unmeasured")):
         own = evidence["id"] if evidence else None
-        recorded = regions.archived(request.app.state, region["text"], own)
+        recorded = regions.nearest_record(request.app.state, region["text"], own)
         same = recorded is not None and recorded["archived"]["match"] != "other-sizes"
         evidence = recorded if same else evidence
     return region, kernel_code.own_of(request.app.state, region, candidate, evidence)
@@ -61,7 +61,10 @@ def machine(request: Request, region_id: str, candidate: Candidate = None, devic
     answer = kernel_code.machines_of(request.app.state, region, found, device)
     if wants_json(request):
         return JSONAnswer(answer)
-    context = {**compiled_kernels.compiled(region, found, answer, f"/regions/{region_id}/triton"), "charts": False}
+    context = {
+        **compiled_kernels.machine_code_context(region, found, answer, f"/regions/{region_id}/triton"),
+        "charts": False,
+    }
     context["twin"] = _twin(f"/regions/{region_id}/triton/machine.json", found.candidate)
     return render("partials/own_machine.html" if is_fragment(request) else "own.html", context, request=request)
 

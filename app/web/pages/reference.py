@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.accuracy.figures import committed
+from app.accuracy.figures import load_committed
 from app.requests import regions
 from app.trace_report.compare import compare_traces
 from app.units import count
@@ -81,7 +81,7 @@ def compare_page(request: Request, a: str = "", b: str = "") -> Response:
 def _kind(name: str, choices: list[dict[str, str]], a: str, b: str) -> Json:
     ids = {c["id"] for c in choices}
     own = [i if i in ids else "" for i in (a, b)]
-    return {"name": name, "choices": choices, "picked": region.picked(choices, *own)}
+    return {"name": name, "choices": choices, "picked": region.select_options(choices, *own)}
 
 
 def _pair(a: str, b: str) -> Json:
@@ -138,11 +138,11 @@ def accuracy_page(request: Request) -> Response:
     """The benchmark of the advice as committed, as `tritonworthy accuracy --json` prints it; on the page then what was
     predicted when each record was made."""
     if wants_json(request):
-        return JSONAnswer(committed())
+        return JSONAnswer(load_committed())
     measured = [v for v in _known(request) if v.get("device") and v.get("candidates")]
     rows = accuracy.rows(measured)
     context = {"rows": rows, "summary": accuracy.summary(measured), "accuracy_chart": accuracy.scatter(rows)}
-    return render("accuracy.html", context | accuracy_charts.context(committed()), request=request)
+    return render("accuracy.html", context | accuracy_charts.context(load_committed()), request=request)
 
 
 @router.get("/api")

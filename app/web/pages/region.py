@@ -250,7 +250,7 @@ def _carried(
 
 
 @page_and_json(router, "/region", Access.COMPUTE)
-def carried(
+def region_by_address(
     request: Request,
     text: str = "",
     share_percent: str = "",
@@ -322,13 +322,13 @@ def evidence_of(request: Request, region: Json) -> Json:
 
 def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
     """The newest validation made here, and the archive's record of the same region where this host measured nothing."""
-    context: Json = views.measured(newest) if newest else {}
+    context: Json = views.validation_summary(newest) if newest else {}
     running = newest is not None and newest["state"] in ("queued", "running")
     unmeasured = newest is None or newest.get("outcome") in (None, "unmeasured")
     if region["text"] and not running and unmeasured:
-        recorded = regions.archived(request.app.state, region["text"], newest["id"] if newest else None)
+        recorded = regions.nearest_record(request.app.state, region["text"], newest["id"] if newest else None)
         if recorded is not None:
-            found = views.measured(recorded)
+            found = views.validation_summary(recorded)
             context |= {
                 "nearest": recorded,
                 "nearest_chart": found["candidates_chart"],
@@ -337,7 +337,7 @@ def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
     evidence = context.get("nearest") or newest
     shown = views.evidence_charts(region, evidence, *_asked(request)) if region.get("advice") else {}
     beside = measured_devices.section(request, region["text"]) if region["text"] else {}
-    return context | shown | beside | {"compiled": oracle_views.compiled(evidence)}
+    return context | shown | beside | {"compiled": oracle_views.measured_compilations(evidence)}
 
 
 def _landscape(request: Request, region: Json, newest: Json | None, nearest: Json | None) -> Json:
@@ -415,7 +415,7 @@ def _measured(request: Request, validation_id: str) -> Json:
     validation: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
     if validation is None:
         raise missing("validation")
-    context = views.measured(validation)
+    context = views.validation_summary(validation)
     if validation["state"] == "done" and not validation.get("archived"):
         context |= _evidence(request, {"text": validation["region"]}, validation)
     return context

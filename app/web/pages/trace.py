@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from app.requests.archived_evidence import recorded
+from app.requests.archived_evidence import recorded_devices
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
@@ -71,7 +71,7 @@ def _page(request: Request, trace: Json, view: View) -> Json:
         trace,
         _group(request, trace),
         view=view,
-        recorded=recorded(request.app.state, _texts(trace)),
+        recorded=recorded_devices(request.app.state, _texts(trace)),
         of_rank=_other_rank(request, trace, view),
     )
 
@@ -125,7 +125,7 @@ def _advised(request: Request, trace_id: str, places: list[int], step_us: float 
     """Regions of a trace by their positions, as the cells of their rows need them."""
     state = request.app.state
     found: list[Json] = state.store.regions(trace_id, places)
-    known = recorded(state, _texts({"regions": found}))
+    known = recorded_devices(state, _texts({"regions": found}))
     rows = []
     if len(found) != len(places):  # it was deleted meanwhile
         return []
@@ -176,11 +176,11 @@ def _other_rank(request: Request, trace: Json, view: View) -> Json | None:
 
 def _named(trace: Json) -> Json:
     """The trace with names of its regions that a reader tells apart."""
-    return {**trace, "regions": trace_page.named(trace["regions"])}
+    return {**trace, "regions": trace_page.add_shown_names(trace["regions"])}
 
 
 def _regions_part(request: Request, trace: Json, view: View, other: Json | None) -> Json:
     """Context of partials/region_list.html. trace: `_named`; other: the trace of the rank that the view asks for."""
     ranks = trace_step.rank_section(_group(request, trace)).get("ranks") or () if trace.get("group") else ()
-    known = recorded(request.app.state, _texts(other or trace))
+    known = recorded_devices(request.app.state, _texts(other or trace))
     return trace_page.regions_part(trace, view, known, other, ranks)

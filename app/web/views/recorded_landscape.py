@@ -9,7 +9,7 @@ from typing import Any
 from app.archive.landscapes import nearest, surveys
 from app.units import count
 from app.web.charts import landscape
-from app.web.charts.plotly import moved
+from app.web.charts.plotly import total_bytes
 from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 
@@ -66,7 +66,7 @@ def _nearest(region: Json, names: list[str]) -> dict[str, Any] | None:
         inputs = parse(text).inputs
     except RegionError:
         return None
-    return nearest(names, inputs[0].dtype if inputs else "", moved(cost["ideal"]))
+    return nearest(names, inputs[0].dtype if inputs else "", total_bytes(cost["ideal"]))
 
 
 def words(survey: Json, wanted: str) -> list[str]:

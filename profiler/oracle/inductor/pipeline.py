@@ -126,7 +126,7 @@ TEMPLATES = "a Triton GEMM template wins the autotuning, with its largest tile: 
 
 
 @contextlib.contextmanager
-def asked(device: Device, mode: str, kept: Kept) -> Iterator[None]:
+def pretend_gpu(device: Device, mode: str, kept: Kept) -> Iterator[None]:
     """Everything that lets Inductor write code for a GPU that is not there."""
     first: Any = joint_graph.lazy_init
 
@@ -175,7 +175,7 @@ def _padding_assumed(kept: Kept) -> Iterator[None]:
     key_of = pad_mm.should_pad_bench_key
     ragged: list[bool] = []
 
-    def remembered(match: Any, first: Any, second: Any, *rest: Any, **more: Any) -> str:
+    def remember(match: Any, first: Any, second: Any, *rest: Any, **more: Any) -> str:
         ragged[:] = [_ragged(first) or _ragged(second)]
         return str(key_of(match, first, second, *rest, **more))
 
@@ -186,7 +186,7 @@ def _padding_assumed(kept: Kept) -> Iterator[None]:
         return ragged[0]
 
     with (
-        mock.patch.object(pad_mm, "should_pad_bench_key", remembered),
+        mock.patch.object(pad_mm, "should_pad_bench_key", remember),
         mock.patch.object(pad_mm, "get_cached_should_pad", answered),
     ):
         yield
@@ -241,7 +241,7 @@ def ask(region: Region, binding: Mapping[str, int] | None, device: Device, mode:
     Raises what Inductor raises.
     """
     kept = Kept()
-    with asked(device, mode, kept), keeping(kept, build=False):
+    with pretend_gpu(device, mode, kept), keeping(kept, build=False):
         built = program(region, binding, "cpu" if region.requires_grad else DEVICE)
         kept.lines |= {n.name: int((n.meta.get("custom") or {}).get("line", 0)) for n in built.module.graph.nodes}
         (compile_training if region.requires_grad else compile_forward)(built)

@@ -118,15 +118,15 @@ def patterns_on_cpu() -> Iterator[None]:
     """
     trace = pattern_matcher.joint_fwd_bwd
 
-    def moved(function: Any, args: Sequence[Any], **more: Any) -> torch.fx.GraphModule:
+    def move_then_pass(function: Any, args: Sequence[Any], **more: Any) -> torch.fx.GraphModule:
         elsewhere = [a for a in args if isinstance(a, FakeTensor) and a.device.type == "cuda"]
         if not elsewhere:
             return trace(function, args, **more)
         return _move(trace(function, [_fake(a, "cpu") for a in args], **more), elsewhere[0].fake_mode)
 
     with (
-        mock.patch.object(pattern_matcher, "joint_fwd_bwd", moved),
-        mock.patch.object(fuse_attention, "joint_fwd_bwd", moved),
+        mock.patch.object(pattern_matcher, "joint_fwd_bwd", move_then_pass),
+        mock.patch.object(fuse_attention, "joint_fwd_bwd", move_then_pass),
     ):
         yield
 

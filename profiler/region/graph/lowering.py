@@ -223,7 +223,7 @@ def graph_of(
             tuple(value.stride()),
             DTYPE_NAMES.get(value.dtype, str(value.dtype)),
             key,
-            addressed(value),
+            addressed_bytes(value),
             int(value.storage_offset()),
             int(value.untyped_storage().nbytes()),
         )
@@ -318,7 +318,7 @@ def _flat(value: Any) -> Iterator[torch.Tensor]:
             yield from _flat(part)
 
 
-def addressed(value: torch.Tensor) -> int:
+def addressed_bytes(value: torch.Tensor) -> int:
     """Distinct bytes that a tensor addresses: the product of its sizes where the stride is not 0, in bytes."""
     count = 1
     for size, stride in zip(value.shape, value.stride(), strict=True):

@@ -21,7 +21,7 @@ from profiler.region.graph.nodes import (
     operands,
     shape,
 )
-from profiler.region.graph.roles import calls, covered, role
+from profiler.region.graph.roles import calls, covered_operations, role
 
 
 def attention(graph: Graph) -> Iterator[Match]:
@@ -41,7 +41,7 @@ def attention(graph: Graph) -> Iterator[Match]:
             output = view if is_call(view, "_unsafe_view", "view") and len(output.users) == 1 else output
         q, (k, transposed) = behind_batch_views(product.args[0]), _untransposed(product.args[1])
         leaves = [q, k, v, roles.pop("_mask_node")]
-        inside = covered(graph, output, leaves)
+        inside = covered_operations(graph, output, leaves)
         if inside is None:
             continue
         roles["dropout"] = _dropout(output_product)

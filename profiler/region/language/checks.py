@@ -154,22 +154,22 @@ FLOAT8_MOVES = frozenset(
 Rule = Callable[[str, list[torch.Tensor], tuple[Any, ...], Mapping[str, Any]], None]
 
 
-def shown(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     """bf16 for torch.bfloat16."""
     return vocabulary.DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def _dtypes(tensors: list[torch.Tensor]) -> str:
-    return " and ".join(sorted({shown(t.dtype) for t in tensors}))
+    return " and ".join(sorted({dtype_name(t.dtype) for t in tensors}))
 
 
 def _product(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     """cuBLAS: one dtype, and no integers."""
     if len({t.dtype for t in tensors}) > 1:
         message = f"a matrix product of {_dtypes(tensors)}: dtypes must be equal"
-        raise RefusedError(message, hint=f"cast one with .to({shown(tensors[0].dtype)})")
+        raise RefusedError(message, hint=f"cast one with .to({dtype_name(tensors[0].dtype)})")
     if not (tensors[0].is_floating_point() or tensors[0].is_complex()):
-        message = f"CUDA has no matrix product of {shown(tensors[0].dtype)}"
+        message = f"CUDA has no matrix product of {dtype_name(tensors[0].dtype)}"
         raise RefusedError(message, hint="cast with .to(bf16), or torch._int_mm for i8")
 
 
@@ -192,7 +192,7 @@ def _same(what: str) -> Rule:
     def rule(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
         if len({t.dtype for t in tensors}) > 1:
             message = f"{what} of {_dtypes(tensors)}: dtypes must be equal"
-            raise RefusedError(message, hint=f"cast with .to({shown(tensors[0].dtype)})")
+            raise RefusedError(message, hint=f"cast with .to({dtype_name(tensors[0].dtype)})")
         _floating(name, tensors)
 
     return rule
@@ -202,7 +202,9 @@ def _floating(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     """The first operand is floating."""
     if tensors and not (tensors[0].is_floating_point() or tensors[0].is_complex()):
         label = _LABELS.get(name, name.removeprefix("native_").removeprefix("_").removesuffix("_with_indices"))
-        raise RefusedError(f"{label} needs a floating type, not {shown(tensors[0].dtype)}", hint="cast with .float()")
+        raise RefusedError(
+            f"{label} needs a floating type, not {dtype_name(tensors[0].dtype)}", hint="cast with .float()"
+        )
 
 
 _LABELS = {"convolution": "a convolution", "nll_loss_forward": "nll_loss", "nll_loss2d_forward": "nll_loss"}
@@ -289,8 +291,10 @@ def _index_at(position: int, dtypes: tuple[torch.dtype, ...] = INDEX) -> Rule:
     def rule(name: str, _: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         index = args[position] if len(args) > position else kwargs.get("index")
         if isinstance(index, torch.Tensor) and index.dtype not in dtypes:
-            wanted = " or ".join(shown(d) for d in dtypes)
-            raise RefusedError(f"{name} takes an index of {wanted}, not {shown(index.dtype)}", hint="cast with .long()")
+            wanted = " or ".join(dtype_name(d) for d in dtypes)
+            raise RefusedError(
+                f"{name} takes an index of {wanted}, not {dtype_name(index.dtype)}", hint="cast with .long()"
+            )
 
     return rule
 
@@ -343,8 +347,8 @@ def _moves_into(index: Rule, source: int) -> Rule:
         index(name, tensors, args, kwargs)
         value = args[source] if len(args) > source else kwargs.get("src", kwargs.get("source"))
         if isinstance(value, torch.Tensor) and value.dtype != args[0].dtype:
-            message = f"{name} of {shown(value.dtype)} into {shown(args[0].dtype)}: dtypes must be equal"
-            raise RefusedError(message, hint=f"cast with .to({shown(args[0].dtype)})")
+            message = f"{name} of {dtype_name(value.dtype)} into {dtype_name(args[0].dtype)}: dtypes must be equal"
+            raise RefusedError(message, hint=f"cast with .to({dtype_name(args[0].dtype)})")
 
     return rule
 
@@ -353,10 +357,10 @@ def _indices(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: 
     _into_something(args[0], args[1])
     for index in tensors_in(args[1]):
         if index.dtype not in (*INDEX, torch.bool, torch.uint8):
-            raise RefusedError(f"an index is i64 or i32, not {shown(index.dtype)}", hint="cast with .long()")
+            raise RefusedError(f"an index is i64 or i32, not {dtype_name(index.dtype)}", hint="cast with .long()")
     if name.startswith("index_put") and len(args) > 2 and args[2].dtype != args[0].dtype:
-        message = f"index_put of {shown(args[2].dtype)} into {shown(args[0].dtype)}: dtypes must be equal"
-        raise RefusedError(message, hint=f"cast with .to({shown(args[0].dtype)})")
+        message = f"index_put of {dtype_name(args[2].dtype)} into {dtype_name(args[0].dtype)}: dtypes must be equal"
+        raise RefusedError(message, hint=f"cast with .to({dtype_name(args[0].dtype)})")
 
     if name.startswith("index_put") and len(args) > 2 and all(i.dtype in INDEX for i in tensors_in(args[1])):
         _fits(args[2], torch.ops.aten.index.Tensor(args[0], args[1]))
@@ -394,19 +398,23 @@ def _condition(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_
     mask = args[0] if name == "where" else args[1]
     allowed = (torch.bool, torch.uint8) if name == "where" else (torch.bool,)
     if isinstance(mask, torch.Tensor) and mask.dtype not in allowed:
-        raise RefusedError(f"the condition of {name} is bool, not {shown(mask.dtype)}", hint="compare it: mask != 0")
+        raise RefusedError(
+            f"the condition of {name} is bool, not {dtype_name(mask.dtype)}", hint="compare it: mask != 0"
+        )
 
 
 def _target(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     _floating(name, tensors)
     if tensors[1].dtype not in (torch.int64, torch.uint8):
-        raise RefusedError(f"the target is i64, not {shown(tensors[1].dtype)}", hint="cast with .long()")
+        raise RefusedError(f"the target is i64, not {dtype_name(tensors[1].dtype)}", hint="cast with .long()")
     wanted = [*tensors[0].shape[:1], *tensors[0].shape[2:]]
     if name.startswith("nll_loss2d") and list(tensors[1].shape) != wanted:
         message = f"a target of the shape {list(tensors[1].shape)} for {list(tensors[0].shape)}"
         raise RefusedError(message, hint=f"the target has the shape {wanted}", code="region-shape")
     if len(tensors) > 2 and tensors[2].dtype != tensors[0].dtype:
-        raise RefusedError(f"weights of {shown(tensors[2].dtype)} for {shown(tensors[0].dtype)}: dtypes must be equal")
+        raise RefusedError(
+            f"weights of {dtype_name(tensors[2].dtype)} for {dtype_name(tensors[0].dtype)}: dtypes must be equal"
+        )
 
 
 _TABLE: Mapping[str, Rule] = {

@@ -17,7 +17,7 @@ from profiler.region.mining.lineage import (
     REDUCING,
     Made,
     ancestors,
-    cubed,
+    cubed_operand,
     cubes,
     is_stream,
     kind_of_making,
@@ -200,7 +200,11 @@ class _Walk:
         told = self._told(unit, operand.sig)
         if told is not None:
             return told
-        cubic = [c for c in map(cubed, others) if c is not None and alike(operand.sig, c.sig)] if symbol == "a" else []
+        cubic = (
+            [c for c in map(cubed_operand, others) if c is not None and alike(operand.sig, c.sig)]
+            if symbol == "a"
+            else []
+        )
         if cubic:
             return cubic[0]
         likewise = self._likewise(unit, fresh, others) or (symbol == "s" and plain_mean(matching)) or None
@@ -290,7 +294,7 @@ class _Walk:
         count = len(group)
         if symbol == "A" and count == 3 and len(fresh) >= 3:
             return list(query_key_value(fresh[:3]))
-        cubic = cubed(fresh[0]) if symbol == "a" and fresh else None
+        cubic = cubed_operand(fresh[0]) if symbol == "a" and fresh else None
         if cubic is not None:
             return [cubic, fresh[0]]
         if len(fresh) >= count:

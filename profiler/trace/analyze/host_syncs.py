@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.trace.analyze.forward_calls import ANNOTATION, MODULE, Call, annotated, forward_name
+from profiler.trace.analyze.forward_calls import ANNOTATION, MODULE, Call, annotated_windows, forward_name
 from profiler.trace.analyze.time_windows import Windows
 from profiler.trace.model import NONE, Step, Trace
 
@@ -34,7 +34,7 @@ def between_calls(
     every: the calls of each step, as `forward.calls` gives them.
     """
     found: dict[tuple[str, str], list[Gap]] = {}
-    forwards = annotated(trace, forward_name)
+    forwards = annotated_windows(trace, forward_name)
     for step, made in zip(steps, every, strict=True):
         by_thread: dict[int, list[Call]] = {}
         for call in made:
