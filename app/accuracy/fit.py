@@ -284,10 +284,10 @@ def _family(call: str) -> str:
 
 def left_over(found: Samples, rates: Rates) -> dict[str, Left]:
     """What the fit leaves over, by family; "library" and "triton" hold all of theirs."""
-    return {name: _left(ratios) for name, ratios in residuals(found, rates).items()}
+    return {name: _residual(ratios) for name, ratios in residuals(found, rates).items()}
 
 
-def _left(ratios: Iterable[float]) -> Left:
+def _residual(ratios: Iterable[float]) -> Left:
     ordered = sorted(ratios)
     logs = [abs(math.log(r)) for r in ordered]
     low, high = (ordered[round(part * (len(ordered) - 1))] for part in (0.1, 0.9))

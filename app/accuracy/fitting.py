@@ -59,14 +59,14 @@ def rates_json(questions: Sequence[Question], table: Mapping[str, Any] | None, f
             " other half",
         ],
         "samples": {"times": len(chosen.timed), "calls": len(chosen.calls)},
-        "left_over": {name: _rounded(asdict(left)) for name, left in left_over(chosen, rates).items()},
+        "left_over": {name: _round(asdict(left)) for name, left in left_over(chosen, rates).items()},
         "rates": rates_to_json(rates),
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:8]
     return {"schema": 1, "version": f"{body['date']}-{digest}", **body}
 
 
-def _rounded(found: Mapping[str, Any]) -> Json:
+def _round(found: Mapping[str, Any]) -> Json:
     return {k: float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for k, v in found.items()}
 
 

@@ -124,7 +124,7 @@ def _first(number: Driver, tool: Tool, tool_of: Callable[[DecisionInputs], Tool]
             inside = middle
         else:
             outside = middle
-    at = _rounded(outside, up)
+    at = _round(outside, up)
     other = tool_of(number.moved(at)) if number.low <= at <= number.high else tool
     if other == tool:
         at, other = outside, tool_of(number.moved(outside))
@@ -154,7 +154,7 @@ def _tries(number: Driver, up: bool) -> Iterator[float]:
         yield end
 
 
-def _rounded(value: float, up: bool) -> float:
+def _round(value: float, up: bool) -> float:
     """To `FIGURES` significant figures, away from now."""
     if value == 0 or not math.isfinite(value):
         return value
@@ -218,13 +218,13 @@ def _of_the_step(on: DecisionInputs) -> Iterator[Driver]:
     calls = sum(b.calls_per_step for b in use.bindings)
     if step and share is None and on.current is not None and calls > 0:
         yield Driver(
-            "worth-it", "calls_per_step", calls, lambda v: replace(on, workload=_called(use, v / calls)),
+            "worth-it", "calls_per_step", calls, lambda v: replace(on, workload=_scale_calls(use, v / calls)),
             lambda at, up: f"with calls per step {_side(at, up, '{:.4g}')}",
             low=calls / FARTHEST, high=calls * FARTHEST,
         )  # fmt: skip
 
 
-def _called(use: Workload, factor: float) -> Workload:
+def _scale_calls(use: Workload, factor: float) -> Workload:
     """The same, called so many times as often; what was observed per step grows with it."""
     return replace(use, bindings=tuple(
         replace(
@@ -262,7 +262,7 @@ def _time(on: DecisionInputs, option: Option) -> Driver:
         found = tuple(_taking(o, value / now) if o is option else o for o in on.found)
         if option.tool != "skip" or on.current is None:
             return replace(on, found=found)
-        return replace(on, found=found, current=_scaled(on.current, value / now))
+        return replace(on, found=found, current=_scale(on.current, value / now))
 
     def words(at: float, up: bool) -> str:
         who = "what runs now" if option.tool == "skip" else f"`{name.removeprefix('library:')}`"
@@ -274,10 +274,10 @@ def _time(on: DecisionInputs, option: Option) -> Driver:
 def _taking(option: Option, factor: float) -> Option:
     time = option.alternative.time_us
     assert time is not None
-    return replace(option, alternative=replace(option.alternative, time_us=_scaled(time, factor)))
+    return replace(option, alternative=replace(option.alternative, time_us=_scale(time, factor)))
 
 
-def _scaled(time: Range, factor: float) -> Range:
+def _scale(time: Range, factor: float) -> Range:
     return Range(time.low * factor, time.mid * factor, time.high * factor)
 
 

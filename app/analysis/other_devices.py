@@ -47,7 +47,7 @@ def side_by_side(prepared: AnalyzedRegion, advice: Mapping[str, Any] | None = No
     for device in DEVICES:
         here = device is prepared.device
         there = prepared if here else move_to_device(prepared, device, ask)
-        said = advice if here and advice is not None else _judged(there)
+        said = advice if here and advice is not None else _judge(there)
         rows.append(row(device, said, here=here))
         if not here and prepared.workload.observed:
             rows[-1]["now_us"] = _carried_range(rows[-1]["now_us"], there)
@@ -63,7 +63,7 @@ def _carried_range(now_us: Mapping[str, float] | None, there: AnalyzedRegion) ->
     return {"low": eager.time_us.low * scale, "mid": now_us["mid"], "high": eager.time_us.high * scale}
 
 
-def _judged(prepared: AnalyzedRegion) -> Json:
+def _judge(prepared: AnalyzedRegion) -> Json:
     """The rule's advice alone."""
     situation = prepared.situation
     found: Json = to_json(

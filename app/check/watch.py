@@ -120,13 +120,17 @@ def line(found: Json) -> str:
     """One region in words."""
     if found["outcome"] in ("flipped", "kept"):
         was, now = found["before"], found["after"]
-        change = f"{_advised(was)} -> {_advised(now)}" if found["outcome"] == "flipped" else f"still {_advised(now)}"
+        change = (
+            f"{_advice_text(was)} -> {_advice_text(now)}"
+            if found["outcome"] == "flipped"
+            else f"still {_advice_text(now)}"
+        )
         return f"{found['outcome']}: {found['name']}: {change} ({found['because']})"
     word = {"validate": "to validate", "unchanged": "unchanged", "no-record": "no record"}[found["action"]]
     return f"{found['outcome'] or word}: {found['name']}: {found['because']}"
 
 
-def _advised(side: Json) -> str:
+def _advice_text(side: Json) -> str:
     mode = f" {side['mode']}" if side["mode"] not in ("", "default") else ""
     took = f", {side['best']} {side['time_us']['median']:.4g} µs" if side["time_us"] else ""
     return f"{side['tool']}{mode}{took}"

@@ -238,7 +238,7 @@ class _Child:
         status = self.line.poll()
         assert status is not None  # else it is stuck
         if self.last is not None and self.last["type"] == "error":
-            return _told(self.last)
+            return _child_error(self.last)
         if status == 0 and self.last is not None and self.last.get("stopped"):
             return failure(ExitReason.LOST, "(signal SIGTERM)", again=True)
         if status == 0 and self.last is not None:
@@ -257,7 +257,7 @@ class _Child:
         return failure(ExitReason.FAULT, f"(exit status {status})")
 
 
-def _told(said: dict[str, Any]) -> Ended:
+def _child_error(said: dict[str, Any]) -> Ended:
     """The child's own account of an error, as far as it is one."""
     if said.get("code") == ExitReason.OUT_OF_MEMORY.value:
         return failure(ExitReason.OUT_OF_MEMORY)

@@ -209,7 +209,8 @@ def submit_validation(
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
     _check_candidates(state, candidates or ())
     asked = [
-        _asked(state, target, region, region_id, known, shapes, candidates, oracle_timeout_s) for target in targets
+        _validation_request(state, target, region, region_id, known, shapes, candidates, oracle_timeout_s)
+        for target in targets
     ]
     versions = [_versions(state, target) for target in targets]
     digest = [
@@ -227,7 +228,7 @@ def submit_validation(
     return job, any(new for _, new in found)
 
 
-def _asked(
+def _validation_request(
     state: Any, target: Target, region: str, region_id: str | None, known: Json | None,
     shapes: list[dict[str, float]] | None, candidates: list[str] | None, oracle_timeout_s: float | None,
 ) -> Json:  # fmt: skip

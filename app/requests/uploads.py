@@ -340,7 +340,7 @@ async def chunks(request: Request, settings: Settings) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise _stalled() from None
+            raise _stalled_problem() from None
         except ClientDisconnect:
             # Nobody reads this answer; it only must not count as a fault of ours.
             raise Problem(400, "upload-aborted", "", "The upload was aborted.") from None
@@ -350,11 +350,11 @@ async def chunks(request: Request, settings: Settings) -> AsyncIterator[bytes]:
         came += len(data)
         if time.monotonic() - began > idle_s:
             if came < SLOWEST_BYTES_PER_S * idle_s:
-                raise _stalled()
+                raise _stalled_problem()
             began, came = time.monotonic(), 0
 
 
-def _stalled() -> Problem:
+def _stalled_problem() -> Problem:
     return Problem(408, "upload-stalled", "The upload stalled", "Too little was received for too long.")
 
 

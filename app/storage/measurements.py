@@ -56,7 +56,7 @@ def records(database: Database, texts: Collection[str], besides: str | None = No
     # Without the bodies: they are loaded for the few that are left.
     ranked = sa.select(validations.c.id, validations.c.created_at, place).where(own).subquery()
     wanted = sa.select(ranked.c.id).where(ranked.c.place <= EACH).order_by(ranked.c.created_at.desc()).limit(MOST)
-    return _loaded(database, wanted)
+    return _load(database, wanted)
 
 
 def earlier(database: Database, validation: Json) -> tuple[Json, ...]:
@@ -65,10 +65,10 @@ def earlier(database: Database, validation: Json) -> tuple[Json, ...]:
     before = validations.c.created_at < validation["created_at"]
     alike = sa.and_(of_program, before, validations.c.device == validation["device"])
     wanted = sa.select(validations.c.id).where(alike).order_by(validations.c.created_at.desc()).limit(MOST)
-    return _loaded(database, wanted)
+    return _load(database, wanted)
 
 
-def _loaded(database: Database, wanted: sa.Select[Any]) -> tuple[Json, ...]:
+def _load(database: Database, wanted: sa.Select[Any]) -> tuple[Json, ...]:
     columns = (validations.c[name] for name in ("id", "name", "region", "created_at", "body"))
     with database.read() as connection:
         ids = connection.scalars(wanted).all()

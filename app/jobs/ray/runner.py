@@ -141,12 +141,12 @@ class RayRunner:
         told = {k: v for k, v in request.items() if k != "host"}  # that is this host, and the child's is another
         facts = {node.id: dict(node.facts) for node in nodes if node.facts and node.device == device}
         asked = Work(parts, told, limits, facts, package.__version__, tuple(command) in self.kept)
-        with self._counted(device):
+        with self._count_in_flight(device):
             stream = self.work.options(**model.demand(self.seen[device] if device else None)).remote(asked)
             return self._follow(stream, device, limits, log, on_progress, tick)
 
     @contextmanager
-    def _counted(self, device: str | None) -> Iterator[None]:
+    def _count_in_flight(self, device: str | None) -> Iterator[None]:
         with self.lock:
             self.in_flight[device] += 1
         try:

@@ -134,7 +134,7 @@ def check_list(request: Request, limit: Limit = 50, after: After = None) -> Resp
 def report(request: Request, check_id: str, suffix: str) -> Response:
     """The report of a check that is done, as json, md, sarif, xml (JUnit), csv or html. It never changes."""
     known = BY_SUFFIX.get(suffix)
-    found = _found(request, check_id)
+    found = _find_check(request, check_id)
     if known is None:
         raise not_found("report")
     if found["outcome"] is None or "schema" not in found:
@@ -149,11 +149,11 @@ def report(request: Request, check_id: str, suffix: str) -> Response:
 @declare(Access.READ)
 async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
     """One check: its verdict once it is done. A check that failed or was cancelled could not be measured."""
-    found = await wait_for_job(request, check_id, wait, lambda: _found(request, check_id))
+    found = await wait_for_job(request, check_id, wait, lambda: _find_check(request, check_id))
     return answer(found, status_of(request, found))
 
 
-def _found(request: Request, check_id: str) -> Json:
+def _find_check(request: Request, check_id: str) -> Json:
     found = checks.by_id(request.app.state.store.database, check_id)
     if found is None:
         raise not_found("check")

@@ -103,7 +103,7 @@ async def upload(
     trace, new = await submit_trace.submit_upload(
         request, state, name=name, group=group, beside=companion or beside, fresh=fresh
     )
-    return await _created(request, trace["id"], wait, 201 if new else 200)
+    return await _answer_created(request, trace["id"], wait, 201 if new else 200)
 
 
 @router.post(
@@ -117,10 +117,10 @@ async def upload(
 async def again(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """Read a trace that is here once more, with files beside it: a new trace, nothing is sent twice."""
     trace = await submit_trace.submit_again(request, request.app.state, trace_id)
-    return await _created(request, trace["id"], wait)
+    return await _answer_created(request, trace["id"], wait)
 
 
-async def _created(request: Request, trace_id: str, wait: float, status: int = 201) -> Response:
+async def _answer_created(request: Request, trace_id: str, wait: float, status: int = 201) -> Response:
     """The trace, once it is read or the wait is over; its error as a problem."""
     state = request.app.state
     if wait:

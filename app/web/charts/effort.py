@@ -54,7 +54,7 @@ def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, 
     base = next((o["time_us"]["mid"] for o in options if o.get("candidate") == "eager"), None)
     if base is None:
         return []
-    measured = _measured(validation or {})
+    measured = _measured_speedups(validation or {})
     lines = {o.get("candidate"): o.get("effort_lines") or 0 for o in options}
     found: dict[str, dict[str, Any]] = {}
     for option in sorted(options, key=lambda o: (not o.get("admitted", True), o["time_us"]["mid"])):
@@ -77,7 +77,7 @@ def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, 
     return sorted(found.values(), key=lambda row: (row["lines"], row["predicted"]["mid"]))
 
 
-def _measured(validation: Json) -> dict[str, tuple[str, dict[str, float]]]:
+def _measured_speedups(validation: Json) -> dict[str, tuple[str, dict[str, float]]]:
     """Tool -> its fastest measured candidate and that one's speed-up over eager."""
     best: dict[str, tuple[str, dict[str, float]]] = {}
     for row in candidate_rows(validation):

@@ -75,7 +75,7 @@ def timeline_section(
             "gap_rows": _gap_rows(gaps, lanes, names, links),
             "looks": [t for t in TOOL_LABELS if t in used],
             "causes": [CAUSES[c] for c in CAUSES if any(g.owner == _CAUSE[c] for g in gaps)],
-            "read": _read(gaps, lanes, names, idle, end - start),
+            "read": _describe_view(gaps, lanes, names, idle, end - start),
             "controls": _controls(start, end, wall, link),
         }
     }
@@ -275,7 +275,7 @@ def _gap_rows(
     return rows
 
 
-def _read(
+def _describe_view(
     gaps: Sequence[Span],
     lanes: Sequence[Sequence[Span]],
     names: Sequence[str],

@@ -24,7 +24,7 @@ Candidate = Annotated[str | None, Query(max_length=64)]
 Device = Annotated[str | None, Query(max_length=200)]
 
 
-def _found(request: Request, region_id: str, candidate: str | None) -> tuple[Json, Any]:
+def _find_kernel(request: Request, region_id: str, candidate: str | None) -> tuple[Json, Any]:
     store = request.app.state.store
     region: Json | None = store.region(region_id)
     if region is None:
@@ -46,7 +46,7 @@ def _twin(path: str, candidate: str | None) -> str:
 @page_and_json(router, "/regions/{region_id}/triton", Access.COMPUTE)
 def own(request: Request, region_id: str, candidate: Candidate = None) -> Response:
     """Three columns of code: a page, or for htmx the part of the region's page."""
-    region, found = _found(request, region_id, candidate)
+    region, found = _find_kernel(request, region_id, candidate)
     if wants_json(request):
         return JSONAnswer(kernel_code.to_json(found))
     context = {**compiled_kernels.columns(region, found), "charts": False}
@@ -57,7 +57,7 @@ def own(request: Request, region_id: str, candidate: Candidate = None) -> Respon
 @page_and_json(router, "/regions/{region_id}/triton/machine", Access.COMPUTE)
 def machine(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
     """What the compiler makes of our kernels, with every listing. Takes seconds the first time: a child compiles."""
-    region, found = _found(request, region_id, candidate)
+    region, found = _find_kernel(request, region_id, candidate)
     answer = kernel_code.machines_of(request.app.state, region, found, device)
     if wants_json(request):
         return JSONAnswer(answer)
@@ -73,7 +73,7 @@ def machine(request: Request, region_id: str, candidate: Candidate = None, devic
 @declare(Access.COMPUTE)
 def listing(request: Request, region_id: str, kernel: str, listing: str, candidate: Candidate = None) -> Response:
     """One listing, whole: ttir, ttgir, llir, ptx, sass."""
-    region, found = _found(request, region_id, candidate)
+    region, found = _find_kernel(request, region_id, candidate)
     made = kernel_code.kernel_named(kernel_code.machines_of(request.app.state, region, found), kernel)
     if listing not in made["texts"]:
         raise missing("listing")

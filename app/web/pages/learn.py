@@ -186,7 +186,7 @@ DECIDED = "rms_norm_by_hand"
 """The example whose generated kernel is compiled on the page."""
 
 
-def _decided(request: Request) -> tuple[Json, Any, Json]:
+def _kernel_decisions(request: Request) -> tuple[Json, Any, Json]:
     region: Json = {"name": examples()[DECIDED].title, "text": examples()[DECIDED].text, "shapes": [], "advice": None}
     found = kernel_code.own_of(request.app.state, region, "triton:generated")
     return region, found, kernel_code.machines_of(request.app.state, region, found)
@@ -195,7 +195,7 @@ def _decided(request: Request) -> tuple[Json, Any, Json]:
 @page_and_json(router, "/learn/decided", Access.COMPUTE)
 def decisions_page(request: Request) -> Response:
     """The example's generated kernel, line by line, with its instructions. A child compiles it once."""
-    region, found, answer = _decided(request)
+    region, found, answer = _kernel_decisions(request)
     if wants_json(request):
         return JSONAnswer(answer)
     context = {**compiled_kernels.machine_code_context(region, found, answer, "/learn/decided"), "charts": False}
@@ -206,7 +206,7 @@ def decisions_page(request: Request) -> Response:
 @declare(Access.COMPUTE)
 def decided_listing(request: Request, kernel: str, listing: str) -> Response:
     """One of its listings, whole."""
-    made = kernel_code.kernel_named(_decided(request)[2], kernel)
+    made = kernel_code.kernel_named(_kernel_decisions(request)[2], kernel)
     if listing not in made["texts"]:
         raise missing("listing")
     return PlainTextResponse(made["texts"][listing])

@@ -32,16 +32,16 @@ HISTORY_ROWS = 50
 COMPARE_CHOICES = 100
 
 
-def _known(request: Request) -> list[Json]:
+def _list_validations(request: Request) -> list[Json]:
     """Validations of this host, newest first, then the archive's."""
     own = request.app.state.store.validations(limit=COMPARE_CHOICES)["items"]
     return [*own, *regions.archive_records(request.app.state)]
 
 
-def _compared(request: Request, a: str, b: str) -> Json:
+def _compare(request: Request, a: str, b: str) -> Json:
     """What /compare shows of two validations, or of two traces that were read; {} where they are not two of a kind."""
     store = request.app.state.store
-    known = {v["id"]: v for v in _known(request) if v.get("id")}
+    known = {v["id"]: v for v in _list_validations(request) if v.get("id")}
     if a in known and b in known:
         left, right = known[a], known[b]
         return {
@@ -60,14 +60,14 @@ def _compared(request: Request, a: str, b: str) -> Json:
 @page_and_json(router, "/compare", Access.READ)
 def compare_page(request: Request, a: str = "", b: str = "") -> Response:
     """Two traces, or two validations, side by side; 404 as data where the two are not of this host, or of two kinds."""
-    compared = _compared(request, a, b)
+    compared = _compare(request, a, b)
     if wants_json(request):
         if not compared:
             raise missing("pair of traces or of validations")
         kind = "traces" if "traces" in compared else "validations"
         body = compared["traces"] if kind == "traces" else compared["comparison"]
         return JSONAnswer({"kind": kind, "a": a, "b": b, **body})
-    choices = region.choices([v for v in _known(request) if v.get("id")])
+    choices = region.choices([v for v in _list_validations(request) if v.get("id")])
     kept = request.app.state.store.traces(limit=COMPARE_CHOICES)["items"]
     traces = [
         {"id": t["id"], "label": f"{t['name']} · {t['device'] or 'no GPU named'} · {region.when(t['created_at'])}"}
@@ -139,7 +139,7 @@ def accuracy_page(request: Request) -> Response:
     predicted when each record was made."""
     if wants_json(request):
         return JSONAnswer(load_committed())
-    measured = [v for v in _known(request) if v.get("device") and v.get("candidates")]
+    measured = [v for v in _list_validations(request) if v.get("device") and v.get("candidates")]
     rows = accuracy.rows(measured)
     context = {"rows": rows, "summary": accuracy.summary(measured), "accuracy_chart": accuracy.scatter(rows)}
     return render("accuracy.html", context | accuracy_charts.context(load_committed()), request=request)

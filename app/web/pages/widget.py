@@ -55,10 +55,10 @@ class Mark:
 @cache
 def archive_measurements() -> tuple[Measured, ...]:
     """The best candidate of each tool on each region of the shipped Archive."""
-    return tuple(_recorded())
+    return tuple(_read_archive())
 
 
-def _recorded() -> Iterator[Measured]:
+def _read_archive() -> Iterator[Measured]:
     for record in record_store.records(record_store.FOLDER):
         name = str(record.get("name", "")).lower()
         kind = next((k for word, k in KIND_WORDS if word in name), "")

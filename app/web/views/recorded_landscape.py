@@ -43,12 +43,12 @@ def section(region: Json, evidence: Json | None = None) -> dict[str, Any]:
     found = _nearest(region, names)
     context: dict[str, Any] = {"survey": found, "survey_candidate": names[0] if names else ""}
     if found is not None:
-        context |= {**_drawn(found["number"]), "survey_words": words(found, names[0])}
+        context |= {**_draw(found["number"]), "survey_words": words(found, names[0])}
     return context
 
 
 @lru_cache(maxsize=128)
-def _drawn(number: int) -> dict[str, Any]:
+def _draw(number: int) -> dict[str, Any]:
     """Chart and rows of a record, by its number: they do not change, and a page has 100 ms."""
     found = surveys()[number]
     shown = {"survey_rows": landscape.rows(found)}

@@ -113,7 +113,7 @@ def obstacle_rows(obstacles: Iterable[Json]) -> list[dict[str, Any]]:
     ]
 
 
-def _paired(regions: Sequence[Json]) -> list[dict[str, Any]]:
+def _pair_passes(regions: Sequence[Json]) -> list[dict[str, Any]]:
     """Regions with `forward`, the region whose gradient each computes, and `passes`, its time in both in words."""
     by_key = {r["key"]: r for r in reversed(regions) if r.get("key")}
     return [{**r, "forward": by_key.get(r.get("forward_of") or ""), "passes": _passes(r)} for r in regions]
@@ -232,7 +232,7 @@ def regions_part(
     known = recorded or {}
     every = [
         {**r, "recorded": known.get(r.get("text") or "")}
-        for r in rank_by_saving(_paired(of["regions"]), of.get("step_time_us"))
+        for r in rank_by_saving(_pair_passes(of["regions"]), of.get("step_time_us"))
     ]
     every = [{**r, "level": level(r)} for r in every]
     reading = trace.get("status") == "reading"

@@ -144,7 +144,7 @@ def pretend_gpu(device: Device, mode: str, kept: Kept) -> Iterator[None]:
         stack.enter_context(inductor_config.patch({k: v for k, v in settings.items() if _is_setting(k)}))
         stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
         stack.enter_context(whole_attention())
-        stack.enter_context(_padding_assumed(kept))
+        stack.enter_context(_assume_padding(kept))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if mode == "max-autotune":
@@ -166,7 +166,7 @@ def _is_setting(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _padding_assumed(kept: Kept) -> Iterator[None]:
+def _assume_padding(kept: Kept) -> Iterator[None]:
     """Where Inductor would time a padded product against the unpadded one: only for products bound by arithmetic.
 
     Padding wins where rows of an operand do not begin at multiples of 16 bytes, so that the library cannot load them

@@ -173,7 +173,7 @@ def _product(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
         raise RefusedError(message, hint="cast with .to(bf16), or torch._int_mm for i8")
 
 
-def _grouped(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _check_groups(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     _product(name, tensors[:2])  # the third are the groups' offsets
 
 
@@ -299,7 +299,7 @@ def _index_at(position: int, dtypes: tuple[torch.dtype, ...] = INDEX) -> Rule:
     return rule
 
 
-def _gathered(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _check_gather(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """An index, and something to take: from a dimension of no elements the fakes take all the same."""
     _index_at(1 if name == "embedding" else 2)(name, tensors, args, kwargs)
     x = args[0]
@@ -317,9 +317,11 @@ def _batch_norm(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
         raise RefusedError(message, code="region-shape")
 
 
-def _selected(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _check_index_select(
+    name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
     """The fake takes an index of any rank, the kernels one row of places."""
-    _gathered(name, tensors, args, kwargs)
+    _check_gather(name, tensors, args, kwargs)
     index = args[2]
     if not args[0].dim() and index.numel() != 1:
         raise RefusedError(f"index_select of a scalar takes one place, not {index.numel()}", code="region-shape")
@@ -385,7 +387,7 @@ def _fits(value: torch.Tensor, places: torch.Tensor) -> None:
         raise RefusedError(message, code="region-shape")
 
 
-def _searched(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
+def _check_search(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
     edges, values = args[0], args[1]
     rank = values.dim() if isinstance(values, torch.Tensor) else 0
     alike = rank == edges.dim() and list(edges.shape[:-1]) == list(values.shape[:-1])
@@ -419,7 +421,7 @@ def _target(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
 
 _TABLE: Mapping[str, Rule] = {
     "mm bmm addmm baddbmm addbmm mv addmv dot vdot addr ger _addmm_activation": _product,
-    "_grouped_mm": _grouped,
+    "_grouped_mm": _check_groups,
     "_int_mm": _int_product,
     "convolution _convolution cudnn_convolution": _same("a convolution"),
     "native_layer_norm": _same("a layer norm"),
@@ -447,11 +449,11 @@ _TABLE: Mapping[str, Rule] = {
     "upsample_nearest1d upsample_nearest2d upsample_nearest3d": _floating_or_u8,
     "bernoulli": _bernoulli,
     "bucketize": _boundaries,
-    "searchsorted": _searched,
+    "searchsorted": _check_search,
     "pow": _power,
-    "gather embedding": _gathered,
+    "gather embedding": _check_gather,
     "take": _index_at(1, (torch.int64,)),
-    "index_select": _selected,
+    "index_select": _check_index_select,
     "index_fill": _index_at(2, (torch.int64,)),
     "max min mode": _not_of_nothing,
     "scatter scatter_add scatter_reduce index_add index_reduce": _moves_into(_index_at(2), 3),

@@ -197,7 +197,7 @@ class _Walk:
     ) -> Made | None:  # fmt: skip
         if unit.base in SIZED and operand.place:
             return matching[0]
-        told = self._told(unit, operand.sig)
+        told = self._made_by_neighbours(unit, operand.sig)
         if told is not None:
             return told
         cubic = (
@@ -243,7 +243,7 @@ class _Walk:
         ]  # fmt: skip
         return min(pair, key=lambda v: (v.readers, v.at))
 
-    def _told(self, unit: Unit, sig: Sig) -> Made | None:
+    def _made_by_neighbours(self, unit: Unit, sig: Sig) -> Made | None:
         """What the operations just before tell: halves of one value, cos and sin of one angle, q * cos + rotated q."""
         before = next((r for r in reversed(self.read[-3:]) if r[0].base != "neg"), None)
         if unit.base in HALVES and before is not None:

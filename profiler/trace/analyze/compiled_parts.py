@@ -23,10 +23,10 @@ def compiled_already(trace: Trace, steps: Sequence[Step]) -> list[Found]:
         return []
     names = trace.ops.name.tolist()
     rows = [i for i, name in enumerate(names) if name in regions]
-    return _nested(trace, steps, regions, rows) + _again(regions, rows, names)
+    return _find_nested(trace, steps, regions, rows) + _again(regions, rows, names)
 
 
-def _nested(
+def _find_nested(
     trace: Trace, steps: Sequence[Step], regions: dict[int, tuple[str, str]], rows: Sequence[int]
 ) -> list[Found]:  # fmt: skip
     """A frame that goes on inside another one, by the operation that ran between them."""

@@ -95,7 +95,7 @@ def _gap(trace: Trace, made: Sequence[Call], first: Call, place: int, at_us: flo
         return Gap(thread, at_us, before.within)
     if trace.ops.module[after.op] == trace.ops.module[first.op]:
         return None  # where a forward begins: what came before it lies between two of them
-    shared = _shared(_path(trace, before), _path(trace, after))
+    shared = _shared_path(_path(trace, before), _path(trace, after))
     return Gap(thread, at_us, MODULE, shared) if shared else None
 
 
@@ -104,7 +104,7 @@ def _path(trace: Trace, call: Call) -> list[str]:
     return trace.modules[number].split("/") if number != NONE else []
 
 
-def _shared(one: Sequence[str], other: Sequence[str]) -> str:
+def _shared_path(one: Sequence[str], other: Sequence[str]) -> str:
     kept = []
     for a, b in zip(one, other, strict=False):
         if a != b:

@@ -132,7 +132,7 @@ class _Host:
         kernels, memory, ops = trace.kernels, trace.memory, trace.ops
         copies = memory.launch_us if memory.launch_us is not None else np.full(len(memory.start_us), np.nan)
         self.launch_us = np.concatenate((kernels.launch_us, copies))
-        self.called_us = np.concatenate((_called(kernels), copies))
+        self.called_us = np.concatenate((_call_ends(kernels), copies))
         marked = communication_kernels(trace.names, kernels.name)
         self.communication = np.concatenate((marked, np.zeros(len(memory.start_us), np.bool_)))
         launching = np.unique(ops.thread[kernels.op[kernels.op != NONE]])
@@ -160,7 +160,7 @@ def _calls(kernels: Kernels) -> tuple[Floats, Floats]:
     return merge_intervals(kernels.launch_us[kernels.launched], kernels.launch_end_us[kernels.launched])
 
 
-def _called(kernels: Kernels) -> Floats:
+def _call_ends(kernels: Kernels) -> Floats:
     """When the call that launched each kernel had handed it over: its end for the first kernel of a call, else its
     start; NaN where it is not in the window."""
     called = kernels.launch_us.copy()

@@ -40,7 +40,7 @@ def nesting(thread: Ints, start_us: Floats, end_us: Floats) -> tuple[Longs, Ints
     order: int64 [n], sorts them by (thread, start, -end), equal ones in the given order. parent: int32 [n] for the
     sorted spans, the index of the latest earlier one that encloses it on its thread, or NONE. Spans need not nest.
     """
-    order = _ordered(thread, start_us, end_us)
+    order = _order(thread, start_us, end_us)
     return order, enclosing(cast("Ints", take(thread, order)), cast("Floats", take(end_us, order)))
 
 
@@ -66,7 +66,7 @@ def enclosing(thread: Ints, end_us: Floats) -> Ints:
     return found
 
 
-def _ordered(thread: Ints, start_us: Floats, end_us: Floats) -> Longs:
+def _order(thread: Ints, start_us: Floats, end_us: Floats) -> Longs:
     """As np.lexsort of (thread, start, -end). Most of a file is in order thread by thread, which is quick to see."""
     order = _by_thread(thread)
     last = np.empty(0, np.int64)

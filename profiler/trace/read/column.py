@@ -78,7 +78,7 @@ class Column:
 
     def _write(self) -> None:
         """Moves the parts to the file; where that fails they stay."""
-        parts = self._joined()
+        parts = self._join()
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed with the column)
@@ -96,7 +96,7 @@ class Column:
         self._written += len(parts)
         self._parts, self._waiting = [], 0
 
-    def _joined(self) -> Part:
+    def _join(self) -> Part:
         parts = self._parts
         if len(parts) == 1:
             return parts[0]
@@ -110,7 +110,7 @@ class Column:
             return self._constant(value, count)
         if self._written and self._waiting:
             self._write()
-        found = self._joined()
+        found = self._join()
         if self._file is not None and self._written:
             kept = map_numbers(self._file, self._written, self._kind)
             found = np.concatenate((kept, found)) if self._waiting else kept
