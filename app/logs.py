@@ -48,14 +48,14 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         job = f"[{JOB.get()}] " if JOB.get() else ""
-        line = f"{_time(record)} {record.levelname} {record.name}: {job}{escaped(record.getMessage())}"
+        line = f"{_time(record)} {record.levelname} {record.name}: {job}{escape_controls(record.getMessage())}"
         if not record.exc_info:
             return line
         trace = self.formatException(record.exc_info).split("\n")
-        return "\n".join([line, *(f"    {escaped(part)}" for part in trace)])
+        return "\n".join([line, *(f"    {escape_controls(part)}" for part in trace)])
 
 
-def escaped(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Control characters, line ends of any alphabet and marks of direction as their escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

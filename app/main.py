@@ -42,7 +42,7 @@ from app.web.pages import home
 from app.web.routes import add_routes
 from app.web.server.etag import Conditional
 from app.web.server.head import Head
-from app.web.server.health import Health, said
+from app.web.server.health import Health, describe_database_error
 from app.web.server.limits import LimitHeaders
 from app.web.server.memory import Trimmer
 from app.web.server.problems import as_json, from_http, from_validation
@@ -278,7 +278,7 @@ async def _on_validation(request: Request, error: Exception) -> Response:
 async def _on_database(request: Request, error: Exception) -> Response:
     """The database is locked, read-only, full or gone: nothing was done, and the client may try again."""
     log.error("%s %s: %s", request.method, request.url.path, getattr(error, "orig", None) or error)
-    means = said(error)
+    means = describe_database_error(error)
     if isinstance(error, LostError):
         return _respond(request, Problem(503, error.problem_code, "", error.words, remedy=error.remedy))
     status, code = (507, "disk-full") if "disk is full" in means else (503, "storage-failed")

@@ -19,7 +19,7 @@ from app.accuracy.evaluation import Fit, Oracle, evaluate, leave_one_out, polici
 from app.accuracy.question import Question, asked_for, question
 from app.accuracy.score import ADVISED, NEXT, SHARE, Score, from_json
 from app.accuracy.split import FIT, TEST
-from app.estimate.rates import shipped
+from app.estimate.rates import load_shipped
 from kernels.measure.model import to_json
 
 Json = dict[str, Any]
@@ -101,13 +101,13 @@ def body(
         "columns": {name: _totals(group) for name, group in columns.items()},
         "policies": compared,
         "targets": {name: dict(wanted) for name, wanted in TARGETS.items()},
-        "met": {name: _met(_totals(groups[name]), wanted) for name, wanted in TARGETS.items()},
+        "met": {name: _compare_targets(_totals(groups[name]), wanted) for name, wanted in TARGETS.items()},
         "claims": to_json(claims(found, kernels)),
         "scores": to_json(list(scores)),
         "memory_scores": to_json([replace(s, calibration=()) for s in by_bytes]),
-        "fit": {k: v for k, v in shipped().items() if k != "rates"},
+        "fit": {k: v for k, v in load_shipped().items() if k != "rates"},
     }
-    rounded: Json = _rounded(result)
+    rounded: Json = _round(result)
     return rounded
 
 
@@ -133,7 +133,7 @@ AT_MOST = ("regret_geomean", "regret_worst")
 WATCHED = (*AT_MOST, "right", "within", "within_all")
 
 
-def _met(found: Json, wanted: Mapping[str, float]) -> dict[str, bool | None]:
+def _compare_targets(found: Json, wanted: Mapping[str, float]) -> dict[str, bool | None]:
     return {name: meets(name, found[name], bound) for name, bound in wanted.items()}
 
 
@@ -144,12 +144,12 @@ def meets(name: str, value: float | None, bound: float) -> bool | None:
     return value <= bound if name in AT_MOST else value >= bound
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items()}
-    return [_rounded(v) for v in value] if isinstance(value, list) else value
+        return {k: _round(v) for k, v in value.items()}
+    return [_round(v) for v in value] if isinstance(value, list) else value
 
 
 TOLERANCE = 1e-4
@@ -193,6 +193,6 @@ def _read(_mtime_ns: int) -> Json:
     return found
 
 
-def committed() -> Json:
+def load_committed() -> Json:
     """The committed figures, not to be changed. Read once for each version of the file."""
     return _read(COMMITTED.stat().st_mtime_ns)

@@ -85,7 +85,7 @@ def refit(found: Samples, left_out: str, fitted: Rates, touching: Touching, begi
     }
     rates = replace(fitted, calls=begin.calls, flops=begin.flops, rows={})
     for number in anew:
-        rates = moved(rates, number, value(begin, number))
+        rates = replace_number(rates, number, value(begin, number))
     for _ in range(2):
         rates = descend(anew, calls(rest, rates), begin, rounds=1)
     return calls(rest, replace(rates, calls=begin.calls, flops=begin.flops))
@@ -96,7 +96,7 @@ def value(rates: Rates, number: Number) -> float:
     return float(getattr(getattr(rates, number[0]), number[1]))
 
 
-def moved(rates: Rates, number: Number, to: float) -> Rates:
+def replace_number(rates: Rates, number: Number, to: float) -> Rates:
     """The rates with another value for one number."""
     group, name = number
     return replace(rates, **{group: replace(getattr(rates, group), **{name: to})})
@@ -105,7 +105,7 @@ def moved(rates: Rates, number: Number, to: float) -> Rates:
 def touched_by(timed: Sequence[Timed], rates: Rates) -> Touching:
     """Every number with the samples whose prediction it moves."""
     found: Touching = {}
-    trials = {n: [moved(rates, n, f * value(rates, n)) for f in (0.5, 1.5)] for n in names()}
+    trials = {n: [replace_number(rates, n, f * value(rates, n)) for f in (0.5, 1.5)] for n in names()}
     now = [t.predict(rates) for t in timed]
     for number, tried in trials.items():
         found[number] = [t for t, at in zip(timed, now, strict=True) if any(t.predict(r) != at for r in tried)]
@@ -136,11 +136,11 @@ def _best(timed: Sequence[Timed], rates: Rates, begin: Rates, number: Number) ->
     most = math.inf if number[0] in ("times", "host") or number[1] in BY_ELEMENTS else CEILING
 
     def cost(tried: float) -> float:
-        trial = moved(rates, number, tried)
+        trial = replace_number(rates, number, tried)
         return sum(error(t, trial) for t in timed) + HELD * abs(math.log(tried / first))
 
     tries = [now, *(min(most, max(LEAST, now * s)) for s in STEPS)]
-    return moved(rates, number, float(f"{min(tries, key=cost):.4g}"))
+    return replace_number(rates, number, float(f"{min(tries, key=cost):.4g}"))
 
 
 def calls(found: Samples, rates: Rates) -> Rates:
@@ -284,10 +284,10 @@ def _family(call: str) -> str:
 
 def left_over(found: Samples, rates: Rates) -> dict[str, Left]:
     """What the fit leaves over, by family; "library" and "triton" hold all of theirs."""
-    return {name: _left(ratios) for name, ratios in residuals(found, rates).items()}
+    return {name: _residual(ratios) for name, ratios in residuals(found, rates).items()}
 
 
-def _left(ratios: Iterable[float]) -> Left:
+def _residual(ratios: Iterable[float]) -> Left:
     ordered = sorted(ratios)
     logs = [abs(math.log(r)) for r in ordered]
     low, high = (ordered[round(part * (len(ordered) - 1))] for part in (0.1, 0.9))

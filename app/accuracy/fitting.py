@@ -30,7 +30,7 @@ TABLE_NAME = "tests/records/kernels-h200.json"
 DIGITS = 4
 
 
-def gathered(questions: Sequence[Question], table: Mapping[str, Any] | None) -> Samples:
+def gather_samples(questions: Sequence[Question], table: Mapping[str, Any] | None) -> Samples:
     """Everything measured on the device, of both halves."""
     device = find_device(DEVICE)
     assert device is not None
@@ -42,7 +42,7 @@ def tunable(found: Samples) -> Samples:
     return found.without(lambda program: half(program) == TEST)
 
 
-def made(questions: Sequence[Question], table: Mapping[str, Any] | None, found: Samples) -> Json:
+def rates_json(questions: Sequence[Question], table: Mapping[str, Any] | None, found: Samples) -> Json:
     """The object of rates.json: rates, what they were fitted on, what they leave over."""
     chosen = tunable(found)
     rates = fit(chosen)
@@ -59,14 +59,14 @@ def made(questions: Sequence[Question], table: Mapping[str, Any] | None, found: 
             " other half",
         ],
         "samples": {"times": len(chosen.timed), "calls": len(chosen.calls)},
-        "left_over": {name: _rounded(asdict(left)) for name, left in left_over(chosen, rates).items()},
+        "left_over": {name: _round(asdict(left)) for name, left in left_over(chosen, rates).items()},
         "rates": rates_to_json(rates),
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:8]
     return {"schema": 1, "version": f"{body['date']}-{digest}", **body}
 
 
-def _rounded(found: Mapping[str, Any]) -> Json:
+def _round(found: Mapping[str, Any]) -> Json:
     return {k: float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for k, v in found.items()}
 
 

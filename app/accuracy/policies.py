@@ -50,12 +50,12 @@ def always_triton(case: Case) -> tuple[str, ...]:
     return (*written, *kernels, "eager")
 
 
-def labelled(case: Case) -> tuple[str, ...]:
+def expected_tool(case: Case) -> tuple[str, ...]:
     """The expected tool. A label names neither mode nor call: the fastest measured of the tool counts."""
     return () if case.label is None else (*_fastest_first(case, (case.label.expected,)), *EASY)
 
 
-def labelled_or_accepted(case: Case) -> tuple[str, ...]:
+def expected_or_accepted_tools(case: Case) -> tuple[str, ...]:
     """The fastest of the expected and the accepted tools."""
     if case.label is None:
         return ()
@@ -73,8 +73,8 @@ POLICIES: Mapping[str, Policy] = {
     "always torch.compile": always_compile,
     "always max-autotune": always_max_autotune,
     "always Triton": always_triton,
-    "published label": labelled,
-    "published label, or what it accepts": labelled_or_accepted,
+    "published label": expected_tool,
+    "published label, or what it accepts": expected_or_accepted_tools,
 }
 
 

@@ -102,12 +102,12 @@ def samples(questions: Sequence[Question], table: Mapping[str, Any] | None, devi
     """Of these questions' cases, and of the table of kernels. Lowers the table's texts: a second or two."""
     timed, calls = [], []
     for asked in questions:
-        timed += list(_timed(asked))
-        calls += list(_called(asked))
+        timed += list(_kernel_times(asked))
+        calls += list(_library_calls(asked))
     measured = {likeness(q.case.validation.region, "same"): q.case.program for q in questions}
     for row in rows(table) if table else ():
-        owner = program_of(row.region) or repeated(row, measured)
-        timed += list(_row_timed(row, owner, device))
+        owner = program_of(row.region) or repeated_program(row, measured)
+        timed += list(_row_times(row, owner, device))
         calls += list(_row_calls(row, owner, device))
     return Samples(device, tuple(timed), tuple(calls))
 
@@ -118,7 +118,7 @@ def program_of(region: str) -> str:
     return program(path.read_text(encoding="utf-8")) if region and path.is_file() else ""
 
 
-def repeated(row: Row, measured: Mapping[str, str]) -> str:
+def repeated_program(row: Row, measured: Mapping[str, str]) -> str:
     """The program of a record that a row repeats at its sizes, in this type of 16 bits or the other; "" for none.
 
     measured: likeness of a record's text, sizes and types with it -> its program.
@@ -129,15 +129,15 @@ def repeated(row: Row, measured: Mapping[str, str]) -> str:
     return next((program for program in found if program), "")
 
 
-def _measured(case: Case) -> Iterator[tuple[str, float, float | None]]:
+def _measurements(case: Case) -> Iterator[tuple[str, float, float | None]]:
     for candidate in case.validation.candidates:
         if candidate.status == "ok" and candidate.time_us is not None:
             yield candidate.name, candidate.time_us.median, candidate.wall_us
 
 
-def _timed(asked: Question) -> Iterator[Timed]:
+def _kernel_times(asked: Question) -> Iterator[Timed]:
     case, facts, device = asked.case, asked.prepared.facts, asked.prepared.device
-    for name, device_us, wall_us in _measured(case):
+    for name, device_us, wall_us in _measurements(case):
         found = _predictor(facts, device, name)
         if found is None:
             continue
@@ -182,7 +182,7 @@ def _predictor(facts: RegionFacts, device: Device, name: str) -> Callable[[Rates
         return lambda r: estimate.eager(facts, device, r)
     if name.startswith("compile"):
         mode = name.removeprefix("compile").removeprefix("-") or "default"
-        return lambda r: estimate.compiled(facts, device, mode, r)
+        return lambda r: estimate.torch_compile(facts, device, mode, r)
     if name == "triton:generated":
         return lambda r: estimate.triton(facts, device, False, r)
     kernel = next((k for k in facts.kernels if k.candidate == name), None)
@@ -194,7 +194,7 @@ def _predictor(facts: RegionFacts, device: Device, name: str) -> Callable[[Rates
     return None
 
 
-def _called(asked: Question) -> Iterator[Call]:
+def _library_calls(asked: Question) -> Iterator[Call]:
     """What library calls and this project's own kernels reached on all of a region."""
     case, facts, device = asked.case, asked.prepared.facts, asked.prepared.device
     if len(facts.shapes) != 1:
@@ -203,7 +203,7 @@ def _called(asked: Question) -> Iterator[Call]:
     line = widest(shape.operations)
     whole = {c.candidate for c in facts.covers if c.covers and c.whole and not c.already}
     own: set[str] = {k.candidate for k in facts.kernels}
-    for name, device_us, _ in _measured(case):
+    for name, device_us, _ in _measurements(case):
         call = name.removeprefix("library:")
         if name not in whole | own or facts.sdpa:
             continue
@@ -229,11 +229,11 @@ def _called(asked: Question) -> Iterator[Call]:
             yield Call(case.program, call + BACKWARD, backward / rows, backward, 0.0, device_us, 2, forward)
 
 
-def _row_timed(row: Row, owner: str, device: Device) -> Iterator[Timed]:
+def _row_times(row: Row, owner: str, device: Device) -> Iterator[Timed]:
     text = row.text
     if text is None:
         return
-    facts = lowered(text)
+    facts = lower_text(text)
     for name, candidate in MODES.items():
         if name in row.times_us:
             found = _predictor(facts, device, candidate)
@@ -241,7 +241,7 @@ def _row_timed(row: Row, owner: str, device: Device) -> Iterator[Timed]:
             yield Timed(owner, row.operation, candidate, row.times_us[name], _time(found))
 
 
-def lowered(text: str) -> RegionFacts:
+def lower_text(text: str) -> RegionFacts:
     """The facts of a text that the fit asks the estimate about."""
     from app.analysis.analyze import shape_of
     from app.estimate.region_features import region_facts

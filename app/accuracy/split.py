@@ -25,7 +25,7 @@ def program(text: str) -> str:
 
 
 @cache
-def frozen() -> Mapping[str, str]:
+def load_split() -> Mapping[str, str]:
     """program -> half, as committed: of the hashes in order, every second one was for the test."""
     known: dict[str, str] = json.loads(FROZEN.read_text())
     return known
@@ -33,4 +33,4 @@ def frozen() -> Mapping[str, str]:
 
 def half(found: str) -> str:
     """The half of a program: as frozen; of one that came later, by the first bit of its hash."""
-    return frozen().get(found) or HALVES[int(found[0], 16) >> 3]
+    return load_split().get(found) or HALVES[int(found[0], 16) >> 3]

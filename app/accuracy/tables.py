@@ -173,7 +173,7 @@ class Row:
             or OTHER_TYPES.get(self.operation, self.dtype) != self.dtype
         ):
             return None
-        return template.format(d=self.dtype, **{k: _shown(v) for k, v in given.items()})
+        return template.format(d=self.dtype, **{k: _format(v) for k, v in given.items()})
 
     @property
     def between(self) -> int:
@@ -196,7 +196,7 @@ ROWWISE = frozenset(
 """Operations that go by rows of `columns`."""
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 

@@ -14,7 +14,7 @@ from app.advice.options import Option
 
 def admit(found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
     """Each option with whether the rule lets it compete, and why not."""
-    return tuple(_admitted(o, criteria, case) for o in found)
+    return tuple(_admit(o, criteria, case) for o in found)
 
 
 def at_hand(found: Sequence[Option], case: Case) -> tuple[Option, ...]:
@@ -22,14 +22,14 @@ def at_hand(found: Sequence[Option], case: Case) -> tuple[Option, ...]:
     keep = next(o for o in found if o.tool == "skip")
     already = runs_on_library(case.covers) is not None
     return tuple(
-        _beaten(o, keep if already else None, found, case)
+        _refuse_beaten(o, keep if already else None, found, case)
         if o.tool == "library" and not o.runs and o.alternative.admitted
         else o
         for o in found
     )
 
 
-def _beaten(option: Option, keep: Option | None, found: Sequence[Option], case: Case) -> Option:
+def _refuse_beaten(option: Option, keep: Option | None, found: Sequence[Option], case: Case) -> Option:
     """Not admitted where a call that is at hand, or the one that runs now (keep), is about as fast."""
     rivals = [o for o in found if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)]
     rivals += [keep] if keep is not None else []
@@ -49,7 +49,7 @@ def _same(one: Option, other: Option) -> bool:
     return one.part is None or (other.part is not None and other.part <= one.part)
 
 
-def _admitted(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Option:
+def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Option:
     reason, margin = "", case.settings.win_margin
     alternative = option.alternative
     if not alternative.admitted:

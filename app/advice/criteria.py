@@ -192,9 +192,9 @@ def compile_fuses(case: Case) -> Criterion:
     harmless = [o for o in obstacles if not o.stops]
     because = found.because
     if inside:
-        because += f"; but between its operations {_named(inside)}"
+        because += f"; but between its operations {_name_obstacles(inside)}"
     if beside:
-        because += f"; to fix first, in the same module: {_named(beside)}"
+        because += f"; to fix first, in the same module: {_name_obstacles(beside)}"
     if harmless:
         because += f"; also there: {', '.join(f'`{o.op}` ({o.does})' for o in harmless[:3])}"
     return replace(found, holds=False if inside else found.holds, because=because)
@@ -212,7 +212,7 @@ def _over_sizes(found: Criterion, recompiles: Recompiles | None) -> Criterion:
     return replace(found, holds=False if recompiles.gives_up else found.holds, because=because)
 
 
-def _named(obstacles: list[Obstacle]) -> str:
+def _name_obstacles(obstacles: list[Obstacle]) -> str:
     """`aten::item` (2 a step) breaks the graph: keep it a tensor, …"""
     first, others = obstacles[0], obstacles[1:]
     said = f"`{first.op}` ({first.calls_per_step:.3g} a step) {first.does}: {first.remedy}"
@@ -233,9 +233,9 @@ def _fuses(case: Case) -> Criterion:
         because = f"{missing}, and torch.compile writes its kernels in it"
         return Criterion("compile-fuses", False, case.device.arch, ", ".join(TARGETS), because, source)
     if shape is None:
-        return _fuses_unseen(facts, case.settings, source)
+        return _fuses_by_rules(facts, case.settings, source)
     if facts.prediction is not None:
-        return _foreseen(facts, shape.cost, facts.prediction, limit)
+        return _fuses_as_predicted(facts, shape.cost, facts.prediction, limit)
     ideal = shape.cost.ideal.bytes_moved
     ratio = shape.cost.fused.bytes_moved / ideal if ideal else 1.0
     holds = ratio <= limit and shape.cost.fused.launches <= max(1, shape.cost.unfused.launches)
@@ -248,7 +248,7 @@ def _fuses(case: Case) -> Criterion:
     return Criterion("compile-fuses", holds, round(ratio, 3), limit, because, source)
 
 
-def _foreseen(facts: RegionFacts, cost: Cost, prediction: Prediction, limit: float) -> Criterion:
+def _fuses_as_predicted(facts: RegionFacts, cost: Cost, prediction: Prediction, limit: float) -> Criterion:
     """By the kernels that Inductor wrote: their bytes by its own count, those of its library calls by ours."""
     how = prediction.how.removeprefix("asked of Inductor, ")
     source = f"Inductor's own kernels (torch {prediction.torch}), {how}"
@@ -268,7 +268,7 @@ def _foreseen(facts: RegionFacts, cost: Cost, prediction: Prediction, limit: flo
     return Criterion("compile-fuses", holds, round(ratio, 3), limit, because, source)
 
 
-def _fuses_unseen(facts: RegionFacts, settings: Thresholds, source: str) -> Criterion:
+def _fuses_by_rules(facts: RegionFacts, settings: Thresholds, source: str) -> Criterion:
     if facts.fuses is not None:
         because = "an elementwise chain fuses whole" if facts.fuses else "nothing fused exists for it"
         return Criterion("compile-fuses", facts.fuses, facts.uniqueness, settings.custom, because, source)

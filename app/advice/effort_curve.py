@@ -55,7 +55,7 @@ def gradient(measured: Iterable[Measured], kind: str | None = None, bound: str |
     called, compiled, triton = (
         _range(m.speedup for m in chosen if m.tool == tool) for tool in ("library", "compile", "triton")
     )
-    told = {tool: _told(sum(m.tool == tool for m in chosen), which) for tool in LINES}
+    told = {tool: _count_text(sum(m.tool == tool for m in chosen), which) for tool in LINES}
     if triton is None and kind == "gemm":
         triton, told["triton"] = _between(one, BEHIND_CUBLAS), "sources: 5 to 15 % behind cuBLAS"
     cuda, said = _cuda(triton, kind, bound)
@@ -68,7 +68,7 @@ def gradient(measured: Iterable[Measured], kind: str | None = None, bound: str |
     )
 
 
-def _told(count: int, which: str) -> str:
+def _count_text(count: int, which: str) -> str:
     part = "their middle half" if count >= MANY else "the least and the most"
     return f"measured on {count} recorded regions {which}, {part}"
 

@@ -147,17 +147,17 @@ def _mode(won: CandidateResult, advice: Advice) -> str:
 def _alternatives(advice: Advice, timed: list[CandidateResult]) -> tuple[Alternative, ...]:
     """Measured times in place of predicted ones; candidates that nobody predicted are added."""
     by_name = {c.name: c for c in timed}
-    known = [_measured(a, by_name[a.candidate]) if a.candidate in by_name else a for a in advice.alternatives]
+    known = [_add_measurement(a, by_name[a.candidate]) if a.candidate in by_name else a for a in advice.alternatives]
     named = {a.candidate for a in known}
     added = [
-        _measured(Alternative(TOOLS[c.tool], c.name, None, 0, "", call=c.call, mode=_mode(c, advice)), c)
+        _add_measurement(Alternative(TOOLS[c.tool], c.name, None, 0, "", call=c.call, mode=_mode(c, advice)), c)
         for c in timed
         if c.name not in named and c.tool in TOOLS
     ]
     return (*known, *added)
 
 
-def _measured(alternative: Alternative, result: CandidateResult) -> Alternative:
+def _add_measurement(alternative: Alternative, result: CandidateResult) -> Alternative:
     assert result.time_us is not None
     time = Range(result.time_us.low, result.time_us.median, result.time_us.high)
     note = f"{alternative.note}; measured" if alternative.note else "measured"

@@ -84,14 +84,14 @@ def options(
     if by_wall:
         return (
             _keep(facts, current, eager),
-            *(_paced(_refused(o, facts, device)) for o in _ways(facts, covers, device, rates)),
+            *(_by_wall_time(_refuse(o, facts, device)) for o in _ways(facts, covers, device, rates)),
         )
     found = _ways(facts, covers, device, rates)
     factor = 1.0
     if kernels is not None and eager is not None and eager.time_us.mid > 0 and not facts.compiled:
         low, high = OBSERVED if predict.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
         factor = min(high, max(low, kernels.mid / eager.time_us.mid))
-    return (_keep(facts, current, eager), *(_refused(_scaled(o, factor), facts, device) for o in found))
+    return (_keep(facts, current, eager), *(_refuse(_scale(o, factor), facts, device) for o in found))
 
 
 def _ways(facts: RegionFacts, covers: tuple[Cover, ...], device: Device, rates: Rates) -> list[Option]:
@@ -105,12 +105,12 @@ def _ways(facts: RegionFacts, covers: tuple[Cover, ...], device: Device, rates: 
     return found
 
 
-def _paced(option: Option) -> Option:
+def _by_wall_time(option: Option) -> Option:
     """With its time by the wall clock, where the host sets the pace."""
     time = option.alternative.time_us
     if time is None or option.host_us <= time.mid:
         return option
-    return _scaled(option, option.host_us / time.mid)
+    return _scale(option, option.host_us / time.mid)
 
 
 def no_triton(device: Device) -> str:
@@ -130,7 +130,7 @@ def nothing_to_compute(facts: RegionFacts) -> str:
     return "its tensors are empty" if empty else ""
 
 
-def _refused(option: Option, facts: RegionFacts, device: Device) -> Option:
+def _refuse(option: Option, facts: RegionFacts, device: Device) -> Option:
     """Not admitted where the device or the sizes rule it out, whatever is predicted."""
     reasons = [nothing_to_compute(facts) if option.tool != "skip" else ""]
     reasons.append(no_triton(device) if option.tool in ("triton", "compile") else "")
@@ -140,7 +140,7 @@ def _refused(option: Option, facts: RegionFacts, device: Device) -> Option:
     return replace(option, alternative=replace(option.alternative, admitted=False, note=note))
 
 
-def _scaled(option: Option, factor: float) -> Option:
+def _scale(option: Option, factor: float) -> Option:
     time = option.alternative.time_us
     if time is None or factor == 1.0:
         return option
@@ -207,7 +207,7 @@ def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     ):
         if facts.compiled and mode == "default":
             continue
-        predicted = predict.compiled(facts, device, mode, rates)
+        predicted = predict.torch_compile(facts, device, mode, rates)
         if facts.sdpa:
             note = "; ".join(n for n in (note, "turns the attention into scaled_dot_product_attention") if n)
         broken = next((o for o in facts.obstacles if o.inside and o.stops), None)
@@ -247,7 +247,7 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
         lines = facts.generated_lines or _lines(facts)
-        found.append(_written(predicted, "triton:generated", "generated", lines, note))
+        found.append(_write_option(predicted, "triton:generated", "generated", lines, note))
     if facts.kernels:
         return found
     several = any(len(s.cost.kernels) > 1 for s in facts.shapes)
@@ -258,16 +258,18 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         if not found:
             predicted = predict.triton(facts, device, True, rates)
             note = "forward and backward, to be written"
-            found.append(_written(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
+            found.append(_write_option(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
     elif (several or unrolled or not found) and one_kernel(facts, device):
         predicted = predict.triton(facts, device, True, rates)
         found.append(
-            _written(predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written")
+            _write_option(
+                predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written"
+            )
         )
     elif fused and facts.not_generated:
         predicted = predict.triton(facts, device, False, rates)
         note = "a kernel for each group that fuses, to be written"
-        found.append(_written(predicted, "triton:custom", "custom", _lines(facts), note))
+        found.append(_write_option(predicted, "triton:custom", "custom", _lines(facts), note))
     if fused and facts.not_generated:
         refused = f"not generated: {facts.not_generated.rstrip('.')}"
         found = [replace(o, alternative=replace(o.alternative, note=f"{o.alternative.note}; {refused}")) for o in found]
@@ -278,10 +280,12 @@ def _own(facts: RegionFacts, kernel: Kernel, device: Device, rates: Rates) -> Op
     mode = kernel.candidate.removeprefix("triton:")
     predicted = predict.own(facts, device, kernel, rates)
     lines = kernel.lines or _lines(facts)
-    return _written(predicted, kernel.candidate, mode, lines, "a kernel of this project", kernel.call)
+    return _write_option(predicted, kernel.candidate, mode, lines, "a kernel of this project", kernel.call)
 
 
-def _written(predicted: Prediction | None, candidate: str, mode: str, lines: int, note: str, call: str = "") -> Option:
+def _write_option(
+    predicted: Prediction | None, candidate: str, mode: str, lines: int, note: str, call: str = ""
+) -> Option:
     time = predicted.time_us if predicted else None
     written, host = (predicted.bytes_written, predicted.host_us) if predicted else (None, 0.0)
     return Option(Alternative("triton", candidate, time, lines, note, True, call, mode), written, host_us=host)

@@ -90,7 +90,7 @@ def grounds(
     eager = predict.eager(facts, device, rates)
     by_wall = launch_bound_alone(facts, workload, eager, settings)
     now = predict.back_to_back(eager) if eager is not None and by_wall else eager
-    current = _observed(workload) or (now.time_us if now else None)
+    current = _observed_range(workload) or (now.time_us if now else None)
     found = options(facts, covers, device, current, current, rates, by_wall)
     return DecisionInputs(facts, workload, device, settings, rates, covers, current, eager, found)
 
@@ -130,7 +130,7 @@ def _case(on: DecisionInputs) -> Case:
     )  # fmt: skip
 
 
-def _observed(workload: Workload) -> Range | None:
+def _observed_range(workload: Workload) -> Range | None:
     """µs of one call where a trace has the time of every binding."""
     times = [b.time_us_per_step for b in workload.bindings]
     calls = sum(b.calls_per_step for b in workload.bindings)
@@ -193,7 +193,7 @@ def _choose(
             return keep, "kernel-problem"
     admitted = [o for o in found if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
-        return _unseen(admitted, keep, criteria, case)
+        return _choose_unseen(admitted, keep, criteria, case)
     metric = _peak(case) if objective == "memory" else (lambda o: o.mid)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
 
@@ -209,7 +209,7 @@ COMPILE_COVERS = "C"
 """The catalogue's verdict on an operation that torch.compile covers, where a library is optional."""
 
 
-def _unseen(
+def _choose_unseen(
     admitted: Sequence[Option], keep: Option, criteria: Mapping[str, Criterion], case: Case
 ) -> tuple[Option, str]:
     """Without times: the sources' order. What is the library's stays; a call; Triton where all three hold; compile."""

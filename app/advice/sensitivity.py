@@ -124,7 +124,7 @@ def _first(number: Driver, tool: Tool, tool_of: Callable[[DecisionInputs], Tool]
             inside = middle
         else:
             outside = middle
-    at = _rounded(outside, up)
+    at = _round(outside, up)
     other = tool_of(number.moved(at)) if number.low <= at <= number.high else tool
     if other == tool:
         at, other = outside, tool_of(number.moved(outside))
@@ -154,7 +154,7 @@ def _tries(number: Driver, up: bool) -> Iterator[float]:
         yield end
 
 
-def _rounded(value: float, up: bool) -> float:
+def _round(value: float, up: bool) -> float:
     """To `FIGURES` significant figures, away from now."""
     if value == 0 or not math.isfinite(value):
         return value
@@ -197,34 +197,34 @@ def _of_the_step(on: DecisionInputs) -> Iterator[Driver]:
     use = on.workload
     step, target, share = use.step_time_us, use.target_step_time_us, use.share_of_step
 
-    def used(**changed: Any) -> DecisionInputs:
+    def vary(**changed: Any) -> DecisionInputs:
         return replace(on, workload=replace(use, **changed))
 
     if share is not None:
         yield Driver(
-            "worth-it", "share_of_step", share, lambda v: used(share_of_step=v),
+            "worth-it", "share_of_step", share, lambda v: vary(share_of_step=v),
             lambda at, up: f"with a share of the step {_side(100 * at, up, '{:.4g} %')}", high=1.0,
         )  # fmt: skip
     if step and (target is not None or (share is None and on.current is not None)):
         yield Driver(
-            "worth-it" if target is None else "fast-enough", "step_time_us", step, lambda v: used(step_time_us=v),
+            "worth-it" if target is None else "fast-enough", "step_time_us", step, lambda v: vary(step_time_us=v),
             lambda at, up: f"with a step {_side(at, up, '{:.4g} µs')}", low=step / FARTHEST, high=step * FARTHEST,
         )  # fmt: skip
     if target is not None and step:
         yield Driver(
-            "fast-enough", "target_step_time_us", target, lambda v: used(target_step_time_us=v),
+            "fast-enough", "target_step_time_us", target, lambda v: vary(target_step_time_us=v),
             lambda at, up: f"with a target {_side(at, up, '{:.4g} µs')}", low=target / FARTHEST, high=target * FARTHEST,
         )  # fmt: skip
     calls = sum(b.calls_per_step for b in use.bindings)
     if step and share is None and on.current is not None and calls > 0:
         yield Driver(
-            "worth-it", "calls_per_step", calls, lambda v: replace(on, workload=_called(use, v / calls)),
+            "worth-it", "calls_per_step", calls, lambda v: replace(on, workload=_scale_calls(use, v / calls)),
             lambda at, up: f"with calls per step {_side(at, up, '{:.4g}')}",
             low=calls / FARTHEST, high=calls * FARTHEST,
         )  # fmt: skip
 
 
-def _called(use: Workload, factor: float) -> Workload:
+def _scale_calls(use: Workload, factor: float) -> Workload:
     """The same, called so many times as often; what was observed per step grows with it."""
     return replace(use, bindings=tuple(
         replace(
@@ -236,14 +236,14 @@ def _called(use: Workload, factor: float) -> Workload:
 
 
 def _threshold(on: DecisionInputs, name: str, now: float, most: float) -> Driver:
-    def moved(value: float) -> DecisionInputs:
+    def move(value: float) -> DecisionInputs:
         settings = replace(on.settings, **{name: value})
         return (
             _again(on, settings=settings) if name == "quantised_batch" else replace(on, settings=settings, standing=())
         )
 
     return Driver(
-        CRITERION_OF.get(name, "estimate"), name, now, moved,
+        CRITERION_OF.get(name, "estimate"), name, now, move,
         lambda at, up: f"with the threshold {name} {_side(at, up, '{:.4g}')}", high=most,
     )  # fmt: skip
 
@@ -258,26 +258,26 @@ def _time(on: DecisionInputs, option: Option) -> Driver:
     now = option.mid or 0.0
     name = option.alternative.candidate
 
-    def moved(value: float) -> DecisionInputs:
+    def move(value: float) -> DecisionInputs:
         found = tuple(_taking(o, value / now) if o is option else o for o in on.found)
         if option.tool != "skip" or on.current is None:
             return replace(on, found=found)
-        return replace(on, found=found, current=_scaled(on.current, value / now))
+        return replace(on, found=found, current=_scale(on.current, value / now))
 
     def words(at: float, up: bool) -> str:
         who = "what runs now" if option.tool == "skip" else f"`{name.removeprefix('library:')}`"
         return f"with the time of {who} {abs(at / now - 1):.1%} {'longer' if up else 'shorter'} ({at:.4g} µs)"
 
-    return Driver("estimate", name, now, moved, words, low=now / MOST, high=now * MOST)
+    return Driver("estimate", name, now, move, words, low=now / MOST, high=now * MOST)
 
 
 def _taking(option: Option, factor: float) -> Option:
     time = option.alternative.time_us
     assert time is not None
-    return replace(option, alternative=replace(option.alternative, time_us=_scaled(time, factor)))
+    return replace(option, alternative=replace(option.alternative, time_us=_scale(time, factor)))
 
 
-def _scaled(time: Range, factor: float) -> Range:
+def _scale(time: Range, factor: float) -> Range:
     return Range(time.low * factor, time.mid * factor, time.high * factor)
 
 

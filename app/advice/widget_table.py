@@ -74,7 +74,7 @@ def table(bound: str | None = None, kind: str | None = None, settings: Threshold
     """The table for one bound and one kind of operation."""
     middle = WidgetAnswers(0.5, 0.5, 0.5, bound, kind)
     judged = {
-        slider: [_criteria(_moved(middle, {slider: i}), settings) for i in range(positions_of(slider))]
+        slider: [_criteria(_move(middle, {slider: i}), settings) for i in range(positions_of(slider))]
         for slider in STEPS
     }
     rows = tuple(_row(place, judged) for place in range(len(judged["uniqueness"][0])))
@@ -83,12 +83,12 @@ def table(bound: str | None = None, kind: str | None = None, settings: Threshold
     found = Table(rows, verdicts, bands)
     for corner in itertools.product(*bands.values()):
         positions = dict(zip(STEPS, corner, strict=True))
-        answers = _moved(middle, positions)
+        answers = _move(middle, positions)
         verdicts.setdefault(found.key(positions), (answers, advise_widget(answers, settings)))
     return found
 
 
-def _moved(answers: WidgetAnswers, positions: Mapping[str, int]) -> WidgetAnswers:
+def _move(answers: WidgetAnswers, positions: Mapping[str, int]) -> WidgetAnswers:
     moved: dict[str, Any] = {slider: value(slider, place) for slider, place in positions.items()}
     return replace(answers, **moved)
 

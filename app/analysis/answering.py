@@ -105,32 +105,32 @@ def answer(asked: AnyRequest, thresholds: Thresholds) -> object:
     """What a question of the server is answered with, as JSON takes it."""
     match asked:
         case OutlineRequest():
-            return _checked(asked, service.outline(_prepare(asked.question, thresholds)))
+            return _check_type(asked, service.outline(_prepare(asked.question, thresholds)))
         case DecideRequest():
             prepared = _prepare(asked.question, thresholds)
-            return _checked(asked, service.decide_region(prepared, asked.foreseen, name=asked.name))
+            return _check_type(asked, service.decide_region(prepared, asked.foreseen, name=asked.name))
         case DevicesRequest():
-            return _checked(asked, service.on_devices(_prepare(asked.question, thresholds), asked.advice))
+            return _check_type(asked, service.on_devices(_prepare(asked.question, thresholds), asked.advice))
         case DeviceRequest():
             prepared = _prepare(asked.question, thresholds)
-            return _checked(asked, service.on_device(prepared, asked.device, title=asked.title))
+            return _check_type(asked, service.on_device(prepared, asked.device, title=asked.title))
         case KitRequest():
             kit = service.make_kit(asked.text, candidate=asked.candidate, validation=asked.validation)
-            return _checked(asked, kit)
+            return _check_type(asked, kit)
         case OwnRequest():
             own = service.own_code(asked.text, asked.sizes, asked.candidate, asked.validation)
-            return _checked(asked, own)
+            return _check_type(asked, own)
         case ReplayRequest():
-            return _checked(asked, service.replay_script(asked.text, asked.shapes))
+            return _check_type(asked, service.replay_script(asked.text, asked.shapes))
         case CandidatesRequest():
             from app.analysis.candidates import known_names
 
-            return _checked(asked, list(known_names()))
+            return _check_type(asked, list(known_names()))
         case _:
             assert_never(asked)
 
 
-def _checked(asked: Request[Answer], value: Answer) -> Answer:
+def _check_type(asked: Request[Answer], value: Answer) -> Answer:
     """The value, which mypy holds to the type of the question's answer."""
     return value
 

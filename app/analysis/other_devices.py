@@ -46,8 +46,8 @@ def side_by_side(prepared: AnalyzedRegion, advice: Mapping[str, Any] | None = No
     rows = []
     for device in DEVICES:
         here = device is prepared.device
-        there = prepared if here else moved(prepared, device, ask)
-        said = advice if here and advice is not None else _judged(there)
+        there = prepared if here else move_to_device(prepared, device, ask)
+        said = advice if here and advice is not None else _judge(there)
         rows.append(row(device, said, here=here))
         if not here and prepared.workload.observed:
             rows[-1]["now_us"] = _carried_range(rows[-1]["now_us"], there)
@@ -63,7 +63,7 @@ def _carried_range(now_us: Mapping[str, float] | None, there: AnalyzedRegion) ->
     return {"low": eager.time_us.low * scale, "mid": now_us["mid"], "high": eager.time_us.high * scale}
 
 
-def _judged(prepared: AnalyzedRegion) -> Json:
+def _judge(prepared: AnalyzedRegion) -> Json:
     """The rule's advice alone."""
     situation = prepared.situation
     found: Json = to_json(
@@ -87,7 +87,7 @@ def _calls(prepared: AnalyzedRegion) -> Calls:
     return lambda host: coverage(graph, matches, host)
 
 
-def moved(prepared: AnalyzedRegion, device: Device, ask: Calls | None = None) -> AnalyzedRegion:
+def move_to_device(prepared: AnalyzedRegion, device: Device, ask: Calls | None = None) -> AnalyzedRegion:
     """The region on another device: the library calls that its architecture has, observed times carried over.
 
     What a trace knew of the region stays.
@@ -95,10 +95,10 @@ def moved(prepared: AnalyzedRegion, device: Device, ask: Calls | None = None) ->
     host = as_host(prepared.situation.host or probe_host(), device)
     facts = replace(prepared.facts, covers=(ask or _calls(prepared))(host))
     there = replace(prepared, device=device, situation=replace(prepared.situation, host=host), facts=facts)
-    return replace(there, workload=carried(prepared, there))
+    return replace(there, workload=carry_workload(prepared, there))
 
 
-def carried(before: AnalyzedRegion, after: AnalyzedRegion) -> Workload:
+def carry_workload(before: AnalyzedRegion, after: AnalyzedRegion) -> Workload:
     """The workload on another device: observed times in the ratio of eager's predictions; without one, not observed."""
     workload = before.workload
     if not workload.observed:

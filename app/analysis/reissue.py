@@ -86,7 +86,7 @@ def _obstacle(found: Mapping[str, Any]) -> Obstacle:
     )  # fmt: skip
 
 
-def reissued(stored: Json, without: Json, foreseen: Json) -> Json:
+def reissue_advice(stored: Json, without: Json, foreseen: Json) -> Json:
     """The advice to keep: `foreseen`, issued with the oracle's answer, where it was issued on the same grounds.
 
     stored: what stands. without: issued now, without the oracle. Where these two differ, something that the first

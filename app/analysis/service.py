@@ -165,9 +165,9 @@ def on_devices(prepared: AnalyzedRegion, advice: Json | None = None) -> list[Jso
 
 def on_device(prepared: AnalyzedRegion, name: str, *, title: str = "") -> Json:
     """The API's region as it would be on another device. Raises DeviceUnknownError."""
-    from app.analysis.other_devices import moved
+    from app.analysis.other_devices import move_to_device
 
-    there = moved(prepared, choose_device(name, None)[0])
+    there = move_to_device(prepared, choose_device(name, None)[0])
     return region_json(decide(there), there.workload, name=title)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.archive.nearness import near, same_device
-from app.archive.schema import timed
+from app.archive.schema import timed_candidates
 from kernels.measure.outcome import by_wall
 from profiler.hardware import find_device
 
@@ -32,13 +32,13 @@ def by_device(text: str, records: Iterable[Json], devices: Sequence[str] = ()) -
         found = near(text, record)
         if found is None or found.match != "same" or found.distance > 0:
             continue
-        name = named(str(record["device"]))
+        name = table_name(str(record["device"]))
         if name not in newest or _age(record) > _age(newest[name]):
             newest[name] = record
     return sorted((_item(name, record) for name, record in newest.items()), key=_place)
 
 
-def named(device: str) -> str:
+def table_name(device: str) -> str:
     """A device by its name in the table, where that has it."""
     entry = find_device(device)
     return device if entry is None else entry.name
@@ -67,7 +67,7 @@ def disagreement(items: Sequence[Json]) -> str:
 
 def _compares(record: Json) -> bool:
     """It timed at least two candidates on a device: one alone says nothing about which is the fastest."""
-    return bool(record.get("device")) and len(timed(record)) > 1
+    return bool(record.get("device")) and len(timed_candidates(record)) > 1
 
 
 def _age(record: Json) -> tuple[str, str]:

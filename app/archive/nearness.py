@@ -79,8 +79,8 @@ def distance(one: Sizes, other: Sizes) -> float:
     if [len(s) for s in one.shapes] != [len(s) for s in other.shapes]:
         return math.inf
     pairs = [p for a, b in zip(one.shapes, other.shapes, strict=True) for p in zip(a, b, strict=True)]
-    each = math.fsum(_apart(a, b) for a, b in pairs) / len(pairs) if pairs else 0.0
-    return _apart(one.bytes, other.bytes) + each
+    each = math.fsum(_distance(a, b) for a, b in pairs) / len(pairs) if pairs else 0.0
+    return _distance(one.bytes, other.bytes) + each
 
 
 def fit(wanted: str, recorded: str) -> tuple[float, float]:
@@ -111,7 +111,7 @@ def near(text: str, record: Json, device: str | None = None, torch: str | None =
 def order(record: Json, found: Near) -> tuple[Any, ...]:
     """The key that sorts records from nearest to farthest; ends with the id, so that no two are equal."""
     versions = (_newest(software(record, "torch")), _newest(software(record, "triton")))
-    day = (-_day(record), -_made(record))
+    day = (-_day(record), -_made_at(record))
     return (*found.place, found.torch_rank, *versions, *day, str(record.get("id", "")))
 
 
@@ -138,8 +138,8 @@ def device_gap(one: str | None, other: str | None) -> float:
     a, b = find_device(one), find_device(other)
     if a is None or b is None:
         return math.inf
-    matrix = _apart(a.bf16_rate or a.f16_rate, b.bf16_rate or b.f16_rate)
-    return _apart(a.memory_rate, b.memory_rate) + matrix
+    matrix = _distance(a.bf16_rate or a.f16_rate, b.bf16_rate or b.f16_rate)
+    return _distance(a.memory_rate, b.memory_rate) + matrix
 
 
 def software(record: Json, name: str) -> str:
@@ -174,7 +174,7 @@ def _day(record: Json) -> int:
         return 0
 
 
-def _made(record: Json) -> float:
+def _made_at(record: Json) -> float:
     """When in that day, where it is known: Unix time; 0 for a file of the archive."""
     try:
         return datetime.datetime.fromisoformat(str(record.get("created_at"))).timestamp()
@@ -182,6 +182,6 @@ def _made(record: Json) -> float:
         return 0.0
 
 
-def _apart(one: float, other: float) -> float:
+def _distance(one: float, other: float) -> float:
     less, more = sorted((max(1.0, one), max(1.0, other)))
     return math.log2(more / less)  # not |log2(one / other)|, which rounds otherwise than |log2(other / one)|

@@ -46,7 +46,7 @@ def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(own) if own else Path(environment.get("TRITONWORTHY_DATA_DIR") or ".data") / "archive"
 
 
-def shelved(*folders: Path) -> tuple[Shelved, ...]:
+def list_shelved(*folders: Path) -> tuple[Shelved, ...]:
     """Every file of the folders (the shipped one where none is given), by name; a folder that is not there is empty."""
     found = [path for folder in folders or (FOLDER,) for path in sorted(folder.glob("*.json")) if path.is_file()]
     return tuple(_file(path) for path in found)
@@ -71,7 +71,7 @@ def _read(path: Path, _mtime_ns: int, _size: int) -> Shelved:
 
 def records(*folders: Path) -> tuple[Json, ...]:
     """Every record that can be read, newest first. id is the file's name; archived tells it from a measurement here."""
-    found = {s.record["id"]: s.record for s in reversed(shelved(*folders)) if s.record is not None}
+    found = {s.record["id"]: s.record for s in reversed(list_shelved(*folders)) if s.record is not None}
     by_name = sorted(found.values(), key=lambda item: str(item["id"]))
     return tuple(sorted(by_name, key=lambda item: str(item["date"]), reverse=True))
 

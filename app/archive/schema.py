@@ -76,7 +76,7 @@ def read(body: Any) -> Json:
         remedy = "Run `tritonworthy validate` on a GPU host and record what it prints"
         raise RecordError("only what was measured on a GPU belongs into the archive", remedy)
     held = {k: v for k, v in body.items() if k not in OF_THE_API and k not in ("schema", "name")}
-    validation = _typed(held)
+    validation = _as_validation(held)
     problems = list(_problems(validation))
     if problems:
         more = f", and {len(problems) - SAID} more" if len(problems) > SAID else ""
@@ -91,7 +91,7 @@ def _timed(candidates: Any) -> bool:
     return any(isinstance(c, dict) and c.get("status") == "ok" and c.get("time_us") for c in candidates)
 
 
-def _typed(held: Json) -> Validation:
+def _as_validation(held: Json) -> Validation:
     unknown = sorted(held.keys() - {f.name for f in fields(Validation)})
     if unknown:
         raise RecordError(f"it has what no validation has: {', '.join(unknown)[:200]}", "Take that out")
@@ -156,7 +156,7 @@ NEEDED = frozenset({"torch", "times"})
 """Without these a record is no evidence: it is not taken."""
 
 
-def timed(record: Json) -> list[Json]:
+def timed_candidates(record: Json) -> list[Json]:
     """The candidates that were right and have a time."""
     return [c for c in record.get("candidates") or () if c.get("status") == "ok" and c.get("time_us")]
 
@@ -168,7 +168,7 @@ def lacking(record: Json) -> tuple[str, ...]:
     for key, said in READINGS.items():
         if not all((conditions.get(when) or {}).get(key) is not None for when in ("before", "after")):
             found.append(said)
-    with_times = timed(record)
+    with_times = timed_candidates(record)
     if not with_times:
         found.append("times")
     elif not all(c.get("shapes") and all(s.get("time_us") for s in c["shapes"]) for c in with_times):

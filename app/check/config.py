@@ -176,9 +176,9 @@ def read_toml(text: str, file: str = "tritonworthy.toml") -> Config:
 
 def from_mapping(data: Mapping[str, Any]) -> Config:
     """The configuration as TOML or JSON gives it: {"check": {...}, "assertions": {...}}. Raises ConfigError."""
-    _known("", data, ("check", "assertions"))
+    _check_known("", data, ("check", "assertions"))
     check, asserted = (_table(data, key) for key in ("check", "assertions"))
-    _known("check", check, _OF_CHECK)
+    _check_known("check", check, _OF_CHECK)
     options = {key: _value(f"check.{key}", key, value) for key, value in check.items()}
     if "name" in options and not NAME.fullmatch(options["name"]):
         raise ConfigError("check.name", "lower-case letters, digits and single hyphens between them")
@@ -192,30 +192,30 @@ def from_mapping(data: Mapping[str, Any]) -> Config:
 def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = data.get(key, {})
     if not isinstance(value, Mapping):
-        raise ConfigError(key, f"a table is wanted, not {_said(value)}")
+        raise ConfigError(key, f"a table is wanted, not {_show(value)}")
     return value
 
 
-def _known(place: str, found: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _check_known(place: str, found: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for key in found:
         if key not in known:
-            raise ConfigError(_join(place, key), f"there is no such key{_meant(str(key), known)}")
+            raise ConfigError(_join(place, key), f"there is no such key{_suggest(str(key), known)}")
 
 
 def _assertion(name: str, value: Any) -> Assertion:
     place = _join("assertions", name)
     check, _, label = name.partition(":")
     if check not in OPTIONS:
-        raise ConfigError(place, f"there is no such assertion{_meant(check, tuple(OPTIONS))}")
+        raise ConfigError(place, f"there is no such assertion{_suggest(check, tuple(OPTIONS))}")
     if len(name) > MAX_TEXT or (":" in name and not label):
         raise ConfigError(place, f"after the colon there are 1 to {MAX_TEXT} characters")
     level, options = _parts(place, value)
     if level not in LEVELS:
-        raise ConfigError(place, f"the level is off, warn or error, not {_said(level)}")
+        raise ConfigError(place, f"the level is off, warn or error, not {_show(level)}")
     known = tuple(sorted(OPTIONS[check]))
     for key in options:
         if key not in known:
-            raise ConfigError(_join(place, key), f"{check} has no such option{_meant(str(key), known)}")
+            raise ConfigError(_join(place, key), f"{check} has no such option{_suggest(str(key), known)}")
     taken = {key: _value(_join(place, key), key, given) for key, given in options.items()}
     if (needed := REQUIRED.get(check)) and needed not in taken and level != "off":
         raise ConfigError(place, f"{check} needs the option {needed}")
@@ -235,7 +235,7 @@ def _parts(place: str, value: Any) -> tuple[Any, Mapping[str, Any]]:
     if isinstance(value, Mapping) and "level" in value:
         return value["level"], {k: v for k, v in value.items() if k != "level"}
     wanted = 'a level, such as "warn", or { level = "warn", ... }'
-    raise ConfigError(place, f"{wanted} is wanted, not {_said(value)}")
+    raise ConfigError(place, f"{wanted} is wanted, not {_show(value)}")
 
 
 def _value(place: str, key: str, value: Any) -> Any:
@@ -244,14 +244,14 @@ def _value(place: str, key: str, value: Any) -> Any:
     if isinstance(wanted, _Number):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not wanted.low <= value <= wanted.high:
-            raise ConfigError(place, f"{wanted.what} is wanted, not {_said(value)}")
+            raise ConfigError(place, f"{wanted.what} is wanted, not {_show(value)}")
         return float(value)
     if isinstance(wanted, tuple):
         if value not in wanted:
-            raise ConfigError(place, f"one of {', '.join(wanted)} is wanted, not {_said(value)}")
+            raise ConfigError(place, f"one of {', '.join(wanted)} is wanted, not {_show(value)}")
         return value
     if not isinstance(value, wanted):
-        raise ConfigError(place, f"{'true or false' if wanted is bool else 'a text'} is wanted, not {_said(value)}")
+        raise ConfigError(place, f"{'true or false' if wanted is bool else 'a text'} is wanted, not {_show(value)}")
     if isinstance(value, str) and not 0 < len(value) <= MAX_TEXT:
         raise ConfigError(place, f"a text of 1 to {MAX_TEXT} characters is wanted")
     return value
@@ -263,7 +263,7 @@ def _join(place: str, key: object) -> str:
     return f"{place}.{shown}" if place else shown
 
 
-def _said(value: Any) -> str:
+def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     try:
@@ -272,6 +272,6 @@ def _said(value: Any) -> str:
         return "what would be too long to show"
 
 
-def _meant(word: str, known: tuple[str, ...]) -> str:
+def _suggest(word: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]}?" if near else f". There are: {', '.join(known)}"

@@ -28,7 +28,7 @@ def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None 
     """
     found: list[tuple[Assertion, list[Finding], list[Unmeasured]]] = []
     for assertion in config.assertions:
-        judged = list(_judged(assertion, subjects, baseline)) if assertion.level != "off" else []
+        judged = list(_judge(assertion, subjects, baseline)) if assertion.level != "off" else []
         findings = [j for j in judged if isinstance(j, Finding)]
         found.append((assertion, findings, [j for j in judged if isinstance(j, Unmeasured)]))
     unread = [
@@ -59,7 +59,7 @@ def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None 
     }
 
 
-def _judged(
+def _judge(
     assertion: Assertion, subjects: Sequence[Subject], baseline: Subject | None
 ) -> list[Finding | Unmeasured]:  # fmt: skip
     readable = [s for s in subjects if not s.error]

@@ -28,7 +28,7 @@ def on_regions(assertion: Assertion, subject: Subject, baseline: Subject | None)
     if assertion.new_only and baseline is None:
         yield Unmeasured(assertion.name, assertion.level, subject.name, "", "new_only needs a baseline")
         return
-    before = None if baseline is None else _fired(assertion, baseline)
+    before = None if baseline is None else _find_fired(assertion, baseline)
     for place, region in enumerate(subject.regions):
         if not region.get("advice") and _looked_at(assertion, region):
             name = str(region.get("name") or "")
@@ -55,7 +55,7 @@ def may_fire(assertion: Assertion, region: Json) -> bool:
     return assertion.check in KINDS and assertion.evidence == "measured" and _fires(assertion, region) is not None
 
 
-def _fired(assertion: Assertion, baseline: Subject) -> frozenset[Any]:
+def _find_fired(assertion: Assertion, baseline: Subject) -> frozenset[Any]:
     """The regions of the baseline on which the assertion fires, by every name they can be known again by."""
     return frozenset(n for r in baseline.regions if _fires(assertion, r) is not None for n in _names(r))
 

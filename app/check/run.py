@@ -82,9 +82,9 @@ def check_config(
     baseline = found.pop() if request.get("baseline") else None
     found = told_apart(found)
     folders = tuple(Path(folder) for folder in request.get("archives") or ())
-    found = [_recorded(subject, config, folders, thresholds) for subject in found]
+    found = [_add_records(subject, config, folders, thresholds) for subject in found]
     if config.validate:
-        found = measured(found, config, _validator(config, thresholds, on_progress, cancelled))
+        found = measure_regions(found, config, _validator(config, thresholds, on_progress, cancelled))
     on_progress({"phase": "judging", "fraction": 1.0})
     return judge(config, found, baseline)
 
@@ -162,7 +162,7 @@ def _alone(name: str, region: Json) -> Subject:
 # ------------------------------------------------------------------------------------------------------------ evidence
 
 
-def _recorded(subject: Subject, config: Config, folders: Sequence[Path], thresholds: Thresholds) -> Subject:
+def _add_records(subject: Subject, config: Config, folders: Sequence[Path], thresholds: Thresholds) -> Subject:
     """Advice issued again with what the Archive has of the same region on the same device, where that matters."""
     if not folders or subject.error:
         return subject
@@ -195,7 +195,7 @@ def recorded_validation(record: Json) -> Json:
     return {k: v for k, v in record.items() if k in _VALIDATION}
 
 
-def measured(subjects: Sequence[Subject], config: Config, validate: Validate) -> list[Subject]:
+def measure_regions(subjects: Sequence[Subject], config: Config, validate: Validate) -> list[Subject]:
     """The subjects with what `validate` measures of the regions that an assertion wants measured.
 
     validate: a region of the API -> its validation; it never raises for a lack of a GPU.
@@ -220,14 +220,14 @@ def measured(subjects: Sequence[Subject], config: Config, validate: Validate) ->
             if body["outcome"] == "unmeasured":
                 unmeasured[place] = str(body["reason"])
             else:
-                regions[place] = {**region, "advice": _issued(region, body)}
+                regions[place] = {**region, "advice": _reissue(region, body)}
     return [
         replace(s, body={**s.body, "regions": regions} if regions else s.body, unmeasured=unmeasured)
         for s, (regions, unmeasured) in zip(subjects, found, strict=True)
     ]
 
 
-def _issued(region: Json, validation: Json) -> Json:
+def _reissue(region: Json, validation: Json) -> Json:
     """The advice after a measurement, carrying it."""
     advice = validation.get("advice_after") or region["advice"] or {}
     held = {k: v for k, v in validation.items() if k not in ("advice_before", "advice_after")}

@@ -18,17 +18,17 @@ MAX_CHARS = 400
 
 def visible(text: object, most: int = MAX_CHARS) -> str:
     """One line of visible text, at most so many characters; white space is single spaces."""
-    line = " ".join(_shown(str(text)[: 4 * most]).split())
+    line = " ".join(_show(str(text)[: 4 * most]).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def visible_block(text: object, most: int = 4000) -> str:
     """The same for code: lines and indentation stay."""
     lines = str(text)[:most].replace("\t", "    ").split("\n")
-    return "\n".join(_shown(line.rstrip()) for line in lines).strip("\n")
+    return "\n".join(_show(line.rstrip()) for line in lines).strip("\n")
 
 
-def _shown(text: str) -> str:
+def _show(text: str) -> str:
     return "".join(_character(c) for c in text)
 
 

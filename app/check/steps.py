@@ -26,7 +26,7 @@ def _unknown(assertion: Assertion, subject: Subject, reason: str) -> Unmeasured:
 
 def _regression(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
     """The step got slower by more than max_increase, beyond the spread of both."""
-    compared = _compared(assertion, subject, baseline)
+    compared = _compare(assertion, subject, baseline)
     if isinstance(compared, Unmeasured):
         yield compared
         return
@@ -41,7 +41,7 @@ def _regression(assertion: Assertion, subject: Subject, baseline: Subject | None
 
 def _region_regression(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
     """A region got slower by more than max_increase, beyond what the steps differ by themselves."""
-    compared = _compared(assertion, subject, baseline)
+    compared = _compare(assertion, subject, baseline)
     if isinstance(compared, Unmeasured):
         yield compared
         return
@@ -66,7 +66,7 @@ def _region_regression(assertion: Assertion, subject: Subject, baseline: Subject
         )  # fmt: skip
 
 
-def _compared(assertion: Assertion, subject: Subject, baseline: Subject | None) -> dict[str, Any] | Unmeasured:
+def _compare(assertion: Assertion, subject: Subject, baseline: Subject | None) -> dict[str, Any] | Unmeasured:
     if baseline is None:
         return _unknown(assertion, subject, NO_BASELINE)
     if baseline.error:

@@ -65,7 +65,7 @@ def _differs(record: Json, now: Mapping[str, str], part: str) -> bool:
     return bool(was and found) and was != found
 
 
-def planned(found: Plan, now: Mapping[str, str]) -> Json:
+def plan_json(found: Plan, now: Mapping[str, str]) -> Json:
     """A plan as the API would say it; outcome is None until it was measured."""
     record = found.record
     known = [part for part in SOFTWARE if now.get(part)]
@@ -84,7 +84,7 @@ def planned(found: Plan, now: Mapping[str, str]) -> Json:
     }
 
 
-def judged(found: Json, record: Json, before: Json, validation: Json) -> Json:
+def judgement_json(found: Json, record: Json, before: Json, validation: Json) -> Json:
     """The same after a measurement. before: today's advice issued with the old measurement, so that only times differ.
 
     outcome: "flipped" where another tool or mode is advised now, "kept", or "unmeasured".
@@ -120,13 +120,17 @@ def line(found: Json) -> str:
     """One region in words."""
     if found["outcome"] in ("flipped", "kept"):
         was, now = found["before"], found["after"]
-        change = f"{_advised(was)} -> {_advised(now)}" if found["outcome"] == "flipped" else f"still {_advised(now)}"
+        change = (
+            f"{_advice_text(was)} -> {_advice_text(now)}"
+            if found["outcome"] == "flipped"
+            else f"still {_advice_text(now)}"
+        )
         return f"{found['outcome']}: {found['name']}: {change} ({found['because']})"
     word = {"validate": "to validate", "unchanged": "unchanged", "no-record": "no record"}[found["action"]]
     return f"{found['outcome'] or word}: {found['name']}: {found['because']}"
 
 
-def _advised(side: Json) -> str:
+def _advice_text(side: Json) -> str:
     mode = f" {side['mode']}" if side["mode"] not in ("", "default") else ""
     took = f", {side['best']} {side['time_us']['median']:.4g} µs" if side["time_us"] else ""
     return f"{side['tool']}{mode}{took}"

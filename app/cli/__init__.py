@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except NoReaderError:  # `tritonworthy advise FILE | head`
             return NO_READER
         except OutputError as error:
-            return _failed(str(error))
+            return _fail(str(error))
         except KeyboardInterrupt:
             return INTERRUPTED
 
@@ -89,18 +89,18 @@ def _run(argv: Sequence[str] | None) -> int:
     except (OutputError, NoReaderError):
         raise
     except ImportError as error:
-        return _failed(f"cannot import what this command needs: {error}")
+        return _fail(f"cannot import what this command needs: {error}")
     except OSError as error:
-        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         hint = "" if os.environ.get(DEBUG_VARIABLE) else f"; {DEBUG_VARIABLE}=1 shows where"
-        return _failed(f"internal error: {visible(said)} ({place}){hint}")
+        return _fail(f"internal error: {visible(said)} ({place}){hint}")
 
 
-def _failed(message: str) -> int:
+def _fail(message: str) -> int:
     """One line on stderr, after the traceback of what is being handled where that is wanted."""
     if os.environ.get(DEBUG_VARIABLE) and sys.exc_info()[0] is not None:
         traceback.print_exc()
@@ -174,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     validate.set_defaults(run=_validate)
     for add in (add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy, add_fleet):
         add(commands)
-    add_report(commands, _advised)
+    add_report(commands, _advise_one)
     return parser
 
 
@@ -216,7 +216,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _advised(arguments: argparse.Namespace) -> Json:
+def _advise_one(arguments: argparse.Namespace) -> Json:
     """What `report` writes down: a trace with its regions, else one region."""
     if arguments.file != "-" and _is_trace(Path(arguments.file)):
         return _read_trace(Path(arguments.file))
@@ -243,7 +243,7 @@ def _oracle(arguments: argparse.Namespace) -> int:
             _print(arguments, found, ask_oracle.prediction_text)
             return NOT_MEASURED if missing else OK
         try:
-            kernel = ask_oracle.compiled(oracle, found, arguments.kernel, _mode_of(found, arguments))
+            kernel = ask_oracle.compile_kernel(oracle, found, arguments.kernel, _mode_of(found, arguments))
             if arguments.show:
                 print(ask_oracle.listing(kernel, arguments.show))
             else:

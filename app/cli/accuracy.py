@@ -62,7 +62,7 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _accuracy(arguments: argparse.Namespace) -> int:
     from app.accuracy import page
     from app.accuracy.case import cases
-    from app.accuracy.figures import COMMITTED, committed, figures, text_of, worse
+    from app.accuracy.figures import COMMITTED, figures, load_committed, text_of, worse
     from app.archive import record_store
 
     if arguments.records is not None and not arguments.records.is_dir():
@@ -77,12 +77,12 @@ def _accuracy(arguments: argparse.Namespace) -> int:
         return FAILED
     kernels = json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
     if arguments.records is None and arguments.oracle == "off":
-        told = published(records, kernels)
+        told = compute_figures(records, kernels)
     else:
         with _oracle(arguments.oracle) as oracle:
             told = figures(records, kernels, oracle=oracle)
     if arguments.write:
-        fallen = worse(told, committed()) if COMMITTED.is_file() else []
+        fallen = worse(told, load_committed()) if COMMITTED.is_file() else []
         if fallen and not arguments.worse:
             print("\n".join([*fallen, "The advice got worse: mend it, or publish that with --worse"]), file=sys.stderr)
             return FAILED
@@ -93,38 +93,40 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def published(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
+def compute_figures(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
     """The figures as they are committed: with leave-one-out."""
     from app.accuracy.figures import figures
     from app.accuracy.fitting import LeaveOneOut
 
-    asked, everything = measured(records, kernels)
+    asked, everything = read_samples(records, kernels)
     return figures(records, kernels, fit=LeaveOneOut(everything), asked=asked)
 
 
-def measured(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> tuple[list[Question], Samples]:
+def read_samples(
+    records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None
+) -> tuple[list[Question], Samples]:
     """The records' questions, and everything that rates are fitted on, of both halves. Ten seconds or so."""
     from app.accuracy.case import cases
-    from app.accuracy.fitting import gathered
+    from app.accuracy.fitting import gather_samples
     from app.accuracy.question import question
 
     asked = [question(case) for case in cases(records)]
-    return asked, gathered(asked, kernels)
+    return asked, gather_samples(asked, kernels)
 
 
-def fitted(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> str:
+def fit_rates(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> str:
     """rates.json as these records and the table of kernels make it."""
-    from app.accuracy.fitting import made, text_of
+    from app.accuracy.fitting import rates_json, text_of
 
-    asked, everything = measured(records, kernels)
-    return text_of(made(asked, kernels, everything))
+    asked, everything = read_samples(records, kernels)
+    return text_of(rates_json(asked, kernels, everything))
 
 
 def _fit(arguments: argparse.Namespace) -> int:
     from app.archive import record_store
     from app.estimate.rates import SHIPPED
 
-    text = fitted(
+    text = fit_rates(
         record_store.records(record_store.FOLDER), json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
     )
     if arguments.check:

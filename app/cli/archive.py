@@ -67,7 +67,7 @@ def _part(parts: Any, name: str, run: Callable[[argparse.Namespace], int], said:
     parser: argparse.ArgumentParser = parts.add_parser(name, help=said, description=said[0].upper() + said[1:] + ".")
     parser.add_argument("--folder", type=given_path, metavar="DIR", help="your archive, instead of the setting's")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_guarded(run))
+    parser.set_defaults(run=_guard(run))
     return parser
 
 
@@ -81,10 +81,10 @@ def _writing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be done and do nothing")
 
 
-def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+def _guard(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     """Errors as text and exit status 2."""
 
-    def guarded(arguments: argparse.Namespace) -> int:
+    def run_guarded(arguments: argparse.Namespace) -> int:
         try:
             return run(arguments)
         except RecordError as error:
@@ -94,7 +94,7 @@ def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
             print(f"{place}{error.strerror or error}\nChoose another folder with --folder", file=sys.stderr)
         return FAILED
 
-    return guarded
+    return run_guarded
 
 
 def _complain(error: RecordError, place: str = "") -> None:
@@ -116,7 +116,7 @@ def _records(arguments: argparse.Namespace) -> tuple[Json, ...]:
     folder = _folder(arguments)
     if arguments.folder is not None and not folder.is_dir():
         raise RecordError(f"{folder}: no such folder", "Give the folder that records lie in, or leave --folder out")
-    for item in record_store.shelved(folder, record_store.FOLDER):
+    for item in record_store.list_shelved(folder, record_store.FOLDER):
         if item.problem is not None:
             _complain(item.problem, f"left out: {item.path}: ")
     return record_store.records(folder, record_store.FOLDER)
@@ -140,7 +140,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.near is None and (arguments.device or arguments.torch):
         raise RecordError("--device and --torch go with --near")
     records = _records(arguments)
-    found = _named(records, arguments.name) if arguments.name is not None else _near(arguments)
+    found = _find_by_name(records, arguments.name) if arguments.name is not None else _near(arguments)
     if arguments.json:
         _print_json(found)
     else:
@@ -148,7 +148,7 @@ def _show(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _named(records: Sequence[Json], name: str) -> Json:
+def _find_by_name(records: Sequence[Json], name: str) -> Json:
     """The one record of that id, part of an id, or name."""
     stem = name.removesuffix(".json")
     exact = [r for r in records if r["id"] == stem]
@@ -216,7 +216,7 @@ def _put(
         except RecordError as error:
             refused.append((source, error))
     folder = _folder(arguments)
-    steps = merging.plan(taken, record_store.shelved(folder, record_store.FOLDER), arguments.replace)
+    steps = merging.plan(taken, record_store.list_shelved(folder, record_store.FOLDER), arguments.replace)
     if not arguments.dry_run:
         merging.carry_out(steps, folder)
     for source, problem in refused:
@@ -253,24 +253,24 @@ def _validations(name: str) -> list[Any]:
     """What `record` is given: JSON, or a region's text, which is measured here."""
     data = _bytes(name)
     if data.lstrip()[:1] in (b"{", b"["):
-        return _loaded(data)
+        return _load(data)
     try:
-        return [_measured(data.decode("utf-8"))]
+        return [_measure(data.decode("utf-8"))]
     except UnicodeDecodeError:
         remedy = "Give what `tritonworthy validate --json` printed or `--record` wrote"
         raise RecordError("neither a validation nor a region's text", remedy) from None
 
 
 def _record_file(name: str) -> list[Any]:
-    return _loaded(_bytes(name))
+    return _load(_bytes(name))
 
 
-def _loaded(data: bytes) -> list[Any]:
+def _load(data: bytes) -> list[Any]:
     body = schema.loads(data)
     return body if isinstance(body, list) else [body]
 
 
-def _measured(text: str) -> Json:
+def _measure(text: str) -> Json:
     """The region validated on this host. RecordError where its text cannot be read."""
     from app.analysis import service
     from app.analysis.validate import validate_region

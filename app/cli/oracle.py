@@ -44,7 +44,7 @@ def predict(
     }
 
 
-def compiled(oracle: Oracle, found: Json, name: str, mode: str) -> Json:
+def compile_kernel(oracle: Oracle, found: Json, name: str, mode: str) -> Json:
     """The API's kernel object for one of `predict`'s kernels, by name. Raises UnavailableError, KeyError."""
     pair = find_kernel(found, mode, name)
     if pair is None:

@@ -40,7 +40,7 @@ class _Stream:
         try:
             self._stream.write(text)
         except OSError as error:
-            self._failed(error)
+            self._fail(error)
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -51,9 +51,9 @@ class _Stream:
         try:
             self._stream.flush()
         except OSError as error:
-            self._failed(error)
+            self._fail(error)
 
-    def _failed(self, error: OSError) -> None:
+    def _fail(self, error: OSError) -> None:
         """What is still held for the stream goes nowhere: at its end Python would complain of it once more."""
         with suppress(OSError, ValueError):
             number = self._stream.fileno()
@@ -65,8 +65,8 @@ class _Stream:
 class _Output(_Stream):
     """A text stream that raises OutputError or NoReaderError."""
 
-    def _failed(self, error: OSError) -> None:
-        super()._failed(error)
+    def _fail(self, error: OSError) -> None:
+        super()._fail(error)
         if isinstance(error, BrokenPipeError):
             raise NoReaderError from None
         why = "it is closed" if error.errno == errno.EBADF else error.strerror or str(error)

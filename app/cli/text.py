@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from app.trace_report.speedup import listed
+from app.trace_report.speedup import list_names
 
 Json = dict[str, Any]
 
@@ -68,7 +68,7 @@ def gain_lines(gain: Json | None) -> list[str]:
             low, mid, high = (found["step_time_us"][end] / 1e3 for end in ("low", "mid", "high"))
             lines.append(
                 f"estimated {words}: {mid:.2f} ms a step ({low:.2f} to {high:.2f}, predicted), "
-                f"{found['speedup']['mid']:.2f} times as fast: {listed(found['advice'])}"
+                f"{found['speedup']['mid']:.2f} times as fast: {list_names(found['advice'])}"
             )
     return lines + [f"not known: {item['text']} ({item['time_us'] / 1e3:.2f} ms)" for item in gain["unknown"]]
 

@@ -17,7 +17,7 @@ from typing import Any
 from app.archive import record_store, schema
 from app.archive.schema import RecordError
 from app.check.safe import visible
-from app.check.watch import Plan, judged, line, plan, planned
+from app.check.watch import Plan, judgement_json, line, plan, plan_json
 from app.cli import watch_remote
 from app.cli.check import WRONG, usage_error
 from app.cli.options import budget_s, given_path
@@ -64,18 +64,18 @@ def _watch(arguments: argparse.Namespace) -> int:
         return _wrong(str(error))
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
-    rows = [planned(p, now) for p in plans]
+    rows = [plan_json(p, now) for p in plans]
     if arguments.dry_run:
         _print(arguments, rows, "")
         return KEPT
     if gpu is None:
         _print(arguments, rows, NO_GPU)
         return UNMEASURED
-    rows = [_measured(arguments, p, r) if p.action == "validate" else r for p, r in zip(plans, rows, strict=True)]
-    return _told(arguments, rows)
+    rows = [_measure(arguments, p, r) if p.action == "validate" else r for p, r in zip(plans, rows, strict=True)]
+    return _print_rows(arguments, rows)
 
 
-def _told(arguments: argparse.Namespace, rows: list[Json]) -> int:
+def _print_rows(arguments: argparse.Namespace, rows: list[Json]) -> int:
     _print(arguments, rows, "")
     outcomes = {r["outcome"] or r["action"] for r in rows}
     return FLIPPED if "flipped" in outcomes else UNMEASURED if {"unmeasured", "no-record"} & outcomes else KEPT
@@ -95,7 +95,7 @@ def _watch_there(arguments: argparse.Namespace) -> int:
         return _wrong(f"{arguments.server} does not answer as Tritonworthy does: {error!r}")
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
-    return _told(arguments, found)
+    return _print_rows(arguments, found)
 
 
 def _wrong(message: str) -> int:
@@ -137,7 +137,7 @@ def _text(name: str) -> str:
     return prepare_region(Path(name).read_text(encoding="utf-8", errors="replace")).text
 
 
-def _measured(arguments: argparse.Namespace, found: Plan, row: Json) -> Json:
+def _measure(arguments: argparse.Namespace, found: Plan, row: Json) -> Json:
     """Today's rule with the old measurement, against today's rule with a new one."""
     from app.advice.evidence import reissue_json
     from app.analysis import service
@@ -158,7 +158,7 @@ def _measured(arguments: argparse.Namespace, found: Plan, row: Json) -> Json:
             schema.read({**validation, "name": found.name}), arguments.folder or record_store.user_folder()
         )
         print(f"recorded: {written}", file=sys.stderr)
-    return judged(row, found.record, before, validation)
+    return judgement_json(row, found.record, before, validation)
 
 
 def _say(name: str, progress: Json) -> None:

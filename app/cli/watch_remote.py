@@ -52,9 +52,9 @@ def watch(
     """
     kinds = list(kinds or _kinds(server))
     going: list[Going] = []
-    for region in regions or _measured(server):
+    for region in regions or _measured_regions(server):
         for kind in kinds or (None,):
-            going.append(_queued(server, region, kind, fresh, going, say))
+            going.append(_queue(server, region, kind, fresh, going, say))
     for one in going:
         _see_through(server, one, say)
     return [one.row for one in going if one.row is not None]
@@ -71,7 +71,7 @@ def _kinds(server: Remote) -> list[str]:
     return kinds
 
 
-def _measured(server: Remote) -> list[Watched]:
+def _measured_regions(server: Remote) -> list[Watched]:
     """Every region that the server has timed something of, newest first, with the sizes and calls that it was at."""
     found: dict[str, Watched] = {}
     for item in _validations(server):
@@ -93,7 +93,7 @@ def _validations(server: Remote) -> Iterator[Json]:
         after = f"&after={page['next']}"
 
 
-def _queued(
+def _queue(
     server: Remote, region: Watched, kind: str | None, fresh: bool, going: Sequence[Going], say: Callable[..., None]
 ) -> Going:
     """Ask for one; where the queue is full, see the oldest that waits through and ask again."""
@@ -108,7 +108,7 @@ def _queued(
             if error.status == FULL and open_ones:
                 _see_through(server, open_ones[0], say)
             elif going:
-                return Going(region.name, "", kind, False, _unmeasured(region.name, kind, str(error)))
+                return Going(region.name, "", kind, False, _unmeasured_row(region.name, kind, str(error)))
             else:
                 raise
 
@@ -122,22 +122,22 @@ def _see_through(server: Remote, one: Going, say: Callable[[str, Json], None]) -
         job = server.ended(one.job)
         if job["state"] != "done":
             why = (job.get("error") or {}).get("message") or "it was cancelled"
-            one.row = _unmeasured(one.name, one.device, why)
+            one.row = _unmeasured_row(one.name, one.device, why)
             return
         row = {**server.get(f"/api/v1/validations/{one.job}/regression"), "name": one.name}
-        one.row = _unchanged(row) if one.known else row
+        one.row = _unchanged_row(row) if one.known else row
     except RemoteError as error:
-        one.row = _unmeasured(one.name, one.device, str(error))
+        one.row = _unmeasured_row(one.name, one.device, str(error))
 
 
-def _unchanged(row: Json) -> Json:
+def _unchanged_row(row: Json) -> Json:
     """What had been measured under these versions: nothing is held to anything, as without a server."""
     because = "nothing was upgraded since the server measured it"
     nothing: Json = dict.fromkeys(("outcome", "before", "after"))
     return {**row, **nothing, "action": "unchanged", "because": because, "changed": []}
 
 
-def _unmeasured(name: str, device: str | None, why: str) -> Json:
+def _unmeasured_row(name: str, device: str | None, why: str) -> Json:
     return {
         "name": name, "record": None, "device": device, "action": "validate", "because": why, "changed": [], "was": {},
         "now": {}, "outcome": "unmeasured", "before": None, "after": None,

@@ -18,7 +18,7 @@ ADDING = ("addmm", "baddbmm", "addbmm")
 """Products whose first operand is what they add."""
 
 
-def chained(graph: Graph, roots: Mapping[str, str], by_name: Mapping[str, OperationFacts]) -> tuple[int, int]:
+def chained_sizes(graph: Graph, roots: Mapping[str, str], by_name: Mapping[str, OperationFacts]) -> tuple[int, int]:
     """Bytes of inputs that are a product's rows and are read again behind it; elements of the activations between two
     products, each in the data's path from the one to the other."""
     behind: set[str] = set()

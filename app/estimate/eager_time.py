@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from app.estimate.facts import SPECIAL, OperationFacts, ShapeFacts
-from app.estimate.rates import FITTED, MATRIX_KINDS, SIXTEEN_BIT, Rates, interpolated
+from app.estimate.rates import FITTED, MATRIX_KINDS, SIXTEEN_BIT, Rates, interpolate
 from profiler.hardware import Device
 from profiler.region import op_kinds
 from profiler.region.graph.cost_model import KernelCost, OperationCost
@@ -148,7 +148,7 @@ def eager_share(item: OperationCost, facts: OperationFacts | None, rates: Rates)
         return min(1.0, shares.short_softmax * narrow)
     curve = rates.rows.get(TORCH_CALLS.get(facts.target, ""))
     if curve:
-        return interpolated(curve, item.bytes_moved / max(1, facts.rows))
+        return interpolate(curve, item.bytes_moved / max(1, facts.rows))
     if item.kind in by_kind:
         return by_kind[item.kind]
     if facts.narrow:

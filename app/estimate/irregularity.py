@@ -42,7 +42,7 @@ def irregularity(region: Region, workload: Workload) -> Irregularity:
     """The score of a region in this use, from distinct shapes, their spread, alignment, and raggedness."""
     bindings = [dict(b.sizes) for b in workload.bindings if b.sizes] or list(region.bindings)
     calls = [b.calls_per_step for b in workload.bindings if b.sizes] or [1.0] * len(bindings)
-    parts = (_shapes(bindings), _spread(bindings, calls), _alignment(region, bindings), _ragged(region))
+    parts = (_shapes(bindings), _spread(bindings, calls), _alignment(region, bindings), _raggedness(region))
     score = sum(p.score * p.weight for p in parts)
     # Ragged data alone is as irregular as many shapes: the largest part counts for half of what it says.
     return Irregularity(min(1.0, max(score, 0.5 * max(p.score for p in parts))), parts)
@@ -94,7 +94,7 @@ def _last_sizes(region: Region, bindings: Sequence[dict[str, int]]) -> Iterable[
         yield from ((s, ITEMSIZE[item.dtype]) for s in sizes if s > 1)
 
 
-def _ragged(region: Region) -> Part:
+def _raggedness(region: Region) -> Part:
     """1 for offsets of a jagged tensor, 0.7 for calls whose work depends on values."""
     if any(i.offsets is not None for i in region.inputs):
         return _part("ragged", "ragged or data-dependent", 1.0, "rows of different lengths, given by offsets")

@@ -22,8 +22,23 @@ from profiler.region import op_kinds
 from profiler.region.graph.cost_model import Cost
 
 __all__ = [
-    "SDPA", "STRIDED", "UNROLLED", "Prediction", "back_to_back", "compiled", "compiled_us", "eager", "eager_us",
-    "generated_us", "library", "library_us", "matrix_share", "own", "own_us", "triton", "written_us",
+    "SDPA",
+    "STRIDED",
+    "UNROLLED",
+    "Prediction",
+    "back_to_back",
+    "compiled_us",
+    "eager",
+    "eager_us",
+    "generated_us",
+    "library",
+    "library_us",
+    "matrix_share",
+    "own",
+    "own_us",
+    "torch_compile",
+    "triton",
+    "written_us",
 ]  # fmt: skip
 
 
@@ -62,7 +77,9 @@ def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Predicti
     )  # fmt: skip
 
 
-def compiled(facts: RegionFacts, device: Device, mode: str = "default", rates: Rates = FITTED) -> Prediction | None:
+def torch_compile(
+    facts: RegionFacts, device: Device, mode: str = "default", rates: Rates = FITTED
+) -> Prediction | None:
     """torch.compile in mode default, max-autotune or reduce-overhead."""
     graphs = mode == "reduce-overhead"
     call, part = (rates.host.graphs, 0.0) if graphs else (rates.host.compiled, rates.host.part)

@@ -244,13 +244,13 @@ def rates_to_json(rates: Rates) -> dict[str, Any]:
     return found | tables | {"devices": list(rates.devices)}
 
 
-def shipped() -> dict[str, Any]:
+def load_shipped() -> dict[str, Any]:
     """rates.json: the rates with what they were fitted on and how well."""
     found: dict[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
     return found
 
 
-FITTED = rates_from_json(shipped()["rates"]) if SHIPPED.is_file() else Rates()
+FITTED = rates_from_json(load_shipped()["rates"]) if SHIPPED.is_file() else Rates()
 TRACED = replace(
     FITTED,
     times=replace(FITTED.times, event=0.0, eager_kernel=1.2, fused_kernel=1.2, graph_kernel=1.2),
@@ -284,10 +284,10 @@ def share_of(table: Mapping[str, float], name: str, default: float) -> float:
 def reach(rates: Rates, call: str, row_bytes: float) -> float:
     """Share of the copy rate of a call that moves so many bytes for a row: by its own curve, else by its package."""
     curve = rates.rows.get(call)
-    return interpolated(curve, row_bytes) if curve else share_of(rates.calls, call, 0.80)
+    return interpolate(curve, row_bytes) if curve else share_of(rates.calls, call, 0.80)
 
 
-def interpolated(curve: Curve, row_bytes: float) -> float:
+def interpolate(curve: Curve, row_bytes: float) -> float:
     """Share on rows of so many bytes; outside of what was measured that of the nearest end.
 
     Where it rises, shorter rows are held up by what a program costs whatever it moves, which programs overlap with each

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.estimate.dataflow import IDLE, backward, chained, groups_between, halves_bytes, read_again, roots_of
+from app.estimate.dataflow import IDLE, backward, chained_sizes, groups_between, halves_bytes, read_again, roots_of
 from app.estimate.facts import (
     ACCUMULATING,
     PARALLEL_KINDS,
@@ -48,12 +48,12 @@ def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: f
     return ShapeFacts(
         cost, found, space, calls, tuple(sorted(graph.binding.items())),
         halves_bytes(graph, after, roots) if graph.region.requires_grad else None,
-        sum(_joined(o, by_name) for o in graph.operations), *chained(graph, roots, by_name),
+        sum(_count_joined(o, by_name) for o in graph.operations), *chained_sizes(graph, roots, by_name),
         groups_between(graph, groups, roots),
     )  # fmt: skip
 
 
-def _joined(operation: Operation, computed: Mapping[str, OperationFacts]) -> int:
+def _count_joined(operation: Operation, computed: Mapping[str, OperationFacts]) -> int:
     """Computed tensors that it puts together into one."""
     joins = op_kinds.base_name(operation.target) in JOINING
     return sum(name in computed for name in operation.inputs) if joins else 0
@@ -87,7 +87,7 @@ def region_facts(
         "random": op_kinds.RANDOM in present,
         "communication": op_kinds.COMMUNICATION in present,
         "copies": kind == "copy" and all(o.kind == op_kinds.COPY for o in real),
-        "quantised": _quantised(graph),
+        "quantised": _quantised_type(graph),
         "gemm_rows": min((min(g.m, g.n) for g in gemms), default=None),
         "optimizer": kind == "optimizer",
         "irregularity": irregularity(graph.region, _workload(shapes)).score,
@@ -291,7 +291,7 @@ def _main_dtype(graph: Graph) -> str:
     return max(sizes, key=lambda d: sizes[d], default="")
 
 
-def _quantised(graph: Graph) -> str:
+def _quantised_type(graph: Graph) -> str:
     """The type of the weights that a matrix product unpacks before it multiplies; "" where none does."""
     if not any(o.kind == op_kinds.GEMM for o in graph.operations):
         return ""

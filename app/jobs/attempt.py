@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.jobs.exit_reason import Ended, ExitReason, failed
+from app.jobs.exit_reason import Ended, ExitReason, failure
 from app.jobs.local_runner import Verdict
 from app.storage import checks, job_table, landscapes
 from app.storage.job_table import Json, Kind
@@ -168,7 +168,7 @@ class Attempt:
 
         def give_back() -> bool:
             with self.store.database.write() as connection:
-                again, _ = job_table.take_back(connection, job_table.held(**self.key), why=why, error=error)
+                again, _ = job_table.take_back(connection, job_table.held_by_attempt(**self.key), why=why, error=error)
             return bool(again)
 
         return bool(self._persist(give_back))
@@ -179,12 +179,12 @@ class Attempt:
             wrong = check(ended.value)
             if wrong:
                 log.error("job %s answered nonsense: %s", self.job["id"], wrong)
-                ended = failed(ExitReason.BAD_OUTPUT, f"({wrong})")
+                ended = failure(ExitReason.BAD_OUTPUT, f"({wrong})")
         try:
             stored = self._persist(lambda: self._store(kind, ended))
         except Exception:
             log.exception("the result of job %s cannot be stored", self.job["id"])
-            ended = failed(ExitReason.BAD_OUTPUT, "(it cannot be stored)")
+            ended = failure(ExitReason.BAD_OUTPUT, "(it cannot be stored)")
             stored = self._persist(lambda: self._store(kind, ended))
         return ended.reason if stored else None
 

@@ -69,7 +69,7 @@ class Ended:
     again: bool = False
 
 
-def failed(reason: ExitReason, detail: str = "", *, stuck_pid: int | None = None, again: bool = False) -> Ended:
+def failure(reason: ExitReason, detail: str = "", *, stuck_pid: int | None = None, again: bool = False) -> Ended:
     """An end with the user text of its reason."""
     text = TEXTS[reason]
     message = f"{text.message} {detail}".strip()

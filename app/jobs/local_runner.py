@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.jobs import worker_identity
-from app.jobs.exit_reason import Ended, ExitReason, failed
+from app.jobs.exit_reason import Ended, ExitReason, failure
 from profiler.child.limits import Limits, impose, over_cpu
 from profiler.child.lines import TICK_S, BrokenChildError, LineChild
 from profiler.child.process import terminate
@@ -117,7 +117,7 @@ class LocalRunner:
         SIGKILL after CANCEL_GRACE_S or the shorter grace), "drop" kills it at once.
         """
         if not self._wait_for_template(command, tick):
-            return failed(ExitReason.CANCELLED)
+            return failure(ExitReason.CANCELLED)
         child = self._spare(command, cwd) or _Child(command, log, cwd, self)
         return child.watch(request, limits, log, on_progress, tick)
 
@@ -155,7 +155,7 @@ class _Child:
             env=clean_environment(),
             environment={worker_identity.MARK: mark},
             template=runner.templates.get(command[0]),
-            sweep=lambda: worker_identity.kill(worker_identity.marked(mark)),
+            sweep=lambda: worker_identity.kill(worker_identity.find_marked(mark)),
         )
         self.path = log
 
@@ -228,42 +228,42 @@ class _Child:
 
     def _judge(self, stopped: ExitReason | None, stuck: int | None) -> Ended:
         if stuck is not None:
-            return failed(
+            return failure(
                 stopped or ExitReason.FAULT, "Its process does not end; the device may hang.", stuck_pid=stuck
             )
         if self.broken:
-            return failed(ExitReason.BAD_OUTPUT, self.broken)
+            return failure(ExitReason.BAD_OUTPUT, self.broken)
         if stopped is not None:
-            return failed(stopped)
+            return failure(stopped)
         status = self.line.poll()
         assert status is not None  # else it is stuck
         if self.last is not None and self.last["type"] == "error":
-            return _told(self.last)
+            return _child_error(self.last)
         if status == 0 and self.last is not None and self.last.get("stopped"):
-            return failed(ExitReason.LOST, "(signal SIGTERM)", again=True)
+            return failure(ExitReason.LOST, "(signal SIGTERM)", again=True)
         if status == 0 and self.last is not None:
             return Ended(ExitReason.OK, self.last.get("value"))
         if over_cpu(status):
-            return failed(ExitReason.TIMEOUT, "(it used up its processor time)")
+            return failure(ExitReason.TIMEOUT, "(it used up its processor time)")
         if status == -signal.SIGKILL:
             # We did not send it: the kernel's out-of-memory killer is who does.
-            return failed(ExitReason.OUT_OF_MEMORY, "(it was killed by the system)", again=True)
+            return failure(ExitReason.OUT_OF_MEMORY, "(it was killed by the system)", again=True)
         if -status in OUTSIDE:
-            return failed(ExitReason.LOST, f"(signal {_signal_name(-status)})", again=True)
+            return failure(ExitReason.LOST, f"(signal {_signal_name(-status)})", again=True)
         if status < 0:
-            return failed(ExitReason.FAULT, f"(signal {_signal_name(-status)})")
+            return failure(ExitReason.FAULT, f"(signal {_signal_name(-status)})")
         if status == 0:
-            return failed(ExitReason.BAD_OUTPUT, "It ended without an answer.")
-        return failed(ExitReason.FAULT, f"(exit status {status})")
+            return failure(ExitReason.BAD_OUTPUT, "It ended without an answer.")
+        return failure(ExitReason.FAULT, f"(exit status {status})")
 
 
-def _told(said: dict[str, Any]) -> Ended:
+def _child_error(said: dict[str, Any]) -> Ended:
     """The child's own account of an error, as far as it is one."""
     if said.get("code") == ExitReason.OUT_OF_MEMORY.value:
-        return failed(ExitReason.OUT_OF_MEMORY)
+        return failure(ExitReason.OUT_OF_MEMORY)
     error = {key: str(said.get(key) or "")[:4000] for key in ("code", "message", "remedy")}
     if not error["code"] or not error["message"]:
-        return failed(ExitReason.BAD_OUTPUT, "Its error says nothing.")
+        return failure(ExitReason.BAD_OUTPUT, "Its error says nothing.")
     more = {k: said[k] for k in ("line", "column", "end_column", "hint", "shown") if isinstance(said.get(k), int | str)}
     return Ended(ExitReason.ERROR, None, {**error, **more})
 

@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.jobs import gpu_health, worker_identity
 from app.jobs.attempt import Attempt
-from app.jobs.exit_reason import Ended, ExitReason, failed
+from app.jobs.exit_reason import Ended, ExitReason, failure
 from app.jobs.leases import Leases
 from app.jobs.local_runner import Limits, LocalRunner, Verdict
 from app.jobs.protocol import Runner
@@ -32,7 +32,7 @@ from app.storage import checks, job_table
 from app.storage.job_table import Json, Kind
 from app.storage.store import Store
 from app.storage.tables import jobs, traces
-from app.storage.upload_paths import placed
+from app.storage.upload_paths import place_files
 
 log = logging.getLogger("tritonworthy.queue")
 
@@ -209,7 +209,7 @@ class Queue:
             if time.monotonic() - began > BLOCKED_S:
                 self.leases.forget()
                 lost = {lease for lease in lost if lease.owner in dead}
-            again, given_up = job_table.take_back(connection, job_table.unchanged(lost))
+            again, given_up = job_table.take_back(connection, job_table.leases_unchanged(lost))
         for job_id in given_up:
             checks.forget_files(self.store.database, self.store.uploads, job_id)
         if again or given_up:
@@ -322,7 +322,7 @@ class Queue:
         try:
             ended = self.runner.run(
                 self._command(kind, self.spare(kind, context)),
-                {**placed(job["request"], self.store.uploads), **context},
+                {**place_files(job["request"], self.store.uploads), **context},
                 limits=self.limits[kind],
                 log=self.logs / f"{job['id']}.log",
                 on_progress=attempt.progress,
@@ -331,7 +331,7 @@ class Queue:
             )
         except OSError as error:
             # No process to be had: not the job's fault, and soon over or for ever.
-            ended = failed(ExitReason.LOST, f"(no process could be started: {error})", again=True)
+            ended = failure(ExitReason.LOST, f"(no process could be started: {error})", again=True)
             self.stopping.wait(START_PAUSE_S)
         if self.stopping.is_set() and ended.reason is not ExitReason.OK:
             return ended.stuck_pid
@@ -340,7 +340,7 @@ class Queue:
             self.runner.forget()
             if attempt.verdict == "go":
                 why = f"the GPU is suspect: {wrong}"
-                ended = failed(ExitReason.NO_DEVICE, f"({why})", stuck_pid=ended.stuck_pid, again=True)
+                ended = failure(ExitReason.NO_DEVICE, f"({why})", stuck_pid=ended.stuck_pid, again=True)
         if ended.again and attempt.verdict == "go":
             self._again(kind, attempt, ended, why)
         else:
@@ -385,4 +385,4 @@ class Queue:
                 cwd=self.cwd,
             )
         except OSError as error:
-            return failed(ExitReason.LOST, f"(no process could be started: {error})")
+            return failure(ExitReason.LOST, f"(no process could be started: {error})")

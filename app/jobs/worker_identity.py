@@ -55,12 +55,12 @@ def end_children(name: str) -> None:
     if not here() or name.partition("/")[0] != here():
         return
     deadline = time.monotonic() + GONE_S
-    while (left := marked(f"{name}/")) and time.monotonic() < deadline:
+    while (left := find_marked(f"{name}/")) and time.monotonic() < deadline:
         kill(left)
         time.sleep(0.01)
 
 
-def marked(mark: str) -> list[int]:
+def find_marked(mark: str) -> list[int]:
     """Living processes whose mark begins so, by their environment (Linux)."""
     wanted = f"{MARK}={mark}".encode()
     return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if wanted in _environ(folder)]

@@ -9,7 +9,7 @@ from app.requests.state import ServerState
 from app.storage import measurements
 
 
-def recorded(state: ServerState, texts: Iterable[str]) -> dict[str, str]:
+def recorded_devices(state: ServerState, texts: Iterable[str]) -> dict[str, str]:
     """Text -> the device of its nearest record, for those with one at the same sizes. state: the app's."""
     host = state.host.known()
     device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)

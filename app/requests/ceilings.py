@@ -16,7 +16,7 @@ from typing import Any
 import app as package
 from app.archive.record_store import slug
 from app.errors import Problem
-from app.jobs.exit_reason import ExitReason, failed
+from app.jobs.exit_reason import ExitReason, failure
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.ray import model
@@ -42,7 +42,7 @@ def path_of(state: ServerState, kind: str | None = None) -> Path:
     return shared / f"ceilings-{slug(kind)}.json"
 
 
-def known(state: ServerState, kind: str | None = None) -> Json | None:
+def last_measured(state: ServerState, kind: str | None = None) -> Json | None:
     """What was measured last; None where nothing was. A damaged file is nothing."""
     try:
         found: Json = json.loads(path_of(state, kind).read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def known(state: ServerState, kind: str | None = None) -> Json | None:
 def status(state: ServerState, kind: str | None = None) -> Json:
     """running, error ("" for none) and what was measured last."""
     path = path_of(state, kind)
-    return {"running": path in _running, "error": _failed.get(path, ""), "measured": known(state, kind)}
+    return {"running": path in _running, "error": _failed.get(path, ""), "measured": last_measured(state, kind)}
 
 
 def begin(state: ServerState, kind: str | None = None) -> None:
@@ -98,9 +98,9 @@ def _run(state: ServerState, kind: str | None, runner: Runner, path: Path) -> No
                 cwd=ROOT,
             )
         except Exception as error:  # no process to be had, or the cluster gone: said on the page
-            ended = failed(ExitReason.LOST, f"({type(error).__name__}: {error})"[:500])
+            ended = failure(ExitReason.LOST, f"({type(error).__name__}: {error})"[:500])
         if ended.error is None and not _sound(ended.value):
-            ended = failed(ExitReason.BAD_OUTPUT, "(it is no list of rates)")
+            ended = failure(ExitReason.BAD_OUTPUT, "(it is no list of rates)")
         if ended.error is not None:
             _failed[path] = str(ended.error["message"])
             return

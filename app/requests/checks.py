@@ -62,7 +62,7 @@ async def submit_form(request: Request, state: ServerState) -> tuple[Json, bool]
 
 
 def _submit_files(state: ServerState, received: Received) -> tuple[Json, bool]:
-    given = _given(received)
+    given = _config_text(received)
     config = read_config(given)
     sources = [_source(state, config, upload) for upload in received.traces]
     baseline = received.companions.get("baseline")
@@ -74,7 +74,7 @@ def _submit_files(state: ServerState, received: Received) -> tuple[Json, bool]:
     return job, new
 
 
-def _given(received: Received) -> str:
+def _config_text(received: Received) -> str:
     """The configuration's text, sent as a field or as a file; "" without one."""
     upload = received.companions.get("config")
     if upload is None:
@@ -95,7 +95,7 @@ def _source(state: ServerState, config: Config, upload: Upload) -> Json:
         raise Problem(413, "region-too-large", "", f"A region may have at most {most} characters.")
     text = upload.path.read_text(encoding="utf-8", errors="replace")
     upload.path.unlink()
-    return _advised(state, config, upload.name, text)
+    return _advise(state, config, upload.name, text)
 
 
 def submit_json(
@@ -117,7 +117,7 @@ def submit_json(
         if region is None:
             raise not_found("region")
         sources.append({"name": region["name"], "region": slim_region(region)})
-    sources += [_advised(state, taken, f"region {n}", text) for n, text in enumerate(regions, 1)]
+    sources += [_advise(state, taken, f"region {n}", text) for n, text in enumerate(regions, 1)]
     before = None if baseline is None else _trace(state, baseline)
     return _queue(state, taken, config, sources, before)
 
@@ -143,7 +143,7 @@ def _trace(state: ServerState, trace_id: str) -> Json:
     return {"name": trace["name"], "trace": slim(trace)}
 
 
-def _advised(state: ServerState, config: Config, name: str, text: str) -> Json:
+def _advise(state: ServerState, config: Config, name: str, text: str) -> Json:
     """A region's text with its advice: what is wrong with it is told at once."""
     region = submit.preview_region(
         state, text, share_of_step=config.share_of_step, step_time_us=config.step_time_us,

@@ -75,11 +75,11 @@ def machines_of(state: ServerState, region: Json, own: Own, device: str | None =
     }  # fmt: skip
     asked = {"ask": "own-machines", **request, "source": hashlib.sha256(own.source.encode()).hexdigest()}
     cache = Cache(state.settings.oracle_dir)
-    made = cache.get(asked) or _compiled(state, request, cache, asked)
+    made = cache.get(asked) or _compile(state, request, cache, asked)
     return {"candidate": own.candidate, "device": found.name, "arch": found.arch, "kernels": made["kernels"]}
 
 
-def _compiled(state: ServerState, request: Json, cache: Cache, asked: Json) -> Json:
+def _compile(state: ServerState, request: Json, cache: Cache, asked: Json) -> Json:
     if not _waiting.acquire(blocking=False):
         raise _busy()
     try:

@@ -100,7 +100,7 @@ def _foresee(state: ServerState, region: Json) -> None:
         advice = finite(found["advice"])
     elif any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
         without = finite(state.service.decide(asked)["advice"])
-        advice = reissue.reissued(advice, without, finite(found["advice"]))
+        advice = reissue.reissue_advice(advice, without, finite(found["advice"]))
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 
@@ -211,7 +211,8 @@ def submit_validation(
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
     _check_candidates(state, candidates or ())
     asked = [
-        _asked(state, target, region, region_id, known, shapes, candidates, oracle_timeout_s) for target in targets
+        _validation_request(state, target, region, region_id, known, shapes, candidates, oracle_timeout_s)
+        for target in targets
     ]
     versions = [_versions(state, target) for target in targets]
     digest = [
@@ -230,7 +231,7 @@ def submit_validation(
     return job, any(new for _, new in found)
 
 
-def _asked(
+def _validation_request(
     state: ServerState, target: Target, region: str, region_id: str | None, known: Json | None,
     shapes: list[dict[str, float]] | None, candidates: list[str] | None, oracle_timeout_s: float | None,
 ) -> Json:  # fmt: skip
@@ -298,7 +299,7 @@ def archive_records(state: ServerState) -> list[Json]:
     return list(record_store.records(*_folders(state)))
 
 
-def archived(state: ServerState, text: str, besides: str | None = None) -> Json | None:
+def nearest_record(state: ServerState, text: str, besides: str | None = None) -> Json | None:
     """The nearest record of a region, of the archive or of this server's validations, for this host's device and torch
     where these are known. besides: the validation that is asked for, which is no evidence for itself."""
     host = state.host.known()

@@ -7,9 +7,9 @@ from typing import Any
 from app.advice.evidence import reissue_json
 from app.archive import record_store
 from app.archive.nearness import near, same_device
-from app.archive.schema import timed
+from app.archive.schema import timed_candidates
 from app.check.run import recorded_validation
-from app.check.watch import judged, plan, planned, weights
+from app.check.watch import judgement_json, plan, plan_json, weights
 from app.errors import Problem, not_found
 from app.requests import regions
 from app.requests.state import ServerState
@@ -36,13 +36,13 @@ def compare_with_previous(state: ServerState, validation_id: str) -> Json:
     record = before(validation, [*own, *files])
     now, name = validation["software"], validation["name"] or "region"
     found = plan(name, validation["region"], record, now, validation["device"])
-    row = planned(found, now)
+    row = plan_json(found, now)
     if record is None or not validation.get("advice_before"):
         return {**row, "action": "no-record", "because": _nothing(validation)}
     asked = state.store.job_request(validation_id) or {}
     share, rule = asked.get("share_of_step"), state.settings.rule
     advice = reissue_json(validation["advice_before"], recorded_validation(record), share, rule)
-    return judged(row, record, advice, validation)
+    return judgement_json(row, record, advice, validation)
 
 
 def before(validation: Json, records: list[Json]) -> Json | None:
@@ -75,7 +75,7 @@ def _is_same(validation: Json, record: Json) -> bool:
 
 def _tools(record: Json) -> set[str]:
     """What was timed: a measurement of a part of the candidates says nothing about the others."""
-    return {c["tool"] for c in timed(record)}
+    return {c["tool"] for c in timed_candidates(record)}
 
 
 def _nothing(validation: Json) -> str:

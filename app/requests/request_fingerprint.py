@@ -64,11 +64,11 @@ def _folder(folder: Path) -> list[Any]:
 
 
 def _program(rule: Thresholds) -> list[Any]:
-    return [__version__, _installed(), dataclasses.asdict(rule)]
+    return [__version__, _installed_versions(), dataclasses.asdict(rule)]
 
 
 @cache
-def _installed() -> tuple[tuple[str, str], ...]:
+def _installed_versions() -> tuple[tuple[str, str], ...]:
     """Versions of torch and of the libraries: after an upgrade of one the same bytes may get other advice."""
     found = []
     for name in DISTRIBUTIONS.values():

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from app.errors import Problem
 from app.requests.multipart import Multipart, Part
 from app.settings import Settings
-from app.storage.damage import gone
+from app.storage.damage import removal_error
 from app.storage.database import new_id
 from profiler.trace.errors import TraceError
 from profiler.trace.read.gunzip import GZIP
@@ -152,7 +152,7 @@ def _disk_full(error: OSError) -> Problem:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return Problem(507, "disk-full", "", "There is no room left for uploads on this server.")
     if error.errno == errno.ENOENT:
-        lost = gone("The folder of uploads")
+        lost = removal_error("The folder of uploads")
         return Problem(503, lost.problem_code, "", lost.words, remedy=lost.remedy)
     return Problem(503, "storage-failed", "", "The server cannot write to its data folder.")
 
@@ -340,7 +340,7 @@ async def chunks(request: Request, settings: Settings) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise _stalled() from None
+            raise _stalled_problem() from None
         except ClientDisconnect:
             # Nobody reads this answer; it only must not count as a fault of ours.
             raise Problem(400, "upload-aborted", "", "The upload was aborted.") from None
@@ -350,11 +350,11 @@ async def chunks(request: Request, settings: Settings) -> AsyncIterator[bytes]:
         came += len(data)
         if time.monotonic() - began > idle_s:
             if came < SLOWEST_BYTES_PER_S * idle_s:
-                raise _stalled()
+                raise _stalled_problem()
             began, came = time.monotonic(), 0
 
 
-def _stalled() -> Problem:
+def _stalled_problem() -> Problem:
     return Problem(408, "upload-stalled", "The upload stalled", "Too little was received for too long.")
 
 

@@ -40,7 +40,7 @@ class LostError(sa.exc.OperationalError):
         self.remedy = remedy
 
 
-def damaged() -> LostError:
+def damage_error() -> LostError:
     """Pages of the file are not what was written."""
     return LostError(
         "storage-corrupt",
@@ -50,7 +50,7 @@ def damaged() -> LostError:
     )
 
 
-def gone(what: str = "The data folder, or the database in it,") -> LostError:
+def removal_error(what: str = "The data folder, or the database in it,") -> LostError:
     """It was removed or replaced under the running server."""
     return LostError(
         "storage-failed",
@@ -75,7 +75,7 @@ def read_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise damaged() from error
+        raise damage_error() from error
 
 
 class Presence:
@@ -90,9 +90,9 @@ class Presence:
         try:
             found = os.stat(self.path)
         except OSError:
-            raise gone() from None
+            raise removal_error() from None
         if (found.st_dev, found.st_ino) != self.file:
-            raise gone()
+            raise removal_error()
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.storage import migrations
-from app.storage.damage import Integrity, Presence, damaged, is_damage, read_json
+from app.storage.damage import Integrity, Presence, damage_error, is_damage, read_json
 from app.storage.migrations import SchemaError
 
 __all__ = ["Database", "SchemaError", "finite", "is_id", "iso", "make_engine", "new_id", "now", "one_at_a_time"]
@@ -133,13 +133,13 @@ class Database:
         if thoroughly and self.integrity is not None:
             self.damaged = not self.integrity()
         if self.damaged:
-            raise damaged()
+            raise damage_error()
 
     def _check(self, connection: sa.Connection) -> None:
         if self.presence is not None:
             self.presence()
         if self.damaged and connection.get_execution_options().get("tritonworthy_write", False):
-            raise damaged()
+            raise damage_error()
 
     def _check_before_connecting(self, *_: Any) -> None:
         """SQLite would make an empty file."""
@@ -195,7 +195,7 @@ def _file_of(engine: sa.Engine) -> Path | None:
 def _tell_damage(context: sa.engine.ExceptionContext) -> None:
     """One kind of error for what nobody can try again, in the place of the drivers' many."""
     if is_damage(context.original_exception):
-        raise damaged() from context.original_exception
+        raise damage_error() from context.original_exception
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
@@ -208,7 +208,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
     except sqlite3.DatabaseError as error:  # here SQLAlchemy does not look
         if is_damage(error):
-            raise damaged() from error
+            raise damage_error() from error
         raise
 
 

@@ -173,7 +173,7 @@ def expire(connection: sa.Connection, waiting_s: float, now_s: float) -> list[st
 
 def heartbeat(connection: sa.Connection, *, job_id: str, owner: str, attempt: int, lease_s: float) -> str:
     """Renew the lease. Answers "ok", "cancel" (somebody asked for it) or "lost" (the job is no longer ours)."""
-    mine = held(job_id=job_id, owner=owner, attempt=attempt)
+    mine = held_by_attempt(job_id=job_id, owner=owner, attempt=attempt)
     if connection.execute(jobs.update().where(mine).values(lease_until=time.time() + lease_s)).rowcount != 1:
         return "lost"
     return "cancel" if connection.scalar(sa.select(jobs.c.cancel_requested).where(jobs.c.id == job_id)) else "ok"
@@ -183,7 +183,7 @@ def finish(
     connection: sa.Connection, *, job_id: str, owner: str, attempt: int, state: str, error: Json | None = None
 ) -> bool:
     """Record how the job ended; False when it is no longer ours, and then nothing may be stored for it."""
-    return _end(connection, held(job_id=job_id, owner=owner, attempt=attempt), job_id, state, error)
+    return _end(connection, held_by_attempt(job_id=job_id, owner=owner, attempt=attempt), job_id, state, error)
 
 
 def cancel(connection: sa.Connection, job_id: str) -> str | None:
@@ -210,22 +210,23 @@ def running(connection: sa.Connection) -> list[Lease]:
     return [Lease(*row) for row in connection.execute(found)]
 
 
-def unchanged(leases: Iterable[Lease]) -> sa.ColumnElement[bool]:
+def leases_unchanged(leases: Iterable[Lease]) -> sa.ColumnElement[bool]:
     """Jobs whose leases are still the same: nobody renewed them since they were looked at."""
     same = (
-        sa.and_(held(job_id=i.job_id, owner=i.owner, attempt=i.attempt), jobs.c.lease_until == i.until) for i in leases
+        sa.and_(held_by_attempt(job_id=i.job_id, owner=i.owner, attempt=i.attempt), jobs.c.lease_until == i.until)
+        for i in leases
     )
     return sa.or_(sa.false(), *same)
 
 
-def held(*, job_id: str, owner: str, attempt: int) -> sa.ColumnElement[bool]:
+def held_by_attempt(*, job_id: str, owner: str, attempt: int) -> sa.ColumnElement[bool]:
     """That job, while that attempt of that owner runs it."""
     return sa.and_(jobs.c.id == job_id, jobs.c.owner == owner, jobs.c.attempt == attempt, jobs.c.state == "running")
 
 
 def is_held(connection: sa.Connection, *, job_id: str, owner: str, attempt: int) -> bool:
     """Whether that attempt of that owner runs the job; until the transaction ends nobody takes it."""
-    wanted = sa.select(jobs.c.id).where(held(job_id=job_id, owner=owner, attempt=attempt))
+    wanted = sa.select(jobs.c.id).where(held_by_attempt(job_id=job_id, owner=owner, attempt=attempt))
     return connection.scalar(wanted.with_for_update()) is not None
 
 

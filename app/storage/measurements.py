@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.archive.program_fingerprint import likeness
-from app.archive.schema import timed
+from app.archive.schema import timed_candidates
 from app.storage import job_table
 from app.storage.database import Database, one_at_a_time
 from app.storage.tables import jobs, validations
@@ -56,7 +56,7 @@ def records(database: Database, texts: Collection[str], besides: str | None = No
     # Without the bodies: they are loaded for the few that are left.
     ranked = sa.select(validations.c.id, validations.c.created_at, place).where(own).subquery()
     wanted = sa.select(ranked.c.id).where(ranked.c.place <= EACH).order_by(ranked.c.created_at.desc()).limit(MOST)
-    return _loaded(database, wanted)
+    return _load(database, wanted)
 
 
 def earlier(database: Database, validation: Json) -> tuple[Json, ...]:
@@ -65,15 +65,15 @@ def earlier(database: Database, validation: Json) -> tuple[Json, ...]:
     before = validations.c.created_at < validation["created_at"]
     alike = sa.and_(of_program, before, validations.c.device == validation["device"])
     wanted = sa.select(validations.c.id).where(alike).order_by(validations.c.created_at.desc()).limit(MOST)
-    return _loaded(database, wanted)
+    return _load(database, wanted)
 
 
-def _loaded(database: Database, wanted: sa.Select[Any]) -> tuple[Json, ...]:
+def _load(database: Database, wanted: sa.Select[Any]) -> tuple[Json, ...]:
     columns = (validations.c[name] for name in ("id", "name", "region", "created_at", "body"))
     with database.read() as connection:
         ids = connection.scalars(wanted).all()
         rows = connection.execute(sa.select(*columns).where(validations.c.id.in_(ids))).all() if ids else []
-    known = [_record(*row) for row in rows if timed(row.body or {})]
+    known = [_record(*row) for row in rows if timed_candidates(row.body or {})]
     return tuple(sorted(known, key=lambda record: (record["created_at"], record["id"]), reverse=True))
 
 

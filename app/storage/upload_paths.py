@@ -8,28 +8,28 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def placed(request: Json, folder: Path) -> Json:
+def place_files(request: Json, folder: Path) -> Json:
     """A job's request with the names of its files replaced by their paths in the folder of uploads.
 
     Absolute paths, as older programs stored them, stay.
     """
     found = dict(request)
     if "path" in found:
-        found = _placed(found, folder)
+        found = _place(found, folder)
     if found.get("companions"):
-        found["companions"] = {field: _placed(file, folder) for field, file in found["companions"].items()}
+        found["companions"] = {field: _place(file, folder) for field, file in found["companions"].items()}
     if found.get("sources"):
-        found["sources"] = [_placed(source, folder) for source in found["sources"]]
+        found["sources"] = [_place(source, folder) for source in found["sources"]]
     if found.get("baseline"):
-        found["baseline"] = _placed(found["baseline"], folder)
+        found["baseline"] = _place(found["baseline"], folder)
     return found
 
 
 def files(request: Json, folder: Path) -> list[Path]:
     """The files that a check was sent with."""
-    sources = placed({k: request[k] for k in ("sources", "baseline") if request.get(k)}, folder)
+    sources = place_files({k: request[k] for k in ("sources", "baseline") if request.get(k)}, folder)
     return [Path(s["path"]) for s in (*sources.get("sources", ()), sources.get("baseline") or {}) if "path" in s]
 
 
-def _placed(file: Json, folder: Path) -> Json:
+def _place(file: Json, folder: Path) -> Json:
     return {**file, "path": str((folder / file["path"]).resolve())} if "path" in file else file

@@ -34,7 +34,7 @@ class Companion:
 def lend(trace: Trace, beside: Companion, limits: Limits, strict: bool) -> Trace:
     """The trace with the operations of the one beside it: of its steady step, else of a graph's capture in it."""
     try:
-        lent = _borrowed(trace, beside, limits)
+        lent = _borrow(trace, beside, limits)
     except TraceError as error:
         return _without(trace, beside, error, strict)
     if strict:
@@ -75,7 +75,7 @@ def _without(trace: Trace, companion: Companion | None, error: TraceError, stric
     return replace(trace, notes=(*trace.notes, Note(error.code, "error", message, error.remedy)))
 
 
-def _borrowed(trace: Trace, beside: Companion, limits: Limits) -> Trace:
+def _borrow(trace: Trace, beside: Companion, limits: Limits) -> Trace:
     path = Path(beside.path)
     other = read_trace(path, limits)
     trace = replace(trace, notes=(*trace.notes, *damage_notes(other.damage, beside.name)))

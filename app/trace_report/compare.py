@@ -87,7 +87,7 @@ def _pairs(left: Json, right: Json) -> list[tuple[dict[str, Any] | None, dict[st
         lambda p: (p["kind"], p["key"]) if p["key"] else None,
         lambda p: (p["kind"], p["name"], p["module"]) if p["module"] else None,
     ):
-        ours, theirs, found = _matched(ours, theirs, same)
+        ours, theirs, found = _match(ours, theirs, same)
         pairs += found
     mine, other = _by_name(ours), _by_name(theirs)
     for name in dict.fromkeys([*mine, *other]):
@@ -114,7 +114,7 @@ def _together(parts: Parts) -> dict[str, Any]:
     return {**longest, "time_us": sum(p["time_us"] for p in parts), "id": None, "module": "", "count": len(parts)}
 
 
-def _matched(ours: Parts, theirs: Parts, same: Same) -> tuple[Parts, Parts, list[tuple[Any, Any]]]:
+def _match(ours: Parts, theirs: Parts, same: Same) -> tuple[Parts, Parts, list[tuple[Any, Any]]]:
     """What is left of both, and the pairs whose name by `same` is one part's alone on either side."""
     mine, other = _unique(ours, same), _unique(theirs, same)
     both = mine.keys() & other.keys()

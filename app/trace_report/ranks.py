@@ -9,7 +9,7 @@ from typing import Any
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.companions import Companion
 from profiler.trace.analyze.idle_breakdown import StepParts
-from profiler.trace.analyze.ranks import RankSpread, numbered, rank_spread
+from profiler.trace.analyze.ranks import RankSpread, rank_numbers, rank_spread
 from profiler.trace.errors import TraceError
 
 Json = dict[str, Any]
@@ -19,7 +19,7 @@ def report_ranks(paths: Sequence[Path], beside: Path | None = None, thresholds: 
     """`ranks`: the report of each file, by rank; `spread`. Raises what `trace_report.report` raises, with the file."""
     lender = Companion(beside, beside.name) if beside else None
     found = [_report(path, lender, thresholds) for path in paths]
-    order = numbered([r["name"] for r in found], [r["rank"] for r in found])
+    order = rank_numbers([r["name"] for r in found], [r["rank"] for r in found])
     ranks = [{**r, "rank": rank} for rank, r in sorted(zip(order, found, strict=True), key=lambda item: item[0])]
     return {"ranks": ranks, "spread": spread_json(ranks)}
 

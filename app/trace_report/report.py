@@ -14,7 +14,7 @@ from app.advice.rule import advise
 from app.analysis import region_failed
 from app.analysis.analyze import AdviceContext, decide, prepare
 from app.analysis.device_choice import choose_device
-from app.analysis.other_devices import moved
+from app.analysis.other_devices import move_to_device
 from app.analysis.region_json import region_json
 from app.estimate.facts import RegionFacts
 from app.thresholds import DEFAULTS, Thresholds
@@ -113,11 +113,11 @@ def stages(
     observed = None
     if execution is not None:
         trace, observed = observe(trace, execution, strict)
-    mining, lost = _mined(trace, observed)
+    mining, lost = _mine(trace, observed)
     if mining.joined_share is not None:
         trace = judge_join(trace, mining.joined_share, strict)
         if mining.joined_share == 0.0:
-            mining, lost = _mined(trace)
+            mining, lost = _mine(trace)
     from profiler.region.mining.source_functions import locate
 
     mining = locate(mining, trace, path, room)
@@ -125,7 +125,7 @@ def stages(
     obstacles = _obstacles(path, room, trace, mining)
     target = choose_device(what_if, None)[0] if what_if else device
     stops = [near(obstacles, r.spans, r.module) for r in mining.regions]
-    listed = [_listed(r, o) for r, o in zip(mining.regions, stops, strict=True)]
+    listed = [_region_entry(r, o) for r, o in zip(mining.regions, stops, strict=True)]
     for region, busy_us in zip(listed, mining.shares.groups_us if mining.shares else (), strict=False):
         region["busy_us_per_step"] = busy_us / len(mining.mined)
     paced = pace(trace, mining.mined, [r.kernels for r in mining.regions])
@@ -160,7 +160,7 @@ def stages(
     yield Whole({**found, "gain": gain(found) if target is device else None})
 
 
-def _mined(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Json]]:
+def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Json]]:
     """The regions of the trace, and why there are none where that fails: the trace's own figures are left."""
     # Imports torch: not before the file is known to be a trace.
     from profiler.region.mining.mine import mine, without_regions
@@ -308,16 +308,16 @@ def _region(
 ) -> Json:  # fmt: skip
     """device: where the trace was recorded; target: which the advice is for. A region that fails has no advice."""
     try:
-        return _advised(mining, mined, device, obstacles, thresholds, target)
+        return _advise(mining, mined, device, obstacles, thresholds, target)
     except Exception as fault:  # one region, whatever it is, is never the whole trace
         memory = is_of_memory(fault)
         log.exception("no advice on the region %r", mined.title)
         if memory:
             raise MemoryError from fault  # `each` tells of it, with the limit that it met, and forks anew
-        return _failed(mined, fault)
+        return _failed_region(mined, fault)
 
 
-def _advised(
+def _advise(
     mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
     target: Device,
 ) -> Json:  # fmt: skip
@@ -344,7 +344,7 @@ def _advised(
         try:
             region = parse(mined.text, mined.title)
             prepared = prepare(region, workload, device, situation)
-            evaluated = decide(prepared if target is device else moved(prepared, target))
+            evaluated = decide(prepared if target is device else move_to_device(prepared, target))
         except RegionError as fault:
             # A text that mining checked and that does not lower is our defect: say so, keep the region.
             return _without_text(mined, workload, target, situation) | {"missing": f"no cost: {fault.message}"}
@@ -364,7 +364,7 @@ def _without_text(mined: MinedRegion, workload: Any, device: Device, situation: 
     return {"text": None, "irregularity": None, "cost": None, "advice": to_json(advice)}
 
 
-def _failed(mined: MinedRegion, fault: Exception) -> Json:
+def _failed_region(mined: MinedRegion, fault: Exception) -> Json:
     """What becomes of a region on which advising failed: no advice, and a note that says so."""
     return {"advice": None, "notes": [region_failed.of_region(mined.title, fault)]}
 
@@ -373,7 +373,7 @@ def _source(mined: MinedRegion) -> Json:
     return {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
 
 
-def _listed(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> Json:
+def _region_entry(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> Json:
     """The API's region before its cost and advice are known: what the trace says of it."""
     return {
         "name": mined.title,

@@ -66,7 +66,7 @@ def launches_left(facts: RegionFacts, advice: Advice) -> dict[str, float]:
     return found
 
 
-def listed(advice: Sequence[str]) -> str:
+def list_names(advice: Sequence[str]) -> str:
     """Names of advice in one line, one that several regions share with their number."""
     counts = Counter(advice)
     return "; ".join(name if number == 1 else f"{name} ({number})" for name, number in counts.items())
@@ -88,8 +88,8 @@ def gain(trace: Json) -> dict[str, Any] | None:
     alone = {i: _step_us(trace, (i,)) for i in known}
     best = sorted(known, key=lambda i: (alone[i][1], -_kernels_saved(i, regions), i.name))
     return {
-        "all": _followed(trace, known),
-        "top": _followed(trace, best[:TOP]),
+        "all": _follow(trace, known),
+        "top": _follow(trace, best[:TOP]),
         "each": [_each(trace, i, alone[i]) for i in best],
         "unknown": unknown(trace, known),
     }
@@ -180,7 +180,7 @@ def _launches_left(trace: Json, followed: Collection[Item], end: str) -> float:
     return min(1.0, max(0.0, left / total))
 
 
-def _followed(trace: Json, followed: Sequence[Item]) -> dict[str, Any] | None:
+def _follow(trace: Json, followed: Sequence[Item]) -> dict[str, Any] | None:
     if not followed:
         return None
     wall = trace["step_parts"]["wall_us"]

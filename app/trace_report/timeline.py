@@ -60,7 +60,7 @@ class Span:
             self.name, self.longest_us = other.name, other.longest_us
 
 
-def merged(spans: Iterable[Span], tolerance_us: float) -> list[Span]:
+def merge(spans: Iterable[Span], tolerance_us: float) -> list[Span]:
     """Neighbours no farther apart than the tolerance as one, where their owner is the same or both are shorter.
 
     spans: of one lane, by start; changed in place. So what is left is at least every other one longer than the
@@ -80,13 +80,13 @@ def merged(spans: Iterable[Span], tolerance_us: float) -> list[Span]:
     return found
 
 
-def fitted(lanes: Sequence[Sequence[Span]], most: int, wall_us: float, least_us: float = 0.1) -> list[list[Span]]:
+def fit_lanes(lanes: Sequence[Sequence[Span]], most: int, wall_us: float, least_us: float = 0.1) -> list[list[Span]]:
     """The lanes with the smallest tolerance, beginning at least_us and doubled, that leaves at most so many spans."""
     tolerance = least_us
-    found = [merged(lane, tolerance) for lane in lanes]
+    found = [merge(lane, tolerance) for lane in lanes]
     while sum(map(len, found)) > most and tolerance < wall_us:
         tolerance *= 2
-        found = [merged(lane, tolerance) for lane in found]
+        found = [merge(lane, tolerance) for lane in found]
     return found
 
 
@@ -112,7 +112,7 @@ def timeline_json(trace: Trace, mining: Mining, owner: Longs) -> Json | None:
     if wall_us <= 0.0:
         return None
     keys, lanes = _lanes(trace, step, window, owner)
-    lanes = fitted(lanes, MAX_SPANS, wall_us)
+    lanes = fit_lanes(lanes, MAX_SPANS, wall_us)
     names: dict[int, int] = {}
     streams = [
         {"stream": stream, "device": device, **_columns(lane, trace, names)}
@@ -184,7 +184,7 @@ def _gaps(trace: Trace, step: Step, window: tuple[float, float]) -> Json:
         start = gap.start_us - window[0]
         length = gap.length_us
         spans.append(Span(start, start + length, cause, length, 1, cause, length, {cause: length}))
-    found = fitted([spans], MAX_GAPS, window[1] - window[0])[0]
+    found = fit_lanes([spans], MAX_GAPS, window[1] - window[0])[0]
     words = list(causes)
     return {
         "start_us": [round(s.start_us, 1) for s in found],

@@ -33,7 +33,7 @@ def breakable(path: str) -> Markup:
     return Markup("/<wbr>").join(path.split("/"))
 
 
-def shown(value: object) -> object:
+def reveal_hidden(value: object) -> object:
     """What an expression prints, with every hidden character as its number: names of a trace may turn the direction
     of the text around them, or be no text at all. Markup stays markup."""
     if isinstance(value, str) and HIDDEN.search(value):
@@ -46,7 +46,11 @@ def shown(value: object) -> object:
 def environment() -> Environment:
     """One environment per process. Every template is HTML, so everything is escaped unless said otherwise."""
     env = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=shown
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=reveal_hidden,
     )
     env.filters |= {
         "by_wall": by_wall,
@@ -65,7 +69,7 @@ def environment() -> Environment:
         "change": units.change,
         "sentence": units.sentence,
         "drawing": drawing,
-        "effort_kept": effort.kept,
+        "effort_kept": effort.describe_lines,
     }
     env.globals |= {
         "asset": asset,

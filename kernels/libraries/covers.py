@@ -23,7 +23,7 @@ from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.nodes import argument, is_call, value
-from profiler.region.graph.roles import calls, covered, role
+from profiler.region.graph.roles import calls, covered_operations, role
 
 ALONE = "alone: torch.compile fuses it with its neighbours"
 WIDENED = frozenset({"rms_norm", "layer_norm", "group_norm", "batch_norm", "softmax"})
@@ -224,7 +224,7 @@ def activations(graph: Graph) -> tuple[Match, ...]:
         if parts is None:
             continue
         bias, a, b = parts
-        inside = covered(graph, node, [bias, a, b])
+        inside = covered_operations(graph, node, [bias, a, b])
         if inside is None:
             continue
         roles = {"bias": role(graph, bias), "a": role(graph, a), "b": role(graph, b), "use_gelu": is_call(node, "gelu")}

@@ -291,13 +291,13 @@ class Pool:
                 if self.stopped:
                     raise FailedError(Failure.STOPPED)
                 if (status := child.poll()) is not None:
-                    raise self._died(status)
+                    raise self._death_error(status)
                 if time.monotonic() >= deadline:
                     raise FailedError(Failure.TIMEOUT, f"{limits.timeout_s:g} s")
         except BrokenChildError as fault:
             raise FailedError(Failure.CRASHED, str(fault)) from None
 
-    def _died(self, status: int) -> FailedError:
+    def _death_error(self, status: int) -> FailedError:
         if self.stopped:
             return FailedError(Failure.STOPPED)
         if over_cpu(status):

@@ -134,12 +134,12 @@ class Oracle:
         self, text: str, device: Device, mode: str = "default", binding: Mapping[str, int] | None = None
     ) -> Prediction | None:
         """The answer where it was given before; asks nobody."""
-        found = self._known(question(text, device, mode, binding))
+        found = self._look_up(question(text, device, mode, binding))
         return None if found is None else from_dict(found)
 
     def cached_recompiles(self, text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> Recompiles | None:
         """The same for how these sizes are met."""
-        found = self._known(_sizes_question(text, device, bindings))
+        found = self._look_up(_sizes_question(text, device, bindings))
         return None if found is None else recompiles_from_dict(found)
 
     def predict(
@@ -155,7 +155,7 @@ class Oracle:
         text: canonical. timeout_s: of waiting and asking together; a start of the process counts.
         """
         try:
-            return from_dict(self._kept(question(text, device, mode, binding), timeout_s))
+            return from_dict(self._ask_and_keep(question(text, device, mode, binding), timeout_s))
         except UnansweredError as fault:
             return _unavailable(Prediction(device.name, mode, dict(binding or {}), False), str(fault))
 
@@ -163,21 +163,21 @@ class Oracle:
         self, text: str, device: Device, bindings: Sequence[Mapping[str, int]], timeout_s: float | None = None
     ) -> Recompiles:
         """How torch.compile meets these sizes, one after the other. Raises UnansweredError with the reason."""
-        return recompiles_from_dict(self._kept(_sizes_question(text, device, bindings), timeout_s))
+        return recompiles_from_dict(self._ask_and_keep(_sizes_question(text, device, bindings), timeout_s))
 
     def machine(self, source: str, name: str, arch: str, timeout_s: float | None = None) -> Json:
         """What Triton's compiler makes of a kernel that Inductor wrote, for "sm_90": `Machine.to_dict` and `findings`.
 
         source: of an OracleKernel, never a user's. Raises UnansweredError with the reason.
         """
-        return self._kept({"ask": "machine", "source": source, "name": name, "arch": arch}, timeout_s)
+        return self._ask_and_keep({"ask": "machine", "source": source, "name": name, "arch": arch}, timeout_s)
 
-    def _known(self, asked: Json) -> Json | None:
+    def _look_up(self, asked: Json) -> Json | None:
         return self.cache.get(asked) if self.cache and not self.gpu else None
 
-    def _kept(self, asked: Json, timeout_s: float | None) -> Json:
+    def _ask_and_keep(self, asked: Json, timeout_s: float | None) -> Json:
         """The answer, from the cache where it was given before. Raises UnansweredError."""
-        known = self._known(asked)
+        known = self._look_up(asked)
         if known is not None:
             return known
         answer = self._wait(asked, timeout_s or self.timeout_s)

@@ -64,13 +64,13 @@ def _predict(question: Mapping[str, Any]) -> Json:
 def _compile(question: Mapping[str, Any]) -> Json:
     """What torch.compile makes of a region on this host's GPU: it is compiled and run once."""
     from profiler.oracle.inductor.answer import first_line
-    from profiler.oracle.inductor.real_compile import compiled
+    from profiler.oracle.inductor.real_compile import compile_and_run
     from profiler.oracle.serialization import to_dict
     from profiler.region.language.text import parse
     from profiler.region.model import RegionError
 
     try:
-        return to_dict(compiled(parse(question["text"]), question["binding"], question["mode"]))
+        return to_dict(compile_and_run(parse(question["text"]), question["binding"], question["mode"]))
     except RegionError as fault:
         return {"error": str(fault.message), "code": fault.code, "line": fault.line, "column": fault.column}
     except Exception as fault:  # torch.compile raises every kind; the caller is told

@@ -66,13 +66,13 @@ def _window(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tenso
     name = base_name(str(node.target))
     if "adaptive" in name:
         axes = 3 if "3d" in name else 2
-        sizes = list(zip(tensors[0].shape[-axes:], _listed(given["output_size"], axes), strict=True))
+        sizes = list(zip(tensors[0].shape[-axes:], _as_list(given["output_size"], axes), strict=True))
         if all(size % wanted == 0 for size, wanted in sizes):
             return False  # a plain pool, of windows that do not overlap
         return axes == 3 or math.prod(-(-(size + wanted - 1) // wanted) for size, wanted in sizes) > WINDOW
     axes = 3 if "3d" in name else 1 if "1d" in name else 2
-    kernel = _listed(given["kernel_size"], axes)
-    stride = _listed(given.get("stride") or kernel, axes)
+    kernel = _as_list(given["kernel_size"], axes)
+    stride = _as_list(given.get("stride") or kernel, axes)
     if name.endswith("_backward"):
         most = WINDOW_OF_THREE if axes == 3 else WINDOW
         return math.prod(map(_overlapping, kernel, stride)) > most
@@ -126,7 +126,7 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return found
 
 
-def _listed(value: Any, count: int) -> list[int]:
+def _as_list(value: Any, count: int) -> list[int]:
     """One number for each dimension; the schema takes one for all of them."""
     numbers = [value] if isinstance(value, int) else list(value)
     return numbers * count if len(numbers) == 1 else numbers

@@ -773,6 +773,6 @@ def flops_of(name: str, kind: str, weighted: bool = False, tanh: bool = False) -
     return KIND_FLOPS.get(kind, 1) if own is None else own
 
 
-def spelled(module: str) -> frozenset[str]:
+def spellings(module: str) -> frozenset[str]:
     """Names that a module of the region language ("F", "torch", "aten") has for operations of this table."""
     return frozenset(o.name for o in OPERATIONS if module in o.language.split())

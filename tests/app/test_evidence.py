@@ -18,7 +18,7 @@ def rendered(**context: Any) -> str:
 
 def test_a_record_of_the_archive_names_its_device_and_day() -> None:
     record = samples.validation(archived={"file": "x.json", "match": "same"})
-    shown = views.measured(record)
+    shown = views.validation_summary(record)
     page = rendered(nearest=record, nearest_chart=shown["candidates_chart"], nearest_rows=shown["candidate_rows"])
     assert "from elsewhere: NVIDIA H200, 2026-11-21" in page
     assert "measured here" not in page
@@ -35,7 +35,7 @@ def test_a_host_without_a_gpu_says_unmeasured_and_shows_no_time() -> None:
         best=None,
         candidates=[samples.candidate("eager", "eager", None, status="correct")],
     )
-    page = rendered(**views.measured(unmeasured))
+    page = rendered(**views.validation_summary(unmeasured))
     assert "<h2>Unmeasured</h2>" in page
     assert "unmeasured: no GPU" in page
     assert "Device time" not in page

@@ -115,7 +115,7 @@ def test_a_programs_life_is_what_triton_does(tmp_path: Path, place: int) -> None
     before = after(place) if place else [-1.0] * 12
     now = after(place + 1)
     changed = {i: v for i, (u, v) in enumerate(zip(before, now, strict=True)) if u != v}
-    assert changed == program.stored(place)
+    assert changed == program.stores_of(place)
     shown = program.life(place)
     assert {c["at"]: c["z"] for c in shown["cells"] if c["z"] != ""} == changed
 
@@ -160,31 +160,31 @@ def test_the_ladders_eager_and_compile_are_the_same_function() -> None:
 
 def test_times_shown_are_the_recorded_ones() -> None:
     record = json.loads(record_learn.RECORD.read_text())
-    assert tuned.recorded() == record_learn.part(record)
+    assert tuned.load_cases() == record_learn.part(record)
     rows = {(r["operation"], r["case"]): r for r in record["rows"]}
-    for case in tuned.recorded()["cases"]:
+    for case in tuned.load_cases()["cases"]:
         assert {t["variant"]: t["time_us"] for t in case["tried"]} == (
             rows[case["operation"], case["case"]]["chosen"]["tried_us"]
         )
 
 
-@pytest.mark.parametrize("case", [c["name"] for c in tuned.recorded()["cases"]])
+@pytest.mark.parametrize("case", [c["name"] for c in tuned.load_cases()["cases"]])
 def test_each_configuration_has_its_own_code_and_time(case: str) -> None:
-    tried = next(c["tried"] for c in tuned.recorded()["cases"] if c["name"] == case)
+    tried = next(c["tried"] for c in tuned.load_cases()["cases"] if c["name"] == case)
     launches = set()
     for place, one in enumerate(tried):
-        shown = tuned.shown(case, place)
+        shown = tuned.case_context(case, place)
         assert shown["config"]["time_us"] == one["time_us"]
         assert f"def {shown['config']['kernel']}(" in shown["source"]
         compile(shown["config_launch"], "launch", "exec")
         launches.add(shown["config_launch"])
     assert len(launches) == len(tried)
-    assert len({c["differs"] for c in tuned.shown(case, 0)["configs"]}) == len(tried)
+    assert len({c["differs"] for c in tuned.case_context(case, 0)["configs"]}) == len(tried)
 
 
 def test_a_strange_address_shows_the_first_kernels_choice() -> None:
     for name, place in (("nothing", 3), (None, None), ("softmax", 999)):
-        shown = tuned.shown(name, place)
+        shown = tuned.case_context(name, place)
         assert shown["case"]["name"] == "softmax"
         assert shown["configs"][shown["config"]["place"]]["shown"]
 

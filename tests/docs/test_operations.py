@@ -51,16 +51,21 @@ def test_every_file_of_faults_is_in_the_table() -> None:
 
 def test_what_readyz_says_is_what_the_page_explains() -> None:
     said = {cell.strip("`").removesuffix(" ...").removesuffix(":") for cell, _ in rows("`/readyz` says")}
-    words = {f"the database {health.said(OSError(e))}" for e in ("locked", "disk is full", "readonly", "gone")}
+    words = {
+        f"the database {health.describe_database_error(OSError(e))}"
+        for e in ("locked", "disk is full", "readonly", "gone")
+    }
     words |= {
         health.STOPPING,
         health.NO_QUEUE,
         health.RESULT_WAITS,
         health.ALL_STUCK,
         health.NO_CHILD,
-        damage.damaged().words,
+        damage.damage_error().words,
     }
-    words |= {lost.words.partition(":")[0] for lost in (damage.gone(), damage.gone("The folder of uploads"))}
+    words |= {
+        lost.words.partition(":")[0] for lost in (damage.removal_error(), damage.removal_error("The folder of uploads"))
+    }
     words.add(health._said_by(health.Check("...", lambda: str(1 / 0))))
     words |= {"the data folder cannot be written", "There is no room left for uploads on this server."}
     assert said == words

@@ -200,9 +200,9 @@ def query(data: bytes) -> None:
 
 def _application() -> Any:
     from app.thresholds import DEFAULTS
-    from app.web.pages.widget import recorded
+    from app.web.pages.widget import archive_measurements
 
-    recorded()
+    archive_measurements()
     return SimpleNamespace(state=SimpleNamespace(service=_Widget(DEFAULTS)))
 
 

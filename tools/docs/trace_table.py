@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.trace_report.report import report
-from app.trace_report.speedup import TOP, listed
+from app.trace_report.speedup import TOP, list_names
 from kernels.host import Host, assume, probe_host
 
 Json = Mapping[str, Any]
@@ -127,7 +127,7 @@ def _part(trace: Json) -> Iterator[str]:
     acted = [r for r in trace["regions"] if r["advice"]["tool"] != "skip"]
     kept = [r for r in trace["regions"] if r["advice"]["tool"] == "skip"]
     if gain["top"]:
-        yield f"Saves most: {listed(gain['top']['advice'])}."
+        yield f"Saves most: {list_names(gain['top']['advice'])}."
         yield ""
     if acted:
         yield "| region | of the step | advice | region, times as fast | by itself saves, ms |"

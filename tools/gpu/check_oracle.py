@@ -81,10 +81,10 @@ def predict_all(device: str, mode: str, names: Iterable[str]) -> dict[str, Json]
 
 def compile_one(name: str, mode: str) -> Json:
     """The real compile of one region, in this process, with the GPU."""
-    from profiler.oracle.inductor.real_compile import compiled
+    from profiler.oracle.inductor.real_compile import compile_and_run
     from profiler.region.language.text import parse
 
-    return summary(compiled(parse(texts([name])[name], name), None, mode))
+    return summary(compile_and_run(parse(texts([name])[name], name), None, mode))
 
 
 def _child(arguments: list[str], hide_gpu: bool) -> Json:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.archive.landscapes import SHIPPED
-from app.web.learning.tuned import parsed
+from app.web.learning.tuned import parse_variant
 from kernels.written import WRITTEN
 from profiler.region.graph.cost import cost
 from profiler.region.graph.lowering import lower
@@ -54,7 +54,7 @@ def tuner(row: Json, runs: Json) -> Json | None:
     tried = (row.get("chosen") or {}).get("tried_us") or {}
     if len(tried) < 2 or name not in {w.name for w in WRITTEN}:
         return None
-    variants = {v: parsed(v) for v in tried}
+    variants = {v: parse_variant(v) for v in tried}
     points = []
     for variant, time_us in tried.items():
         made = variants[variant]

@@ -40,7 +40,7 @@ def to_html(report: Json) -> str:
         *_subjects(report),
         *_findings("Errors", report["errors"]),
         *_findings("Warnings", report["warnings"]),
-        *_unmeasured(report["unmeasured"]),
+        *_unmeasured_lines(report["unmeasured"]),
         *_assertions(report["assertions"]),
         f"<footer><p>Tritonworthy {escape(__version__)}, check <code>{_text(report['name'])}</code></p></footer>",
     ]
@@ -102,7 +102,7 @@ def _what(finding: Json) -> str:
     return found
 
 
-def _unmeasured(unknown: Sequence[Json]) -> list[str]:
+def _unmeasured_lines(unknown: Sequence[Json]) -> list[str]:
     if not unknown:
         return []
     rows = [tuple(_text(u[k]) for k in ("assertion", "subject", "region", "reason")) for u in unknown]

@@ -35,7 +35,7 @@ def _suite(report: Json, subject: Json) -> ET.Element:
     cases = [_case(report, a, name) for a in report["assertions"] if a["level"] != "off"]
     if subject["error"] or not cases:
         reason = subject["error"] or "no assertion"
-        cases.append(_element("testcase", {"name": "read", "classname": _class(report)}, _skipped(reason)))
+        cases.append(_element("testcase", {"name": "read", "classname": _class(report)}, _skipped_element(reason)))
     counts = {
         "tests": len(cases),
         "failures": sum(c.find("failure") is not None for c in cases),
@@ -56,11 +56,11 @@ def _case(report: Json, assertion: Json, subject: str) -> ET.Element:
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         head = {"type": _text(assertion["check"]), "message": _text(errors[0]["message"]) + more}
-        parts.append(_element("failure", head, text=_told(errors)))
+        parts.append(_element("failure", head, text=_findings_text(errors)))
     elif unknown:
-        parts.append(_skipped("; ".join(u["reason"] for u in unknown[:MAX_TOLD])))
+        parts.append(_skipped_element("; ".join(u["reason"] for u in unknown[:MAX_TOLD])))
     if warnings:
-        parts.append(_element("system-out", {}, text=_told(warnings)))
+        parts.append(_element("system-out", {}, text=_findings_text(warnings)))
     return _element("testcase", {"name": _text(assertion["name"]), "classname": _class(report)}, *parts)
 
 
@@ -68,11 +68,11 @@ def _class(report: Json) -> str:
     return f"tritonworthy.{_text(report['name'])}"
 
 
-def _skipped(reason: str) -> ET.Element:
+def _skipped_element(reason: str) -> ET.Element:
     return ET.Element("skipped", {"message": _text(reason)})
 
 
-def _told(findings: Sequence[Json]) -> str:
+def _findings_text(findings: Sequence[Json]) -> str:
     lines = []
     for finding in findings[:MAX_TOLD]:
         place = ", ".join(_text(finding[k]) for k in ("source", "module") if finding[k])

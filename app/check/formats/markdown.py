@@ -41,7 +41,7 @@ def _render(report: Json, calls: bool) -> str:
         *_against(report),
         *_findings("Errors", report["errors"], calls),
         *_findings("Warnings", report["warnings"], calls),
-        *_unmeasured(report["unmeasured"]),
+        *_unmeasured_lines(report["unmeasured"]),
         *_assertions(report["assertions"]),
     ]
     return "\n\n".join(found) + "\n"
@@ -100,7 +100,7 @@ def _row(finding: Json) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _unmeasured(unknown: Sequence[Json]) -> list[str]:
+def _unmeasured_lines(unknown: Sequence[Json]) -> list[str]:
     if not unknown:
         return []
     lines = []

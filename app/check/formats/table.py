@@ -29,7 +29,7 @@ def to_csv(report: Json) -> str:
         for finding in report[key]:
             writer.writerow(_cells({"outcome": word, **_figures(finding)}))
     for unknown in report["unmeasured"]:
-        writer.writerow(_cells({"outcome": "unmeasured", **_kept(unknown), "message": unknown["reason"]}))
+        writer.writerow(_cells({"outcome": "unmeasured", **_select_keys(unknown), "message": unknown["reason"]}))
     for assertion in report["assertions"]:
         if assertion["outcome"] in ("passed", "off"):
             writer.writerow(_cells({"outcome": assertion["outcome"], "assertion": assertion["name"]}))
@@ -40,11 +40,13 @@ def _figures(finding: Json) -> Json:
     region, step = finding["region_speedup"] or {}, finding["step_speedup"] or {}
     spans = {f"region_speedup_{end}": region.get(end) for end in ("low", "mid", "high")}
     return (
-        _kept(finding) | spans | {"step_speedup_mid": step.get("mid"), "fingerprint": finding["fingerprints"]["place"]}
+        _select_keys(finding)
+        | spans
+        | {"step_speedup_mid": step.get("mid"), "fingerprint": finding["fingerprints"]["place"]}
     )
 
 
-def _kept(row: Json) -> Json:
+def _select_keys(row: Json) -> Json:
     return {key: row[key] for key in COLUMNS if key in row}
 
 

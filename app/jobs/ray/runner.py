@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import app as package
-from app.jobs.exit_reason import Ended, ExitReason, failed
+from app.jobs.exit_reason import Ended, ExitReason, failure
 from app.jobs.local_runner import Limits, LocalRunner, Verdict
 from app.jobs.ray import model
 from app.jobs.ray.task import PYTHON, Work, look, work
@@ -136,17 +136,17 @@ class RayRunner:
         if device is None and not model.read_slots(nodes):
             return self.local.run(command, request, limits=limits, log=log, on_progress=on_progress, tick=tick, cwd=cwd)
         if device and device not in self.seen and (wrong := model.refusal(device, nodes)):
-            return failed(ExitReason.NO_DEVICE, wrong)  # of a kind that was here one may come back
+            return failure(ExitReason.NO_DEVICE, wrong)  # of a kind that was here one may come back
         parts = [PYTHON if part == sys.executable else part for part in command]
         told = {k: v for k, v in request.items() if k != "host"}  # that is this host, and the child's is another
         facts = {node.id: dict(node.facts) for node in nodes if node.facts and node.device == device}
         asked = Work(parts, told, limits, facts, package.__version__, tuple(command) in self.kept)
-        with self._counted(device):
+        with self._count_in_flight(device):
             stream = self.work.options(**model.demand(self.seen[device] if device else None)).remote(asked)
             return self._follow(stream, device, limits, log, on_progress, tick)
 
     @contextmanager
-    def _counted(self, device: str | None) -> Iterator[None]:
+    def _count_in_flight(self, device: str | None) -> Iterator[None]:
         with self.lock:
             self.in_flight[device] += 1
         try:
@@ -176,13 +176,13 @@ class RayRunner:
             if not self.ray.wait([stream if stopped is None else stream.completed()], timeout=POLL_S)[0]:
                 continue
             if stopped is not None:
-                return failed(stopped)
+                return failure(stopped)
             try:
                 said = self.ray.get(next(stream))
             except self.ray.exceptions.RayTaskError as error:  # ours: no Tritonworthy there, or no memory
-                return failed(ExitReason.FAULT, f"({error.cause})"[:500])
+                return failure(ExitReason.FAULT, f"({error.cause})"[:500])
             except (StopIteration, self.ray.exceptions.RayError):  # the worker, its host, or the way there is gone
-                return failed(ExitReason.LOST, again=True)
+                return failure(ExitReason.LOST, again=True)
             if said["type"] == "placed":
                 placed = said["node"]
             elif said["type"] == "ended":

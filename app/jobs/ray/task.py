@@ -19,7 +19,7 @@ import psutil
 
 import app as package
 from app.jobs import worker_identity
-from app.jobs.exit_reason import Ended, ExitReason, failed
+from app.jobs.exit_reason import Ended, ExitReason, failure
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.ray.model import JOB_FOLDER
 
@@ -93,7 +93,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
     yield {"type": "placed", "node": node, "pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
     if asked.version != package.__version__:
         versions = f"This host runs Tritonworthy {package.__version__}, the server {asked.version}."
-        yield _ended(failed(ExitReason.NO_DEVICE, versions), b"")
+        yield _end_json(failure(ExitReason.NO_DEVICE, versions), b"")
         return
     runner = WORKER.take(asked)
     said: queue.SimpleQueue[Json | Ended] = queue.SimpleQueue()
@@ -114,7 +114,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
                     cwd=ROOT,
                 )
             except Exception as error:  # such as no memory for another process: the job's end, not the worker's
-                ended = failed(ExitReason.FAULT, f"({type(error).__name__}: {error})"[:500])
+                ended = failure(ExitReason.FAULT, f"({type(error).__name__}: {error})"[:500])
             said.put(ended)
             WORKER.leave(asked, ended)
 
@@ -132,7 +132,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
                             yield one
                 except KeyboardInterrupt:
                     stop.set()
-            yield _ended(ended, log.read_bytes() if log.exists() else b"")
+            yield _end_json(ended, log.read_bytes() if log.exists() else b"")
         finally:
             drop.set()
             thread.join()
@@ -162,7 +162,7 @@ def _get(said: queue.SimpleQueue[Json | Ended]) -> Json | Ended | None:
         return None
 
 
-def _ended(ended: Ended, log: bytes) -> Json:
+def _end_json(ended: Ended, log: bytes) -> Json:
     stuck = ended.stuck_pid is not None
     return {"type": "ended", "reason": ended.reason, "value": ended.value, "error": ended.error, "stuck": stuck,
             "log": log}  # fmt: skip

@@ -32,10 +32,10 @@ def upgrade(engine: sa.Engine) -> None:
     Any number of processes may begin at once: one does it, the others wait and find it done.
     """
     with engine.connect() as connection, connection.begin():
-        if _found(connection) == tables.REVISION:
+        if _current_revision(connection) == tables.REVISION:
             return
     with _in_this_process, _alone(engine) as connection:
-        found = _found(connection)
+        found = _current_revision(connection)
         if found != tables.REVISION:
             _run(connection, adopt=found == FIRST and not _has(connection, "alembic_version"))
 
@@ -44,7 +44,7 @@ def _has(connection: sa.Connection, table: str) -> bool:
     return sa.inspect(connection).has_table(table)
 
 
-def _found(connection: sa.Connection) -> str | None:
+def _current_revision(connection: sa.Connection) -> str | None:
     """The revision that the database is at; None for an empty one. SchemaError for one that this program lacks."""
     before = connection.scalar(sa.select(tables.schema_version)) if _has(connection, "schema_version") else None
     found: str | None = None

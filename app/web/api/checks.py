@@ -17,7 +17,18 @@ from app.requests.uploads import UNCOUNTED, chunks
 from app.storage import checks
 from app.web.api import codes as api_codes
 from app.web.api.check_schemas import Check, CheckList, CheckRequest
-from app.web.api.responses import After, Json, Limit, Wait, answer, errors, listed, need_json, status_of, waited
+from app.web.api.responses import (
+    After,
+    Json,
+    Limit,
+    Wait,
+    answer,
+    answer_page,
+    errors,
+    need_json,
+    status_of,
+    wait_for_job,
+)
 from app.web.api.schemas import Job
 from app.web.server.access import Access, declare
 from app.web.server.security import BODY_BYTES
@@ -110,7 +121,7 @@ async def _read(request: Request) -> dict[str, Any]:
 @declare(Access.READ)
 def check_list(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Checks, newest first, without their findings."""
-    return listed(request, checks.page(state_of(request).store.database, limit, after))
+    return answer_page(request, checks.page(state_of(request).store.database, limit, after))
 
 
 @router.get(
@@ -125,7 +136,7 @@ def check_list(request: Request, limit: Limit = 50, after: After = None) -> Resp
 def report(request: Request, check_id: str, suffix: str) -> Response:
     """The report of a check that is done, as json, md, sarif, xml (JUnit), csv or html. It never changes."""
     known = BY_SUFFIX.get(suffix)
-    found = _found(request, check_id)
+    found = _find_check(request, check_id)
     if known is None:
         raise not_found("report")
     if found["outcome"] is None or "schema" not in found:
@@ -140,11 +151,11 @@ def report(request: Request, check_id: str, suffix: str) -> Response:
 @declare(Access.READ)
 async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
     """One check: its verdict once it is done. A check that failed or was cancelled could not be measured."""
-    found = await waited(request, check_id, wait, lambda: _found(request, check_id))
+    found = await wait_for_job(request, check_id, wait, lambda: _find_check(request, check_id))
     return answer(found, status_of(request, found))
 
 
-def _found(request: Request, check_id: str) -> Json:
+def _find_check(request: Request, check_id: str) -> Json:
     found = checks.by_id(state_of(request).store.database, check_id)
     if found is None:
         raise not_found("check")

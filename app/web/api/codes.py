@@ -45,7 +45,7 @@ STORED: Codes = {422: ("region-", "device-unknown")}
 COMPILER: Codes = {422: ("no-triton-target", "kernel-"), 429: ("compiler-busy",), 503: ("oracle-unavailable",)}
 
 
-def joined(*groups: Codes) -> Codes:
+def join_codes(*groups: Codes) -> Codes:
     """The codes of several groups, each once, in their order."""
     together: dict[int, tuple[str, ...]] = {}
     for group in groups:

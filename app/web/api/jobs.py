@@ -16,7 +16,18 @@ from app.requests.state import state_of
 from app.web.api import codes as api_codes
 from app.web.api.events import job_events
 from app.web.api.request_schemas import ValidationRequest
-from app.web.api.responses import JSON_ONLY, After, Json, Limit, Wait, answer, errors, listed, status_of, waited
+from app.web.api.responses import (
+    JSON_ONLY,
+    After,
+    Json,
+    Limit,
+    Wait,
+    answer,
+    answer_page,
+    errors,
+    status_of,
+    wait_for_job,
+)
 from app.web.api.schemas import Job, Since, Validation, ValidationList
 from app.web.server.access import Access, declare
 
@@ -52,7 +63,7 @@ async def validate(request: Request, body: ValidationRequest, wait: Wait = 0.0) 
     job, new = await run_in_threadpool(lambda: regions.submit_validation(state, **body.model_dump()))
     if wait:
         beside = {key: job[key] for key in ("validations",) if key in job}
-        job = await waited(request, job["id"], wait, lambda: _job(request, job["id"])) | beside
+        job = await wait_for_job(request, job["id"], wait, lambda: _job(request, job["id"])) | beside
     return answer(job, 202 if new else status_of(request, job), Location=f"/api/v1/jobs/{job['id']}")
 
 
@@ -65,7 +76,7 @@ def validations(
     region_id: Annotated[str | None, Query(max_length=64, description="Only of this region.")] = None,
 ) -> Response:
     """Validations, newest first."""
-    return listed(request, state_of(request).store.validations(limit, after, region_id))
+    return answer_page(request, state_of(request).store.validations(limit, after, region_id))
 
 
 @router.get(
@@ -75,7 +86,7 @@ def validations(
 @declare(Access.COMPUTE)
 async def validation(request: Request, validation_id: str, wait: Wait = 0.0) -> Response:
     """One validation, also of the archive. Where nothing could be measured, `archive` has the nearest record."""
-    found = await waited(request, validation_id, wait, lambda: _validation(request, validation_id))
+    found = await wait_for_job(request, validation_id, wait, lambda: _validation(request, validation_id))
     return answer(found, status_of(request, found))
 
 
@@ -87,7 +98,7 @@ def _validation(request: Request, validation_id: str) -> Json:
             raise not_found("validation")
         return {"region_id": None, "error": None, **recorded}
     unmeasured = found["state"] == "done" and found["outcome"] == "unmeasured"
-    recorded = regions.archived(state_of(request), found["region"], validation_id) if unmeasured else None
+    recorded = regions.nearest_record(state_of(request), found["region"], validation_id) if unmeasured else None
     return found | {"archive": recorded}
 
 
@@ -110,7 +121,7 @@ def _job(request: Request, job_id: str) -> Json:
 @declare(Access.READ)
 async def job(request: Request, job_id: str, wait: Wait = 0.0) -> Response:
     """One job, with its result once it is done."""
-    found = await waited(request, job_id, wait, lambda: _job(request, job_id))
+    found = await wait_for_job(request, job_id, wait, lambda: _job(request, job_id))
     return answer(found, status_of(request, found))
 
 

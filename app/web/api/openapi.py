@@ -55,13 +55,13 @@ def describe(app: FastAPI, contract: Contract) -> Callable[[], Json]:
     def complete() -> Json:
         if app.openapi_schema is None or not app.openapi_schema.get("x-complete"):
             app.openapi_schema = None
-            app.openapi_schema = completed(plain(), contract)
+            app.openapi_schema = complete_description(plain(), contract)
         return app.openapi_schema
 
     return complete
 
 
-def completed(document: Json, contract: Contract) -> Json:
+def complete_description(document: Json, contract: Contract) -> Json:
     """A description with every error, header and example."""
     found = copy.deepcopy(document)
     schemas = found["components"]["schemas"]

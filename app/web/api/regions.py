@@ -11,7 +11,7 @@ from app.requests import regions as submit
 from app.requests.state import state_of
 from app.web.api import codes as api_codes
 from app.web.api.request_schemas import AdviceRequest
-from app.web.api.responses import JSON_ONLY, After, Json, Limit, answer, errors, listed
+from app.web.api.responses import JSON_ONLY, After, Json, Limit, answer, answer_page, errors
 from app.web.api.schemas import AdviceAnswer, Kernel, Region, RegionList
 from app.web.server.access import Access, declare
 from profiler.oracle.model import MODES
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1", tags=["advice"])
 def regions(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Regions that were written down, newest first; their kernels without source."""
     page = state_of(request).store.region_list(limit, after)
-    return listed(request, {**page, "items": [_without_source(item) for item in page["items"]]})
+    return answer_page(request, {**page, "items": [_without_source(item) for item in page["items"]]})
 
 
 def _without_source(region: Json) -> Json:
@@ -50,7 +50,7 @@ def region(
     found = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
     if found is None:
         raise not_found("region")
-    recorded = submit.archived(state_of(request), found["text"]) if not found["validations"] else None
+    recorded = submit.nearest_record(state_of(request), found["text"]) if not found["validations"] else None
     return answer(found | {"archive": recorded})
 
 
@@ -93,7 +93,7 @@ def advice(request: Request, body: AdviceRequest) -> Response:
         return answer(submit.advise_widget(state, **body.widget.model_dump()))
     assert body.region is not None
     found = submit.preview_region(state, body.region, **workload(body))
-    recorded = submit.archived(state, found["text"])
+    recorded = submit.nearest_record(state, found["text"])
     return answer(flat_advice(found) | {"archive": recorded})
 
 

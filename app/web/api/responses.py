@@ -53,7 +53,7 @@ def answer(body: Any, status: int = 200, **headers: str) -> JSONAnswer:
     return JSONAnswer(body, status_code=status, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
 
-def listed(request: Request, page: Json) -> JSONAnswer:
+def answer_page(request: Request, page: Json) -> JSONAnswer:
     """A page of a list, its next one also as `Link: <...>; rel="next"` (RFC 8288)."""
     if page["next"] is None:
         return answer(page)
@@ -67,7 +67,7 @@ def status_of(request: Request, found: Json, status: int = 200) -> int:
     return 202 if under_way and state_of(request).closing.is_set() else status
 
 
-async def waited(request: Request, job_id: str, wait: float, find: Callable[[], Json]) -> Json:
+async def wait_for_job(request: Request, job_id: str, wait: float, find: Callable[[], Json]) -> Json:
     """What `find` finds once the job has ended or the wait is over; at once where there is no such job."""
     if wait:
         state = state_of(request)

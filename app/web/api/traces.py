@@ -12,7 +12,7 @@ from app.requests import traces as submit_trace
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
 from app.web.api import codes as api_codes
-from app.web.api.responses import After, Limit, Wait, answer, errors, listed, status_of, waited
+from app.web.api.responses import After, Limit, Wait, answer, answer_page, errors, status_of, wait_for_job
 from app.web.api.schemas import Ranks, Trace, TraceList
 from app.web.server.access import Access, declare
 from app.web.server.problems import from_trace_error
@@ -104,7 +104,7 @@ async def upload(
     trace, new = await submit_trace.submit_upload(
         request, state, name=name, group=group, beside=companion or beside, fresh=fresh
     )
-    return await _created(request, trace["id"], wait, 201 if new else 200)
+    return await _answer_created(request, trace["id"], wait, 201 if new else 200)
 
 
 @router.post(
@@ -118,10 +118,10 @@ async def upload(
 async def again(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """Read a trace that is here once more, with files beside it: a new trace, nothing is sent twice."""
     trace = await submit_trace.submit_again(request, state_of(request), trace_id)
-    return await _created(request, trace["id"], wait)
+    return await _answer_created(request, trace["id"], wait)
 
 
-async def _created(request: Request, trace_id: str, wait: float, status: int = 201) -> Response:
+async def _answer_created(request: Request, trace_id: str, wait: float, status: int = 201) -> Response:
     """The trace, once it is read or the wait is over; its error as a problem."""
     state = state_of(request)
     if wait:
@@ -140,7 +140,7 @@ def traces(request: Request, limit: Limit = 50, after: After = None) -> Response
     """Traces, newest first, without their regions and what only their page draws."""
     page = state_of(request).store.traces(limit, after)
     items = [{key: value for key, value in item.items() if key not in DRAWN} for item in page["items"]]
-    return listed(request, {**page, "items": items})
+    return answer_page(request, {**page, "items": items})
 
 
 @router.get("/{trace_id}/ranks", responses={200: {"model": Ranks}, **errors(404)})
@@ -157,7 +157,7 @@ def ranks(request: Request, trace_id: str) -> Response:
 @declare(Access.READ)
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
-    found = await waited(request, trace_id, wait, lambda: regions.find_trace(state_of(request), trace_id))
+    found = await wait_for_job(request, trace_id, wait, lambda: regions.find_trace(state_of(request), trace_id))
     return answer(found, status_of(request, found))
 
 

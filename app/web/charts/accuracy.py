@@ -14,7 +14,7 @@ from app.units import ratio
 from app.web.charts.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
 from app.web.charts.hatching import bar, symbol
 from app.web.views.labels import TOOL_LABELS
-from app.web.views.names import apart
+from app.web.views.names import shorten_uniquely
 
 FARTHEST = 4.0
 """Where the axis of the distribution ends: beyond it only how bad the worst policies are could be read."""
@@ -140,7 +140,7 @@ def _told_apart(scores: Sequence[Json]) -> list[str]:
     names = [s["name"] for s in scores]
     ids = [s["record"].rsplit("-", 1)[-1][:4] for s in scores]
     pairs = zip(names, ids, strict=True)
-    return apart((name if names.count(name) == 1 else f"{name} · {record}" for name, record in pairs), 40)
+    return shorten_uniquely((name if names.count(name) == 1 else f"{name} · {record}" for name, record in pairs), 40)
 
 
 def curves(figures: Json) -> Iterator[tuple[str, list[float]]]:

@@ -31,7 +31,7 @@ WIDE = 6.0
 TICKS = ((NO_CODE, "none"), (1, "1"), (10, "10"), (100, "100"), (1000, "1,000"), (10000, "10,000"))
 
 
-def kept(candidate: str, lines: int) -> str:
+def describe_lines(candidate: str, lines: int) -> str:
     """What a candidate's lines are: a call, a decorator, generated, a ready-made kernel, or to be written."""
     if not lines:
         return ""
@@ -54,7 +54,7 @@ def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, 
     base = next((o["time_us"]["mid"] for o in options if o.get("candidate") == "eager"), None)
     if base is None:
         return []
-    measured = _measured(validation or {})
+    measured = _measured_speedups(validation or {})
     lines = {o.get("candidate"): o.get("effort_lines") or 0 for o in options}
     found: dict[str, dict[str, Any]] = {}
     for option in sorted(options, key=lambda o: (not o.get("admitted", True), o["time_us"]["mid"])):
@@ -67,7 +67,7 @@ def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, 
             "name": option.get("candidate") or tool,
             "tool": tool,
             "lines": option.get("effort_lines") or 0,
-            "kept": kept(option.get("candidate") or "", option.get("effort_lines") or 0),
+            "kept": describe_lines(option.get("candidate") or "", option.get("effort_lines") or 0),
             "admitted": bool(option.get("admitted", True)),
             "predicted": {"low": 1.0, "mid": 1.0, "high": 1.0} if tool == "eager" else spread,
             "measured": measured.get(tool, (None, None))[1],
@@ -77,7 +77,7 @@ def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, 
     return sorted(found.values(), key=lambda row: (row["lines"], row["predicted"]["mid"]))
 
 
-def _measured(validation: Json) -> dict[str, tuple[str, dict[str, float]]]:
+def _measured_speedups(validation: Json) -> dict[str, tuple[str, dict[str, float]]]:
     """Tool -> its fastest measured candidate and that one's speed-up over eager."""
     best: dict[str, tuple[str, dict[str, float]]] = {}
     for row in candidate_rows(validation):

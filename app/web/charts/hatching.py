@@ -28,14 +28,14 @@ ORDER = ("", "/", "x", "-", "\\", "|", "+", ".")
 BY_COLOUR: Mapping[str, str] = dict(zip(SEGMENTS, ORDER, strict=True))
 
 
-def hatched(shape: str) -> dict[str, Any]:
+def hatch(shape: str) -> dict[str, Any]:
     """The part of a bar's `marker` that hatches it, thin enough for a label to be read on it."""
     return {"pattern": {"shape": shape, "size": 8, "solidity": 0.14, "fillmode": "overlay", "fgopacity": 0.4}}
 
 
 def bar(tool: str) -> dict[str, Any]:
     """The `marker` of a tool's bar."""
-    return {"color": COLOURS.get(tool, COLOURS["rest"]), **hatched(HATCHES.get(tool, ""))}
+    return {"color": COLOURS.get(tool, COLOURS["rest"]), **hatch(HATCHES.get(tool, ""))}
 
 
 def bars(tools: Iterable[str]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def bars(tools: Iterable[str]) -> dict[str, Any]:
     ground = {"bgcolor": COLOURS["rest"]}
     return {
         "color": [COLOURS.get(t, COLOURS["rest"]) for t in found],
-        "pattern": {**hatched("")["pattern"], **ground, "shape": [HATCHES.get(t, "") for t in found]},
+        "pattern": {**hatch("")["pattern"], **ground, "shape": [HATCHES.get(t, "") for t in found]},
     }
 
 

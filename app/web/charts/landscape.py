@@ -9,7 +9,7 @@ from typing import Any
 from app.units import amount, count, digits, duration, share
 from app.web.charts import hatching
 from app.web.charts.figure import COLOURS, Chart, chart, escape
-from app.web.views.names import apart
+from app.web.views.names import shorten_uniquely
 
 Json = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ NUMBERED = 24
 """Most columns whose cells show their number."""
 
 
-def named(landscape: Json) -> list[dict[str, Any]]:
+def add_row_names(landscape: Json) -> list[dict[str, Any]]:
     """The points with `row`, the name of their tile: with the kernel's where there are several kernels."""
     points = landscape.get("points") or ()
     several = len({p["kernel"] for p in points}) > 1
@@ -46,7 +46,7 @@ def heat_map(landscape: Json) -> Chart | None:
 
     Points that the budget did not reach are left out: the table has them.
     """
-    points = named(landscape)
+    points = add_row_names(landscape)
     timed = [p for p in points if p["time_us"]]
     if not timed:
         return None
@@ -124,10 +124,10 @@ def short(landscape: Json) -> dict[str, Any]:
 
 def few(landscape: Json) -> Chart | None:
     """The few points of a tuner as bars, the fastest on top; what it chose says so."""
-    points = sorted((p for p in named(landscape) if p["time_us"]), key=lambda p: p["time_us"]["median"])
+    points = sorted((p for p in add_row_names(landscape) if p["time_us"]), key=lambda p: p["time_us"]["median"])
     if not points:
         return None
-    labels = apart((f"{p['row']}, {column(p)}" for p in points), 64)
+    labels = shorten_uniquely((f"{p['row']}, {column(p)}" for p in points), 64)
     times = [p["time_us"]["median"] for p in points]
     chosen = [p["key"] == landscape["chosen"] for p in points]
     said = [f" {duration(t)}{', chosen' if c else ''}" for t, c in zip(times, chosen, strict=True)]
@@ -203,7 +203,7 @@ def rows(landscape: Json) -> list[dict[str, Any]]:
     """The points for the table: the timed ones first, fastest first, then by what became of them."""
     states = list(STATUS_WORDS)
     return sorted(
-        ({**p, "words": STATUS_WORDS.get(p["status"], p["status"])} for p in named(landscape)),
+        ({**p, "words": STATUS_WORDS.get(p["status"], p["status"])} for p in add_row_names(landscape)),
         key=lambda p: (p["time_us"] is None, p["time_us"]["median"] if p["time_us"] else states.index(p["status"])),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from app.archive.by_device import candidates
 from app.units import duration, factor
 from app.web.charts.figure import SEGMENTS, Chart, Json, chart, escape
-from app.web.charts.hatching import BY_COLOUR, hatched
+from app.web.charts.hatching import BY_COLOUR, hatch
 from kernels.measure.outcome import by_wall
 
 BAR_PX = 15
@@ -63,5 +63,5 @@ def _bars(place: int, item: Json, names: Sequence[str]) -> Any:
     return go.Bar(
         orientation="h", name=escape(item["device"]), x=faster, y=list(names), hovertext=told, hoverinfo="text",
         text=["" if x is None else factor(x) for x in faster], textposition="outside", cliponaxis=False,
-        marker={"color": colour, **hatched(BY_COLOUR[colour])},
+        marker={"color": colour, **hatch(BY_COLOUR[colour])},
     )  # fmt: skip

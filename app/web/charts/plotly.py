@@ -11,10 +11,10 @@ from typing import Any
 
 from app.units import amount, duration, factor, share
 from app.web.charts.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
-from app.web.charts.hatching import BY_COLOUR, bar, hatched, symbol
+from app.web.charts.hatching import BY_COLOUR, bar, hatch, symbol
 from app.web.views.labels import TOOL_LABELS
-from app.web.views.long_lists import Rows, folded, heaviest
-from app.web.views.names import apart
+from app.web.views.long_lists import Rows, fold_smallest, heaviest
+from app.web.views.names import shorten_uniquely
 from kernels.measure import outcome
 
 TOOLS = ("skip", "library", "compile", "triton", "cuda", "none", "rest")
@@ -81,7 +81,7 @@ def step_by_region(trace: Json) -> Chart | None:
     rows = step_rows(trace)
     if not rows:
         return None
-    labels = apart((row["name"] for row in rows), 42)
+    labels = shorten_uniquely((row["name"] for row in rows), 42)
     traces: list[dict[str, Any]] = []
     for tool in TOOLS:
         chosen = [(label, row) for label, row in zip(labels, rows, strict=True) if row["tool"] == tool]
@@ -119,19 +119,19 @@ def step_height(rows: Sequence[Json]) -> int:
 # --------------------------------------------------------------------------------------------------------------- bytes
 
 
-def moved(count: Json) -> int:
+def total_bytes(count: Json) -> int:
     """Bytes read and written; where Inductor counted them, both together only."""
     return int(count["bytes_moved"] if "bytes_moved" in count else count["bytes_read"] + count["bytes_written"])
 
 
 def _working(cost: Json) -> list[Json]:
     """The operations that launch or move anything."""
-    return [o for o in cost["operations"] if moved(o) or o.get("launches")]
+    return [o for o in cost["operations"] if total_bytes(o) or o.get("launches")]
 
 
 def operation_rows(cost: Json) -> Rows:
     """The operations that launch or move anything, as the tables draw them."""
-    return heaviest(_working(cost), moved)
+    return heaviest(_working(cost), total_bytes)
 
 
 def bytes_rows(cost: Json) -> list[dict[str, Any]]:
@@ -139,20 +139,20 @@ def bytes_rows(cost: Json) -> list[dict[str, Any]]:
     return [
         {
             "name": "unfused (eager)",
-            "parts": folded([(o["label"], moved(o)) for o in _working(cost)]),
-            "bytes": moved(cost["unfused"]),
+            "parts": fold_smallest([(o["label"], total_bytes(o)) for o in _working(cost)]),
+            "bytes": total_bytes(cost["unfused"]),
             "launches": cost["unfused"]["launches"],
         },
         {
             "name": "fused (torch.compile)",
-            "parts": folded([(k["label"], moved(k)) for k in cost["kernels"]]),
-            "bytes": moved(cost["fused"]),
+            "parts": fold_smallest([(k["label"], total_bytes(k)) for k in cost["kernels"]]),
+            "bytes": total_bytes(cost["fused"]),
             "launches": cost["fused"]["launches"],
         },
         {
             "name": "ideal (each input and output once)",
-            "parts": [("everything", moved(cost["ideal"]))],
-            "bytes": moved(cost["ideal"]),
+            "parts": [("everything", total_bytes(cost["ideal"]))],
+            "bytes": total_bytes(cost["ideal"]),
             "launches": cost["ideal"]["launches"],
         },
     ]
@@ -189,7 +189,7 @@ def bytes_moved(cost: Json) -> Chart | None:
                     "marker": {
                         "color": colour[shown],
                         "line": {"width": 1, "color": "#ffffff"},
-                        **hatched(BY_COLOUR[colour[shown]]),
+                        **hatch(BY_COLOUR[colour[shown]]),
                     },
                 }
             )
@@ -231,7 +231,7 @@ def bytes_moved(cost: Json) -> Chart | None:
 
 def _dots(rows: Sequence[Json], low: str, mid: str, high: str, span: str) -> tuple[list[dict[str, Any]], list[str]]:
     """One dot with its interval per row, coloured and shaped by tool, labelled at the right."""
-    labels = apart(row["name"] for row in rows)
+    labels = shorten_uniquely(row["name"] for row in rows)
     traces = []
     for label, row in zip(labels, rows, strict=True):
         time = row[span]

@@ -8,7 +8,7 @@ from typing import Any
 from app.units import amount, digits
 from app.web.charts.figure import COLOURS, Chart, Json, chart, escape
 from app.web.charts.hatching import symbol
-from app.web.charts.plotly import candidate_rows, moved
+from app.web.charts.plotly import candidate_rows, total_bytes
 
 
 def roofline_points(
@@ -29,11 +29,11 @@ def roofline_points(
         ("fused, at best", cost["fused"], "compile", written),
         ("floor", cost["ideal"], "floor", peak),
     ):
-        if not moved(count):
+        if not total_bytes(count):
             continue
-        intensity = flops / moved(count)
+        intensity = flops / total_bytes(count)
         points.append(_point(name, tool, "limit", intensity, min(rate, intensity * device["copy_rate"])))
-    intensity = flops / max(moved(cost["ideal"]), 1)
+    intensity = flops / max(total_bytes(cost["ideal"]), 1)
     seen = set()
     for row in candidate_rows(validation or {}):  # the fastest first
         if row["tool"] not in seen:

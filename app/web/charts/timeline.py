@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fitted
+from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fit_lanes
 from app.units import count, duration, share
 from app.web.charts.figure import HIDDEN
 from app.web.charts.svg import Scale, ticks
@@ -51,9 +51,9 @@ def timeline_section(
     start, end = _clip(window, wall)
     tools = [(r.get("advice") or {}).get("tool", "none") for r in trace["regions"]]
     pixel = (end - start) / (2 * ACROSS)
-    lanes = fitted([_spans(s, start, end) for s in timeline["streams"]], MOST_SPANS, end - start, pixel)
+    lanes = fit_lanes([_spans(s, start, end) for s in timeline["streams"]], MOST_SPANS, end - start, pixel)
     known = _gap_spans(timeline["gaps"], start, end)
-    gaps = fitted([_pieces(known, timeline["streams"], start, end)], MOST_GAPS, end - start, pixel)[0]
+    gaps = fit_lanes([_pieces(known, timeline["streams"], start, end)], MOST_GAPS, end - start, pixel)[0]
     shown = [
         _lane(_lane_name(stream, timeline["streams"]), spans, tools, (start, end))
         for stream, spans in zip(timeline["streams"], lanes, strict=True)
@@ -75,7 +75,7 @@ def timeline_section(
             "gap_rows": _gap_rows(gaps, lanes, names, links),
             "looks": [t for t in TOOL_LABELS if t in used],
             "causes": [CAUSES[c] for c in CAUSES if any(g.owner == _CAUSE[c] for g in gaps)],
-            "read": _read(gaps, lanes, names, idle, end - start),
+            "read": _describe_view(gaps, lanes, names, idle, end - start),
             "controls": _controls(start, end, wall, link),
         }
     }
@@ -275,7 +275,7 @@ def _gap_rows(
     return rows
 
 
-def _read(
+def _describe_view(
     gaps: Sequence[Span],
     lanes: Sequence[Sequence[Span]],
     names: Sequence[str],

@@ -9,7 +9,7 @@ from app.trace_report.compare import FASTER, GONE, NEW, SLOWER
 from app.units import duration
 from app.web.charts import hatching
 from app.web.charts.figure import Chart, chart
-from app.web.views.names import apart
+from app.web.views.names import shorten_uniquely
 
 Json = Mapping[str, Any]
 
@@ -18,7 +18,7 @@ LOOKS = {FASTER: "compile", SLOWER: "cuda", NEW: "triton", GONE: "library"}
 """Verdict -> whose colour and hatching its bars have."""
 
 
-def _signed(change_us: float) -> str:
+def _change_text(change_us: float) -> str:
     return f"{'+' if change_us > 0 else '−'}{duration(abs(change_us))}"
 
 
@@ -27,10 +27,10 @@ def changes(found: Json) -> Chart | None:
     rows = [r for r in found["rows"] if abs(r["change_us"]) > 0.5][:MOST_BARS]
     if not rows:
         return None
-    labels = apart((row["name"] for row in rows), 42)
+    labels = shorten_uniquely((row["name"] for row in rows), 42)
     bars: dict[str, Any] = {
         "type": "bar", "orientation": "h", "y": labels, "x": [r["change_us"] / 1e3 for r in rows], "showlegend": False,
-        "text": [f" {_signed(r['change_us'])}, {r['verdict']} " for r in rows],
+        "text": [f" {_change_text(r['change_us'])}, {r['verdict']} " for r in rows],
         "textposition": "outside", "cliponaxis": False,
         "marker": hatching.bars(LOOKS.get(r["verdict"], "skip") for r in rows),
         "hovertemplate": "%{y}<br>%{text}<extra></extra>",

@@ -83,19 +83,19 @@ class Panel:
         return WIDTH
 
 
-def unfused(cost: Json) -> list[Launch]:
+def unfused_launches(cost: Json) -> list[Launch]:
     """Every operation that eager PyTorch launches or that touches memory, in order."""
     return [
-        Launch(o["label"], o["bytes_read"], o["bytes_written"], _moved(o), o.get("launches") or 0)
+        Launch(o["label"], o["bytes_read"], o["bytes_written"], _total_bytes(o), o.get("launches") or 0)
         for o in cost["operations"]
-        if _moved(o) or o.get("launches")
+        if _total_bytes(o) or o.get("launches")
     ]
 
 
-def fused(cost: Json) -> list[Launch]:
+def fused_launches(cost: Json) -> list[Launch]:
     """Every kernel that torch.compile makes of it, by Inductor's account or by its fusion rules."""
     return [
-        Launch(k["label"], k["bytes_read"], k["bytes_written"], _moved(k), 1, tuple(k.get("operations") or ()))
+        Launch(k["label"], k["bytes_read"], k["bytes_written"], _total_bytes(k), 1, tuple(k.get("operations") or ()))
         for k in cost["kernels"]
     ]
 
@@ -105,16 +105,16 @@ def picture(cost: Json | None) -> list[Panel]:
     if not cost:
         return []
     ways = (
-        ("unfused", "Unfused: one kernel for each operation", unfused(cost), cost["unfused"]),
-        ("fused", "Fused: as torch.compile would run it", fused(cost), cost["fused"]),
+        ("unfused", "Unfused: one kernel for each operation", unfused_launches(cost), cost["unfused"]),
+        ("fused", "Fused: as torch.compile would run it", fused_launches(cost), cost["fused"]),
     )
     most = max((_widest(launch) for _, _, found, _ in ways for launch in found), default=0)
     if not most:
         return []
-    return [_panel(name, title, _folded(found), total, most) for name, title, found, total in ways]
+    return [_panel(name, title, _fold_smallest(found), total, most) for name, title, found, total in ways]
 
 
-def _moved(count: Json) -> int:
+def _total_bytes(count: Json) -> int:
     """Bytes read and written; where Inductor counted them, both together only."""
     return int(count["bytes_moved"] if "bytes_moved" in count else count["bytes_read"] + count["bytes_written"])
 
@@ -123,7 +123,7 @@ def _widest(launch: Launch) -> int:
     return max(launch.read, launch.written) if launch.read is not None and launch.written is not None else launch.moved
 
 
-def _folded(found: Sequence[Launch]) -> list[Launch]:
+def _fold_smallest(found: Sequence[Launch]) -> list[Launch]:
     """At most MOST: those of the fewest bytes become one, at the end."""
     if len(found) <= MOST:
         return list(found)
@@ -148,7 +148,7 @@ def _panel(name: str, title: str, found: Sequence[Launch], total: Json, most: in
         boxes.append(box := _box(launch, y, most))
         y += box.height + GAP
     return Panel(
-        name, title, tuple(boxes), y - GAP + PAD, _moved(total), int(total["launches"]), total.get("bytes_read"),
+        name, title, tuple(boxes), y - GAP + PAD, _total_bytes(total), int(total["launches"]), total.get("bytes_read"),
         total.get("bytes_written"),
     )  # fmt: skip
 

@@ -55,7 +55,7 @@ AUTOMATES: dict[str, tuple[str, ...]] = {
 @cache
 def rungs() -> tuple[dict[str, Any], ...]:
     """Each rung with its code, its lines of code, and the recorded time of this work by that tool."""
-    times = measured()["times_us"]
+    times = load_measurements()["times_us"]
     found = []
     for rung in RUNGS:
         text = (FOLDER / rung.file).read_text(encoding="utf-8").strip()
@@ -70,9 +70,9 @@ def rungs() -> tuple[dict[str, Any], ...]:
 
 
 @cache
-def measured() -> dict[str, Any]:
+def load_measurements() -> dict[str, Any]:
     """device, torch, triton, case, times_us: by tool, the recorded medians; Triton's is this app's own kernel's."""
-    record = tuned.recorded()
+    record = tuned.load_cases()
     case = next(c for c in record["cases"] if c["name"] == WORK_CASE)
     kept = {k: record[k] for k in ("device", "torch", "triton")}
     return {**kept, "case": case["case"], "times_us": case["times_us"]}

@@ -41,7 +41,7 @@ def offsets(program: int) -> list[int]:
     return [program * BLOCK + lane for lane in range(BLOCK)]
 
 
-def stored(program: int) -> dict[int, int]:
+def stores_of(program: int) -> dict[int, int]:
     """Element -> what this program stores there."""
     return {at: X[at] + Y[at] for at in offsets(program) if at < len(X)}
 
@@ -53,25 +53,25 @@ def life(program: int) -> dict[str, Any]:
     off = tuple(not i for i in inside)
     x, y = ([values[i] if i < len(values) else 0 for i in at] for values in (X, Y))
 
-    def told(values: list[Any]) -> tuple[str, ...]:
+    def format_values(values: list[Any]) -> tuple[str, ...]:
         return tuple(str(v) for v in values)
 
     steps = (
         Step("Pointers", f"Program {program} works out which elements are its own: {program} × {BLOCK} and the next "
-             f"{BLOCK - 1}. All lanes do it at once.", _line("at ="), (("at", told(at)),), (False,) * BLOCK),
+             f"{BLOCK - 1}. All lanes do it at once.", _line("at ="), (("at", format_values(at)),), (False,) * BLOCK),
         Step("Mask", f"n is {len(X)}: " + (f"{sum(off)} of its lanes would read beyond the end, so they are off."
              if any(off) else "all of its lanes are inside."), _line("inside ="),
-             (("at", told(at)), ("inside", tuple("yes" if i else "no" for i in inside))), off),
+             (("at", format_values(at)), ("inside", tuple("yes" if i else "no" for i in inside))), off),
         Step("Load", "From HBM to the chip, once. A lane that is off asks for nothing and holds `other`.",
-             _line("x = tl.load", "y = tl.load"), (("x", told(x)), ("y", told(y))), off),
+             _line("x = tl.load", "y = tl.load"), (("x", format_values(x)), ("y", format_values(y))), off),
         Step("Compute", "In registers: nothing goes through memory here, however much is computed.", _line("z = x"),
-             (("z", told([a + b for a, b in zip(x, y, strict=True)])),), off),
+             (("z", format_values([a + b for a, b in zip(x, y, strict=True)])),), off),
         Step("Store", "Back to HBM, once, under the same mask: elements that are not there are not written.",
-             _line("tl.store"), (("z", told([stored(program).get(i, "–") for i in at])),), off),
+             _line("tl.store"), (("z", format_values([stores_of(program).get(i, "–") for i in at])),), off),
     )  # fmt: skip
     cells = [
         {"at": i, "own": i in at, "there": i < len(X), "x": X[i] if i < len(X) else "", "y": Y[i] if i < len(X) else "",
-         "z": stored(program).get(i, "")}
+         "z": stores_of(program).get(i, "")}
         for i in range(BEYOND)
     ]  # fmt: skip
     return {"program": program, "programs": PROGRAMS, "block": BLOCK, "n": len(X), "steps": steps, "cells": cells,

@@ -23,22 +23,22 @@ _VARIANT = re.compile(r"(\w+)\((.*)\) x (\d+) warps(?:, (\d+) stages)?")
 
 
 @cache
-def recorded() -> dict[str, Any]:
+def load_cases() -> dict[str, Any]:
     """device, torch, triton, and cases: name, title, operation, file, what, chosen, tried [{variant, time_us}]."""
     found: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
     return found
 
 
-def shown(name: str | None, place: int | None) -> dict[str, Any]:
+def case_context(name: str | None, place: int | None) -> dict[str, Any]:
     """Context of partials/learn/tuned.html. name: of a case, place: of a configuration; else the first, its best."""
-    record = recorded()
+    record = load_cases()
     case = next((c for c in record["cases"] if c["name"] == name), record["cases"][0])
     tried = case["tried"]
     best = min(t["time_us"] for t in tried)
     chosen = next((i for i, t in enumerate(tried) if t["variant"] == case["chosen"]), 0)
     at = place if place is not None and 0 <= place < len(tried) else chosen
     configs = [
-        {**parsed(t["variant"]), "variant": t["variant"], "time_us": t["time_us"], "ratio": t["time_us"] / best,
+        {**parse_variant(t["variant"]), "variant": t["variant"], "time_us": t["time_us"], "ratio": t["time_us"] / best,
          "chosen": i == chosen, "shown": i == at, "place": i, "share": t["time_us"] / max(x["time_us"] for x in tried)}
         for i, t in enumerate(tried)
     ]  # fmt: skip
@@ -52,7 +52,7 @@ def shown(name: str | None, place: int | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def parsed(variant: str) -> dict[str, Any]:
+def parse_variant(variant: str) -> dict[str, Any]:
     """kernel, constants, warps, stages of a variant as records write it; settings: all of it in pairs."""
     found = _VARIANT.fullmatch(variant)
     if found is None:

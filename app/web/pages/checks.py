@@ -94,7 +94,7 @@ def _shown_line(config: str, problem: Problem) -> str:
 @page_and_json(router, "/checks/{check_id}", Access.READ)
 def check(request: Request, check_id: str, *, body: int = 0) -> Response:
     """One check; with `?body=1` only the part that changes while it is being done."""
-    found = _found(request, check_id)
+    found = _find_check(request, check_id)
     if wants_json(request):
         return JSONAnswer(found)
     context = {**check_views.check_page(found), "glances": check_views.summary(found)}
@@ -105,21 +105,21 @@ def check(request: Request, check_id: str, *, body: int = 0) -> Response:
 @declare(Access.READ)
 def progress(request: Request, check_id: str) -> Response:
     """Only the bar and its line."""
-    return render("partials/progress.html", {"validation": _found(request, check_id)}, request=request)
+    return render("partials/progress.html", {"validation": _find_check(request, check_id)}, request=request)
 
 
 @router.post("/checks/{check_id}/cancel")
 @declare(Access.CHANGE)
 def cancel(request: Request, check_id: str) -> Response:
     """Stop a check; one that has ended stays as it is."""
-    _found(request, check_id)
+    _find_check(request, check_id)
     state_of(request).queue.cancel(check_id)
     if not is_fragment(request):
         return RedirectResponse(f"/checks/{check_id}", 303)
     return check(request, check_id, body=1)
 
 
-def _found(request: Request, check_id: str) -> Json:
+def _find_check(request: Request, check_id: str) -> Json:
     found = checks.by_id(state_of(request).store.database, check_id)
     if found is None:
         raise missing("check")

@@ -15,7 +15,7 @@ from app.errors import Problem
 from app.requests import regions
 from app.requests.state import state_of
 from app.web.pages.examples import DEFAULT_REGION, examples
-from app.web.pages.widget import shown
+from app.web.pages.widget import answer_context
 from app.web.templating import is_fragment
 from app.web.views import region
 from app.web.views.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS, recording
@@ -81,7 +81,7 @@ def widget_answer(request: Request) -> Json:
         "answers": answers,
         "widget": widget,
         "widget_query": urlencode({k: v for k, v in answers.items() if v != ""}),
-        **shown(widget, asked["kind"], asked["bound"]),
+        **answer_context(widget, asked["kind"], asked["bound"]),
     }
 
 

@@ -110,7 +110,7 @@ def measure(request: Request, on: Annotated[str, Form(max_length=200)] = "") -> 
 
 @router.get("/device/ceilings")
 @declare(Access.READ)
-def measured(request: Request) -> Response:
+def ceilings_section(request: Request) -> Response:
     """The part of the page that has them."""
     if not is_fragment(request):
         return RedirectResponse("/device#ceilings", 303)

@@ -25,7 +25,7 @@ Candidate = Annotated[str | None, Query(max_length=64)]
 Device = Annotated[str | None, Query(max_length=200)]
 
 
-def _found(request: Request, region_id: str, candidate: str | None) -> tuple[Json, Any]:
+def _find_kernel(request: Request, region_id: str, candidate: str | None) -> tuple[Json, Any]:
     store = state_of(request).store
     region: Json | None = store.region(region_id)
     if region is None:
@@ -34,7 +34,7 @@ def _found(request: Request, region_id: str, candidate: str | None) -> tuple[Jso
     evidence: Json | None = store.validation(ids[0]) if ids else None
     if region.get("text") and (evidence is None or evidence.get("outcome") in (None, "unmeasured")):
         own = evidence["id"] if evidence else None
-        recorded = regions.archived(state_of(request), region["text"], own)
+        recorded = regions.nearest_record(state_of(request), region["text"], own)
         same = recorded is not None and recorded["archived"]["match"] != "other-sizes"
         evidence = recorded if same else evidence
     return region, kernel_code.own_of(state_of(request), region, candidate, evidence)
@@ -47,7 +47,7 @@ def _twin(path: str, candidate: str | None) -> str:
 @page_and_json(router, "/regions/{region_id}/triton", Access.COMPUTE)
 def own(request: Request, region_id: str, candidate: Candidate = None) -> Response:
     """Three columns of code: a page, or for htmx the part of the region's page."""
-    region, found = _found(request, region_id, candidate)
+    region, found = _find_kernel(request, region_id, candidate)
     if wants_json(request):
         return JSONAnswer(kernel_code.to_json(found))
     context = {**compiled_kernels.columns(region, found), "charts": False}
@@ -58,11 +58,14 @@ def own(request: Request, region_id: str, candidate: Candidate = None) -> Respon
 @page_and_json(router, "/regions/{region_id}/triton/machine", Access.COMPUTE)
 def machine(request: Request, region_id: str, candidate: Candidate = None, device: Device = None) -> Response:
     """What the compiler makes of our kernels, with every listing. Takes seconds the first time: a child compiles."""
-    region, found = _found(request, region_id, candidate)
+    region, found = _find_kernel(request, region_id, candidate)
     answer = kernel_code.machines_of(state_of(request), region, found, device)
     if wants_json(request):
         return JSONAnswer(answer)
-    context = {**compiled_kernels.compiled(region, found, answer, f"/regions/{region_id}/triton"), "charts": False}
+    context = {
+        **compiled_kernels.machine_code_context(region, found, answer, f"/regions/{region_id}/triton"),
+        "charts": False,
+    }
     context["twin"] = _twin(f"/regions/{region_id}/triton/machine.json", found.candidate)
     return render("partials/own_machine.html" if is_fragment(request) else "own.html", context, request=request)
 
@@ -71,7 +74,7 @@ def machine(request: Request, region_id: str, candidate: Candidate = None, devic
 @declare(Access.COMPUTE)
 def listing(request: Request, region_id: str, kernel: str, listing: str, candidate: Candidate = None) -> Response:
     """One listing, whole: ttir, ttgir, llir, ptx, sass."""
-    region, found = _found(request, region_id, candidate)
+    region, found = _find_kernel(request, region_id, candidate)
     made = kernel_code.kernel_named(kernel_code.machines_of(state_of(request), region, found), kernel)
     if listing not in made["texts"]:
         raise missing("listing")

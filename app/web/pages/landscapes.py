@@ -78,11 +78,11 @@ def part(request: Request, validation: Json, candidate: str | None = None) -> Js
         "landscape_candidates": submit_landscape.triton_candidates(validation) if stored else [],
         "landscape_shapes": submit_landscape.shapes_of(state, validation) if stored else [],
         "landscape_gpu": bool(host.get("gpu") or host.get("pending")),
-        **(_shown(found) if found is not None else {}),
+        **(_page_context(found) if found is not None else {}),
     }
 
 
-def _shown(found: Json) -> Json:
+def _page_context(found: Json) -> Json:
     return {
         "landscape_chart": landscape_chart.heat_map(found),
         "landscape_rows": landscape_chart.rows(found),

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
-from app.accuracy.figures import committed
+from app.accuracy.figures import load_committed
 from app.requests import kernel_code, regions
 from app.requests.state import state_of
 from app.web.learning import ladder, phases, primitives, program, tiles, tuned
@@ -50,13 +50,13 @@ def learn(request: Request) -> Response:
         **_phases(request),
         **_program(request),
         **_tiles(request),
-        **tuned.shown(request.query_params.get("case"), _place(request)),
+        **tuned.case_context(request.query_params.get("case"), _place(request)),
         **_ladder(),
         "primitives": primitives.PRIMITIVES,
-        "claims": committed().get("claims") or [],
+        "claims": load_committed().get("claims") or [],
         "language": LANGUAGE,
         "example": example,
-        "recorded": regions.archived(state_of(request), example.text),
+        "recorded": regions.nearest_record(state_of(request), example.text),
         "widget_sliders": WIDGET_SLIDERS,
         "widget_bounds": WIDGET_BOUNDS,
         "widget_kinds": WIDGET_KINDS,
@@ -74,9 +74,9 @@ def _data(request: Request, region: Json) -> Json:
         "program": {**life, "steps": [dataclasses.asdict(s) for s in life["steps"]]},
         "tiles": _tiles(request)["tile_rows"],
         "compile": {k: phased[k] for k in ("statements", "aten", "before", "after", "breaks")},
-        "autotune": tuned.recorded(),
+        "autotune": tuned.load_cases(),
         "primitives": [{**dataclasses.asdict(p), "line": p.line} for p in primitives.PRIMITIVES],
-        "claims": committed().get("claims") or [],
+        "claims": load_committed().get("claims") or [],
     }
 
 
@@ -97,7 +97,7 @@ def _live(request: Request, text: str) -> Json:
 
 
 def _ladder() -> Json:
-    return {"ladder": ladder.rungs(), "ladder_work": ladder.WORK, "ladder_measured": ladder.measured()}
+    return {"ladder": ladder.rungs(), "ladder_work": ladder.WORK, "ladder_measured": ladder.load_measurements()}
 
 
 # ---------------------------------------------------------------------------------------------------------------- parts
@@ -179,7 +179,7 @@ def _place(request: Request) -> int | None:
 def autotune(request: Request) -> Response:
     """One configuration: its code and its time."""
     return _part(
-        request, "tuned.html", lambda: tuned.shown(request.query_params.get("case"), _place(request)), "autotune"
+        request, "tuned.html", lambda: tuned.case_context(request.query_params.get("case"), _place(request)), "autotune"
     )
 
 
@@ -187,19 +187,19 @@ DECIDED = "rms_norm_by_hand"
 """The example whose generated kernel is compiled on the page."""
 
 
-def _decided(request: Request) -> tuple[Json, Any, Json]:
+def _kernel_decisions(request: Request) -> tuple[Json, Any, Json]:
     region: Json = {"name": examples()[DECIDED].title, "text": examples()[DECIDED].text, "shapes": [], "advice": None}
     found = kernel_code.own_of(state_of(request), region, "triton:generated")
     return region, found, kernel_code.machines_of(state_of(request), region, found)
 
 
 @page_and_json(router, "/learn/decided", Access.COMPUTE)
-def decided(request: Request) -> Response:
+def decisions_page(request: Request) -> Response:
     """The example's generated kernel, line by line, with its instructions. A child compiles it once."""
-    region, found, answer = _decided(request)
+    region, found, answer = _kernel_decisions(request)
     if wants_json(request):
         return JSONAnswer(answer)
-    context = {**compiled_kernels.compiled(region, found, answer, "/learn/decided"), "charts": False}
+    context = {**compiled_kernels.machine_code_context(region, found, answer, "/learn/decided"), "charts": False}
     return render("partials/own_machine.html" if is_fragment(request) else "decided.html", context, request=request)
 
 
@@ -207,7 +207,7 @@ def decided(request: Request) -> Response:
 @declare(Access.COMPUTE)
 def decided_listing(request: Request, kernel: str, listing: str) -> Response:
     """One of its listings, whole."""
-    made = kernel_code.kernel_named(_decided(request)[2], kernel)
+    made = kernel_code.kernel_named(_kernel_decisions(request)[2], kernel)
     if listing not in made["texts"]:
         raise missing("listing")
     return PlainTextResponse(made["texts"][listing])

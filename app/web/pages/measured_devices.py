@@ -82,7 +82,7 @@ ANSWERS: dict[int | str, Json] = {200: {"model": MeasuredKinds}, **errors(404, 4
 @declare(Access.COMPUTE, codes=({422: ("region-without-text",)},))
 def of_region(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The region's newest measurement on each kind of GPU, at its own sizes: of this server, or of the archive."""
-    return answer(_found(request, _region(request, region_id)["text"], devices))
+    return answer(_compare(request, _region(request, region_id)["text"], devices))
 
 
 @api.get("/validations/{validation_id}/measured-devices", responses=ANSWERS)
@@ -90,7 +90,7 @@ def of_region(request: Request, region_id: str, devices: Devices = "") -> Respon
 @declare(Access.COMPUTE)
 def of_validation(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured: what was asked for on several kinds, side by side."""
-    return answer(_found(request, _validation(request, validation_id)["region"], devices))
+    return answer(_compare(request, _validation(request, validation_id)["region"], devices))
 
 
 @page_and_json(pages, "/regions/{region_id}/measured-devices", Access.COMPUTE)
@@ -98,7 +98,7 @@ def of_validation(request: Request, validation_id: str, devices: Devices = "") -
 def region_page(request: Request, region_id: str, devices: Devices = "") -> Response:
     """The kinds side by side: a page, or for htmx the part of a page."""
     region = _region(request, region_id)
-    return _shown(request, region["text"], region["name"], f"/regions/{region_id}", devices)
+    return _page(request, region["text"], region["name"], f"/regions/{region_id}", devices)
 
 
 @page_and_json(pages, "/validations/{validation_id}/measured-devices", Access.COMPUTE)
@@ -106,7 +106,7 @@ def region_page(request: Request, region_id: str, devices: Devices = "") -> Resp
 def validation_page(request: Request, validation_id: str, devices: Devices = "") -> Response:
     """The same for what a validation measured."""
     found = _validation(request, validation_id)
-    return _shown(request, found["region"], found.get("name") or "Validation", f"/validations/{validation_id}", devices)
+    return _page(request, found["region"], found.get("name") or "Validation", f"/validations/{validation_id}", devices)
 
 
 def section(request: Request, text: str) -> Json:
@@ -136,7 +136,7 @@ def _validation(request: Request, validation_id: str) -> Json:
     return found
 
 
-def _found(request: Request, text: str, devices: str) -> Json:
+def _compare(request: Request, text: str, devices: str) -> Json:
     items = regions.measured_kinds(state_of(request), text, _names(devices))
     return {"items": items, "said": by_device.disagreement(items)}
 
@@ -150,8 +150,8 @@ def _context(items: list[Json]) -> Json:
     }
 
 
-def _shown(request: Request, text: str, name: str, back: str, devices: str) -> Response:
-    found = _found(request, text, devices)
+def _page(request: Request, text: str, name: str, back: str, devices: str) -> Response:
+    found = _compare(request, text, devices)
     if wants_json(request):
         return JSONAnswer(found)
     context = {**_context(found["items"]), "name": name, "back": back}

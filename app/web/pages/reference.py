@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.accuracy.figures import committed
+from app.accuracy.figures import load_committed
 from app.requests import regions
 from app.requests.state import state_of
 from app.trace_report.compare import compare_traces
@@ -33,16 +33,16 @@ HISTORY_ROWS = 50
 COMPARE_CHOICES = 100
 
 
-def _known(request: Request) -> list[Json]:
+def _list_validations(request: Request) -> list[Json]:
     """Validations of this host, newest first, then the archive's."""
     own = state_of(request).store.validations(limit=COMPARE_CHOICES)["items"]
     return [*own, *regions.archive_records(state_of(request))]
 
 
-def _compared(request: Request, a: str, b: str) -> Json:
+def _compare(request: Request, a: str, b: str) -> Json:
     """What /compare shows of two validations, or of two traces that were read; {} where they are not two of a kind."""
     store = state_of(request).store
-    known = {v["id"]: v for v in _known(request) if v.get("id")}
+    known = {v["id"]: v for v in _list_validations(request) if v.get("id")}
     if a in known and b in known:
         left, right = known[a], known[b]
         return {
@@ -61,14 +61,14 @@ def _compared(request: Request, a: str, b: str) -> Json:
 @page_and_json(router, "/compare", Access.READ)
 def compare_page(request: Request, a: str = "", b: str = "") -> Response:
     """Two traces, or two validations, side by side; 404 as data where the two are not of this host, or of two kinds."""
-    compared = _compared(request, a, b)
+    compared = _compare(request, a, b)
     if wants_json(request):
         if not compared:
             raise missing("pair of traces or of validations")
         kind = "traces" if "traces" in compared else "validations"
         body = compared["traces"] if kind == "traces" else compared["comparison"]
         return JSONAnswer({"kind": kind, "a": a, "b": b, **body})
-    choices = region.choices([v for v in _known(request) if v.get("id")])
+    choices = region.choices([v for v in _list_validations(request) if v.get("id")])
     kept = state_of(request).store.traces(limit=COMPARE_CHOICES)["items"]
     traces = [
         {"id": t["id"], "label": f"{t['name']} · {t['device'] or 'no GPU named'} · {region.when(t['created_at'])}"}
@@ -82,7 +82,7 @@ def compare_page(request: Request, a: str = "", b: str = "") -> Response:
 def _kind(name: str, choices: list[dict[str, str]], a: str, b: str) -> Json:
     ids = {c["id"] for c in choices}
     own = [i if i in ids else "" for i in (a, b)]
-    return {"name": name, "choices": choices, "picked": region.picked(choices, *own)}
+    return {"name": name, "choices": choices, "picked": region.select_options(choices, *own)}
 
 
 def _pair(a: str, b: str) -> Json:
@@ -139,11 +139,11 @@ def accuracy_page(request: Request) -> Response:
     """The benchmark of the advice as committed, as `tritonworthy accuracy --json` prints it; on the page then what was
     predicted when each record was made."""
     if wants_json(request):
-        return JSONAnswer(committed())
-    measured = [v for v in _known(request) if v.get("device") and v.get("candidates")]
+        return JSONAnswer(load_committed())
+    measured = [v for v in _list_validations(request) if v.get("device") and v.get("candidates")]
     rows = accuracy.rows(measured)
     context = {"rows": rows, "summary": accuracy.summary(measured), "accuracy_chart": accuracy.scatter(rows)}
-    return render("accuracy.html", context | accuracy_charts.context(committed()), request=request)
+    return render("accuracy.html", context | accuracy_charts.context(load_committed()), request=request)
 
 
 @router.get("/api")

@@ -92,7 +92,7 @@ def preview_region(
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
     region = regions.preview_region(state_of(request), text, oracle_timeout_s=SAID_BEFORE, **_workload(form))
     shown = job[0] if job else ""
-    context = _edited(request, form, region, region_id, shown) | {"job": shown}
+    context = _edit_context(request, form, region, region_id, shown) | {"job": shown}
     address = context["permalink"] if len(text) < MOST_CARRIED else None
     headers = {"HX-Replace-Url": address} if address else {}
     return render("partials/preview.html", context, request=request, headers=headers)
@@ -113,7 +113,7 @@ def foresee_text(
     state, asked = state_of(request), _workload(form)
     before = regions.preview_region(state, text, oracle=False, **asked)
     region = regions.preview_region(state, text, **asked)
-    context = _edited(request, form, region, region_id)
+    context = _edit_context(request, form, region, region_id)
     if not is_fragment(request):
         return RedirectResponse(f"{_carrying(form)}&oracle=wait#oracle", 303)
     changed = before["advice"].get("alternatives") != region["advice"].get("alternatives")
@@ -121,10 +121,10 @@ def foresee_text(
     return render("partials/oracle_answer.html", context | answered, request=request)
 
 
-def _edited(request: Request, form: Mapping[str, str], region: Json, region_id: str, job: str = "") -> Json:
+def _edit_context(request: Request, form: Mapping[str, str], region: Json, region_id: str, job: str = "") -> Json:
     """Context of an edited text's analysis. region_id, job: the stored region that was edited and the validation that
     its page shows, "" for none."""
-    stored = _unedited(request, region_id, form["text"])
+    stored = _find_unedited(request, region_id, form["text"])
     newest = _newest(request, stored) if stored else _validation_of(request, region, job)
     same = stored is not None and (stored["advice"] or {}).get("device") == region["advice"]["device"]
     evidence = _evidence(request, region, newest)
@@ -150,7 +150,7 @@ def _carrying(form: Mapping[str, str]) -> str:
     return "/region?" + urlencode({name: value for name, value in form.items() if value.strip()}, quote_via=quote)
 
 
-def _unedited(request: Request, region_id: str, text: str) -> Json | None:
+def _find_unedited(request: Request, region_id: str, text: str) -> Json | None:
     """The stored region of that id where the text is still its own."""
     stored: Json | None = state_of(request).store.region(region_id) if region_id else None
     return stored if stored is not None and text.strip() and text.split() == (stored["text"] or "").split() else None
@@ -202,7 +202,7 @@ def _page(request: Request, region: Json) -> Json:
     """Context of a stored region's page."""
     evidence = _evidence(request, region, newest := _newest(request, region))
     return {
-        **_analysed(request, region, evidence.get("nearest") or newest),
+        **_analysis_context(request, region, evidence.get("nearest") or newest),
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
         **_around(request, region),
@@ -238,7 +238,7 @@ def _around(request: Request, region: Json) -> Json:
 # ------------------------------------------------------------------------------------ a region that its address carries
 
 
-def _carried(
+def _read_address(
     request: Request, text: str, share_percent: str, calls_per_step: str, device: str, oracle_timeout_s: float | None
 ) -> tuple[Json, Json]:
     """What the address says, and the region of it. Nothing is kept."""
@@ -251,7 +251,7 @@ def _carried(
 
 
 @page_and_json(router, "/region", Access.COMPUTE)
-def carried(
+def region_by_address(
     request: Request,
     text: str = "",
     share_percent: str = "",
@@ -265,11 +265,11 @@ def carried(
     As data it is the API's object without an id. oracle: "wait" for its answer, where no script asks for it.
     """
     if wants_json(request):
-        return JSONAnswer(_carried(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
+        return JSONAnswer(_read_address(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
     if not text.strip():
         return RedirectResponse("/", 303)
     wait_s = None if oracle == "wait" else SAID_BEFORE
-    state, region = _carried(request, text, share_percent, calls_per_step, device, wait_s)
+    state, region = _read_address(request, text, share_percent, calls_per_step, device, wait_s)
     evidence = _evidence(request, region, None)
     context = {
         **views.analysis(region, evidence.get("nearest")),
@@ -290,7 +290,7 @@ def carried(
 @declare(Access.READ)
 def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "", page: str = "") -> Response:
     """What a step gains, for the sliders; the page's address follows them."""
-    share, times = _asked(request)
+    share, times = _what_if_values(request)
     answer = whatif.answer(
         share if share is not None else whatif.UNKNOWN_SHARE, times if times is not None else 2.0, number(step_us)
     )
@@ -301,7 +301,7 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
     return render("partials/whatif_answer.html", {"whatif": answer}, request=request, headers=headers)
 
 
-def _asked(request: Request) -> tuple[float | None, float | None]:
+def _what_if_values(request: Request) -> tuple[float | None, float | None]:
     """Where the what-if's sliders stand by the address: share of the step, times as fast; None where it is silent."""
     share, faster = number(request.query_params.get("of")), number(request.query_params.get("faster"))
     return (
@@ -310,7 +310,7 @@ def _asked(request: Request) -> tuple[float | None, float | None]:
     )
 
 
-def _analysed(request: Request, region: Json, newest: Json | None) -> Json:
+def _analysis_context(request: Request, region: Json, newest: Json | None) -> Json:
     """Context of a stored region's analysis."""
     on = regions.oracle_is_on(state_of(request))
     return {**views.analysis(region, newest), "oracle_on": on, "machine_id": region["id"] if on else None}
@@ -323,22 +323,22 @@ def evidence_of(request: Request, region: Json) -> Json:
 
 def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
     """The newest validation made here, and the archive's record of the same region where this host measured nothing."""
-    context: Json = views.measured(newest) if newest else {}
+    context: Json = views.validation_summary(newest) if newest else {}
     running = newest is not None and newest["state"] in ("queued", "running")
     unmeasured = newest is None or newest.get("outcome") in (None, "unmeasured")
     if region["text"] and not running and unmeasured:
-        recorded = regions.archived(state_of(request), region["text"], newest["id"] if newest else None)
+        recorded = regions.nearest_record(state_of(request), region["text"], newest["id"] if newest else None)
         if recorded is not None:
-            found = views.measured(recorded)
+            found = views.validation_summary(recorded)
             context |= {
                 "nearest": recorded,
                 "nearest_chart": found["candidates_chart"],
                 "nearest_rows": found["candidate_rows"],
             }
     evidence = context.get("nearest") or newest
-    shown = views.evidence_charts(region, evidence, *_asked(request)) if region.get("advice") else {}
+    shown = views.evidence_charts(region, evidence, *_what_if_values(request)) if region.get("advice") else {}
     beside = measured_devices.section(request, region["text"]) if region["text"] else {}
-    return context | shown | beside | {"compiled": oracle_views.compiled(evidence)}
+    return context | shown | beside | {"compiled": oracle_views.measured_compilations(evidence)}
 
 
 def _landscape(request: Request, region: Json, newest: Json | None, nearest: Json | None) -> Json:
@@ -362,7 +362,7 @@ def foresee(request: Request, region_id: str) -> Response:
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
     old, new = ((region["advice"] or {}).get("alternatives") for region in (before, found))
     evidence = _evidence(request, found, newest := _newest(request, found))
-    analysed = _analysed(request, found, evidence.get("nearest") or newest)
+    analysed = _analysis_context(request, found, evidence.get("nearest") or newest)
     context = {**analysed, **evidence, "advice_changed": old != new}
     return render("partials/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"})
 
@@ -400,23 +400,25 @@ def validate(
     on: Annotated[list[str] | None, Form()] = None,
 ) -> Response:
     """Queue a validation: of the stored region where the text is still its own, else of the text as edited."""
-    stored = _unedited(request, region_id, text)
+    stored = _find_unedited(request, region_id, text)
     job, _ = regions.submit_validation(
         state_of(request), region=None if stored else text, region_id=stored["id"] if stored else None, device=on,
         oracle_timeout_s=SAID_BEFORE,
     )  # fmt: skip
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{job['id']}", 303)
-    return render("partials/job.html", {**_measured(request, job["id"]), "swapped": True}, request=request, status=202)
+    return render(
+        "partials/job.html", {**_validation_context(request, job["id"]), "swapped": True}, request=request, status=202
+    )
 
 
-def _measured(request: Request, validation_id: str) -> Json:
+def _validation_context(request: Request, validation_id: str) -> Json:
     """Context of a validation with its region's evidence from elsewhere."""
     state = state_of(request)
     validation: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
     if validation is None:
         raise missing("validation")
-    context = views.measured(validation)
+    context = views.validation_summary(validation)
     if validation["state"] == "done" and not validation.get("archived"):
         context |= _evidence(request, {"text": validation["region"]}, validation)
     return context
@@ -425,7 +427,7 @@ def _measured(request: Request, validation_id: str) -> Json:
 @page_and_json(router, "/validations/{validation_id}", Access.COMPUTE)
 def validation(request: Request, validation_id: str) -> Response:
     """One validation: while it runs, its progress; then everything that was measured."""
-    context = _measured(request, validation_id)
+    context = _validation_context(request, validation_id)
     shown = context["validation"]
     if wants_json(request):
         return JSONAnswer(shown)
@@ -440,7 +442,7 @@ def validation(request: Request, validation_id: str) -> Response:
 @declare(Access.COMPUTE)
 def validation_panel(request: Request, validation_id: str) -> Response:
     """Progress while it runs, the result once it stands: what the region page shows of a validation."""
-    return render("partials/job.html", _measured(request, validation_id), request=request)
+    return render("partials/job.html", _validation_context(request, validation_id), request=request)
 
 
 @router.get("/validations/{validation_id}/progress")
@@ -461,7 +463,9 @@ def validate_again(request: Request, validation_id: str) -> Response:
     job = revalidate.validate_again(state_of(request), validation_id)
     if not is_fragment(request) or "/validations/" in request.headers.get("hx-current-url", ""):
         return go(request, f"/validations/{job['id']}")
-    return render("partials/job.html", {**_measured(request, job["id"]), "swapped": True}, request=request, status=202)
+    return render(
+        "partials/job.html", {**_validation_context(request, job["id"]), "swapped": True}, request=request, status=202
+    )
 
 
 @router.post("/validations/{validation_id}/cancel")
@@ -472,4 +476,4 @@ def cancel_validation(request: Request, validation_id: str) -> Response:
         raise missing("validation")
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}", 303)
-    return render("partials/job.html", _measured(request, validation_id), request=request)
+    return render("partials/job.html", _validation_context(request, validation_id), request=request)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.errors import Problem
-from app.requests.archived_evidence import recorded
+from app.requests.archived_evidence import recorded_devices
 from app.requests.state import state_of
 from app.web.pages.common import missing
 from app.web.pages.region import evidence_of, stored_region
@@ -33,7 +33,7 @@ def trace_file(request: Request, trace_id: str) -> Response:
     if trace["status"] != "ready":
         raise Problem(409, "not-ready", "There is nothing to report yet", "The trace is being read, or it failed.")
     group = store.trace_group(trace.get("group"))
-    known = recorded(state_of(request), [r["text"] for r in trace["regions"] if r.get("text")])
+    known = recorded_devices(state_of(request), [r["text"] for r in trace["regions"] if r.get("text")])
     return _file(trace["name"], trace_report(trace, group, written=_now(), recorded=known))
 
 

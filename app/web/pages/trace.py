@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from app.requests.archived_evidence import recorded
+from app.requests.archived_evidence import recorded_devices
 from app.requests.state import state_of
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
@@ -34,7 +34,7 @@ def _data(request: Request, found: Json, view: View) -> Json:
     if not request.query_params or found["status"] != "ready":
         return found
     other = _other_rank(request, found, view)
-    part = _regions_part(request, _named(found), view, other)
+    part = _regions_part(request, _name_regions(found), view, other)
     by_id = {r["id"]: r for r in (other or found)["regions"]}
     listed = [by_id[r["id"]] for r in (*part["regions"], *part["small"])]
     told = {"shown": len(listed), "of": len(by_id), "query": query_of(view)}
@@ -50,7 +50,7 @@ def trace(request: Request, trace_id: str) -> Response:
         return JSONAnswer(_data(request, found, view))
     template = PARTS.get(request.headers.get("hx-target", "")) if _is_swap(request) else None
     if template and reading.has_parts(found):
-        named = _named(found)
+        named = _name_regions(found)
         context = {
             "trace": found,
             "swapped": True,
@@ -72,7 +72,7 @@ def _page(request: Request, trace: Json, view: View) -> Json:
         trace,
         _group(request, trace),
         view=view,
-        recorded=recorded(state_of(request), _texts(trace)),
+        recorded=recorded_devices(state_of(request), _texts(trace)),
         of_rank=_other_rank(request, trace, view),
     )
 
@@ -112,9 +112,9 @@ def read_on(
     elif view.tool or view.evidence:
         # Advice decides what is listed.
         found = _trace(request, trace_id)
-        context |= {"trace": found, "listed_again": True, **_regions_part(request, _named(found), view, None)}
+        context |= {"trace": found, "listed_again": True, **_regions_part(request, _name_regions(found), view, None)}
     else:
-        context["cells"] = _advised(request, trace_id, reading.come(waiting or (), now), now["step_time_us"])
+        context["cells"] = _advise_regions(request, trace_id, reading.come(waiting or (), now), now["step_time_us"])
     return render("partials/trace_moved.html", context, request=request)
 
 
@@ -122,11 +122,11 @@ NOTHING_YET: Json = {"status": "reading", "ahead": None, "parts": False, "region
 ADVISING = "advising-"
 
 
-def _advised(request: Request, trace_id: str, places: list[int], step_us: float | None) -> list[Json]:
+def _advise_regions(request: Request, trace_id: str, places: list[int], step_us: float | None) -> list[Json]:
     """Regions of a trace by their positions, as the cells of their rows need them."""
     state = state_of(request)
     found: list[Json] = state.store.regions(trace_id, places)
-    known = recorded(state, _texts({"regions": found}))
+    known = recorded_devices(state, _texts({"regions": found}))
     rows = []
     if len(found) != len(places):  # it was deleted meanwhile
         return []
@@ -175,13 +175,13 @@ def _other_rank(request: Request, trace: Json, view: View) -> Json | None:
     return _trace(request, wanted) if wanted and wanted != trace["id"] else None
 
 
-def _named(trace: Json) -> Json:
+def _name_regions(trace: Json) -> Json:
     """The trace with names of its regions that a reader tells apart."""
-    return {**trace, "regions": trace_page.named(trace["regions"])}
+    return {**trace, "regions": trace_page.add_shown_names(trace["regions"])}
 
 
 def _regions_part(request: Request, trace: Json, view: View, other: Json | None) -> Json:
     """Context of partials/region_list.html. trace: `_named`; other: the trace of the rank that the view asks for."""
     ranks = trace_step.rank_section(_group(request, trace)).get("ranks") or () if trace.get("group") else ()
-    known = recorded(state_of(request), _texts(other or trace))
+    known = recorded_devices(state_of(request), _texts(other or trace))
     return trace_page.regions_part(trace, view, known, other, ranks)

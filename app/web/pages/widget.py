@@ -54,12 +54,12 @@ class Mark:
 
 
 @cache
-def recorded() -> tuple[Measured, ...]:
+def archive_measurements() -> tuple[Measured, ...]:
     """The best candidate of each tool on each region of the shipped Archive."""
-    return tuple(_recorded())
+    return tuple(_read_archive())
 
 
-def _recorded() -> Iterator[Measured]:
+def _read_archive() -> Iterator[Measured]:
     for record in record_store.records(record_store.FOLDER):
         name = str(record.get("name", "")).lower()
         kind = next((k for word, k in KIND_WORDS if word in name), "")
@@ -74,7 +74,7 @@ def _recorded() -> Iterator[Measured]:
 @lru_cache(maxsize=64)
 def picture(kind: str | None, bound: str | None) -> Json:
     """Lines to write across, speed-up over eager up, both by factors; a bar for the range of each tool."""
-    rungs = gradient(recorded(), kind, bound)
+    rungs = gradient(archive_measurements(), kind, bound)
     ticks_up = [(factor, _up(factor)) for factor in (1, 2, 4, 8, 16)]
     across = [(text, _across(lines)) for text, lines in (("0", 0), ("1", 1), ("10", 10), ("100", 100), ("1,000", 1000))]
     marks = [_mark(r) for r in rungs if r.speedup is not None]
@@ -128,10 +128,10 @@ def decisive(advice: Json) -> str:
 def _fragment(advice: Json, kind: str | None, bound: str | None) -> str:
     """The widget's answer as HTML; the page completes its link."""
     template = environment().get_template("partials/widget.html")
-    return template.render(widget=advice, widget_query="", **shown(advice, kind, bound))
+    return template.render(widget=advice, widget_query="", **answer_context(advice, kind, bound))
 
 
-def shown(advice: Json, kind: str | None, bound: str | None) -> Json:
+def answer_context(advice: Json, kind: str | None, bound: str | None) -> Json:
     """What the answer's template needs beside the advice."""
     return {"picture": picture(kind, bound), "decisive": decisive(advice), "holes": holes}
 

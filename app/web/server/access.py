@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from app.storage.job_table import Kind
-from app.web.api.codes import Codes, joined
+from app.web.api.codes import Codes, join_codes
 
 Endpoint = TypeVar("Endpoint")
 
@@ -56,7 +56,7 @@ def declare(
     codes: groups of app.web.api.codes, or status -> codes; only operations of /openapi.json need them. queues: answers
     of this route of the API tell how many more jobs of that kind may wait (app.web.server.limits).
     """
-    declaration = Declaration(access, joined(*codes), queues)
+    declaration = Declaration(access, join_codes(*codes), queues)
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _ATTRIBUTE, declaration)

@@ -28,7 +28,7 @@ class Conditional:
         asked = Headers(scope=scope).get("if-none-match", "")
         start: Message | None = None
 
-        async def tagged(message: Message) -> None:
+        async def send_with_etag(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start" and message["status"] == 200:
                 start = message  # kept until its body is seen
@@ -52,7 +52,7 @@ class Conditional:
             await send(begun)
             await send(message)
 
-        await self.app(scope, receive, tagged)
+        await self.app(scope, receive, send_with_etag)
 
 
 def _is_data(path: str) -> bool:

@@ -170,7 +170,7 @@ def _database(database: Database) -> str:
         return f"{lost.words} {lost.remedy}"
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
         log.warning("the database cannot be written: %s", getattr(error, "orig", None) or error)
-        return f"the database {said(error)}"
+        return f"the database {describe_database_error(error)}"
     return ""
 
 
@@ -189,7 +189,7 @@ def _begin_sqlite(database: Database) -> None:
         raw.close()
 
 
-def said(error: Exception) -> str:
+def describe_database_error(error: Exception) -> str:
     """What a database's error means, in words of ours: its own may name hosts and files."""
     text = str(getattr(error, "orig", None) or error)
     known = {"locked": "is locked", "full": "has no room: the disk is full", "readonly": "cannot be written: read-only"}

@@ -30,7 +30,7 @@ class LimitHeaders:
         kind = self.contract.queued_kind(scope["path"]) if told and scope["method"] == "POST" else None
         upload = told and self.contract.takes_files(scope["path"])
 
-        async def limited(message: Message) -> None:
+        async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 if upload:
@@ -40,7 +40,7 @@ class LimitHeaders:
                         headers.append(name, value)
             await send(message)
 
-        await self.app(scope, receive, limited if kind or upload else send)
+        await self.app(scope, receive, send_with_limits if kind or upload else send)
 
 
 def room(state: ServerState, kind: Kind) -> dict[str, str]:

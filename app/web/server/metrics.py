@@ -83,15 +83,15 @@ Samples = float | Mapping[str, float] | Mapping[tuple[str, str], float]
 
 
 def _gauge(name: str, about: str, samples: Samples, *labels: str) -> Metric:
-    return _filled(GaugeMetricFamily(f"tritonworthy_{name}", about, labels=labels), samples)
+    return _fill(GaugeMetricFamily(f"tritonworthy_{name}", about, labels=labels), samples)
 
 
 def _counter(name: str, about: str, samples: Samples, *labels: str) -> Metric:
     """name: without the `_total` that it ends with in the text."""
-    return _filled(CounterMetricFamily(f"tritonworthy_{name}", about, labels=labels), samples)
+    return _fill(CounterMetricFamily(f"tritonworthy_{name}", about, labels=labels), samples)
 
 
-def _filled(metric: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
+def _fill(metric: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
     for key, value in sorted(samples.items()) if isinstance(samples, Mapping) else [((), samples)]:
         metric.add_metric((key,) if isinstance(key, str) else key, value)
     return metric

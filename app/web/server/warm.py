@@ -6,7 +6,7 @@ import logging
 import time
 
 from app.background import Background
-from app.requests.archived_evidence import recorded
+from app.requests.archived_evidence import recorded_devices
 from app.requests.state import ServerState
 from app.web.pages.examples import DEFAULT_REGION, examples
 from app.web.templating import environment
@@ -24,7 +24,7 @@ class WarmPages(Background):
     def serve(self) -> None:
         began = time.monotonic()
         try:
-            recorded(self.state, [examples()[DEFAULT_REGION].text])
+            recorded_devices(self.state, [examples()[DEFAULT_REGION].text])
             import plotly.graph_objects  # noqa: F401
 
             for name in environment().list_templates():

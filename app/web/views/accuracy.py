@@ -49,7 +49,7 @@ def rows(validations: Iterable[Json]) -> list[dict[str, Any]]:
     return found
 
 
-def advised(validation: Json) -> str | None:
+def advised_candidate(validation: Json) -> str | None:
     """The candidate that following the advice before measuring would have run; eager where it said to leave it."""
     advice = validation.get("advice_before") or {}
     if not advice.get("tool"):
@@ -65,7 +65,7 @@ def advised(validation: Json) -> str | None:
 def regret(validation: Json) -> float | None:
     """Measured time of the advised candidate over the best measured one; 1 is a perfect choice, None unknown."""
     times = {c["name"]: c["time_us"]["median"] for c in validation.get("candidates") or () if c.get("time_us")}
-    choice = advised(validation)
+    choice = advised_candidate(validation)
     if choice is None or choice not in times:
         return None
     return float(times[choice] / min(times.values()))

@@ -33,7 +33,7 @@ def columns(region: Json, own: Own) -> dict[str, Any]:
     }
 
 
-def compiled(region: Json, own: Own, answer: Json, base: str) -> dict[str, Any]:
+def machine_code_context(region: Json, own: Own, answer: Json, base: str) -> dict[str, Any]:
     """Context of partials/own_machine.html: one machine's context for each kernel of the call.
 
     base: under which the listings of the kernels are.

@@ -28,7 +28,7 @@ def rows(conditions: Json | None) -> list[tuple[str, str]]:
         if key == "warnings":
             continue
         name = NAMES.get(key, key.replace("_", " ").capitalize())
-        text = _said(key, value)
+        text = _condition_text(key, value)
         if text:
             found.append((name, text))
     return found
@@ -39,7 +39,7 @@ def warnings(conditions: Json | None) -> list[str]:
     return [str(w) for w in (conditions or {}).get("warnings") or ()]
 
 
-def _said(key: str, value: Any) -> str:
+def _condition_text(key: str, value: Any) -> str:
     if key in ("before", "after") and isinstance(value, Mapping):
         return reading(value)
     if key == "phases_s" and isinstance(value, Mapping):

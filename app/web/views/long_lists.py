@@ -41,7 +41,7 @@ def heaviest(rows: Sequence[Any], weight: Callable[[Any], float], most: int = MO
     return Rows([r for at, r in enumerate(rows) if at in kept], [r for at, r in enumerate(rows) if at not in kept])
 
 
-def folded(parts: Sequence[tuple[str, int]], most: int = MOST_PARTS) -> list[tuple[str, int]]:
+def fold_smallest(parts: Sequence[tuple[str, int]], most: int = MOST_PARTS) -> list[tuple[str, int]]:
     """A bar's parts (label, size), at most so many: the smallest become one, at the end, so that the sum stays."""
     if len(parts) <= most:
         return list(parts)

@@ -105,7 +105,7 @@ def recompiles(found: Json | None) -> str:
     return f"{text}{served}."
 
 
-def compiled(validation: Json | None) -> list[dict[str, Any]]:
+def measured_compilations(validation: Json | None) -> list[dict[str, Any]]:
     """What torch.compile's candidates launched when they were measured, by mode: the real compile beside the answer.
 
     Only for the same program at the same sizes. Kernels are those that the profiler saw in one call.
@@ -181,10 +181,10 @@ def _mode(prediction: Json) -> dict[str, Any]:
 def _same(one: Json, other: Json) -> bool:
     """Whether two modes are the same kernels, source and all, and the same calls."""
 
-    def made(mode: Json) -> tuple[list[Any], list[Any]]:
+    def kernels_of(mode: Json) -> tuple[list[Any], list[Any]]:
         return [(k["name"], k["source"], k["calls"]) for k in mode["kernels"]], list(mode["externs"])
 
-    return made(one) == made(other)
+    return kernels_of(one) == kernels_of(other)
 
 
 def spans(lines: Iterable[int]) -> str:

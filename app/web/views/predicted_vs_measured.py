@@ -10,7 +10,7 @@ from app.web.charts.figure import COLOURS, Chart, Json, chart
 from app.web.charts.hatching import symbol
 from app.web.charts.plotly import candidate_rows
 from app.web.views.accuracy import BAND
-from app.web.views.names import apart
+from app.web.views.names import shorten_uniquely
 from profiler.hardware import find_device
 
 
@@ -50,11 +50,11 @@ def rows(validation: Json | None, advice: Json | None = None) -> list[dict[str, 
     return found
 
 
-def foretold(found: list[dict[str, Any]]) -> Chart | None:
+def prediction_chart(found: list[dict[str, Any]]) -> Chart | None:
     """One row a candidate: the predicted range as a bar with a hollow mark, what was measured as a full one on it."""
     if not found:
         return None
-    labels = apart(row["name"] for row in found)
+    labels = shorten_uniquely(row["name"] for row in found)
     traces: list[dict[str, Any]] = []
     for label, row in zip(labels, found, strict=True):
         predicted, measured, tool = row["predicted"], row["measured"], row["tool"]

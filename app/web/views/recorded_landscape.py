@@ -9,7 +9,7 @@ from typing import Any
 from app.archive.landscapes import nearest, surveys
 from app.units import count
 from app.web.charts import landscape
-from app.web.charts.plotly import moved
+from app.web.charts.plotly import total_bytes
 from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 
@@ -43,12 +43,12 @@ def section(region: Json, evidence: Json | None = None) -> dict[str, Any]:
     found = _nearest(region, names)
     context: dict[str, Any] = {"survey": found, "survey_candidate": names[0] if names else ""}
     if found is not None:
-        context |= {**_drawn(found["number"]), "survey_words": words(found, names[0])}
+        context |= {**_draw(found["number"]), "survey_words": words(found, names[0])}
     return context
 
 
 @lru_cache(maxsize=128)
-def _drawn(number: int) -> dict[str, Any]:
+def _draw(number: int) -> dict[str, Any]:
     """Chart and rows of a record, by its number: they do not change, and a page has 100 ms."""
     found = surveys()[number]
     shown = {"survey_rows": landscape.rows(found)}
@@ -66,7 +66,7 @@ def _nearest(region: Json, names: list[str]) -> dict[str, Any] | None:
         inputs = parse(text).inputs
     except RegionError:
         return None
-    return nearest(names, inputs[0].dtype if inputs else "", moved(cost["ideal"]))
+    return nearest(names, inputs[0].dtype if inputs else "", total_bytes(cost["ideal"]))
 
 
 def words(survey: Json, wanted: str) -> list[str]:

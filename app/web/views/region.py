@@ -56,7 +56,7 @@ def cost_rows(cost: Json) -> dict[str, Any]:
     """Context of the tables of operations, kernels and savings: app.web.views.long_lists.Rows of each."""
     return {
         "operation_rows": plotly.operation_rows(cost),
-        "kernel_rows": heaviest(list(enumerate(cost["kernels"], 1)), lambda row: plotly.moved(row[1])),
+        "kernel_rows": heaviest(list(enumerate(cost["kernels"], 1)), lambda row: plotly.total_bytes(row[1])),
         "saving_rows": heaviest(cost["savings"], lambda s: s["bytes_before"] - s["bytes_after"], MOST_SAVINGS),
     }
 
@@ -74,7 +74,7 @@ def evidence_charts(region: Json, evidence: Json | None, share: float | None, fa
         "effort_chart": effort.effort(rows),
         "effort_device": same.get("device") if same else None,
         "foretold_rows": told,
-        "foretold_chart": predicted_vs_measured.foretold(told) if told else None,
+        "foretold_chart": predicted_vs_measured.prediction_chart(told) if told else None,
         "whatif": whatif.section(region, same, share, faster),
     }
 
@@ -83,7 +83,7 @@ def _same_sizes(evidence: Json | None) -> bool:
     return ((evidence or {}).get("archived") or {}).get("match") != "other-sizes"
 
 
-def measured(validation: Json) -> dict[str, Any]:
+def validation_summary(validation: Json) -> dict[str, Any]:
     """Context of partials/validation_summary.html."""
     return {
         "validation": validation,
@@ -127,7 +127,7 @@ def _sizes(text: str) -> str:
     return next((line.partition(":")[2].strip() for line in text.splitlines() if re.match(r"\s*\w+\s*:", line)), "")
 
 
-def picked(choices: Sequence[Mapping[str, str]], a: str, b: str) -> dict[str, str]:
+def select_options(choices: Sequence[Mapping[str, str]], a: str, b: str) -> dict[str, str]:
     """Which options of /compare stand selected: what was asked for, else the newest two, never the same one twice."""
     ids = [choice["id"] for choice in choices]
     first = a or next((i for i in ids if i != b), "")

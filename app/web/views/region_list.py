@@ -132,7 +132,7 @@ def _words(region: Json) -> str:
     return " ".join(str(part) for part in parts).lower()
 
 
-def chosen(regions: Sequence[Json], view: View) -> list[Json]:
+def select(regions: Sequence[Json], view: View) -> list[Json]:
     """Those that the view asks for, in its order. regions: by saving, with `saves_us`."""
     wanted = view.q.lower().split()
     found = [
@@ -154,7 +154,7 @@ def _holds(text: str, wanted: Sequence[str]) -> bool:
     return all(word in text for word in wanted)
 
 
-def said(view: View) -> list[dict[str, Any]]:
+def describe_filters(view: View) -> list[dict[str, Any]]:
     """Each filter in words, with the view without it: what a reader may take away again."""
     defaults = View()
     found = []

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from app.web.views.names import numbered
+from app.web.views.names import number_equal
 
 Json = Mapping[str, Any]
 
@@ -27,7 +27,7 @@ def region_names(regions: Sequence[Json]) -> list[str]:
         hints = _hints([regions[i] for i in places])
         for place, hint in zip(places, hints, strict=True):
             names[place] = f"{name} · {hint}" if hint else name
-    return numbered(names)
+    return number_equal(names)
 
 
 def _hints(regions: Sequence[Json]) -> list[str]:

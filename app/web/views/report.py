@@ -43,13 +43,18 @@ def region_report(region: Json, validation: Json | None = None, nearest: Json | 
     """The report of a region with what was measured of it here, and the archive's nearest record of it."""
     measured = validation if validation and validation.get("state") == "done" else None
     evidence = nearest or measured
-    context: dict[str, Any] = views.measured(measured) if measured else {}
+    context: dict[str, Any] = views.validation_summary(measured) if measured else {}
     if nearest:
-        there = views.measured(nearest)
+        there = views.validation_summary(nearest)
         context |= {"nearest": nearest, "nearest_chart": there["candidates_chart"]}
         context |= {"nearest_rows": there["candidate_rows"]}
     charts = views.evidence_charts(region, evidence, None, None) if region.get("advice") else {}
-    found = {**views.analysis(region, evidence), **context, **charts, "compiled": oracle.compiled(evidence)}
+    found = {
+        **views.analysis(region, evidence),
+        **context,
+        **charts,
+        "compiled": oracle.measured_compilations(evidence),
+    }
     return _render("report/region.html", found, written)
 
 

@@ -15,7 +15,7 @@ from app.web.charts.timeline import timeline_section
 from app.web.views import trace_step
 from app.web.views.breakdown import where_section
 from app.web.views.reading import has_parts, progress_of
-from app.web.views.region_list import EVIDENCE, SORTS, TOOLS, View, chosen, level, query_of, said
+from app.web.views.region_list import EVIDENCE, SORTS, TOOLS, View, describe_filters, level, query_of, select
 from app.web.views.region_names import region_names
 
 Json = Mapping[str, Any]
@@ -47,7 +47,7 @@ def saves_us(region: Json, step_us: float | None) -> float:
     return float(time_us) * (1 - 1 / float(own)) if own and time_us else 0.0
 
 
-def ranked(regions: Iterable[Json], step_us: float | None) -> list[dict[str, Any]]:
+def rank_by_saving(regions: Iterable[Json], step_us: float | None) -> list[dict[str, Any]]:
     """Regions with `saves_us`, the largest saving first, then by time."""
     found = [{**r, "saves_us": saves_us(r, step_us)} for r in regions]
     return sorted(found, key=lambda r: (-r["saves_us"], -(r.get("time_us_per_step") or 0.0)))
@@ -113,7 +113,7 @@ def obstacle_rows(obstacles: Iterable[Json]) -> list[dict[str, Any]]:
     ]
 
 
-def _paired(regions: Sequence[Json]) -> list[dict[str, Any]]:
+def _pair_passes(regions: Sequence[Json]) -> list[dict[str, Any]]:
     """Regions with `forward`, the region whose gradient each computes, and `passes`, its time in both in words."""
     by_key = {r["key"]: r for r in reversed(regions) if r.get("key")}
     return [{**r, "forward": by_key.get(r.get("forward_of") or ""), "passes": _passes(r)} for r in regions]
@@ -140,7 +140,7 @@ def trace_page(
     if not has_parts(trace):
         return {"trace": trace, "reading": reading, "parts": False}
     view = view or View()
-    trace = {**trace, "regions": named(trace.get("regions") or ())}
+    trace = {**trace, "regions": add_shown_names(trace.get("regions") or ())}
     rows = plotly.step_rows(trace)
     by_tool: dict[str, float] = {}
     for row in rows:
@@ -195,7 +195,7 @@ def _rests_title(rests: Iterable[Json]) -> str:
     return "Time outside regions" if any(r.get("kind") == "kernels" for r in rests) else "Time outside kernels"
 
 
-def named(regions: Sequence[Json]) -> list[dict[str, Any]]:
+def add_shown_names(regions: Sequence[Json]) -> list[dict[str, Any]]:
     """Regions with `shown_name`, by which a reader tells those of one name apart, and `place`, theirs in the trace."""
     names = region_names(regions)
     return [{**r, "shown_name": name, "place": n} for n, (r, name) in enumerate(zip(regions, names, strict=True))]
@@ -234,15 +234,15 @@ def regions_part(
     """Context of the regions' filter and list, for a trace whose regions are `named`. Without a filter those that
     nothing is to be done about are folded away where they are many and small. While advice comes they are in order of
     time, so that none moves."""
-    of = {**of_rank, "regions": named(of_rank.get("regions") or ())} if of_rank else trace
+    of = {**of_rank, "regions": add_shown_names(of_rank.get("regions") or ())} if of_rank else trace
     known = recorded or {}
     every = [
         {**r, "recorded": known.get(r.get("text") or "")}
-        for r in ranked(_paired(of["regions"]), of.get("step_time_us"))
+        for r in rank_by_saving(_pair_passes(of["regions"]), of.get("step_time_us"))
     ]
     every = [{**r, "level": level(r)} for r in every]
     reading = trace.get("status") == "reading"
-    found = chosen(every, replace(view, sort="time") if reading and view.sort == "saving" else view)
+    found = select(every, replace(view, sort="time") if reading and view.sort == "saving" else view)
     fold = not view.filters and view.sort == "saving"
     small = [r for r in found if fold and not r["saves_us"] and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
     if len(small) < FEW:
@@ -262,7 +262,9 @@ def regions_part(
             "of": len(every),
             "time_us": time_us,
             "share": time_us / step_us if step_us else None,
-            "filters": [{**f, "href": page_address(trace.get("id", ""), view, **f["without"])} for f in said(view)],
+            "filters": [
+                {**f, "href": page_address(trace.get("id", ""), view, **f["without"])} for f in describe_filters(view)
+            ],
             "all": page_address(trace.get("id", ""), View(start_us=view.start_us, end_us=view.end_us, rank=view.rank)),
             "address": page_address(trace.get("id", ""), view),
             "query": query_of(view, start_us=None, end_us=None),

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.trace_report.ranks import spread_json
-from app.trace_report.speedup import listed
+from app.trace_report.speedup import list_names
 from app.units import duration
 from profiler.trace.analyze.idle_breakdown import PAUSE_US
-from profiler.trace.analyze.ranks import numbered
+from profiler.trace.analyze.ranks import rank_numbers
 
 Json = Mapping[str, Any]
 
@@ -83,10 +83,10 @@ def gain_section(trace: Json) -> dict[str, Any]:
     if not gain or not trace.get("step_parts"):
         return {}
     best, whole = gain["top"], gain["all"]
-    rows = [{"name": "All advice", **whole, "listed": listed(whole["advice"])}] if whole else []
+    rows = [{"name": "All advice", **whole, "listed": list_names(whole["advice"])}] if whole else []
     if whole and len(best["advice"]) < len(whole["advice"]):
         name = f"Only the {len(best['advice'])} regions that save most"
-        rows.append({"name": name, **best, "listed": listed(best["advice"])})
+        rows.append({"name": name, **best, "listed": list_names(best["advice"])})
     return {"rows": rows, "unknown": gain["unknown"], "pace": trace["pace"], "wall_us": trace["step_parts"]["wall_us"]}
 
 
@@ -115,7 +115,7 @@ def rank_section(traces: Iterable[Json]) -> dict[str, Any]:
     """
     newest = {t.get("sha256") or t["id"]: t for t in traces if t.get("status") == "ready" and t.get("step_parts")}
     ready = list(newest.values())
-    numbers = numbered([t["name"] for t in ready], [t.get("rank") for t in ready])
+    numbers = rank_numbers([t["name"] for t in ready], [t.get("rank") for t in ready])
     known = [{**t, "rank": rank} for t, rank in zip(ready, numbers, strict=True)]
     spread = spread_json(known)
     if spread is None:

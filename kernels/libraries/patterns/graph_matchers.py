@@ -13,7 +13,7 @@ from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role
 from profiler.region.graph.nodes import CASTS, is_call, name_of, number, operands, shape, value
-from profiler.region.graph.roles import VIEWS, calls, covered, operation_names, role
+from profiler.region.graph.roles import VIEWS, calls, covered_operations, operation_names, role
 from profiler.region.operations import kind_of
 
 MOVES = (*CASTS, *VIEWS, "_unsafe_view", "clone")
@@ -118,7 +118,7 @@ def _paged(graph: Graph) -> Iterator[Match]:
         last = output
         while len(last.users) == 1 and is_call(next(iter(last.users)), *MOVES):
             last = next(iter(last.users))
-        inside = covered(graph, last, [q, k, v, table])
+        inside = covered_operations(graph, last, [q, k, v, table])
         if inside is not None:
             named = {"q": q, "k": k, "v": v, "table": table}
             roles = {r: role(graph, n) for r, n in named.items()}
@@ -219,7 +219,7 @@ def _expert_loop(graph: Graph) -> Iterator[Match]:
         rows, matrices = ([_source(p.args[i]) for p in parts] for i in (0, 1))
         if None in rows or None in matrices or len(set(rows)) != 1 or len(set(matrices)) != 1:
             continue
-        inside = covered(graph, node, [rows[0], matrices[0]])
+        inside = covered_operations(graph, node, [rows[0], matrices[0]])
         if inside is not None and len(shape(matrices[0])) == 3:
             sizes = tuple(shape(p)[0] for p in parts)
             roles: dict[str, Role] = {"x": role(graph, rows[0]), "weight": role(graph, matrices[0]), "rows": sizes}

@@ -10,7 +10,7 @@ from kernels.libraries.patterns.matrix_products import behind_views, is_product,
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role
 from profiler.region.graph.nodes import argument, behind_casts, is_call, operands, shape
-from profiler.region.graph.roles import covered, role
+from profiler.region.graph.roles import covered_operations, role
 
 
 def tail(graph: Graph) -> tuple[Match, ...]:
@@ -39,7 +39,7 @@ def tail(graph: Graph) -> tuple[Match, ...]:
     if found["a"] is None or output is node:
         return ()
     leaves = [found[n] for n in ("a", "b", "bias", "mask", "residual")]
-    inside = covered(graph, output, [leaf for leaf in leaves if leaf is not None])
+    inside = covered_operations(graph, output, [leaf for leaf in leaves if leaf is not None])
     if inside is None:
         return ()
     roles: dict[str, Role] = {

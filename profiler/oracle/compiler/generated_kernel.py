@@ -71,7 +71,7 @@ def compile_inductor_kernel(source: str, name: str, arch: str | None = None, con
     is decided by timing on the GPU. Raises KernelTextError for a text of another form, CompileError where the compiler
     refuses or the target is unknown, IndexError for a configuration that there is not.
     """
-    with loaded(source, name) as kernel:
+    with load_kernel(source, name) as kernel:
         return _compile(kernel, source, arch or kernel.arch, config)
 
 
@@ -91,7 +91,7 @@ def _compile(kernel: GeneratedKernel, source: str, arch: str, config: int) -> Ma
 
 
 @contextmanager
-def loaded(source: str, name: str) -> Iterator[GeneratedKernel]:
+def load_kernel(source: str, name: str) -> Iterator[GeneratedKernel]:
     """The kernel of a module's text, for as long as the block lasts: Triton reads its source from a private file."""
     text = _without_device(source)
     with tempfile.TemporaryDirectory() as folder:
@@ -253,5 +253,5 @@ __all__ = [
     "GeneratedKernel",
     "KernelTextError",
     "compile_inductor_kernel",
-    "loaded",
+    "load_kernel",
 ]

@@ -126,7 +126,7 @@ def compile_for(
     held_warps = (ptx.threads(texts.get("ptx", "")) or warps * limits.warp_size) // limits.warp_size
     room = residence(limits, found.registers, held_warps, shared) if found.registers else None
     text, text_of = _source_of(function)
-    shown, cut = _shown(texts)
+    shown, cut = _clean(texts)
     return Machine(
         target=target,
         kernel=function.__name__,
@@ -197,7 +197,7 @@ def _source_of(function: Any) -> tuple[str, dict[int, str]]:
     return "".join(lines), dict(enumerate((line.rstrip("\n") for line in lines), 1))
 
 
-def _shown(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
+def _clean(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
     """Listings to be read: without bytes of debug sections, folders of this machine, and more than MAX_TEXT."""
     shown, cut = {}, {}
     for name, text in texts.items():

@@ -126,7 +126,7 @@ TEMPLATES = "a Triton GEMM template wins the autotuning, with its largest tile: 
 
 
 @contextlib.contextmanager
-def asked(device: Device, mode: str, kept: Kept) -> Iterator[None]:
+def pretend_gpu(device: Device, mode: str, kept: Kept) -> Iterator[None]:
     """Everything that lets Inductor write code for a GPU that is not there."""
     first: Any = joint_graph.lazy_init
 
@@ -144,7 +144,7 @@ def asked(device: Device, mode: str, kept: Kept) -> Iterator[None]:
         stack.enter_context(inductor_config.patch({k: v for k, v in settings.items() if _is_setting(k)}))
         stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
         stack.enter_context(whole_attention())
-        stack.enter_context(_padding_assumed(kept))
+        stack.enter_context(_assume_padding(kept))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if mode == "max-autotune":
@@ -166,7 +166,7 @@ def _is_setting(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _padding_assumed(kept: Kept) -> Iterator[None]:
+def _assume_padding(kept: Kept) -> Iterator[None]:
     """Where Inductor would time a padded product against the unpadded one: only for products bound by arithmetic.
 
     Padding wins where rows of an operand do not begin at multiples of 16 bytes, so that the library cannot load them
@@ -175,7 +175,7 @@ def _padding_assumed(kept: Kept) -> Iterator[None]:
     key_of = pad_mm.should_pad_bench_key
     ragged: list[bool] = []
 
-    def remembered(match: Any, first: Any, second: Any, *rest: Any, **more: Any) -> str:
+    def remember(match: Any, first: Any, second: Any, *rest: Any, **more: Any) -> str:
         ragged[:] = [_ragged(first) or _ragged(second)]
         return str(key_of(match, first, second, *rest, **more))
 
@@ -186,7 +186,7 @@ def _padding_assumed(kept: Kept) -> Iterator[None]:
         return ragged[0]
 
     with (
-        mock.patch.object(pad_mm, "should_pad_bench_key", remembered),
+        mock.patch.object(pad_mm, "should_pad_bench_key", remember),
         mock.patch.object(pad_mm, "get_cached_should_pad", answered),
     ):
         yield
@@ -241,7 +241,7 @@ def ask(region: Region, binding: Mapping[str, int] | None, device: Device, mode:
     Raises what Inductor raises.
     """
     kept = Kept()
-    with asked(device, mode, kept), keeping(kept, build=False):
+    with pretend_gpu(device, mode, kept), keeping(kept, build=False):
         built = program(region, binding, "cpu" if region.requires_grad else DEVICE)
         kept.lines |= {n.name: int((n.meta.get("custom") or {}).get("line", 0)) for n in built.module.graph.nodes}
         (compile_training if region.requires_grad else compile_forward)(built)

@@ -25,7 +25,7 @@ from profiler.region.model import Input, Region
 COMPILED = "compiled for this GPU"
 
 
-def compiled(region: Region, binding: Mapping[str, int] | None = None, mode: str = "default") -> Prediction:
+def compile_and_run(region: Region, binding: Mapping[str, int] | None = None, mode: str = "default") -> Prediction:
     """Compile and run the region once on this host's GPU, backward as well where an input requires gradients.
 
     Raises what torch.compile raises. mode: "default", or "max-autotune" (without CUDA graphs).

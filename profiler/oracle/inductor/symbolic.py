@@ -24,7 +24,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from profiler.hardware import Device
 from profiler.oracle.inductor.answer import ASKED, first_line, read
 from profiler.oracle.inductor.fake_gpu import DEVICE, NotAskableError
-from profiler.oracle.inductor.pipeline import Kept, asked, compile_forward, keeping
+from profiler.oracle.inductor.pipeline import Kept, compile_forward, keeping, pretend_gpu
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.region.language.program import Program, program_in
 from profiler.region.model import Region, RegionError
@@ -93,7 +93,7 @@ def _compile(region: Region, sizes: Sizes, varying: set[str], device: Device) ->
         if isinstance(symbol, sympy.Symbol):  # 0 and 1 are never symbols
             symbols[name] = symbol
             values[name] = environment.create_symintnode(symbol, hint=sizes[name], source=source)
-    with asked(device, "default", kept), keeping(kept, build=False):
+    with pretend_gpu(device, "default", kept), keeping(kept, build=False):
         with environment.suppress_guards():
             built = program_in(region, values, DEVICE, FakeTensorMode(shape_env=environment))
         compile_forward(_with_sizes(built, region))
@@ -120,7 +120,7 @@ def _with_sizes(built: Program, region: Region) -> Program:
                     made.meta["val"] = size
                     places[expression] = torch.fx.Proxy(made)
 
-    def computed(value: Any) -> Any:
+    def compute(value: Any) -> Any:
         if isinstance(value, torch.SymInt):
             return sympy_interp(PythonReferenceAnalysis, places, value.node.expr).node
         return value
@@ -128,7 +128,7 @@ def _with_sizes(built: Program, region: Region) -> Program:
     for node in list(graph.nodes):
         if node.op in ("call_function", "call_method") and node.target is not torch.ops.aten.sym_size.int:
             with graph.inserting_before(node):
-                node.args = torch.fx.node.map_aggregate(node.args, computed)
-                node.kwargs = torch.fx.node.map_aggregate(node.kwargs, computed)
+                node.args = torch.fx.node.map_aggregate(node.args, compute)
+                node.kwargs = torch.fx.node.map_aggregate(node.kwargs, compute)
     built.module.recompile()
     return built

@@ -39,7 +39,12 @@ def compile_training(built: Program) -> None:
     _as_on_cuda(built.module)
     required = [i.requires_grad for i in built.region.inputs]
     inputs = [x.detach().requires_grad_(r) for x, r in zip(built.inputs, required, strict=True)]
-    with torch.enable_grad(), _moved(), _told_cuda(), functorch_config.patch(force_non_lazy_backward_lowering=True):
+    with (
+        torch.enable_grad(),
+        _move_to_cuda(),
+        _told_cuda(),
+        functorch_config.patch(force_non_lazy_backward_lowering=True),
+    ):
         pipeline.compile_fx(built.module, inputs, inner_compile=_on_cuda(pipeline.compile_fx_inner))
 
 
@@ -58,7 +63,7 @@ def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = 
 
 
 @contextlib.contextmanager
-def _moved() -> Iterator[None]:
+def _move_to_cuda() -> Iterator[None]:
     """The joint graph moves to CUDA before Inductor's first pass over it."""
     passes = pipeline._recursive_joint_graph_passes
 
@@ -118,15 +123,15 @@ def patterns_on_cpu() -> Iterator[None]:
     """
     trace = pattern_matcher.joint_fwd_bwd
 
-    def moved(function: Any, args: Sequence[Any], **more: Any) -> torch.fx.GraphModule:
+    def move_then_pass(function: Any, args: Sequence[Any], **more: Any) -> torch.fx.GraphModule:
         elsewhere = [a for a in args if isinstance(a, FakeTensor) and a.device.type == "cuda"]
         if not elsewhere:
             return trace(function, args, **more)
         return _move(trace(function, [_fake(a, "cpu") for a in args], **more), elsewhere[0].fake_mode)
 
     with (
-        mock.patch.object(pattern_matcher, "joint_fwd_bwd", moved),
-        mock.patch.object(fuse_attention, "joint_fwd_bwd", moved),
+        mock.patch.object(pattern_matcher, "joint_fwd_bwd", move_then_pass),
+        mock.patch.object(fuse_attention, "joint_fwd_bwd", move_then_pass),
     ):
         yield
 

@@ -46,7 +46,7 @@ def read_wrapper(text: str, stage: str = "forward", bytes_moved: Mapping[str, in
     runs: Counter[str] = Counter()
     externs: Counter[str] = Counter()
     for call in _calls(tree):
-        name = _dotted(call.func)
+        name = _dotted_name(call.func)
         kernel, _, method = name.rpartition(".")
         if method == "run" and kernel in sources:
             runs[kernel] += 1
@@ -71,7 +71,7 @@ def _sources(tree: ast.Module) -> dict[str, str]:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             continue
         call = node.value
-        if _dotted(call.func) != "async_compile.triton" or not isinstance(node.targets[0], ast.Name):
+        if _dotted_name(call.func) != "async_compile.triton" or not isinstance(node.targets[0], ast.Name):
             continue
         if len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
             found[node.targets[0].id] = str(call.args[1].value).strip() + "\n"
@@ -85,12 +85,12 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
             yield from (n for n in ast.walk(node) if isinstance(n, ast.Call))
 
 
-def _dotted(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     """`a.b.c` of a chain of attributes; "" where it hangs on something else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        before = _dotted(node.value)
+        before = _dotted_name(node.value)
         return f"{before}.{node.attr}" if before else ""
     return ""
 

@@ -53,10 +53,10 @@ def flops(node: torch.fx.Node) -> int:
         return PRODUCTS[name](_tensors(node.args), _largest(node.meta["val"]))
     if kind in NOTHING or not _floating(node):
         return 0
-    return _counted(node, name.removesuffix("_") if name.endswith("_") else name, kind)
+    return _elementwise_flops(node, name.removesuffix("_") if name.endswith("_") else name, kind)
 
 
-def _counted(node: torch.fx.Node, name: str, kind: str) -> int:
+def _elementwise_flops(node: torch.fx.Node, name: str, kind: str) -> int:
     """What is neither a matrix product nor free: elements times the formula's length."""
     operands, result = _operands(node), _largest(node.meta["val"])
     widest = max([result, *(t.numel() for t in operands)])
@@ -66,7 +66,7 @@ def _counted(node: torch.fx.Node, name: str, kind: str) -> int:
         return widest * _norm(node, name)
     if name in POOLS:
         back = name.endswith("_backward")
-        return math.prod(_listed(node.args[2 if back else 1])) * (operands[0].numel() if back else result)
+        return math.prod(_as_list(node.args[2 if back else 1])) * (operands[0].numel() if back else result)
     if kind == op_kinds.SCATTER:
         adds = name in ACCUMULATING or True in node.args[3:4] or node.kwargs.get("accumulate") is True
         source = operands[0] if name == "embedding_dense_backward" else operands[-1]
@@ -105,7 +105,7 @@ def _convolution_backward(node: torch.fx.Node) -> int:
     return int(2 * each.numel() * weight.shape[1:].numel() * sum(bool(w) for w in wanted[:2]))
 
 
-def _grouped(operands: list[torch.Tensor], result: int) -> int:
+def _grouped_flops(operands: list[torch.Tensor], result: int) -> int:
     """Rows in groups against one matrix each; or, with two flat operands, every group's share of the inner size."""
     a, b = operands[:2]
     if a.dim() == 2 and b.dim() == 2:
@@ -121,8 +121,8 @@ PRODUCTS: Mapping[str, Callable[[list[torch.Tensor], int], int]] = MappingProxyT
     "addbmm": lambda t, n: 2 * t[1].numel() * t[2].shape[-1],
     "_int_mm": lambda t, n: 2 * n * t[0].shape[-1],
     "_addmm_activation": lambda t, n: 2 * n * t[1].shape[-1],
-    "_grouped_mm": _grouped,
-    "_scaled_grouped_mm": _grouped,
+    "_grouped_mm": _grouped_flops,
+    "_scaled_grouped_mm": _grouped_flops,
     "_weight_int4pack_mm": lambda t, n: 2 * n * t[0].shape[-1],
     "_weight_int8pack_mm": lambda t, n: 2 * n * t[0].shape[-1],
 })  # fmt: skip
@@ -147,7 +147,7 @@ def _fft(node: torch.fx.Node, name: str) -> int:
     (source,) = _operands(node)[:1]
     value: Any = node.meta["val"]
     wide = value if name == "_fft_c2r" else source
-    axes = _listed(node.args[1]) if len(node.args) > 1 else range(wide.dim())
+    axes = _as_list(node.args[1]) if len(node.args) > 1 else range(wide.dim())
     points = math.prod(wide.shape[a] for a in axes)
     whole = 5 * wide.numel() * math.log2(max(2, points))
     return int(whole if name == "_fft_c2c" else whole / 2)
@@ -180,5 +180,5 @@ def _floating(node: torch.fx.Node) -> bool:
     return any(t.is_floating_point() or t.is_complex() for t in found)
 
 
-def _listed(value: Any) -> list[int]:
+def _as_list(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else list(value)

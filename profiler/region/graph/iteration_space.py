@@ -39,7 +39,7 @@ def domain_of(operation: Operation) -> Domain:
             operation.reads[-1].elements, 1
         )  # one pick per target; the sum over them is a second, tiny kernel (splits)
     if operation.kind == op_kinds.NORMALISATION:
-        return _normalised(operation, source)
+        return _normalisation_space(operation, source)
     axes = operation.axes or tuple(range(len(source.shape)))[-1 if sorts else 0 :]
     columns = math.prod(source.shape[a] for a in axes) if source.shape else 1
     trailing = axes == tuple(range(len(source.shape) - len(axes), len(source.shape)))
@@ -47,7 +47,7 @@ def domain_of(operation: Operation) -> Domain:
     return Domain(source.elements // max(1, columns), max(1, columns), axis)
 
 
-def _normalised(operation: Operation, source: Tensor) -> Domain:
+def _normalisation_space(operation: Operation, source: Tensor) -> Domain:
     rows = [t.elements for t in operation.writes if 0 < t.elements < source.elements]
     columns = source.elements // rows[0] if rows else (source.shape[-1] if source.shape else 1)
     return Domain(max(1, source.elements // max(1, columns)), max(1, columns), "last")

@@ -125,7 +125,7 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
         except MemoryError:
             raise
         except Exception as fault:  # autograd refuses (a value changed in place, no derivative), or torch fails
-            raise _not_lowered(built.region, runner.current, fault) from None
+            raise _lowering_error(built.region, runner.current, fault) from None
     module.graph.eliminate_dead_code(is_impure_node=_mutates)
     _keep_names_apart(region, module)
     module.recompile()
@@ -133,7 +133,7 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     return graph_of(region, chosen, built, module)
 
 
-def _not_lowered(region: Region, node: torch.fx.Node | None, fault: Exception) -> RegionError:
+def _lowering_error(region: Region, node: torch.fx.Node | None, fault: Exception) -> RegionError:
     """The error at the place of the call that torch was at; of the backward, which has none, at the return."""
     message = one_line(fault)
     if not isinstance(fault, RuntimeError) or isinstance(fault, RecursionError):
@@ -223,7 +223,7 @@ def graph_of(
             tuple(value.stride()),
             DTYPE_NAMES.get(value.dtype, str(value.dtype)),
             key,
-            addressed(value),
+            addressed_bytes(value),
             int(value.storage_offset()),
             int(value.untyped_storage().nbytes()),
         )
@@ -275,7 +275,9 @@ def _operation(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], re
         flops=flops(node),
         line=int(custom.get("line", 0)),
         axes=_axes(node),
-        mutated=tuple(tensor(v) for v in _mutated(node) if tensor(v).storage not in {w.storage for w in written}),
+        mutated=tuple(
+            tensor(v) for v in _mutated_tensors(node) if tensor(v).storage not in {w.storage for w in written}
+        ),
         accumulates=_argument(node, "accumulate") is True,
         falls_back=falls_back(node),
     )
@@ -289,7 +291,7 @@ def _argument(node: torch.fx.Node, name: str) -> Any:
     return None
 
 
-def _mutated(node: torch.fx.Node) -> Iterator[torch.Tensor]:
+def _mutated_tensors(node: torch.fx.Node) -> Iterator[torch.Tensor]:
     """The tensors that the schema says are written into."""
     for argument in getattr(getattr(node.target, "_schema", None), "arguments", ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
@@ -318,7 +320,7 @@ def _flat(value: Any) -> Iterator[torch.Tensor]:
             yield from _flat(part)
 
 
-def addressed(value: torch.Tensor) -> int:
+def addressed_bytes(value: torch.Tensor) -> int:
     """Distinct bytes that a tensor addresses: the product of its sizes where the stride is not 0, in bytes."""
     count = 1
     for size, stride in zip(value.shape, value.stride(), strict=True):

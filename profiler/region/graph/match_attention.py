@@ -21,7 +21,7 @@ from profiler.region.graph.nodes import (
     operands,
     shape,
 )
-from profiler.region.graph.roles import calls, covered, role
+from profiler.region.graph.roles import calls, covered_operations, role
 
 
 def attention(graph: Graph) -> Iterator[Match]:
@@ -39,9 +39,9 @@ def attention(graph: Graph) -> Iterator[Match]:
         output_product = output
         for view in output.users:
             output = view if is_call(view, "_unsafe_view", "view") and len(output.users) == 1 else output
-        q, (k, transposed) = behind_batch_views(product.args[0]), _untransposed(product.args[1])
+        q, (k, transposed) = behind_batch_views(product.args[0]), _strip_transpose(product.args[1])
         leaves = [q, k, v, roles.pop("_mask_node")]
-        inside = covered(graph, output, leaves)
+        inside = covered_operations(graph, output, leaves)
         if inside is None:
             continue
         roles["dropout"] = _dropout(output_product)
@@ -112,7 +112,7 @@ def _mask(graph: Graph, node: Node, roles: dict[str, Any]) -> Any:
         if roles["scale"] != 1.0 or number(argument(node, 2, "alpha", 1)) != 1:
             return None  # a scale after the bias would scale the bias as well
         left, right = operands(node)
-        scores = left if is_call(_unscaled(left), "bmm") else right
+        scores = left if is_call(_strip_scale(left), "bmm") else right
         other = right if scores is left else left
         if not isinstance(other, Node):
             return None
@@ -123,7 +123,7 @@ def _mask(graph: Graph, node: Node, roles: dict[str, Any]) -> Any:
         kind, fill = "drop", node.args[2]
     else:
         condition, first, second = node.args[:3]
-        kept_first = is_call(_unscaled(first), "bmm")
+        kept_first = is_call(_strip_scale(first), "bmm")
         scores, dropped, kind = (first, condition, "keep") if kept_first else (second, condition, "drop")
         fill = second if kept_first else first
     if not isinstance(dropped, Node) or not _vanishes(fill):
@@ -146,7 +146,7 @@ def _vanishes(fill: Any) -> bool:
     return value is not None and value <= LEAST
 
 
-def _unscaled(node: Any) -> Any:
+def _strip_scale(node: Any) -> Any:
     node = behind_batch_views(node)
     while is_call(node, "mul", "div") and number(node.args[1]) is not None:
         node = behind_batch_views(node.args[0])
@@ -166,7 +166,7 @@ def _is_causal(node: Any, kind: str) -> bool:
     return False
 
 
-def _untransposed(node: Any) -> tuple[Any, bool]:
+def _strip_transpose(node: Any) -> tuple[Any, bool]:
     """(k, True) where the product's operand is k with its last dimensions swapped, else (the operand, False)."""
     node = behind_batch_views(node)
     if is_call(node, "transpose"):

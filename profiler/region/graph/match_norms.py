@@ -22,7 +22,7 @@ from profiler.region.graph.nodes import (
     users,
     vector_of,
 )
-from profiler.region.graph.roles import calls, covered, operation_names, role
+from profiler.region.graph.roles import calls, covered_operations, operation_names, role
 
 
 def inverse_root(node: Node) -> tuple[Node, Any] | None:
@@ -47,7 +47,7 @@ def plus_constant(node: Any) -> tuple[Any, float] | None:
     return None
 
 
-def squared(node: Any) -> Any:
+def squared_operand(node: Any) -> Any:
     """x of pow(x, 2), x * x or square(x); None else."""
     node = behind_casts(node)
     if is_call(node, "pow") and number(argument(node, 1, "exponent")) == 2:
@@ -104,7 +104,7 @@ def rms_norm(graph: Graph) -> Iterator[Match]:
         inner = plus_constant(root[1] if root else node.args[0]) if root or divided is not None else None
         if inner is None or not is_call(inner[0], "mean") or not last_dim_only(inner[0]):
             continue
-        x = squared(inner[0].args[0])
+        x = squared_operand(inner[0].args[0])
         if x is None:
             continue
         for product in normalised_products(x, node, divided):
@@ -112,7 +112,7 @@ def rms_norm(graph: Graph) -> Iterator[Match]:
             if not keeps_dim(inner[0], source):
                 continue
             output, weight, _ = with_affine(product, shape(source)[-1], bias=False)
-            inside = covered(graph, output, [source, behind_casts(weight)])
+            inside = covered_operations(graph, output, [source, behind_casts(weight)])
             if inside is None:
                 continue
             roles = {"x": role(graph, source), "weight": role(graph, behind_casts(weight)), "eps": inner[1],
@@ -136,7 +136,7 @@ def layer_norm(graph: Graph) -> Iterator[Match]:
                     continue
                 output, weight, bias = with_affine(product, shape(source)[-1], bias=True)
                 leaves = [source, behind_casts(weight), behind_casts(bias)]
-                inside = covered(graph, output, leaves)
+                inside = covered_operations(graph, output, leaves)
                 if inside is None:
                     continue
                 roles = {"x": role(graph, source), "weight": role(graph, leaves[1]), "bias": role(graph, leaves[2]),
@@ -148,7 +148,7 @@ def _variance_of(node: Any) -> list[Node] | None:
     """The differences x - mean(x) whose spread this node is."""
     node = behind_casts(node)
     if is_call(node, "mean") and last_dim_only(node):
-        difference = behind_casts(squared(node.args[0]))
+        difference = behind_casts(squared_operand(node.args[0]))
         return [difference] if _is_centred(difference) else None
     biased = is_call(node, "var") and _biased(node)
     if is_call(node, "getitem") and is_call(node.args[0], "var_mean") and node.args[1] == 0:
@@ -179,7 +179,7 @@ def softmax(graph: Graph) -> Iterator[Match]:
     for node in calls(graph, "_softmax"):
         before = node.args[0]
         output = _cast_after(node)
-        inside = covered(graph, output, [behind_casts(before)])
+        inside = covered_operations(graph, output, [behind_casts(before)])
         if inside is None:
             inside, output, before = operation_names(graph, [node]), node, node.args[0]
         roles = {"x": role(graph, behind_casts(before)), "dim": int(node.args[1])}  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ def softmax(graph: Graph) -> Iterator[Match]:
             x, most = (behind_casts(o) for o in operands(difference))
             most = most.args[0] if is_call(most, "getitem") and most.args[1] == 0 else most
             largest = is_call(most, "amax", "max") and same(most.args[0], x) and _single_dim(most) == dim
-            inside = covered(graph, node, [x]) if largest else None
+            inside = covered_operations(graph, node, [x]) if largest else None
             if inside is not None:
                 yield Match("softmax", "softmax by hand", True, inside, node.name, {"x": role(graph, x), "dim": dim})
 

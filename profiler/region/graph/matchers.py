@@ -13,7 +13,7 @@ from profiler.region.graph.match_attention import attention
 from profiler.region.graph.match_model import Match, Matcher, Role
 from profiler.region.graph.match_norms import layer_norm, rms_norm, softmax
 from profiler.region.graph.nodes import behind_casts, is_call, number, operands, same, shape, users, value, vector_of
-from profiler.region.graph.roles import calls, covered, operation_names, role
+from profiler.region.graph.roles import calls, covered_operations, operation_names, role
 
 
 def gated(graph: Graph) -> Iterator[Match]:
@@ -25,7 +25,7 @@ def gated(graph: Graph) -> Iterator[Match]:
                 x = behind_casts(act.args[0])
                 if value(act).dim() < 2 or vector_of(b, shape(act)[-1]) or not _paired(x, behind_casts(b)):
                     continue
-                inside = covered(graph, node, [x, behind_casts(b)])
+                inside = covered_operations(graph, node, [x, behind_casts(b)])
                 if inside is not None:
                     kind, title = ("swiglu", "SwiGLU") if is_call(act, "silu") else ("geglu", "GeGLU")
                     yield Match(kind, title, False, inside, node.name, {"a": role(graph, x), "b": role(graph, b)})
@@ -51,7 +51,7 @@ def gelu_tanh(graph: Graph) -> Iterator[Match]:
         output = None if one_plus is None else next(iter(users(one_plus, "mul")), None)
         if output is None:
             continue
-        inside = covered(graph, output, [x])
+        inside = covered_operations(graph, output, [x])
         if inside is not None:
             yield Match("gelu_tanh", "GELU (tanh) by hand", True, inside, output.name, {"x": role(graph, x)})
 
@@ -68,7 +68,9 @@ def rope(graph: Graph) -> Iterator[Match]:
             if cat is None or not any(is_call(behind_casts(p), "neg") for p in cat.args[0]):
                 continue
             x = next((o for o in operands(plain) if _sliced_from(cat, o)), None)
-            inside = covered(graph, node, [x, *operands(plain), *operands(rotated)][:3] + _other(rotated, cat))
+            inside = covered_operations(
+                graph, node, [x, *operands(plain), *operands(rotated)][:3] + _other(rotated, cat)
+            )
             if x is not None and inside is not None:
                 cos = next((o for o in operands(plain) if o is not x), None)
                 sin = next(iter(_other(rotated, cat)), None)
@@ -96,7 +98,7 @@ def cross_entropy(graph: Graph) -> Iterator[Match]:
         scores = behind_casts(node.args[0])
         if is_call(scores, "_log_softmax"):
             x, target = behind_casts(scores.args[0]), node.args[1]
-            inside = covered(graph, node, [x, target]) or operation_names(graph, [node, scores])
+            inside = covered_operations(graph, node, [x, target]) or operation_names(graph, [node, scores])
             roles = {"x": role(graph, x), "target": role(graph, target)}
             yield Match("cross_entropy", "cross entropy", False, inside, node.name, roles)
 

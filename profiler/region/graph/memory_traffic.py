@@ -74,12 +74,12 @@ def reads(operation: Operation) -> tuple[Access, ...]:
     if name in OVERWRITING:
         return tuple(_whole(s, t) for s, t in pairs[1:])
     if name in TABLES and pairs:
-        return _picked(operation, pairs, operation.writes[0].elements)
+        return _picked_elements(operation, pairs, operation.writes[0].elements)
     if name in PICKING and len(pairs) > 1:
-        return _picked(operation, pairs, pairs[1][1].elements)
+        return _picked_elements(operation, pairs, pairs[1][1].elements)
     if name in ("_embedding_bag", "embedding_bag"):
         table = pairs[0][1]
-        return _picked(operation, pairs, pairs[1][1].elements * math.prod(table.shape[1:]))
+        return _picked_elements(operation, pairs, pairs[1][1].elements * math.prod(table.shape[1:]))
     if name == "nll_loss_backward":  # the log-probabilities give their shape only
         return tuple(_whole(s, t) for s, t in (pairs[0], *pairs[2:]))
     if _scatters(operation):
@@ -93,7 +93,7 @@ def writes(operation: Operation) -> tuple[Access, ...]:
         return ()
     if _scatters(operation) and operation.target.split(".")[1].endswith("_"):
         t = operation.writes[0]
-        return (Access(t.storage, ("touched", operation.name), _touched(operation), t.extent, operation.name),)
+        return (Access(t.storage, ("touched", operation.name), _touched_bytes(operation), t.extent, operation.name),)
     return tuple(_whole(operation.name, t) for t in (*operation.writes, *operation.mutated))
 
 
@@ -105,7 +105,7 @@ def eager_extra(operation: Operation) -> int:
     if name == "nll_loss_backward":
         return operation.reads[2].elements * _itemsize(operation.writes[0])
     functional = _scatters(operation) and not operation.target.split(".")[1].endswith("_")
-    return _touched(operation) if functional else 0
+    return _touched_bytes(operation) if functional else 0
 
 
 def nothing(operation: Operation) -> bool:
@@ -122,7 +122,7 @@ def _itemsize(tensor: Tensor) -> int:
     return ITEMSIZE.get(tensor.dtype, 16 if "complex128" in tensor.dtype else 8)
 
 
-def _picked(operation: Operation, pairs: list[tuple[str, Tensor]], elements: int) -> tuple[Access, ...]:
+def _picked_elements(operation: Operation, pairs: list[tuple[str, Tensor]], elements: int) -> tuple[Access, ...]:
     """Elements of a table, which is the first operand, and the indices whole."""
     source, table = pairs[0]
     size = min(elements * _itemsize(table), table.bytes)
@@ -148,11 +148,11 @@ def _scatter_reads(operation: Operation, pairs: list[tuple[str, Tensor]], name: 
     if not adds:
         return found
     storage = target.storage if name.endswith("_") else operation.writes[0].storage
-    touched = Access(storage, ("touched", operation.name), _touched(operation), target.extent, source)
+    touched = Access(storage, ("touched", operation.name), _touched_bytes(operation), target.extent, source)
     return (*found, touched)
 
 
-def _touched(operation: Operation) -> int:
+def _touched_bytes(operation: Operation) -> int:
     """Bytes of the target that a scatter writes: as many as there are values, at most all of it."""
     target = operation.writes[0]
     if op_kinds.base_name(operation.target).startswith("embedding_dense"):

@@ -45,7 +45,7 @@ def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
     main = next((m for m in found if m.kind not in ("gemm", "softmax") or m.by_hand), None)
     if main is not None and not (main.kind in ("swiglu", "geglu") and any(m.kind == "gemm" for m in found)):
         others = [o for o in working if o.name not in main.operations]
-        return main.kind, f"{main.title} with {_listed(others)}"
+        return main.kind, f"{main.title} with {_list_names(others)}"
     return _by_kinds(graph, working)
 
 
@@ -57,9 +57,9 @@ def _gemm_tail(graph: Graph, working: list[Operation]) -> tuple[str, str] | None
     rowwise = [o for o in others if o.kind in (op_kinds.NORMALISATION, op_kinds.SOFTMAX, op_kinds.REDUCTION)]
     dequantised = any(_feeds(graph, o, gemms[0]) for o in others)
     if dequantised:
-        return "quantised_gemm" if _quantised(graph) else "gemm", f"GEMM after {_listed(others)}"
+        return "quantised_gemm" if _quantised(graph) else "gemm", f"GEMM after {_list_names(others)}"
     parts = tail_names(graph, gemms[0], others)
-    return ("gemm_reduction" if rowwise else "gemm_tail"), f"GEMM with {_joined(parts)} tail"
+    return ("gemm_reduction" if rowwise else "gemm_tail"), f"GEMM with {_join(parts)} tail"
 
 
 def tail_names(graph: Graph, gemm: Operation, tail: list[Operation]) -> list[str]:
@@ -109,13 +109,13 @@ SPOKEN = {"gelu": "GELU", "relu": "ReLU", "silu": "SiLU", "sigmoid": "sigmoid", 
           "dropout": "dropout", "matmul": "matmul", "linear": "linear"}  # fmt: skip
 
 
-def _listed(operations: Iterable[Operation]) -> str:
+def _list_names(operations: Iterable[Operation]) -> str:
     labels = [SPOKEN.get(o.label, o.label) for o in operations if o.label != "to"]
     named = list(dict.fromkeys(labels)) or ["cast"]
-    return _joined(named[:4]) + (" and more" if len(named) > 4 else "")
+    return _join(named[:4]) + (" and more" if len(named) > 4 else "")
 
 
-def _joined(parts: list[str]) -> str:
+def _join(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
@@ -141,7 +141,7 @@ def _by_kinds(graph: Graph, working: list[Operation]) -> tuple[str, str]:
         return "gemm", "GEMM" if gemms == 1 else f"{gemms} GEMMs"
     if gemms > 1:
         rest = [o for o in working if o.kind != op_kinds.GEMM]
-        return "gemm_chain", f"{gemms} GEMMs with {_listed(rest)}"
+        return "gemm_chain", f"{gemms} GEMMs with {_list_names(rest)}"
     if all(k in (op_kinds.POINTWISE, op_kinds.COPY, op_kinds.RANDOM) for k in present):
         if all(k == op_kinds.COPY for k in present):
             return "copy", "layout copy"
@@ -151,5 +151,5 @@ def _by_kinds(graph: Graph, working: list[Operation]) -> tuple[str, str]:
     for kind, (name, title) in TITLES.items():
         if kind in present:
             others = [o for o in working if o.kind != kind]
-            return name, f"{title} with {_listed(others)}" if others else title
-    return "other", _listed(working)
+            return name, f"{title} with {_list_names(others)}" if others else title
+    return "other", _list_names(working)

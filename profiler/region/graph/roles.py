@@ -48,7 +48,7 @@ def between(results: Iterable[Node], leaves: Container[Node]) -> set[Node]:
     return inside
 
 
-def covered(graph: Graph, output: Node, leaves: Iterable[Any]) -> frozenset[str] | None:
+def covered_operations(graph: Graph, output: Node, leaves: Iterable[Any]) -> frozenset[str] | None:
     """Operations between the leaves and the output; None where something inside is read from outside.
 
     A value that others read must stay computed, so a library call for the output would not save it.

@@ -154,26 +154,26 @@ FLOAT8_MOVES = frozenset(
 Rule = Callable[[str, list[torch.Tensor], tuple[Any, ...], Mapping[str, Any]], None]
 
 
-def shown(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     """bf16 for torch.bfloat16."""
     return vocabulary.DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def _dtypes(tensors: list[torch.Tensor]) -> str:
-    return " and ".join(sorted({shown(t.dtype) for t in tensors}))
+    return " and ".join(sorted({dtype_name(t.dtype) for t in tensors}))
 
 
 def _product(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     """cuBLAS: one dtype, and no integers."""
     if len({t.dtype for t in tensors}) > 1:
         message = f"a matrix product of {_dtypes(tensors)}: dtypes must be equal"
-        raise RefusedError(message, hint=f"cast one with .to({shown(tensors[0].dtype)})")
+        raise RefusedError(message, hint=f"cast one with .to({dtype_name(tensors[0].dtype)})")
     if not (tensors[0].is_floating_point() or tensors[0].is_complex()):
-        message = f"CUDA has no matrix product of {shown(tensors[0].dtype)}"
+        message = f"CUDA has no matrix product of {dtype_name(tensors[0].dtype)}"
         raise RefusedError(message, hint="cast with .to(bf16), or torch._int_mm for i8")
 
 
-def _grouped(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _check_groups(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     _product(name, tensors[:2])  # the third are the groups' offsets
 
 
@@ -192,7 +192,7 @@ def _same(what: str) -> Rule:
     def rule(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
         if len({t.dtype for t in tensors}) > 1:
             message = f"{what} of {_dtypes(tensors)}: dtypes must be equal"
-            raise RefusedError(message, hint=f"cast with .to({shown(tensors[0].dtype)})")
+            raise RefusedError(message, hint=f"cast with .to({dtype_name(tensors[0].dtype)})")
         _floating(name, tensors)
 
     return rule
@@ -202,7 +202,9 @@ def _floating(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     """The first operand is floating."""
     if tensors and not (tensors[0].is_floating_point() or tensors[0].is_complex()):
         label = _LABELS.get(name, name.removeprefix("native_").removeprefix("_").removesuffix("_with_indices"))
-        raise RefusedError(f"{label} needs a floating type, not {shown(tensors[0].dtype)}", hint="cast with .float()")
+        raise RefusedError(
+            f"{label} needs a floating type, not {dtype_name(tensors[0].dtype)}", hint="cast with .float()"
+        )
 
 
 _LABELS = {"convolution": "a convolution", "nll_loss_forward": "nll_loss", "nll_loss2d_forward": "nll_loss"}
@@ -289,13 +291,15 @@ def _index_at(position: int, dtypes: tuple[torch.dtype, ...] = INDEX) -> Rule:
     def rule(name: str, _: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         index = args[position] if len(args) > position else kwargs.get("index")
         if isinstance(index, torch.Tensor) and index.dtype not in dtypes:
-            wanted = " or ".join(shown(d) for d in dtypes)
-            raise RefusedError(f"{name} takes an index of {wanted}, not {shown(index.dtype)}", hint="cast with .long()")
+            wanted = " or ".join(dtype_name(d) for d in dtypes)
+            raise RefusedError(
+                f"{name} takes an index of {wanted}, not {dtype_name(index.dtype)}", hint="cast with .long()"
+            )
 
     return rule
 
 
-def _gathered(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _check_gather(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """An index, and something to take: from a dimension of no elements the fakes take all the same."""
     _index_at(1 if name == "embedding" else 2)(name, tensors, args, kwargs)
     x = args[0]
@@ -313,9 +317,11 @@ def _batch_norm(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
         raise RefusedError(message, code="region-shape")
 
 
-def _selected(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _check_index_select(
+    name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
     """The fake takes an index of any rank, the kernels one row of places."""
-    _gathered(name, tensors, args, kwargs)
+    _check_gather(name, tensors, args, kwargs)
     index = args[2]
     if not args[0].dim() and index.numel() != 1:
         raise RefusedError(f"index_select of a scalar takes one place, not {index.numel()}", code="region-shape")
@@ -343,8 +349,8 @@ def _moves_into(index: Rule, source: int) -> Rule:
         index(name, tensors, args, kwargs)
         value = args[source] if len(args) > source else kwargs.get("src", kwargs.get("source"))
         if isinstance(value, torch.Tensor) and value.dtype != args[0].dtype:
-            message = f"{name} of {shown(value.dtype)} into {shown(args[0].dtype)}: dtypes must be equal"
-            raise RefusedError(message, hint=f"cast with .to({shown(args[0].dtype)})")
+            message = f"{name} of {dtype_name(value.dtype)} into {dtype_name(args[0].dtype)}: dtypes must be equal"
+            raise RefusedError(message, hint=f"cast with .to({dtype_name(args[0].dtype)})")
 
     return rule
 
@@ -353,10 +359,10 @@ def _indices(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: 
     _into_something(args[0], args[1])
     for index in tensors_in(args[1]):
         if index.dtype not in (*INDEX, torch.bool, torch.uint8):
-            raise RefusedError(f"an index is i64 or i32, not {shown(index.dtype)}", hint="cast with .long()")
+            raise RefusedError(f"an index is i64 or i32, not {dtype_name(index.dtype)}", hint="cast with .long()")
     if name.startswith("index_put") and len(args) > 2 and args[2].dtype != args[0].dtype:
-        message = f"index_put of {shown(args[2].dtype)} into {shown(args[0].dtype)}: dtypes must be equal"
-        raise RefusedError(message, hint=f"cast with .to({shown(args[0].dtype)})")
+        message = f"index_put of {dtype_name(args[2].dtype)} into {dtype_name(args[0].dtype)}: dtypes must be equal"
+        raise RefusedError(message, hint=f"cast with .to({dtype_name(args[0].dtype)})")
 
     if name.startswith("index_put") and len(args) > 2 and all(i.dtype in INDEX for i in tensors_in(args[1])):
         _fits(args[2], torch.ops.aten.index.Tensor(args[0], args[1]))
@@ -381,7 +387,7 @@ def _fits(value: torch.Tensor, places: torch.Tensor) -> None:
         raise RefusedError(message, code="region-shape")
 
 
-def _searched(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
+def _check_search(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
     edges, values = args[0], args[1]
     rank = values.dim() if isinstance(values, torch.Tensor) else 0
     alike = rank == edges.dim() and list(edges.shape[:-1]) == list(values.shape[:-1])
@@ -394,24 +400,28 @@ def _condition(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_
     mask = args[0] if name == "where" else args[1]
     allowed = (torch.bool, torch.uint8) if name == "where" else (torch.bool,)
     if isinstance(mask, torch.Tensor) and mask.dtype not in allowed:
-        raise RefusedError(f"the condition of {name} is bool, not {shown(mask.dtype)}", hint="compare it: mask != 0")
+        raise RefusedError(
+            f"the condition of {name} is bool, not {dtype_name(mask.dtype)}", hint="compare it: mask != 0"
+        )
 
 
 def _target(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     _floating(name, tensors)
     if tensors[1].dtype not in (torch.int64, torch.uint8):
-        raise RefusedError(f"the target is i64, not {shown(tensors[1].dtype)}", hint="cast with .long()")
+        raise RefusedError(f"the target is i64, not {dtype_name(tensors[1].dtype)}", hint="cast with .long()")
     wanted = [*tensors[0].shape[:1], *tensors[0].shape[2:]]
     if name.startswith("nll_loss2d") and list(tensors[1].shape) != wanted:
         message = f"a target of the shape {list(tensors[1].shape)} for {list(tensors[0].shape)}"
         raise RefusedError(message, hint=f"the target has the shape {wanted}", code="region-shape")
     if len(tensors) > 2 and tensors[2].dtype != tensors[0].dtype:
-        raise RefusedError(f"weights of {shown(tensors[2].dtype)} for {shown(tensors[0].dtype)}: dtypes must be equal")
+        raise RefusedError(
+            f"weights of {dtype_name(tensors[2].dtype)} for {dtype_name(tensors[0].dtype)}: dtypes must be equal"
+        )
 
 
 _TABLE: Mapping[str, Rule] = {
     "mm bmm addmm baddbmm addbmm mv addmv dot vdot addr ger _addmm_activation": _product,
-    "_grouped_mm": _grouped,
+    "_grouped_mm": _check_groups,
     "_int_mm": _int_product,
     "convolution _convolution cudnn_convolution": _same("a convolution"),
     "native_layer_norm": _same("a layer norm"),
@@ -439,11 +449,11 @@ _TABLE: Mapping[str, Rule] = {
     "upsample_nearest1d upsample_nearest2d upsample_nearest3d": _floating_or_u8,
     "bernoulli": _bernoulli,
     "bucketize": _boundaries,
-    "searchsorted": _searched,
+    "searchsorted": _check_search,
     "pow": _power,
-    "gather embedding": _gathered,
+    "gather embedding": _check_gather,
     "take": _index_at(1, (torch.int64,)),
-    "index_select": _selected,
+    "index_select": _check_index_select,
     "index_fill": _index_at(2, (torch.int64,)),
     "max min mode": _not_of_nothing,
     "scatter scatter_add scatter_reduce index_add index_reduce": _moves_into(_index_at(2), 3),

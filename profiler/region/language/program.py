@@ -164,7 +164,7 @@ class _Builder:
             raise error(node, "only a list has append, with one value", code="region-type")
         if len(target) >= MAX_ITEMS:
             raise error(node, f"more than {MAX_ITEMS} values in one list", code="region-too-long")
-        target.append(scalar_values.kept(node, self.value(node.args[0])))
+        target.append(scalar_values.copy_for_keeping(node, self.value(node.args[0])))
 
     def lookup(self, node: ast.Name) -> Any:
         if node.id in self.names:
@@ -172,7 +172,7 @@ class _Builder:
         found = vocabulary.dtype("", node.id)
         if found is not None:
             return found
-        hint = nearest(node.id, [*self.names, *vocabulary.known("")])
+        hint = nearest(node.id, [*self.names, *vocabulary.known_names("")])
         names = ", ".join(list(self.names)[:12])
         raise error(node, f"{node.id} is not known here", hint=hint or f"known: {names}", code="region-unknown-name")
 
@@ -182,9 +182,9 @@ class _Builder:
         if isinstance(node, ast.Name):
             return self.lookup(node)
         if isinstance(node, ast.Tuple):
-            return tuple(scalar_values.kept(node, self.value(e)) for e in node.elts)
+            return tuple(scalar_values.copy_for_keeping(node, self.value(e)) for e in node.elts)
         if isinstance(node, ast.List):
-            return [scalar_values.kept(node, self.value(e)) for e in node.elts]
+            return [scalar_values.copy_for_keeping(node, self.value(e)) for e in node.elts]
         if isinstance(node, ast.BinOp):
             return self.binary(node, node.op, self.value(node.left), self.value(node.right))
         if isinstance(node, ast.UnaryOp):
@@ -229,7 +229,7 @@ class _Builder:
             found = vocabulary.constant(module, name)
             if found is not None:
                 return found
-            hint = nearest(name, vocabulary.known(module))
+            hint = nearest(name, vocabulary.known_names(module))
             raise error(node, f"{'.'.join(path)[:80]} is not known", hint=hint, code="region-unknown-name")
         value = self.value(node.value)
         if isinstance(value, tuple) and len(value) == 2 and node.attr in PAIR and all(map(has_tensor, value)):
@@ -286,7 +286,7 @@ class _Builder:
         target = vocabulary.function(module, name)
         if target is None:
             full = (f"{module}.{name}" if module else name)[:80]
-            hint = nearest(name, vocabulary.known(module))
+            hint = nearest(name, vocabulary.known_names(module))
             raise error(node.func, f"{full} is not known", hint=hint, code="region-unknown-name")
         if "device" in kwargs or (name in vocabulary.FACTORIES and module != "aten"):
             kwargs["device"] = torch.device(self.device)

@@ -141,7 +141,7 @@ class Recorder:
         self.checking.gradient = bool(self.reached) and self.is_reached(args, kwargs)
         try:
             call = self.bounded(node, target, fakes[0], fakes[1])
-            result = called(target, call, fakes[0], fakes[1])
+            result = call_on_fakes(target, call, fakes[0], fakes[1])
         except RefusedError as fault:
             raise error(node, str(fault), hint=fault.hint, code=fault.code) from None
         except (RegionError, MemoryError):
@@ -230,7 +230,7 @@ class Recorder:
         return error(node, message, hint=operands(args), code="region-shape")
 
 
-def called(target: Any, call: Call | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call_on_fakes(target: Any, call: Call | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The result on fakes. Of `aten.NAME` the overload that the arguments fit: trying all goes through a tensor."""
     if isinstance(target, str):
         return getattr(args[0], target)(*args[1:], **kwargs)

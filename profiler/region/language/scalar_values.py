@@ -65,10 +65,10 @@ def weigh(node: ast.AST, *values: Any) -> None:
             stack.extend((part, depth + 1) for part in value)
 
 
-def kept(node: ast.AST, value: Any) -> Any:
+def copy_for_keeping(node: ast.AST, value: Any) -> Any:
     """The value to put into a tuple or list: a list is copied, so that no list can come to hold itself."""
     weigh(node, value)
-    return [kept(node, v) for v in value] if isinstance(value, list) else value
+    return [copy_for_keeping(node, v) for v in value] if isinstance(value, list) else value
 
 
 def apply(node: ast.AST, function: Operator, args: tuple[Any, ...]) -> Any:

@@ -197,7 +197,7 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call 
             continue
         wrong = signature.misplaced(bound)
         if wrong is not None:
-            misplaced = misplaced or f"{wrong.name} is {wrong.words}, not {_given(bound[wrong.name])}"
+            misplaced = misplaced or f"{wrong.name} is {wrong.words}, not {_show_given(bound[wrong.name])}"
         elif all(signature.parameter(n).takes(v, numbers) for n, v in bound.items()):
             return Call(signature, bound)
         elif not exact:  # torch's own parser says what is wrong, and goes through no tensor
@@ -337,5 +337,5 @@ def _holds_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _given(value: Any) -> str:
+def _show_given(value: Any) -> str:
     return "a tensor" if isinstance(value, torch.Tensor) else "these tensors"

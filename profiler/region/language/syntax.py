@@ -82,7 +82,7 @@ def read(text: str) -> ast.Module:
         longest = max(range(len(lines)), key=lambda i: len(lines[i]))
         message = "the expression is nested too deeply to read"
         raise RegionError(message, code="region-too-deep", line=longest + 1) from None
-    _bounded(module)
+    _check_bounds(module)
     return module
 
 
@@ -100,7 +100,7 @@ def _unreadable(fault: SyntaxError) -> RegionError:
     )
 
 
-def _bounded(module: ast.Module) -> None:
+def _check_bounds(module: ast.Module) -> None:
     """Depth and size, without recursion: a text nested to exhaustion must not exhaust us."""
     stack: list[tuple[ast.AST, int, ast.AST]] = [(module, 0, module)]
     seen = 0

@@ -18,17 +18,17 @@ TRIES = 5
 
 def module(text: str) -> ast.Module:
     """As `ast.parse`, with all that it raises for a text that it does not take."""
-    tree: ast.Module = _parsed(text, "exec")
+    tree: ast.Module = _parse(text, "exec")
     return tree
 
 
 def expression(text: str) -> ast.expr:
     """The one expression of a text."""
-    tree: ast.Expression = _parsed(text, "eval")
+    tree: ast.Expression = _parse(text, "eval")
     return tree.body
 
 
-def _parsed(text: str, mode: str) -> Any:
+def _parse(text: str, mode: str) -> Any:
     for left in range(TRIES - 1, -1, -1):
         try:
             with _one:

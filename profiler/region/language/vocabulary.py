@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from profiler.region.operations import spelled
+from profiler.region.operations import spellings
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {
@@ -37,14 +37,14 @@ TORCH_DTYPES = frozenset(
 )
 """`torch.NAME` and bare NAME that mean a dtype."""
 
-FUNCTIONAL = spelled("F") | frozenset(
+FUNCTIONAL = spellings("F") | frozenset(
     """adaptive_avg_pool3d adaptive_max_pool1d affine_grid alpha_dropout bilinear cosine_embedding_loss
     cosine_similarity cross_entropy dropout1d dropout2d dropout3d fold gaussian_nll_loss grid_sample
     gumbel_softmax hinge_embedding_loss interpolate linear_cross_entropy local_response_norm logsigmoid
     lp_pool1d lp_pool2d margin_ranking_loss multilabel_soft_margin_loss pairwise_distance poisson_nll_loss
     softmin softsign tanhshrink triplet_margin_loss upsample""".split()
 )
-TORCH = spelled("torch") | frozenset(
+TORCH = spellings("torch") | frozenset(
     """absolute arccos arcsin arctan arctan2 atleast_1d atleast_2d atleast_3d broadcast_tensors cartesian_prod
     chain_matmul clip column_stack conj cosine_similarity diag diff divide dsplit dstack fliplr flipud
     float_power greater greater_equal hsplit imag inner isfinite kron less less_equal meshgrid moveaxis multiply
@@ -60,7 +60,7 @@ LINALG = frozenset("norm vector_norm vecdot matmul cross".split())
 MODULES: Mapping[str, str] = MappingProxyType({"torch.nn.functional": "F", "nn.functional": "F"})
 """Other ways to say a module."""
 
-ATEN = spelled("aten")
+ATEN = spellings("aten")
 
 _ONLY_METHODS = frozenset(
     """view view_as reshape_as expand expand_as contiguous to float half bfloat16 double long int bool char byte short
@@ -143,7 +143,7 @@ def dtype(module: str, name: str) -> torch.dtype | None:
     return None
 
 
-def known(module: str) -> frozenset[str]:
+def known_names(module: str) -> frozenset[str]:
     """Names that exist under a module, for "did you mean"."""
     return {
         "torch": TORCH | TORCH_DTYPES | {n for m, n in CONSTANTS if m == "torch"},

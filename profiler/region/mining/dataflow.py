@@ -27,7 +27,7 @@ LONGEST = 64
 """Views in a row that are followed."""
 
 
-def called(unit: Unit) -> Call:
+def call_of(unit: Unit) -> Call:
     """What the unit does. Raises UnwritableError where shapes are missing or its outputs are not known."""
     if not unit.args and unit.aten:
         raise UnwritableError("shapes were not recorded: profile with record_shapes=True")
@@ -134,7 +134,7 @@ class _Bound:
 
     def flow(self) -> Flow:
         for unit in self.part.units:
-            found = called(unit)
+            found = call_of(unit)
             statement = Statement(unit, letter(unit), found, {}, own=True)
             for place, name in enumerate(found.names):
                 argument = found.arguments[name]
@@ -182,7 +182,7 @@ class _Bound:
         return index or (letter_ in VIEWS_IN and swaps_last(unit))
 
     def _view(self, unit: Unit, index: int, reader: Statement, read_as: str) -> Value:
-        found = called(unit)
+        found = call_of(unit)
         statement = Statement(unit, letter(unit), found, {}, own=False)
         for place, name in enumerate(found.names):
             argument = found.arguments[name]

@@ -80,7 +80,7 @@ def _odd(error: Exception) -> Text:
     return Text(None, f"the recorded arguments do not fit the operation ({type(error).__name__}: {str(error)[:80]})")
 
 
-def _unforeseen(part: Part, error: Exception) -> Text:
+def _fault_text(part: Part, error: Exception) -> Text:
     """A defect of ours costs one part its text, and is told in the log."""
     log.error("the part %r could not be written down", part.title, exc_info=error)
     return Text(None, f"writing it down failed ({type(error).__name__}: {str(error)[:80]})")
@@ -99,7 +99,7 @@ def bind(part: Part, graph: Graph) -> Flow | Text:
     except ODD as odd:
         return _odd(odd)
     except Exception as error:
-        return _unforeseen(part, error)
+        return _fault_text(part, error)
 
 
 def write(part: Part, bound: Flow) -> Text:
@@ -112,7 +112,7 @@ def write(part: Part, bound: Flow) -> Text:
     except ODD as odd:
         return _odd(odd)
     except Exception as error:
-        return _unforeseen(part, error)
+        return _fault_text(part, error)
     try:
         region = parse(text)
         program(region)
@@ -120,7 +120,7 @@ def write(part: Part, bound: Flow) -> Text:
     except RegionError as fault:
         return Text(None, f"the inferred region does not run: {fault.message}")
     except Exception as error:
-        return _unforeseen(part, error)
+        return _fault_text(part, error)
 
 
 class _Writer:
@@ -147,14 +147,14 @@ class _Writer:
                 lines.append(f"{targets} = {source}")
             if statement.own:
                 self.seen += statement.letter
-        lines.append("return " + ", ".join(self._returned(v) for v in self.flow.outputs))
+        lines.append("return " + ", ".join(self._return_text(v) for v in self.flow.outputs))
         return "\n".join(lines) + "\n"
 
-    def _returned(self, value: Value) -> str:
+    def _return_text(self, value: Value) -> str:
         name = self.names[id(value)]
         return f"view_as_real({name})" if value.sig.complex else name
 
-    def _named(self, value: Value) -> str:
+    def _name_of(self, value: Value) -> str:
         """The value in an expression: a complex input is declared as its real and imaginary parts."""
         name = self.names[id(value)]
         return f"view_as_complex({name})" if value.sig.complex and value.made is None else name
@@ -264,7 +264,7 @@ class _Writer:
         text: dict[str, str] = {}
         for name, argument in statement.call.arguments.items():
             if argument.kind in ("tensor", "tensors"):
-                named = [self._named(v) for v in statement.operands[name]] if name in statement.operands else []
+                named = [self._name_of(v) for v in statement.operands[name]] if name in statement.operands else []
                 if argument.kind == "tensors":
                     text[name] = f"[{', '.join(named)}]"
                 elif named:

@@ -110,11 +110,11 @@ def enrich(trace: Trace, units: Sequence[Unit], execution: Execution) -> int:
         joined += 1
         unit.overload = node.overload if node.schema else ""
         args = unit.args or tuple(Argument("none") for _ in node.inputs)
-        unit.args = tuple(_merged(a, o) for a, o in zip(args, node.inputs, strict=True))
+        unit.args = tuple(_merge(a, o) for a, o in zip(args, node.inputs, strict=True))
     return joined
 
 
-def _merged(argument: Argument, operand: Operand) -> Argument:
+def _merge(argument: Argument, operand: Operand) -> Argument:
     """The trace's scalars, which are whole; the execution trace's tensors, lists and strings."""
     tensors = tuple(_sig(t) for t in operand.tensors)
     if operand.kind == "tensors" and all(t is not None for t in tensors):

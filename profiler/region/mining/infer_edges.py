@@ -17,7 +17,7 @@ from profiler.region.mining.lineage import (
     REDUCING,
     Made,
     ancestors,
-    cubed,
+    cubed_operand,
     cubes,
     is_stream,
     kind_of_making,
@@ -197,10 +197,14 @@ class _Walk:
     ) -> Made | None:  # fmt: skip
         if unit.base in SIZED and operand.place:
             return matching[0]
-        told = self._told(unit, operand.sig)
+        told = self._made_by_neighbours(unit, operand.sig)
         if told is not None:
             return told
-        cubic = [c for c in map(cubed, others) if c is not None and alike(operand.sig, c.sig)] if symbol == "a" else []
+        cubic = (
+            [c for c in map(cubed_operand, others) if c is not None and alike(operand.sig, c.sig)]
+            if symbol == "a"
+            else []
+        )
         if cubic:
             return cubic[0]
         likewise = self._likewise(unit, fresh, others) or (symbol == "s" and plain_mean(matching)) or None
@@ -239,7 +243,7 @@ class _Walk:
         ]  # fmt: skip
         return min(pair, key=lambda v: (v.readers, v.at))
 
-    def _told(self, unit: Unit, sig: Sig) -> Made | None:
+    def _made_by_neighbours(self, unit: Unit, sig: Sig) -> Made | None:
         """What the operations just before tell: halves of one value, cos and sin of one angle, q * cos + rotated q."""
         before = next((r for r in reversed(self.read[-3:]) if r[0].base != "neg"), None)
         if unit.base in HALVES and before is not None:
@@ -290,7 +294,7 @@ class _Walk:
         count = len(group)
         if symbol == "A" and count == 3 and len(fresh) >= 3:
             return list(query_key_value(fresh[:3]))
-        cubic = cubed(fresh[0]) if symbol == "a" and fresh else None
+        cubic = cubed_operand(fresh[0]) if symbol == "a" and fresh else None
         if cubic is not None:
             return [cubic, fresh[0]]
         if len(fresh) >= count:

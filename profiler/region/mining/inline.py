@@ -64,7 +64,7 @@ def fold(text: str) -> str:
     inputs = [n.target.id for n in head if isinstance(n.target, ast.Name)]
     lines, result = _versions(inputs, statements, returned.value)
     _merge(lines, result)
-    return "\n".join([*(ast.unparse(n) for n in head), *_named(inputs, lines, result)]) + "\n"
+    return "\n".join([*(ast.unparse(n) for n in head), *_name_values(inputs, lines, result)]) + "\n"
 
 
 def _is_plain(node: ast.stmt) -> bool:
@@ -81,16 +81,16 @@ def _versions(inputs: list[str], statements: list[ast.stmt], returned: ast.expr)
     lines = []
     for count, node in enumerate(statements, 1):
         assert isinstance(node, ast.Assign)
-        value, reads = _renamed(node.value, now)
+        value, reads = _rename(node.value, now)
         target = node.targets[0]
         names = [n.id for n in (target.elts if isinstance(target, ast.Tuple) else [target]) if isinstance(n, ast.Name)]
         now |= {name: f"{name}__{count}" for name in names}
         lines.append(_Line([now[n] for n in names], value, reads))
-    value, reads = _renamed(returned, now)
+    value, reads = _rename(returned, now)
     return lines, _Line([], value, reads)
 
 
-def _renamed(value: ast.expr, names: dict[str, str]) -> tuple[ast.expr, list[str]]:
+def _rename(value: ast.expr, names: dict[str, str]) -> tuple[ast.expr, list[str]]:
     change = _Versions(names)
     made = change.visit(value)
     return made, change.seen
@@ -123,7 +123,7 @@ def _inputs_read(line: _Line) -> set[str]:
     return {r.split("__")[0] for r in line.reads if r.endswith("__0")}
 
 
-def _named(inputs: list[str], lines: list[_Line], result: _Line) -> list[str]:
+def _name_values(inputs: list[str], lines: list[_Line], result: _Line) -> list[str]:
     """The lines with names again: the unnamed ones are z, z2, ... as few as are alive at a time."""
     last: dict[str, int] = {}
     for at, line in enumerate([*lines, result]):
@@ -131,7 +131,7 @@ def _named(inputs: list[str], lines: list[_Line], result: _Line) -> list[str]:
     given = {f"{name}__0": name for name in inputs}
     written = []
     for at, line in enumerate(lines):
-        value, _ = _renamed(line.value, given)
+        value, _ = _rename(line.value, given)
         taken = {given[v] for v in given if last.get(v, -1) > at} | set(inputs)
         for version in line.targets:
             base = version.split("__")[0]
@@ -140,7 +140,7 @@ def _named(inputs: list[str], lines: list[_Line], result: _Line) -> list[str]:
             given[version] = name
             taken.add(name)
         written.append(f"{', '.join(given[v] for v in line.targets)} = {ast.unparse(value)}")
-    value, _ = _renamed(result.value, given)
+    value, _ = _rename(result.value, given)
     text = ast.unparse(value)
     return [*written, f"return {text[1:-1] if isinstance(value, ast.Tuple) and text.startswith('(') else text}"]
 

@@ -50,7 +50,7 @@ def is_stream(value: Made) -> bool:
     return value.letter in "ZD"
 
 
-def cubed(new: Made) -> Made | None:
+def cubed_operand(new: Made) -> Made | None:
     """x of `x + 0.044715 * x ** 3`."""
     at = new.from_[0] if new.letter == "X" and new.from_ else None
     if at is None or not at.from_ or not cubes(at.unit):

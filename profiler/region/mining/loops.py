@@ -70,11 +70,11 @@ def loops(every: Sequence[Unit], busy: Sequence[Unit], letters: Sequence[str], b
         )
         named = None if timed else _over_tensors(run, symbols, backward)
         if named is None and not backward:
-            named = _named(run, symbols, timed)
+            named = _name_loop(run, symbols, timed)
         if named is not None:
             taken[start:stop] = True
             found.append(Loop(*named, start, stop, period))
-    return _bridged(sorted(found, key=lambda item: item.start), busy, letters)
+    return _bridge(sorted(found, key=lambda item: item.start), busy, letters)
 
 
 def _repeats(busy: Sequence[Unit], letters: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -118,7 +118,7 @@ def _over_tensors(run: Sequence[Unit], symbols: Sequence[str], backward: bool) -
     return "pointwise", f"{', '.join(u.base for u in first)} over many tensors"
 
 
-def _named(run: Sequence[Unit], symbols: Sequence[str], timed: bool) -> tuple[str, str] | None:
+def _name_loop(run: Sequence[Unit], symbols: Sequence[str], timed: bool) -> tuple[str, str] | None:
     """(kind, title) of a loop of several operations; None where the repetition is none."""
     period = len(symbols)
     rounds = len(run) // period
@@ -214,7 +214,7 @@ def _carried(run: Sequence[Unit], period: int) -> bool:
     return any(alike(r, m) for r in reads for m in made)
 
 
-def _bridged(found: Sequence[Loop], busy: Sequence[Unit], letters: Sequence[str]) -> list[Loop]:
+def _bridge(found: Sequence[Loop], busy: Sequence[Unit], letters: Sequence[str]) -> list[Loop]:
     """Runs of one expert loop joined, and a last expert added: one without tokens launches less than the others."""
     joined: list[Loop] = []
     for loop in found:

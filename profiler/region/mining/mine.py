@@ -211,7 +211,7 @@ def _calls(trace: Trace, taken: Units, edges: Edges | None) -> list[_Call]:
     calls = []
     cut = parts(trace, taken)  # completes the units' arguments, so before the edges
     graphs = [] if edges is None else [graph_of(taken.units, edges)]
-    graphs.append(graph_of(taken.units, _inferred(threads.values(), cut)))
+    graphs.append(graph_of(taken.units, _infer(threads.values(), cut)))
     owner = {u.op: part for part in cut if not part.units[0].backward for u in part.units}
     for part in cut:
         forward = _forward(part, graphs, owner)
@@ -241,7 +241,7 @@ def _forward(part: Part, graphs: Sequence[Graph], owner: Mapping[int, Part]) -> 
     return None
 
 
-def _inferred(threads: Iterable[Sequence[Unit]], cut: Sequence[Part]) -> Edges:
+def _infer(threads: Iterable[Sequence[Unit]], cut: Sequence[Part]) -> Edges:
     """Edges of the forward threads, and of backward parts that are one operation or a loop: chains are not inferred."""
     chains = [*threads, *(p.units for p in cut if p.units[0].backward and (p.period or len(p.units) == 1))]
     found = [infer(chain) for chain in chains]

@@ -292,7 +292,7 @@ READERS = 24
 """Units looked ahead over for a reader of an indexed tensor."""
 
 
-def _indexed(unit: Unit, following: Sequence[Unit]) -> None:
+def _infer_indexed(unit: Unit, following: Sequence[Unit]) -> None:
     """`x[index]`: the trace has neither the index nor the result; the first reader tells how long both are."""
     if unit.args[0].kind != "tensor" or not unit.args[0].sigs[0].dims:
         return
@@ -313,7 +313,7 @@ def _indexed(unit: Unit, following: Sequence[Unit]) -> None:
             return
 
 
-def _put(unit: Unit) -> None:
+def _infer_put(unit: Unit) -> None:
     """`x[index] = values`: the index is as long as the values."""
     own, values = unit.args[0], unit.args[2]
     if own.kind != "tensor" or values.kind != "tensor" or not own.sigs[0].dims or not values.sigs[0].dims:
@@ -340,14 +340,14 @@ def complete(units: Sequence[Unit]) -> None:
         if unit.aten and len(unit.args) > 2 and unit.args[-1].kind == "tensor" and call(unit.name, unit.args) is None:
             unit.args = unit.args[:-1]  # compiled code calls the forms that write into `out`
         if unit.name == "index" and unit.args:
-            _indexed(unit, units[at + 1 : at + 1 + READERS])
+            _infer_indexed(unit, units[at + 1 : at + 1 + READERS])
         elif unit.base in ("index_put", "_index_put_impl") and len(unit.args) >= 4:
-            _put(unit)
+            _infer_put(unit)
         lists = [s for a in unit.args if a.kind == "tensors" for s in a.sigs]
         if not lists or not unit.aten or len(lists) > 64:
             continue
         seen = units[max(0, at - LIST_WINDOW) : at]
-        found = next((s.dtype for u in reversed(seen) for s in _seen(u) if any(alike(m, s) for m in lists)), None)
+        found = next((s.dtype for u in reversed(seen) for s in _signatures(u) if any(alike(m, s) for m in lists)), None)
         if found:
             unit.args = tuple(
                 Argument(a.kind, tuple(Sig(found, s.dims, s.strides) for s in a.sigs)) if a.kind == "tensors" else a
@@ -355,5 +355,5 @@ def complete(units: Sequence[Unit]) -> None:
             )
 
 
-def _seen(unit: Unit) -> list[Sig]:
+def _signatures(unit: Unit) -> list[Sig]:
     return outputs(unit) + [s for a in unit.args if a.kind == "tensor" for s in a.sigs]

@@ -155,7 +155,7 @@ def _transpose(a: Arguments) -> str:
     return f"{a.first()}.transpose({a.text['dim0']}, {a.text['dim1']})"
 
 
-def _turned(a: Arguments) -> str:
+def _transpose_matrix(a: Arguments) -> str:
     return f"{a.first()}.T" if a.rank("self") == 2 else f"{a.first()}.t()"
 
 
@@ -314,13 +314,14 @@ def _vector_norm(a: Arguments) -> str:
     return f"torch.linalg.vector_norm({', '.join(parts)})"
 
 
-def _grouped(a: Arguments) -> str:
+def _grouped_product(a: Arguments) -> str:
     return f"aten._grouped_mm({a.tensors('self', 'mat2', 'offs')})"
 
 
 SPECIAL: Mapping[str, Callable[[Arguments], str]] = {
     "add": _add("+"), "sub": _add("-"), "neg": lambda a: f"-{a.first()}", "to": _to, "_to_copy": _to,
-    "t": _turned, "numpy_T": _turned, "matrix_H": _turned, "transpose": _transpose, "slice": _slice,
+    "t": _transpose_matrix, "numpy_T": _transpose_matrix, "matrix_H": _transpose_matrix, "transpose": _transpose,
+    "slice": _slice,
     "cat": _list_of("cat"),
     "stack": _list_of("stack"), "split": _pieces, "split_with_sizes": _pieces, "chunk": _pieces, "unbind": _pieces,
     "unsafe_split": _pieces, "unsafe_chunk": _pieces, "softmax": _softmax("softmax"), "_softmax": _softmax("softmax"),
@@ -344,7 +345,7 @@ SPECIAL: Mapping[str, Callable[[Arguments], str]] = {
     "_index_put_impl": _index, "scatter_reduce": _scatter_reduce, "contiguous": lambda a: f"{a.first()}.contiguous()",
     "clone": lambda a: f"{a.first()}.contiguous()", "copy": _copy, "pad": _pad, "constant_pad_nd": _pad,
     "histc": _histc, "expand_as": _method("expand_as", "other"), "view_as": _method("view_as", "other"),
-    "_grouped_mm": _grouped,
+    "_grouped_mm": _grouped_product,
     "gelu": lambda a: f"gelu({a.first()}{a.options('approximate')})", "silu": lambda a: f"silu({a.first()})",
     "type_as": _to, "linalg_vector_norm": _vector_norm,
 }  # fmt: skip

@@ -27,7 +27,7 @@ def chosen_steps(trace: Trace, execution: Execution | None = None) -> tuple[Step
     steady = steady_step(trace)
     busy = [s for s in trace.steps if len(s.kernels)]
     if not _vary(trace, busy):
-        return (steady if execution is None else _covered(trace, busy, steady, execution),)
+        return (steady if execution is None else _most_covered_step(trace, busy, steady, execution),)
     return tuple(busy[:MAX_STEPS])
 
 
@@ -40,7 +40,7 @@ def _vary(trace: Trace, busy: list[Step]) -> bool:
     return sorted(varying)[len(varying) // 2] >= VARYING
 
 
-def _covered(trace: Trace, busy: list[Step], steady: Step, execution: Execution) -> Step:
+def _most_covered_step(trace: Trace, busy: list[Step], steady: Step, execution: Execution) -> Step:
     shares = [(_share(trace, step, execution), step) for step in busy]
     best = max((share for share, _ in shares), default=0.0)
     if best < COVERED or _share(trace, steady, execution) >= NEARLY * best:

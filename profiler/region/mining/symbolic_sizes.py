@@ -53,7 +53,7 @@ def merge(items: Sequence[Sized[T]]) -> list[Merged[T]]:
     alone = [f[0] for f in families.values() if len(f) == 1 and STRIDES.search(f[0].text or "")]
     for key in [k for k, f in families.items() if f[0] in alone]:
         del families[key]
-    for item in _permuted(alone):
+    for item in _permute(alone):
         families[item.identity, item.kind, _skeleton(item.text or "", item.kind)].append(item)
     for family in list(families.values()):
         by_text: dict[str | None, Sized[T]] = {}
@@ -81,7 +81,7 @@ STRIDES = re.compile(
 )
 
 
-def _permuted(items: Sequence[Sized[T]]) -> list[Sized[T]]:
+def _permute(items: Sequence[Sized[T]]) -> list[Sized[T]]:
     """Strides are numbers, so sizes cannot vary beside them: where several items differ in sizes only, their transposed
     inputs are written as they lie in memory, with the permute that leads to them. Others stay as they are.
     """

@@ -68,7 +68,7 @@ def label(unit: Unit, symbol: str) -> str:
     if unit.base in TITLES:
         return TITLES[unit.base]
     if symbol == "y":
-        return f"layout copy{moved(unit)}"
+        return f"layout copy{copy_purpose(unit)}"
     if symbol == "x" and per_channel(unit):
         return "channel scale"
     if symbol == "C" and depthwise(unit):
@@ -98,7 +98,7 @@ def per_channel(unit: Unit) -> bool:
     return small.elements > 1 and small.elements in large.dims and small.elements < large.elements
 
 
-def moved(unit: Unit) -> str:
+def copy_purpose(unit: Unit) -> str:
     """What a copy of a tensor is for, by the layout that it starts from: "" where that is plain."""
     sig = unit.args[0].sigs[0] if unit.args and unit.args[0].kind == "tensor" else None
     if sig is None or sig.strides is None or unit.base not in ("clone", "contiguous", "reshape", "flatten", "copy"):

@@ -225,21 +225,21 @@ class _Copies:
                     end_us=at + (other.end_us[rows] - begin) * scale,
                     thread=(other.thread[rows] + self._first_thread(number)).astype(np.int32),
                     parent=np.where(above == NONE, NONE, base + np.searchsorted(rows, above)).astype(np.int32),
-                    detail=_moved(other.detail[rows], len(self._trace.details)),
+                    detail=_shift(other.detail[rows], len(self._trace.details)),
                     external_id=np.full(len(rows), NONE, np.int64),
                     record_id=np.full(len(rows), NONE, np.int64),
                     sequence=np.where(sequence == NONE, NONE, sequence + apart * number),
-                    module=_moved(other.module[rows], len(self._trace.modules)),
+                    module=_shift(other.module[rows], len(self._trace.modules)),
                 )
             )
             base += len(rows)
-        return _joined([own, *parts])
+        return _join([own, *parts])
 
 
-def _moved(index: Ints, by: int) -> Ints:
+def _shift(index: Ints, by: int) -> Ints:
     return np.where(index == NONE, NONE, index + by).astype(np.int32)
 
 
-def _joined(parts: Sequence[Ops]) -> Ops:
+def _join(parts: Sequence[Ops]) -> Ops:
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Ops.__slots__}
     return Ops(**columns)

@@ -252,17 +252,17 @@ def _obstacle(trace: Trace, kind: str, op: str, group: Sequence[Call], steps: in
     paths = Counter(trace.modules[m] for c in group if (m := int(trace.ops.module[c.op])) != NONE)
     operands = Counter(text for c in group if (text := _operands(_detail(trace, c.op))))
     within = next((w for w in (MODULE, ANNOTATION, ORDER) if any(c.within == w for c in group)), ORDER)
-    found = _named(kind, op, within, paths, tuple((c.thread, c.start_us) for c in group), steps)
+    found = _describe(kind, op, within, paths, tuple((c.thread, c.start_us) for c in group), steps)
     remedy = (REMEDIES.get(op, what.remedy) if kind == SIZED else what.remedy).replace("{op}", op)
     return replace(found, remedy=remedy, operands=tuple(text for text, _ in operands.most_common(MAX_OPERANDS)))
 
 
 def _gap(kind: str, op: str, gaps: Sequence[Gap], steps: int) -> Obstacle:
     paths = Counter(g.module for g in gaps if g.module)
-    return _named(kind, op, gaps[0].within, paths, tuple((g.thread, g.at_us) for g in gaps), steps)
+    return _describe(kind, op, gaps[0].within, paths, tuple((g.thread, g.at_us) for g in gaps), steps)
 
 
-def _named(
+def _describe(
     kind: str, op: str, within: str, paths: Counter[str], at: tuple[tuple[int, float], ...], steps: int
 ) -> Obstacle:
     """An obstacle in the words of its kind. paths: modules with how often; at: thread and time of each call."""

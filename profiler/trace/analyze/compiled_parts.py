@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from profiler.trace.analyze.forward_calls import COMPILED_CODE, annotated
+from profiler.trace.analyze.forward_calls import COMPILED_CODE, annotated_windows
 from profiler.trace.analyze.shape_changes import Found
 from profiler.trace.analyze.time_windows import Windows
 from profiler.trace.model import NONE, Step, Trace
@@ -23,15 +23,15 @@ def compiled_already(trace: Trace, steps: Sequence[Step]) -> list[Found]:
         return []
     names = trace.ops.name.tolist()
     rows = [i for i, name in enumerate(names) if name in regions]
-    return _nested(trace, steps, regions, rows) + _again(regions, rows, names)
+    return _find_nested(trace, steps, regions, rows) + _again(regions, rows, names)
 
 
-def _nested(
+def _find_nested(
     trace: Trace, steps: Sequence[Step], regions: dict[int, tuple[str, str]], rows: Sequence[int]
 ) -> list[Found]:  # fmt: skip
     """A frame that goes on inside another one, by the operation that ran between them."""
     ops = trace.ops
-    compiled = annotated(trace, lambda name: name.startswith(COMPILED_CODE))
+    compiled = annotated_windows(trace, lambda name: name.startswith(COMPILED_CODE))
     pairs: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for row in rows:
         if not any(s.start_us <= float(ops.start_us[row]) < s.end_us for s in steps):

@@ -72,8 +72,8 @@ def calls(trace: Trace, steps: Sequence[Step]) -> list[list[Call]]:
     ops = trace.ops
     roles = [_role(name) for name in trace.names]
     role = [roles[i] for i in ops.name.tolist()]
-    shut = annotated(trace, lambda name: name.startswith((*_NOT_FORWARD, COMPILED_CODE)))
-    forwards = annotated(trace, forward_name)
+    shut = annotated_windows(trace, lambda name: name.startswith((*_NOT_FORWARD, COMPILED_CODE)))
+    forwards = annotated_windows(trace, forward_name)
     holds = _holds(trace)
     outermost = np.flatnonzero(ops.parent == NONE)
     every = []
@@ -146,7 +146,7 @@ def _holds(trace: Trace) -> dict[int, tuple[int, int, int, int]]:
     return {op: (a, b, c, d) for op, (a, b, c, d) in held.items()}
 
 
-def annotated(trace: Trace, wanted: Callable[[str], object]) -> Windows:
+def annotated_windows(trace: Trace, wanted: Callable[[str], object]) -> Windows:
     """Where the annotations are open whose names are wanted."""
     notes = trace.annotations
     chosen = np.array([bool(wanted(name)) for name in trace.names], np.bool_)
@@ -214,7 +214,7 @@ def _borders(trace: Trace, step: Step) -> list[float]:
     marks = np.array([n.startswith(("autograd::engine", *_NOT_FORWARD)) or "Backward" in n for n in names], np.bool_)
     rows = marks[ops.name] if len(ops.name) else np.empty(0, np.bool_)
     starts = ops.start_us[rows & (ops.start_us >= step.start_us) & (ops.start_us < step.end_us)]
-    others = annotated(trace, lambda name: name.startswith(_NOT_FORWARD))
+    others = annotated_windows(trace, lambda name: name.startswith(_NOT_FORWARD))
     return sorted([*starts.tolist(), *(start for start, _ in others.spans)])
 
 

@@ -102,10 +102,10 @@ def find_graphs(trace: Trace, steps: Sequence[Step] | None = None) -> tuple[Grap
             )
         )
     found.sort(key=lambda g: -g.share_of_kernel_time)
-    return tuple(_numbered(graph, i, len(found)) for i, graph in enumerate(found, 1))
+    return tuple(_number(graph, i, len(found)) for i, graph in enumerate(found, 1))
 
 
-def _numbered(graph: Graph, number: int, count: int) -> Graph:
+def _number(graph: Graph, number: int, count: int) -> Graph:
     return graph if count == 1 else replace(graph, name=f"{graph.name} {number}")
 
 

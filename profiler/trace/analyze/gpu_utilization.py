@@ -18,11 +18,11 @@ from profiler.trace.model import Floats, Longs, Step, Trace
 
 def union_us(start_us: Floats, end_us: Floats) -> float:
     """Time covered by intervals that may overlap (several streams), in microseconds."""
-    starts, ends = merged(start_us, end_us)
+    starts, ends = merge_intervals(start_us, end_us)
     return float((ends - starts).sum())
 
 
-def merged(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
+def merge_intervals(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
     """The same time as disjoint intervals in order. Empty and inverted ones are left out."""
     real = end_us > start_us
     start_us, end_us = start_us[real], end_us[real]
@@ -37,7 +37,7 @@ def merged(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
 
 def gaps(start_us: Floats, end_us: Floats, window: tuple[float, float]) -> tuple[Floats, Floats]:
     """What the intervals leave free of a window, in order."""
-    starts, ends = merged(np.maximum(start_us, window[0]), np.minimum(end_us, window[1]))
+    starts, ends = merge_intervals(np.maximum(start_us, window[0]), np.minimum(end_us, window[1]))
     free_from, free_to = np.concatenate(([window[0]], ends)), np.concatenate((starts, [window[1]]))
     real = free_to > free_from
     return free_from[real], free_to[real]
@@ -52,7 +52,7 @@ def even_split(start_us: Floats, end_us: Floats, group: Longs, groups: int, wind
     start, end = np.maximum(start_us, window[0]), np.minimum(end_us, window[1])
     order = np.argsort(group, kind="stable")
     cuts = np.searchsorted(group[order], np.arange(groups + 1))
-    whole = [merged(start[order[a:b]], end[order[a:b]]) for a, b in pairwise(cuts)]
+    whole = [merge_intervals(start[order[a:b]], end[order[a:b]]) for a, b in pairwise(cuts)]
     starts, ends = (np.concatenate([w[side] for w in whole]) if whole else np.empty(0) for side in (0, 1))
     owner = np.repeat(np.arange(groups), [len(w[0]) for w in whole])
     if not len(starts):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.trace.analyze.forward_calls import ANNOTATION, MODULE, Call, annotated, forward_name
+from profiler.trace.analyze.forward_calls import ANNOTATION, MODULE, Call, annotated_windows, forward_name
 from profiler.trace.analyze.time_windows import Windows
 from profiler.trace.model import NONE, Step, Trace
 
@@ -34,7 +34,7 @@ def between_calls(
     every: the calls of each step, as `forward.calls` gives them.
     """
     found: dict[tuple[str, str], list[Gap]] = {}
-    forwards = annotated(trace, forward_name)
+    forwards = annotated_windows(trace, forward_name)
     for step, made in zip(steps, every, strict=True):
         by_thread: dict[int, list[Call]] = {}
         for call in made:
@@ -95,7 +95,7 @@ def _gap(trace: Trace, made: Sequence[Call], first: Call, place: int, at_us: flo
         return Gap(thread, at_us, before.within)
     if trace.ops.module[after.op] == trace.ops.module[first.op]:
         return None  # where a forward begins: what came before it lies between two of them
-    shared = _shared(_path(trace, before), _path(trace, after))
+    shared = _shared_path(_path(trace, before), _path(trace, after))
     return Gap(thread, at_us, MODULE, shared) if shared else None
 
 
@@ -104,7 +104,7 @@ def _path(trace: Trace, call: Call) -> list[str]:
     return trace.modules[number].split("/") if number != NONE else []
 
 
-def _shared(one: Sequence[str], other: Sequence[str]) -> str:
+def _shared_path(one: Sequence[str], other: Sequence[str]) -> str:
     kept = []
     for a, b in zip(one, other, strict=False):
         if a != b:

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.analyze.communication import communication_kernels, is_communication_op
-from profiler.trace.analyze.gpu_utilization import gaps, gpu_window, merged, union_us, work_intervals
+from profiler.trace.analyze.gpu_utilization import gaps, gpu_window, merge_intervals, union_us, work_intervals
 from profiler.trace.model import NONE, Floats, Kernels, Longs, Step, Trace
 
 PAUSE_US = 200.0
@@ -132,7 +132,7 @@ class _Host:
         kernels, memory, ops = trace.kernels, trace.memory, trace.ops
         copies = memory.launch_us if memory.launch_us is not None else np.full(len(memory.start_us), np.nan)
         self.launch_us = np.concatenate((kernels.launch_us, copies))
-        self.called_us = np.concatenate((_called(kernels), copies))
+        self.called_us = np.concatenate((_call_ends(kernels), copies))
         marked = communication_kernels(trace.names, kernels.name)
         self.communication = np.concatenate((marked, np.zeros(len(memory.start_us), np.bool_)))
         launching = np.unique(ops.thread[kernels.op[kernels.op != NONE]])
@@ -147,20 +147,20 @@ class _Host:
         long = long[~inside]
         syncs = trace.syncs
         self.pauses = ticks[long], ticks[long + 1]
-        self.syncs = merged(syncs.start_us, syncs.end_us) if syncs is not None else (np.empty(0), np.empty(0))
+        self.syncs = merge_intervals(syncs.start_us, syncs.end_us) if syncs is not None else (np.empty(0), np.empty(0))
         marks = np.array([is_communication_op(name) for name in trace.names], np.bool_)
         of = marks[ops.name] if len(ops.name) else np.zeros(0, np.bool_)
-        self.collectives = merged(ops.start_us[of], ops.end_us[of])
+        self.collectives = merge_intervals(ops.start_us[of], ops.end_us[of])
 
 
 def _calls(kernels: Kernels) -> tuple[Floats, Floats]:
     """(starts, ends) of the time in which the host is inside a call that launches kernels, in order."""
     if kernels.launch_end_us is None:
         return np.empty(0), np.empty(0)
-    return merged(kernels.launch_us[kernels.launched], kernels.launch_end_us[kernels.launched])
+    return merge_intervals(kernels.launch_us[kernels.launched], kernels.launch_end_us[kernels.launched])
 
 
-def _called(kernels: Kernels) -> Floats:
+def _call_ends(kernels: Kernels) -> Floats:
     """When the call that launched each kernel had handed it over: its end for the first kernel of a call, else its
     start; NaN where it is not in the window."""
     called = kernels.launch_us.copy()

@@ -78,7 +78,7 @@ def kernel_label(name: str, longest: int = 60) -> str:
     """
     text = name[:READ].strip()
     if text.startswith("_Z"):
-        text = _demangled(text)
+        text = _demangle(text)
     if of_cutlass := _CUTLASS.match(text):
         return _cut(of_cutlass[1], longest)
     wrapper = _WRAPPED.search(text)
@@ -114,7 +114,7 @@ def _plain(text: str) -> str:
     return _NAMESPACES.sub("", bare).strip() or bare
 
 
-def _demangled(text: str) -> str:
+def _demangle(text: str) -> str:
     """The last name of an Itanium-mangled symbol's path; the symbol where it cannot be read."""
     at, names = 2 + text[2:].startswith("N"), []
     while found := _SYMBOL.match(text, at):

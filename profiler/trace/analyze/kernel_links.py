@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.model import NONE, Floats, Ints, Longs
-from profiler.trace.read.mmap_columns import LONG_ROWS, PIECE_ROWS, empty, pieces, taken
+from profiler.trace.read.mmap_columns import LONG_ROWS, PIECE_ROWS, empty, pieces, take
 
 _FEW_THREADS = 16
 
@@ -40,8 +40,8 @@ def nesting(thread: Ints, start_us: Floats, end_us: Floats) -> tuple[Longs, Ints
     order: int64 [n], sorts them by (thread, start, -end), equal ones in the given order. parent: int32 [n] for the
     sorted spans, the index of the latest earlier one that encloses it on its thread, or NONE. Spans need not nest.
     """
-    order = _ordered(thread, start_us, end_us)
-    return order, enclosing(cast("Ints", taken(thread, order)), cast("Floats", taken(end_us, order)))
+    order = _order(thread, start_us, end_us)
+    return order, enclosing(cast("Ints", take(thread, order)), cast("Floats", take(end_us, order)))
 
 
 def enclosing(thread: Ints, end_us: Floats) -> Ints:
@@ -66,7 +66,7 @@ def enclosing(thread: Ints, end_us: Floats) -> Ints:
     return found
 
 
-def _ordered(thread: Ints, start_us: Floats, end_us: Floats) -> Longs:
+def _order(thread: Ints, start_us: Floats, end_us: Floats) -> Longs:
     """As np.lexsort of (thread, start, -end). Most of a file is in order thread by thread, which is quick to see."""
     order = _by_thread(thread)
     last = np.empty(0, np.int64)
@@ -198,7 +198,7 @@ def launch_of(correlation: Longs, start_us: Floats, launches: Launches) -> Longs
     numbers that begin again) the last one before it started counts; the first in the file where none is before it.
     """
     order = np.argsort(launches.correlation, kind="stable")
-    ordered = taken(launches.correlation, order)
+    ordered = take(launches.correlation, order)
     if not len(ordered):
         return np.full(len(correlation), NONE, np.int64)
     found = cast("Longs", empty(len(correlation), np.int64))
@@ -245,5 +245,5 @@ def external_disagreement(op: Ints, external_id: Longs, op_external_id: Longs) -
     comparable = (op != NONE) & (external_id != NONE) & found
     if not comparable.any():
         return 0, 0
-    differ = taken(op_external_id, op[comparable]) != external_id[comparable]
+    differ = take(op_external_id, op[comparable]) != external_id[comparable]
     return int(differ.sum()), len(differ)

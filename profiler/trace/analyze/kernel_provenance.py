@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.model import NONE, Trace
-from profiler.trace.read.mmap_columns import taken
+from profiler.trace.read.mmap_columns import take
 
 COMPILED = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
 """Inductor's kernels: triton_poi/red/per_fused_* (2.6 on by default), triton_0 (2.4, 2.5), triton__0d1d2d (2.0)."""
@@ -84,5 +84,5 @@ def _by_op(trace: Trace, marks: list[bool]) -> Mask:
     found = np.zeros(len(trace.kernels.op), np.bool_)
     linked = np.flatnonzero(trace.kernels.op != NONE)
     if len(linked):
-        found[linked] = np.array(marks, np.bool_)[taken(trace.ops.name, trace.kernels.op[linked])]
+        found[linked] = np.array(marks, np.bool_)[take(trace.ops.name, trace.kernels.op[linked])]
     return found

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.trace.analyze.gpu_utilization import even_split, gaps, gpu_window, merged, work_intervals
+from profiler.trace.analyze.gpu_utilization import even_split, gaps, gpu_window, merge_intervals, work_intervals
 from profiler.trace.model import Floats, Step, Trace
 
 
@@ -64,7 +64,11 @@ def stretches(trace: Trace, step: Step) -> list[tuple[float, float, float]]:
         return []
     order = inside[np.argsort(start[inside], kind="stable")]
     start, end, launch = start[order], end[order], _launches(trace)[order]
-    waits = merged(trace.syncs.start_us, trace.syncs.end_us) if trace.syncs is not None else (np.empty(0), np.empty(0))
+    waits = (
+        merge_intervals(trace.syncs.start_us, trace.syncs.end_us)
+        if trace.syncs is not None
+        else (np.empty(0), np.empty(0))
+    )
     found = []
     begin: float | None = float(max(start[0], window[0]))
     for a, b in zip(*gaps(start, end, window), strict=True):

@@ -47,7 +47,7 @@ def rank_of(name: str, seen: int | None, position: int) -> int:
     return int(found.group(1)) if found else position
 
 
-def numbered(names: Sequence[str], seen: Sequence[int | None]) -> tuple[int, ...]:
+def rank_numbers(names: Sequence[str], seen: Sequence[int | None]) -> tuple[int, ...]:
     """A rank for each file; their positions where two would have the same one."""
     found = tuple(rank_of(name, rank, i) for i, (name, rank) in enumerate(zip(names, seen, strict=True)))
     return found if len(set(found)) == len(found) else tuple(range(len(found)))

@@ -40,7 +40,7 @@ def growing(trace: Trace, every: Sequence[Sequence[Call]]) -> list[Found]:
     for made in every:
         for call in made:
             if call.name == "aten::cat" and call.within:
-                found = _appended(trace, call)
+                found = _find_appended(trace, call)
                 if found is not None:
                     series[found[0]].append((found[1], call))
     best: list[tuple[int, Call]] = []
@@ -66,7 +66,7 @@ def _varying(distinct: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]
     return [tuple(sizes[i] for i in kept) for sizes in distinct]
 
 
-def _appended(trace: Trace, call: Call) -> tuple[tuple[object, ...], int] | None:
+def _find_appended(trace: Trace, call: Call) -> tuple[tuple[object, ...], int] | None:
     """(the other sizes and the dimension, the length so far) of a concatenation of one more row; None otherwise."""
     detail = int(trace.ops.detail[call.op])
     dims = trace.details[detail].dims if detail != NONE else ()

@@ -64,11 +64,11 @@ def find_repetition(name: Ints, at_us: Floats, duration_us: Floats) -> Repetitio
         if whole < 2:
             first, whole = low, (last - low) // period
         if whole >= 2:
-            return _joined(Repetition(first, period, whole), at_us)
+            return _join(Repetition(first, period, whole), at_us)
     return None
 
 
-def _joined(found: Repetition, at_us: Floats) -> Repetition:
+def _join(found: Repetition, at_us: Floats) -> Repetition:
     """Where every m-th repetition begins after a long pause, m of them are one: a step of m equal layers."""
     starts = found.first + found.period * np.arange(1, found.count)
     pause = at_us[starts] - at_us[starts - 1]

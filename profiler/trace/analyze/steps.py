@@ -15,7 +15,7 @@ from profiler.trace.analyze.gpu_utilization import gpu_window, union_us
 from profiler.trace.analyze.kernel_links import nesting
 from profiler.trace.analyze.step_detection import repeated_windows
 from profiler.trace.model import NONE, Annotations, Floats, Kernels, Longs, Memory, Ops, Step, Trace
-from profiler.trace.read.mmap_columns import pieces, taken
+from profiler.trace.read.mmap_columns import pieces, take
 
 STEP_PREFIX = "ProfilerStep"
 
@@ -171,7 +171,7 @@ def _fill(
         for (name, start, end), of_kernels, of_ops, of_memory in zip(
             windows,
             split(kernel_at),
-            split(cast("Floats", taken(ops.start_us, outermost))),
+            split(cast("Floats", take(ops.start_us, outermost))),
             split(memory_at),
             strict=True,
         )

@@ -27,7 +27,7 @@ from profiler.trace.model import (
 from profiler.trace.notes import trace_notes
 from profiler.trace.read.columns import Columns, GpuColumns, Spans
 from profiler.trace.read.events import Header
-from profiler.trace.read.mmap_columns import empty, found, pieces, rest, taken
+from profiler.trace.read.mmap_columns import empty, look_up, pieces, rest, take
 from profiler.trace.read.timestamp_repair import FARTHEST_US, LONGEST_US, drop_far
 
 _EXACT_US = 2.0**43
@@ -146,17 +146,17 @@ def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_
         order, parent = nesting(thread, start, end)
     # Each unsorted column is let go as soon as it is sorted.
     clock.ops = np.empty(0)
-    start = cast("Floats", taken(start, order))
-    end = cast("Floats", taken(end, order))
-    name = cast("Ints", taken(name, order))
-    thread = cast("Ints", taken(thread, order))
+    start = cast("Floats", take(start, order))
+    end = cast("Floats", take(end, order))
+    name = cast("Ints", take(name, order))
+    thread = cast("Ints", take(thread, order))
     ops = Ops(
         name=name,
         start_us=start,
         end_us=end,
         thread=thread,
         parent=parent,
-        detail=_details(cast("Ints", taken(c.detail.ints(), order)), detail_index),
+        detail=_details(cast("Ints", take(c.detail.ints(), order)), detail_index),
         external_id=c.external.longs(order),
         record_id=c.record.longs(order),
         sequence=c.sequence.longs(order),
@@ -201,8 +201,8 @@ def _with_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops
 def _links(correlation: Longs, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Longs, Floats, Ints]:
     """(index of the launch, its start or NaN, innermost op around it) for GPU work of these correlations."""
     launch = launch_of(correlation, start_us, launches)
-    launch_us = cast("Floats", found(launches.start_us, launch, np.nan))
-    thread = cast("Ints", found(launches.thread, launch, NONE))
+    launch_us = cast("Floats", look_up(launches.start_us, launch, np.nan))
+    thread = cast("Ints", look_up(launches.thread, launch, NONE))
     return launch, launch_us, innermost(thread, launch_us, ops.thread, ops.start_us, ops.end_us, ops.parent)
 
 
@@ -210,24 +210,24 @@ def _kernels(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> t
     """Kernels, and the "External id" of each: its own, else its launch's, else NONE."""
     order = np.argsort(start_us, kind="stable")
     correlation = c.correlation.longs(order)
-    start = cast("Floats", taken(start_us, order))
+    start = cast("Floats", take(start_us, order))
     launch, launch_us, op = _links(correlation, start, launches, ops)
     external_id = c.external.longs(order)
     unnamed = external_id == NONE
     if unnamed.any():
-        external_id = np.where(unnamed, found(launches.external_id, launch, NONE), external_id)
+        external_id = np.where(unnamed, look_up(launches.external_id, launch, NONE), external_id)
     kernels = Kernels(
-        name=cast("Ints", taken(c.name.ints(), order)),
+        name=cast("Ints", take(c.name.ints(), order)),
         start_us=start,
-        duration_us=cast("Floats", taken(c.dur.floats(), order)),
+        duration_us=cast("Floats", take(c.dur.floats(), order)),
         stream=c.stream.longs(order),
-        device=cast("Ints", taken(c.device.ints(), order)),
+        device=cast("Ints", take(c.device.ints(), order)),
         correlation=correlation,
         launch_us=launch_us,
         op=op,
         launched=launch != NONE,
-        graph=cast("npt.NDArray[np.bool_]", found(launches.graph, launch, False)),
-        launch_end_us=cast("Floats", found(launches.end_us, launch, np.nan)),
+        graph=cast("npt.NDArray[np.bool_]", look_up(launches.graph, launch, False)),
+        launch_end_us=cast("Floats", look_up(launches.end_us, launch, np.nan)),
     )
     return kernels, external_id
 

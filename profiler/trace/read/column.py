@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.model import NONE, Floats, Ints, Longs
-from profiler.trace.read.mmap_columns import LONG_ROWS, empty, mapped, pieces, taken
+from profiler.trace.read.mmap_columns import LONG_ROWS, empty, map_numbers, pieces, take
 
 Part = npt.NDArray[np.generic]
 
@@ -78,13 +78,13 @@ class Column:
 
     def _write(self) -> None:
         """Moves the parts to the file; where that fails they stay."""
-        parts = self._joined()
+        parts = self._join()
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed with the column)
                 self._kind = parts.dtype
             elif parts.dtype.itemsize > self._kind.itemsize:
-                parts = np.concatenate((mapped(self._file, self._written, self._kind), parts))
+                parts = np.concatenate((map_numbers(self._file, self._written, self._kind), parts))
                 self._written, self._kind = 0, parts.dtype
             data = memoryview(parts.astype(self._kind, copy=False).data).cast("B")
             self._file.seek(self._written * self._kind.itemsize)
@@ -96,7 +96,7 @@ class Column:
         self._written += len(parts)
         self._parts, self._waiting = [], 0
 
-    def _joined(self) -> Part:
+    def _join(self) -> Part:
         parts = self._parts
         if len(parts) == 1:
             return parts[0]
@@ -110,9 +110,9 @@ class Column:
             return self._constant(value, count)
         if self._written and self._waiting:
             self._write()
-        found = self._joined()
+        found = self._join()
         if self._file is not None and self._written:
-            kept = mapped(self._file, self._written, self._kind)
+            kept = map_numbers(self._file, self._written, self._kind)
             found = np.concatenate((kept, found)) if self._waiting else kept
         if self._file is not None:
             self._file.close()
@@ -128,7 +128,7 @@ class Column:
         if order is None and len(whole) and not any(whole.strides):
             return np.broadcast_to(np.int64(whole[0]), len(whole))
         if order is not None:
-            return cast("Longs", taken(whole, order, np.int64))
+            return cast("Longs", take(whole, order, np.int64))
         if whole.dtype == np.int64:
             return cast("Longs", whole)
         wide = empty(len(whole), np.int64)

@@ -18,7 +18,7 @@ from profiler.trace.model import NONE, Detail, Ints
 from profiler.trace.read.column import Column, flags, floats, ints, longs
 from profiler.trace.read.details import SEPARATOR, parse_detail
 from profiler.trace.read.events import MALFORMED, Any, Args, Event, Phaseless
-from profiler.trace.read.timestamp_repair import timed
+from profiler.trace.read.timestamp_repair import keep_timed
 
 OPS = frozenset({"cpu_op", "operator"})
 KERNELS = frozenset({"kernel"})
@@ -142,7 +142,7 @@ class Columns:
             if cat in NEITHER:
                 continue
             complete = cast("list[Event]", group)  # only complete events have a category
-            spans = timed(complete, measured=cat in MEASURED)
+            spans = keep_timed(complete, measured=cat in MEASURED)
             self.timeless += len(complete) - len(spans)
             if cat in OPS:
                 self._add_ops(spans)

@@ -30,8 +30,8 @@ def _texts(values: object) -> tuple[str, ...]:
 
 def _sizes(values: object) -> tuple[tuple[object, ...], ...]:
     """Sizes or strides of each argument; a TensorList is a tuple of tuples."""
-    return tuple(_frozen(v) if isinstance(v, list) else () for v in values) if isinstance(values, list) else ()
+    return tuple(_freeze(v) if isinstance(v, list) else () for v in values) if isinstance(values, list) else ()
 
 
-def _frozen(values: list[object]) -> tuple[object, ...]:
-    return tuple(_frozen(v) if isinstance(v, list) else v if isinstance(v, int) else str(v) for v in values)
+def _freeze(values: list[object]) -> tuple[object, ...]:
+    return tuple(_freeze(v) if isinstance(v, list) else v if isinstance(v, int) else str(v) for v in values)

@@ -54,7 +54,7 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
 
-def _rescued(data: bytes) -> bytes:
+def _rescue(data: bytes) -> bytes:
     """The text before the break in a deflate stream that begins here: zlib loses less of it, but is slower."""
     member = zlib.decompressobj(-zlib.MAX_WBITS)
     text = b""
@@ -126,7 +126,7 @@ class Gunzip:
             piece = member.decompress(data, PIECE_BYTES)
         except _IsalError:
             self._break_off()
-            return b"" if self._size else _rescued(data)
+            return b"" if self._size else _rescue(data)
         self._checksum = isal_zlib.crc32(piece, self._checksum)
         self._size += len(piece)
         if member.eof:

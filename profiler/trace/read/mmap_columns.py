@@ -33,13 +33,13 @@ def empty(count: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
         try:
             with tempfile.TemporaryFile() as file:
                 os.posix_fallocate(file.fileno(), 0, count * dtype.itemsize)
-                return mapped(file, count, dtype)
+                return map_numbers(file, count, dtype)
         except (OSError, AttributeError):  # no room, or a system without posix_fallocate
             pass
     return np.empty(count, dtype)
 
 
-def mapped(file: IO[bytes], count: int, dtype: npt.DTypeLike) -> Array:
+def map_numbers(file: IO[bytes], count: int, dtype: npt.DTypeLike) -> Array:
     """The first `count` numbers of a file; they stay after it is closed. Raises OSError."""
     dtype = np.dtype(dtype)
     return np.frombuffer(mmap.mmap(file.fileno(), count * dtype.itemsize), dtype)
@@ -69,7 +69,7 @@ def pieces(count: int, *arrays: Array, rows: int = 0) -> Iterator[slice]:
         rest(*arrays)
 
 
-def taken(array: Array, order: Array, dtype: npt.DTypeLike | None = None) -> Array:
+def take(array: Array, order: Array, dtype: npt.DTypeLike | None = None) -> Array:
     """array[order], as this type: a constant stays one, a long column is mapped."""
     if not any(array.strides) and len(array):
         return np.broadcast_to(array[:1].astype(dtype or array.dtype)[0], len(order))
@@ -79,7 +79,7 @@ def taken(array: Array, order: Array, dtype: npt.DTypeLike | None = None) -> Arr
     return out
 
 
-def found(array: Array, index: Array, otherwise: float) -> Array:
+def look_up(array: Array, index: Array, otherwise: float) -> Array:
     """array[index]; `otherwise` where the index is NONE."""
     out = empty(len(index), array.dtype)
     for at in pieces(len(index), array, index, out):

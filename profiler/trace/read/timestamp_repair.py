@@ -25,7 +25,7 @@ FARTHEST_US = 2.0**63
 _ts, _dur = attrgetter("ts"), attrgetter("dur")
 
 
-def timed(group: list[Event], measured: bool) -> list[Event]:
+def keep_timed(group: list[Event], measured: bool) -> list[Event]:
     """Those with a usable time, in order.
 
     measured: whether the duration counts (GPU work, annotations); else an unreadable one is taken for 0, so that an

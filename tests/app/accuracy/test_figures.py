@@ -12,7 +12,7 @@ import pytest
 from app.accuracy import page, table
 from app.accuracy.case import Case, cases
 from app.accuracy.evaluation import evaluate, leave_one_out
-from app.accuracy.figures import COMMITTED, committed, figures, meets, text_of, worse
+from app.accuracy.figures import COMMITTED, figures, load_committed, meets, text_of, worse
 from app.accuracy.question import answer, host_of, question
 from app.archive import record_store
 from app.cli import accuracy as accuracy_cli
@@ -31,13 +31,13 @@ def shipped() -> tuple[Case, ...]:
 @pytest.fixture(scope="module")
 def today() -> Json:
     """Recomputed with today's rule."""
-    return accuracy_cli.published(
+    return accuracy_cli.compute_figures(
         record_store.records(record_store.FOLDER), json.loads(accuracy_cli.KERNELS.read_text())
     )
 
 
 def test_the_advice_is_not_worse_than_committed(today: Json) -> None:
-    assert worse(today, committed()) == []
+    assert worse(today, load_committed()) == []
 
 
 def test_the_committed_figures_are_todays(today: Json) -> None:
@@ -45,12 +45,12 @@ def test_the_committed_figures_are_todays(today: Json) -> None:
 
 
 def test_the_page_in_docs_is_made_of_the_committed_figures() -> None:
-    for name, text in page.files(committed()).items():
+    for name, text in page.files(load_committed()).items():
         assert (ROOT / "docs" / name).read_text() == text, "run `make bench-advice` and commit what it writes"
 
 
 def test_every_record_of_the_archive_is_scored_or_named(shipped: tuple[Case, ...]) -> None:
-    held = committed()
+    held = load_committed()
     scored = [s["record"] for s in held["scores"]]
     assert len(set(scored)) == len(scored)
     assert {*scored, *held["unscored"]} == {c.record for c in shipped}
@@ -60,7 +60,7 @@ def test_every_record_of_the_archive_is_scored_or_named(shipped: tuple[Case, ...
 
 def test_totals_are_those_of_the_rows_shown() -> None:
     """Recomputed from the scores with nothing of the benchmark's own arithmetic."""
-    held = committed()
+    held = load_committed()
     rows = [s for s in held["scores"] if s["column"] != "share"]
     product = 1.0
     for s in rows:
@@ -77,7 +77,7 @@ def test_totals_are_those_of_the_rows_shown() -> None:
 
 def test_regrets_are_those_of_the_records_files() -> None:
     """From the JSON files themselves: the counted candidate's time over the least."""
-    by_id = {s["record"]: s for s in committed()["scores"] if s["by"] == "device time"}
+    by_id = {s["record"]: s for s in load_committed()["scores"] if s["by"] == "device time"}
     seen = 0
     for path in sorted(record_store.FOLDER.glob("*.json")):
         found = by_id.get(path.stem)
@@ -91,7 +91,7 @@ def test_regrets_are_those_of_the_records_files() -> None:
 
 
 def test_a_fallen_figure_is_named_and_a_new_record_is_not_a_fall() -> None:
-    held = committed()
+    held = load_committed()
     fallen = deepcopy(held)
     place = next(n for n, s in enumerate(fallen["scores"]) if s["right"] and s["column"] != "share")
     fallen["scores"][place] |= {"right": False, "regret": fallen["scores"][place]["regret"] * 1.5}
@@ -109,9 +109,9 @@ def test_write_refuses_figures_that_fell(
 ) -> None:
     from app import cli
 
-    fallen = deepcopy(committed())
+    fallen = deepcopy(load_committed())
     fallen["scores"] = [s | {"right": False} for s in fallen["scores"]]
-    monkeypatch.setattr(accuracy_cli, "published", lambda *_, **__: fallen)
+    monkeypatch.setattr(accuracy_cli, "compute_figures", lambda *_, **__: fallen)
     monkeypatch.setattr(accuracy_cli, "DOCS", tmp_path)
     before = COMMITTED.read_text()
     assert cli.main(["accuracy", "--write"]) == 2
@@ -168,14 +168,14 @@ def test_leave_one_out_is_published_beside_the_halves_where_there_is_a_fit() -> 
     found = figures(few, None, fit=lambda _: FITTED)
     assert found["advice"]["leave-one-out"] == found["advice"]["all"]  # the shipped rates, for each
     assert "leave-one-out" in [row[0] for row in table.advice(found)]
-    held = committed()["advice"]
+    held = load_committed()["advice"]
     assert held["leave-one-out"]["cases"] == held["all"]["cases"]
     assert held["leave-one-out"] != held["all"]  # other rates than the shipped ones scored them
 
 
 def test_the_same_records_are_scored_by_their_peaks_too() -> None:
     """From the files: the counted candidate's peak over the least."""
-    held = committed()
+    held = load_committed()
     by_id = {s["record"]: s for s in held["memory_scores"] if s["column"] != "share"}
     assert len(by_id) == held["columns"]["memory"]["cases"] > 0
     for name, found in by_id.items():
@@ -202,7 +202,7 @@ def test_a_package_is_on_the_records_host_only_where_a_call_of_it_was_tried(ship
 
 
 def test_every_policy_stands_in_the_table_on_the_same_regions() -> None:
-    held = committed()
+    held = load_committed()
     ran = {
         r["id"]: {c["name"] for c in r["candidates"] if c["status"] == "ok"}
         for r in record_store.records(record_store.FOLDER)
@@ -227,7 +227,7 @@ def test_a_target_is_met_from_its_bound_on(name: str, value: float | None, met: 
 
 
 def test_claims_stand_beside_what_the_recorded_kernels_show() -> None:
-    found = {c["name"]: c for c in committed()["claims"]}
+    found = {c["name"]: c for c in load_committed()["claims"]}
     shown = json.loads(accuracy_cli.KERNELS.read_text())["demonstrations_us"]
     tile = found["the tile: BLOCK_SIZE 4 against the best"]
     expected = shown["vector_add f32 n=2^26 BLOCK=4"] / shown["vector_add f32 n=2^26 BLOCK=1024"]

@@ -10,14 +10,14 @@ import pytest
 from app.accuracy import fitting
 from app.accuracy.fit import calls, fit, left_over, refit, touched_by
 from app.accuracy.question import Question
-from app.accuracy.samples import BOUND, Call, Samples, Timed, at_least, lowered, program_of, repeated
+from app.accuracy.samples import BOUND, Call, Samples, Timed, at_least, lower_text, program_of, repeated_program
 from app.accuracy.split import TEST, half
 from app.accuracy.tables import Row, rows
 from app.archive import record_store
 from app.archive.program_fingerprint import likeness
 from app.cli import accuracy as accuracy_cli
 from app.estimate import predict as estimate
-from app.estimate.rates import FITTED, SHIPPED, Rates, interpolated, rates_from_json, rates_to_json, shipped
+from app.estimate.rates import FITTED, SHIPPED, Rates, interpolate, load_shipped, rates_from_json, rates_to_json
 from tests.app.advice.cases import H200, chain, region
 
 TABLE = json.loads(accuracy_cli.KERNELS.read_text())
@@ -25,7 +25,7 @@ TABLE = json.loads(accuracy_cli.KERNELS.read_text())
 
 @pytest.fixture(scope="module")
 def everything() -> tuple[list[Question], Samples]:
-    return accuracy_cli.measured(record_store.records(record_store.FOLDER), TABLE)
+    return accuracy_cli.read_samples(record_store.records(record_store.FOLDER), TABLE)
 
 
 def compiled(megabytes: float, true: Rates, program: str = "") -> Timed:
@@ -33,7 +33,7 @@ def compiled(megabytes: float, true: Rates, program: str = "") -> Timed:
     facts = region(chain(megabytes))
 
     def predict(rates: Rates) -> float:
-        found = estimate.compiled(facts, H200, rates=rates)
+        found = estimate.torch_compile(facts, H200, rates=rates)
         assert found is not None
         return found.time_us.mid
 
@@ -46,7 +46,7 @@ def with_pointwise(share: float) -> Rates:
 
 def test_the_shipped_rates_are_the_commands_output(everything: tuple[list[Question], Samples]) -> None:
     asked, found = everything
-    text = fitting.text_of(fitting.made(asked, TABLE, found))
+    text = fitting.text_of(fitting.rates_json(asked, TABLE, found))
     assert text == SHIPPED.read_text(), "run `tritonworthy accuracy fit` and commit what it writes"
 
 
@@ -126,11 +126,11 @@ def test_a_row_at_a_records_sizes_is_its_programs_whatever_the_row_says(
     measured = {likeness(q.case.validation.region, "same"): q.case.program for q in asked}
     sizes = {"m": 262144, "k": 32, "h": 128, "n": 32, "activation": "silu"}
     row = Row("fused_mlp", "bf16", sizes, "", 0, 0, {})
-    owner = repeated(row, measured)
+    owner = repeated_program(row, measured)
     assert half(owner) == TEST
-    assert repeated(dataclasses.replace(row, dtype="f16"), measured) == owner
-    assert repeated(dataclasses.replace(row, sizes={**sizes, "m": 4096}), measured) == ""
-    assert repeated(dataclasses.replace(row, dtype="f32"), measured) == ""
+    assert repeated_program(dataclasses.replace(row, dtype="f16"), measured) == owner
+    assert repeated_program(dataclasses.replace(row, sizes={**sizes, "m": 4096}), measured) == ""
+    assert repeated_program(dataclasses.replace(row, dtype="f32"), measured) == ""
 
 
 def test_leave_one_out_wants_one_program_missing(everything: tuple[list[Question], Samples]) -> None:
@@ -147,7 +147,7 @@ def test_every_text_of_the_table_is_a_region_that_moves_the_rows_bytes() -> None
     for row in rows(TABLE):
         if row.text is None or row.flops or row.operation in GATHERS:
             continue
-        moved = lowered(row.text).shapes[0].cost.ideal.bytes_moved
+        moved = lower_text(row.text).shapes[0].cost.ideal.bytes_moved
         assert 0.6 < moved / row.bytes < 1.7, (row.operation, dict(row.sizes))
         counted += 1
     assert counted > 50
@@ -166,11 +166,11 @@ def test_a_row_has_its_sizes_and_rows() -> None:
 
 def test_a_curve_between_its_points() -> None:
     rising, falling = ((1000.0, 0.2), (8000.0, 0.8)), ((1000.0, 0.8), (16000.0, 0.4))
-    assert interpolated(rising, 2000) == pytest.approx(0.4)  # a program's own cost holds short rows up
-    assert interpolated(rising, 7000) == 0.8
-    assert interpolated(falling, 4000) == pytest.approx(0.6)  # half way in the logarithm
-    assert interpolated(falling, 1) == 0.8
-    assert interpolated(falling, 1e9) == 0.4
+    assert interpolate(rising, 2000) == pytest.approx(0.4)  # a program's own cost holds short rows up
+    assert interpolate(rising, 7000) == 0.8
+    assert interpolate(falling, 4000) == pytest.approx(0.6)  # half way in the logarithm
+    assert interpolate(falling, 1) == 0.8
+    assert interpolate(falling, 1e9) == 0.4
 
 
 def test_rates_survive_json() -> None:
@@ -192,6 +192,6 @@ def test_ranges_hold_most_of_what_is_left_over(everything: tuple[list[Question],
 def test_what_is_published_is_what_the_shipped_rates_leave_over(everything: tuple[list[Question], Samples]) -> None:
     _, found = everything
     now = left_over(fitting.tunable(found), FITTED)
-    held = shipped()["left_over"]
+    held = load_shipped()["left_over"]
     assert held.keys() == now.keys()
     assert held["eager"]["within"] == pytest.approx(now["eager"].within, rel=1e-3)

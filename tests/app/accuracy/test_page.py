@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.accuracy import drawing, table
-from app.accuracy.figures import committed
+from app.accuracy.figures import load_committed
 from app.web.charts import accuracy as accuracy_charts
 from tests.app.web.conftest import serving
 
@@ -30,7 +30,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 def test_the_page_shows_every_policy_and_every_record_as_tables(client: httpx.Client) -> None:
     page = client.get("/accuracy").text
-    held = committed()
+    held = load_committed()
     for name in held["policies"]:
         assert f'<th scope="row">{name}</th>' in page
     for row in table.regions(held)[1:]:
@@ -41,7 +41,7 @@ def test_the_page_shows_every_policy_and_every_record_as_tables(client: httpx.Cl
 
 
 def test_the_twin_is_the_committed_file(client: httpx.Client) -> None:
-    assert client.get("/accuracy.json").json() == committed()
+    assert client.get("/accuracy.json").json() == load_committed()
 
 
 def test_the_page_is_there_in_300_ms(client: httpx.Client) -> None:
@@ -55,7 +55,7 @@ def test_the_page_is_there_in_300_ms(client: httpx.Client) -> None:
 
 
 def test_the_calibration_chart_has_each_candidate_once_and_the_advised_filled() -> None:
-    held = committed()
+    held = load_committed()
     chart = accuracy_charts.calibration(held)
     assert chart is not None
     marks = [t for t in chart["figure"]["data"] if t["mode"] == "markers"]
@@ -66,7 +66,7 @@ def test_the_calibration_chart_has_each_candidate_once_and_the_advised_filled() 
 
 
 def test_the_band_is_where_predictions_are_20_per_cent_off() -> None:
-    chart = accuracy_charts.calibration(committed())
+    chart = accuracy_charts.calibration(load_committed())
     assert chart is not None
     lines = [t for t in chart["figure"]["data"] if t["mode"] == "lines"]
     assert sorted(round(x / y, 6) for t in lines for x, y in zip(t["x"], t["y"], strict=True)) == [
@@ -75,7 +75,7 @@ def test_the_band_is_where_predictions_are_20_per_cent_off() -> None:
 
 
 def test_the_distribution_rises_to_all_regions_at_the_worst_regret() -> None:
-    held = committed()
+    held = load_committed()
     chart = accuracy_charts.distribution(held)
     assert chart is not None
     advice = chart["figure"]["data"][0]
@@ -86,7 +86,7 @@ def test_the_distribution_rises_to_all_regions_at_the_worst_regret() -> None:
 
 
 def test_names_of_regions_are_never_markup() -> None:
-    held: Json = deepcopy(committed())
+    held: Json = deepcopy(load_committed())
     for score in held["scores"]:
         score["name"] = "<b>&x</b>"
     for text in (drawing.calibration(held["scores"]), drawing.regrets(held["scores"])):
@@ -109,7 +109,7 @@ def test_marks_on_an_axis_keep_apart() -> None:
 
 
 def test_the_drawings_stay_in_their_frame() -> None:
-    for text in (drawing.calibration(committed()["scores"]), drawing.regrets(committed()["scores"])):
+    for text in (drawing.calibration(load_committed()["scores"]), drawing.regrets(load_committed()["scores"])):
         root = ElementTree.fromstring(text)
         width, height = float(root.attrib["width"]), float(root.attrib["height"])
         for item in root.iter():

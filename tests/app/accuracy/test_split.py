@@ -26,24 +26,24 @@ TEXTS = {p.stem: p.read_text() for p in sorted((ROOT / "tests" / "regions").glob
 
 def test_the_frozen_split_is_the_one_of_the_first_commit() -> None:
     """A hash of the file: no region changes sides to make a figure look better."""
-    held = json.dumps(dict(sorted(split.frozen().items())), separators=(",", ":"))
+    held = json.dumps(dict(sorted(split.load_split().items())), separators=(",", ":"))
     assert hashlib.sha256(held.encode()).hexdigest() == FROZEN
 
 
 def test_exactly_half_of_what_was_frozen_is_for_the_test() -> None:
-    sides = list(split.frozen().values())
+    sides = list(split.load_split().values())
     assert sides.count(split.TEST) == sides.count(split.FIT) == len(sides) // 2
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_region_is_frozen_under_todays_hash(name: str) -> None:
-    assert split.program(TEXTS[name]) in split.frozen()
+    assert split.program(TEXTS[name]) in split.load_split()
 
 
 def test_what_the_archive_had_is_frozen() -> None:
     first = [r for r in record_store.records(record_store.FOLDER) if r["date"] <= "2026-11-21"]
     assert first
-    assert all(split.program(r["region"]) in split.frozen() for r in first)
+    assert all(split.program(r["region"]) in split.load_split() for r in first)
 
 
 def test_other_sizes_names_and_layouts_stay_in_the_same_half() -> None:

@@ -10,7 +10,7 @@ import pytest
 from app.advice.effort_curve import LINES, Measured, gradient
 from app.archive import record_store
 from app.estimate.range import Range
-from app.web.pages.widget import picture, recorded
+from app.web.pages.widget import archive_measurements, picture
 
 THREE = (
     Measured("elementwise", "compile", 2.0), Measured("elementwise", "compile", 4.0),
@@ -53,7 +53,7 @@ def test_the_shipped_archive_is_what_the_picture_shows():
         done = [c for c in record["candidates"] if c["tool"] == "triton" and c["status"] == "ok"]
         if done and "norm" in record["name"].lower() and not record["name"].startswith("GEMM"):
             best.append(max(1 / c["ratio_to_eager"]["median"] for c in done))
-    shown = {r.tool: r for r in gradient(recorded(), "normalisation")}["triton"]
+    shown = {r.tool: r for r in gradient(archive_measurements(), "normalisation")}["triton"]
     span = (shown.speedup.low, shown.speedup.mid, shown.speedup.high)
     assert span == pytest.approx(statistics.quantiles(best, n=4, method="inclusive"))
     assert f"measured on {len(best)} " in shown.source

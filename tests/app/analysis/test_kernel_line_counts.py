@@ -58,7 +58,7 @@ def test_the_advice_names_lines_that_are_there() -> None:
     assert options["triton:generated"].effort_lines == code_lines(made.source)
     assert options["triton:rms_norm"].effort_lines == own_lines()["triton:rms_norm"]
     assert options["compile"].effort_lines == 1
-    said = {name: effort.kept(name, o.effort_lines) for name, o in options.items()}
+    said = {name: effort.describe_lines(name, o.effort_lines) for name, o in options.items()}
     assert said["triton:rms_norm"] == "ready-made kernel"
     assert said["triton:generated"] == "generated"
     assert said["eager"] == ""

@@ -15,7 +15,7 @@ import pytest
 
 from app.analysis import service
 from app.analysis.analyze import AnalyzedRegion
-from app.analysis.other_devices import as_host, carried, moved, side_by_side
+from app.analysis.other_devices import as_host, carry_workload, move_to_device, side_by_side
 from app.cli import main
 from app.estimate.rates import FITTED
 from app.trace_report.report import report
@@ -85,7 +85,7 @@ def test_the_architecture_decides_which_calls_there_are() -> None:
     asked = prepared(ATTENTION)
 
     def calls(name: str) -> set[str]:
-        return {c.candidate.rpartition(".")[2] for c in moved(asked, device(name)).facts.covers if c.covers}
+        return {c.candidate.rpartition(".")[2] for c in move_to_device(asked, device(name)).facts.covers if c.covers}
 
     assert {"flash", "cudnn"} <= calls("A100")
     assert not {"flash", "cudnn"} & calls("V100")  # from sm_80 on
@@ -97,7 +97,7 @@ def test_an_observed_time_is_carried_over_and_keeps_its_share() -> None:
     asked = prepared(CHAIN)
     seen = Workload((Binding((), 2.0, 500.0),), step_time_us=5000.0, share_of_step=0.1, observed=True)
     here = replace(asked, workload=seen)
-    there = carried(here, replace(here, device=device("L4")))
+    there = carry_workload(here, replace(here, device=device("L4")))
     assert there.share_of_step == 0.1
     ratio = (there.bindings[0].time_us_per_step or 0.0) / 500.0
     assert ratio == pytest.approx(device("H200").copy_rate / device("L4").copy_rate, rel=0.1)

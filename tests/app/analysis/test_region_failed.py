@@ -272,7 +272,7 @@ def test_a_region_that_ran_out_of_memory_is_told_with_its_limit_and_not_as_a_def
     def no_memory(*_: Any) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried ...")
 
-    monkeypatch.setattr(trace_report, "_advised", no_memory)
+    monkeypatch.setattr(trace_report, "_advise", no_memory)
     mined: Any = SimpleNamespace(title="norm")
     with pytest.raises(MemoryError):
         trace_report._region(None, mined, None, (), None, None)  # type: ignore[arg-type]

@@ -55,12 +55,12 @@ def fuses(holds: bool, because: str) -> list[dict[str, Any]]:
 def test_on_the_same_grounds_the_new_advice_is_kept_with_the_situations_notes() -> None:
     stored = advice(notes=["a", "the trace does not record strides"])
     new = advice(tool="triton", criteria=fuses(False, "by Inductor"), notes=["b"])
-    assert reissue.reissued(stored, advice(), new) == new | {"notes": ["b", "the trace does not record strides"]}
+    assert reissue.reissue_advice(stored, advice(), new) == new | {"notes": ["b", "the trace does not record strides"]}
 
 
 def test_on_other_grounds_the_advice_stays_and_only_the_oracles_criterion_is_brought_up_to_date() -> None:
     stored = advice(headline="compile it, 1 % of a step that nobody remembers")
     agreeing = advice(criteria=fuses(True, "by Inductor"))
-    assert reissue.reissued(stored, advice(), agreeing) == stored | {"criteria": fuses(True, "by Inductor")}
+    assert reissue.reissue_advice(stored, advice(), agreeing) == stored | {"criteria": fuses(True, "by Inductor")}
     contradicting = advice(tool="triton", criteria=fuses(False, "by Inductor"))
-    assert reissue.reissued(stored, advice(), contradicting) == stored
+    assert reissue.reissue_advice(stored, advice(), contradicting) == stored

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.accuracy.figures import committed
+from app.accuracy.figures import load_committed
 from app.analysis.cost_json import cost_json
 from app.web.charts import accuracy as accuracy_charts
 from app.web.charts import plotly, roofline
@@ -18,7 +18,7 @@ from app.web.learning import tiles
 from app.web.views import predicted_vs_measured
 from app.web.views import region as views
 from app.web.views.conditions import rows as conditions
-from app.web.views.names import apart, shortened
+from app.web.views.names import shorten, shorten_uniquely
 from profiler.hardware import find_device
 from profiler.region.graph.cost import cost
 from profiler.region.graph.lowering import lower
@@ -52,7 +52,7 @@ def patterned(figure: dict[str, Any]) -> list[Any]:
 
 
 def test_bars_of_every_chart_are_hatched() -> None:
-    regret = accuracy_charts.regrets(committed())
+    regret = accuracy_charts.regrets(load_committed())
     assert regret is not None
     assert {HATCHES[t] for t in ("library", "compile", "triton")} <= set(patterned(regret))
     assert not [n for n in regret["figure"]["layout"]["yaxis"]["tickvals"] if n.endswith("(2)")]
@@ -85,13 +85,13 @@ def test_one_trace_of_several_tools_gives_each_bar_its_own() -> None:
 def test_long_names_keep_both_ends_and_stay_distinct() -> None:
     one = "library:flash_attn_interface.flash_attn_varlen_func_with_kvcache"
     other = "library:flash_attn_interface.flash_attn_varlen_qkvpacked_with_kvcache"
-    assert shortened(one, 30).startswith("library:flash_attn")
-    assert shortened(one, 30).endswith("h_kvcache")
-    cut = apart([one, other, "eager"], 30)
+    assert shorten(one, 30).startswith("library:flash_attn")
+    assert shorten(one, 30).endswith("h_kvcache")
+    cut = shorten_uniquely([one, other, "eager"], 30)
     assert len(set(cut)) == 3
     assert "(2)" not in "".join(cut)
-    assert apart(["softmax", "softmax"]) == ["softmax", "softmax (2)"]
-    assert apart(["a<b>"]) == ["a&lt;b&gt;"]
+    assert shorten_uniquely(["softmax", "softmax"]) == ["softmax", "softmax (2)"]
+    assert shorten_uniquely(["a<b>"]) == ["a&lt;b&gt;"]
 
 
 def test_predicted_and_measured_share_a_row_with_the_candidates_whole_name() -> None:
@@ -99,7 +99,7 @@ def test_predicted_and_measured_share_a_row_with_the_candidates_whole_name() -> 
     span = {"low": 9.0, "mid": 10.0, "high": 11.0}
     seen = {"low": 9.5, "median": 9.8, "high": 10.2}
     rows = [{"name": n, "tool": "library", "predicted": span, "measured": seen} for n in (name, name + "_v2")]
-    figure = predicted_vs_measured.foretold(rows)
+    figure = predicted_vs_measured.prediction_chart(rows)
     assert figure is not None
     labels = figure["figure"]["layout"]["yaxis"]["tickvals"]
     assert len(set(labels)) == 2

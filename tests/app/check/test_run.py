@@ -12,7 +12,7 @@ from app.archive import record_store
 from app.check import run
 from app.check.config import from_mapping
 from app.check.formats import FORMATS
-from app.check.run import MAX_VALIDATIONS, NO_TEXT, TOO_MANY, check, measured, told_apart
+from app.check.run import MAX_VALIDATIONS, NO_TEXT, TOO_MANY, check, measure_regions, told_apart
 from app.check.subject import Subject
 from profiler.region.model import RegionError
 from tests.app.check.hostile_trace import EXAMPLE, write_hostile_trace
@@ -139,10 +139,10 @@ def test_only_what_an_assertion_wants_measured_is_measured_the_largest_share_fir
         return timed(compile=80.0) | {"advice_after": found["advice"]}
 
     parts = [region("small", share=0.01), region("left", "skip"), region("a", share=0.1), region("b", share=0.3)]
-    (subject,) = measured([trace(*parts)], MEASURED, validate)
+    (subject,) = measure_regions([trace(*parts)], MEASURED, validate)
     assert asked == ["b", "a"]
     assert [bool(r["advice"]["validation"]) for r in subject.regions] == [False, False, True, True]
-    again = measured([subject], MEASURED, validate)
+    again = measure_regions([subject], MEASURED, validate)
     assert asked == ["b", "a"]
     assert again == [subject]
 
@@ -156,9 +156,9 @@ def test_what_cannot_be_measured_says_why() -> None:
         asked.append(found["name"])
         return {"outcome": "unmeasured", "reason": f"{found['name']} hung"}
 
-    (subject,) = measured([trace(*parts)], MEASURED, validate)
+    (subject,) = measure_regions([trace(*parts)], MEASURED, validate)
     assert len(asked) == MAX_VALIDATIONS
     hung = {n: f"chain {n} hung" for n in range(MAX_VALIDATIONS)}
     assert subject.unmeasured == {**hung, MAX_VALIDATIONS: TOO_MANY, MAX_VALIDATIONS + 1: NO_TEXT}
     alone = Subject("a.txt", "region", {"regions": [region("chain", share=None)]})
-    assert measured([alone], MEASURED, validate)[0].unmeasured == {0: "chain hung"}
+    assert measure_regions([alone], MEASURED, validate)[0].unmeasured == {0: "chain hung"}

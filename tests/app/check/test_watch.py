@@ -10,7 +10,7 @@ import pytest
 
 from app import cli
 from app.archive import record_store
-from app.check.watch import judged, line, plan, planned
+from app.check.watch import judgement_json, line, plan, plan_json
 from app.cli import watch as watch_cli
 from tests.app.cli.test_cli import isolated
 from tests.conftest import ROOT
@@ -43,7 +43,7 @@ def test_an_upgrade_is_a_reason_and_is_told(part: str) -> None:
     found = plan("norm", TEXT, record(), now(**{part: "99.1"}), H200)
     assert (found.action, found.changed) == ("validate", (part,))
     assert f"{part} {record()['software'][part]} is now 99.1" in found.because
-    row = planned(found, now(**{part: "99.1"}))
+    row = plan_json(found, now(**{part: "99.1"}))
     assert (row["was"][part], row["now"][part]) == (record()["software"][part], "99.1")
 
 
@@ -75,8 +75,8 @@ def advice(tool: str, mode: str = "default") -> Json:
 )
 def test_advice_flips_with_its_tool_or_call(before: tuple[str, str], after: tuple[str, str], outcome: str) -> None:
     changed = now(torch="99.1")
-    row = planned(plan("norm", TEXT, record(), changed, H200), changed)
-    found = judged(row, record(), advice(*before), {**record(), "advice_after": advice(*after)})
+    row = plan_json(plan("norm", TEXT, record(), changed, H200), changed)
+    found = judgement_json(row, record(), advice(*before), {**record(), "advice_after": advice(*after)})
     assert found["outcome"] == outcome
     assert line(found).startswith(f"{outcome}: norm: ")
     assert before[0] in line(found) or outcome == "kept"
@@ -84,8 +84,8 @@ def test_advice_flips_with_its_tool_or_call(before: tuple[str, str], after: tupl
 
 def test_a_measurement_that_failed_flips_nothing() -> None:
     changed = now(torch="99.1")
-    row = planned(plan("norm", TEXT, record(), changed, H200), changed)
-    found = judged(row, record(), advice("compile"), {"outcome": "unmeasured", "reason": "the GPU is in use"})
+    row = plan_json(plan("norm", TEXT, record(), changed, H200), changed)
+    found = judgement_json(row, record(), advice("compile"), {"outcome": "unmeasured", "reason": "the GPU is in use"})
     assert found["outcome"] == "unmeasured"
     assert "the GPU is in use" in line(found)
 

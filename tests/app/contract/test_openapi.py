@@ -11,7 +11,7 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
-from app.web.api.openapi import completed, operation_id, operations
+from app.web.api.openapi import complete_description, operation_id, operations
 from tests.app.routes import ACCESS, CONTRACT
 from tools.checks.check_api import RECORD, run, summary
 
@@ -71,7 +71,7 @@ def test_examples_are_of_every_operation_and_fit_their_schemas(document: Json) -
 
 def test_a_description_is_completed_from_what_fastapi_gives_and_changes_nothing_of_it(document: Json) -> None:
     before = json.dumps(document)
-    again = completed(document, CONTRACT)
+    again = complete_description(document, CONTRACT)
     assert json.dumps(document) == before
     assert again["paths"].keys() == document["paths"].keys()
 

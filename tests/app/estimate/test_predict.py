@@ -155,7 +155,7 @@ def test_each_part_that_a_compiled_function_writes_into_a_joined_result_costs_it
         graph = lower(parse(text))
         shape = shape_facts(graph, cost(graph), groups(graph))
         facts = region_facts(graph, [shape], "other", "joined", by_hand=False)
-        found = predict.compiled(facts, H200, mode)
+        found = predict.torch_compile(facts, H200, mode)
         assert found is not None
         return found.host_us
 

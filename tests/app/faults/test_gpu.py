@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.jobs import gpu_health, tasks
-from app.jobs.exit_reason import Ended, ExitReason, failed
+from app.jobs.exit_reason import Ended, ExitReason, failure
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.queue import Queue
 from app.storage import job_table
@@ -65,7 +65,7 @@ def test_a_gpu_that_does_not_answer_keeps_no_lost_job_from_being_taken_back(benc
         asked.set()
         while tick() == "go":
             time.sleep(0.02)
-        return failed(ExitReason.CANCELLED)
+        return failure(ExitReason.CANCELLED)
 
     queue.gpu.ask = silent
     queue.gpu.suspicion = gpu_health.Suspicion("it hangs", "now")
@@ -125,7 +125,7 @@ def test_a_process_that_hangs_in_the_driver_makes_the_gpu_suspect_until_it_is_go
     sleeper = LocalRunner()
     assert sleeper.keep([sys.executable, "-c", "input()"], logs=tmp_path)
     (spare,) = sleeper.spares.values()
-    hung = failed(ExitReason.TIMEOUT, stuck_pid=spare.process.pid)
+    hung = failure(ExitReason.TIMEOUT, stuck_pid=spare.process.pid)
     assert card.points_at("validate", {}, hung)
     assert str(spare.process.pid) in card.examine(hung, lambda: "go")
     card.look_again(lambda: "go")
@@ -140,15 +140,15 @@ def test_a_process_that_hangs_in_the_driver_makes_the_gpu_suspect_until_it_is_go
 @pytest.mark.parametrize(
     ("kind", "request_", "ended", "points"),
     [
-        ("validate", {}, failed(ExitReason.FAULT), True),
-        ("landscape", {}, failed(ExitReason.TIMEOUT), True),
-        ("check", {}, failed(ExitReason.FAULT), True),
+        ("validate", {}, failure(ExitReason.FAULT), True),
+        ("landscape", {}, failure(ExitReason.TIMEOUT), True),
+        ("check", {}, failure(ExitReason.FAULT), True),
         ("validate", {}, Ended(ExitReason.OK, {"outcome": "unmeasured"}), True),
         ("validate", {}, Ended(ExitReason.OK, {"outcome": "confirmed"}), False),
         ("check", {}, Ended(ExitReason.OK, {"outcome": "unmeasured"}), False),
-        ("validate", {"device": "cpu"}, failed(ExitReason.FAULT), False),
-        ("read", {}, failed(ExitReason.FAULT), False),
-        ("validate", {}, failed(ExitReason.CANCELLED), False),
+        ("validate", {"device": "cpu"}, failure(ExitReason.FAULT), False),
+        ("read", {}, failure(ExitReason.FAULT), False),
+        ("validate", {}, failure(ExitReason.CANCELLED), False),
     ],
 )
 def test_which_ends_are_a_reason_to_ask_the_gpu(

@@ -233,7 +233,7 @@ def test_a_job_that_kills_its_server_twice_is_given_up(bench: Bench) -> None:
         assert job is not None
         assert job["attempt"] == attempt
         with bench.store.database.write() as connection:
-            again, given_up = job_table.take_back(connection, job_table.unchanged(job_table.running(connection)))
+            again, given_up = job_table.take_back(connection, job_table.leases_unchanged(job_table.running(connection)))
         assert (again, given_up) == (([job_id], []) if attempt == 1 else ([], [job_id]))
     assert bench.store.job(job_id)["error"]["code"] == "worker-lost"  # type: ignore[index]
 

@@ -167,7 +167,7 @@ def test_lost_jobs_are_taken_back_by_one_server(servers: list[Store]) -> None:
 
     def work(store: Store) -> list[str]:
         with store.database.write() as connection:
-            lost = job_table.unchanged(job_table.running(connection))
+            lost = job_table.leases_unchanged(job_table.running(connection))
             return job_table.take_back(connection, lost)[0]
 
     assert sorted(itertools.chain(*at_once(servers, work))) == sorted(wanted)
@@ -210,7 +210,10 @@ def test_a_job_expires_by_how_long_it_waits_and_not_by_how_long_it_ran(servers: 
     for _ in (again, running):
         assert claim(store, "o") is not None
     with store.database.write() as connection:  # the host that ran it died
-        assert job_table.take_back(connection, job_table.held(job_id=again, owner="o", attempt=1)) == ([again], [])
+        assert job_table.take_back(connection, job_table.held_by_attempt(job_id=again, owner="o", attempt=1)) == (
+            [again],
+            [],
+        )
     assert expire(now) == []
     assert sorted(expire(now + 2 * hour)) == sorted([waiting, again])
     job = store.job(waiting)

@@ -17,7 +17,7 @@ from tests.app.storage.test_store import run
 
 Json = dict[str, Any]
 
-SHIPPED: Json = json.loads(next(s.path for s in record_store.shelved() if "swiglu" in s.path.name).read_text())
+SHIPPED: Json = json.loads(next(s.path for s in record_store.list_shelved() if "swiglu" in s.path.name).read_text())
 BODY = {k: v for k, v in SHIPPED.items() if k not in ("schema", "name", "region")}
 REGION = SHIPPED["region"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from app.trace_report.breakdown import module_class
 from app.trace_report.report import report
-from app.trace_report.timeline import ELSEWHERE, MAX_GAPS, MAX_SPANS, Span, fitted, merged
+from app.trace_report.timeline import ELSEWHERE, MAX_GAPS, MAX_SPANS, Span, fit_lanes, merge
 from app.web.templating import environment
 from app.web.views import trace as trace_page
 from tests.conftest import DATA
@@ -135,20 +135,20 @@ def spans_of(*rows: tuple[float, float, int]) -> list[Span]:
 
 
 def test_neighbours_of_one_region_become_one_span_and_a_long_one_swallows_nothing() -> None:
-    found = merged(spans_of((0, 4, 1), (4, 8, 1), (8, 8.5, 2), (8.5, 30, 3), (60, 61, 3)), 1.0)
+    found = merge(spans_of((0, 4, 1), (4, 8, 1), (8, 8.5, 2), (8.5, 30, 3), (60, 61, 3)), 1.0)
     assert [(s.start_us, s.end_us, s.owner, s.count) for s in found] == [
         (0, 8, 1, 2), (8, 8.5, 2, 1), (8.5, 30, 3, 1), (60, 61, 3, 1),
     ]  # fmt: skip
 
 
 def test_short_spans_together_are_named_by_who_has_most() -> None:
-    found = merged(spans_of((0, 1, 1), (1, 3, 2), (3, 4, 1), (4, 6, 2), (6, 7, 3)), 10.0)
+    found = merge(spans_of((0, 1, 1), (1, 3, 2), (3, 4, 1), (4, 6, 2), (6, 7, 3)), 10.0)
     assert [(s.owner, s.count, s.busy_us) for s in found] == [(2, 5, 7)]
 
 
 def test_as_many_spans_as_are_allowed_and_no_time_lost() -> None:
     many = spans_of(*((i * 2.0, i * 2.0 + 1.0, i % 7) for i in range(5000)))
-    found = fitted([many], 300, 10000.0)[0]
+    found = fit_lanes([many], 300, 10000.0)[0]
     assert len(found) <= 300
     assert sum(s.busy_us for s in found) == 5000.0
     assert sum(s.count for s in found) == 5000

@@ -245,7 +245,7 @@ def test_what_was_compiled_for_real_stands_beside_the_answer() -> None:
         {"name": "compile-max-autotune", "kernels": []},
     ]
     validation = {"device": "NVIDIA H200", "candidates": candidates}
-    (row,) = oracle_views.compiled(validation)
+    (row,) = oracle_views.measured_compilations(validation)
     assert (row["mode"], row["launches"], row["generated"], row["library"]) == ("default", 2, 1, 1)
-    assert oracle_views.compiled({**validation, "archived": {"match": "other-sizes"}}) == []
-    assert oracle_views.compiled(None) == []
+    assert oracle_views.measured_compilations({**validation, "archived": {"match": "other-sizes"}}) == []
+    assert oracle_views.measured_compilations(None) == []

@@ -58,9 +58,9 @@ def test_an_idle_gpu_that_never_works_promises_nothing() -> None:
 
 def test_compare_never_begins_with_one_validation_twice() -> None:
     options = [{"id": i, "label": i} for i in "xyz"]
-    assert views.picked(options, "", "") == {"a": "x", "b": "y"}
-    assert views.picked(options, "y", "") == {"a": "y", "b": "x"}
-    assert views.picked(options, "", "x") == {"a": "y", "b": "x"}
-    assert views.picked(options, "x", "x") == {"a": "x", "b": "x"}, "what was asked for is shown"
-    assert views.picked(options[:1], "", "") == {"a": "x", "b": ""}
-    assert views.picked([], "", "") == {"a": "", "b": ""}
+    assert views.select_options(options, "", "") == {"a": "x", "b": "y"}
+    assert views.select_options(options, "y", "") == {"a": "y", "b": "x"}
+    assert views.select_options(options, "", "x") == {"a": "y", "b": "x"}
+    assert views.select_options(options, "x", "x") == {"a": "x", "b": "x"}, "what was asked for is shown"
+    assert views.select_options(options[:1], "", "") == {"a": "x", "b": ""}
+    assert views.select_options([], "", "") == {"a": "", "b": ""}

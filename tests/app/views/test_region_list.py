@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.web.views.region_list import EVIDENCE, SORTS, TOOLS, View, chosen, level, query_of, said, view_of
+from app.web.views.region_list import EVIDENCE, SORTS, TOOLS, View, describe_filters, level, query_of, select, view_of
 from app.web.views.region_names import region_names
 from tests.app import samples
 
@@ -42,7 +42,7 @@ FIELDS = ("q", "tool", "evidence", "min_share", "stream", "rank", "sort", "start
 def test_no_address_is_an_error(query: list[tuple[str, str]]) -> None:
     view = view_of(query)
     assert 0.0 <= view.min_share <= 1.0
-    assert chosen([], view) == []
+    assert select([], view) == []
     assert view_of(parse_qsl(query_of(view))).sort == view.sort
 
 
@@ -70,7 +70,7 @@ def regions() -> list[Json]:
 
 
 def names(view: View) -> list[str]:
-    return [r["name"] for r in chosen(regions(), view)]
+    return [r["name"] for r in select(regions(), view)]
 
 
 def test_each_filter_leaves_what_it_says() -> None:
@@ -106,10 +106,10 @@ def test_evidence_is_the_best_that_there_is() -> None:
 
 def test_every_filter_can_be_taken_away_alone() -> None:
     view = View(q="x", tool=("triton",), evidence="predicted", min_share=0.1, stream=7, sort="name", rank=2)
-    for told in said(view):
+    for told in describe_filters(view):
         assert query_of(view, **told["without"]) != query_of(view)
-        assert len(said(replace(view, **told["without"]))) == len(said(view)) - 1
-    assert len(said(view)) == 5
+        assert len(describe_filters(replace(view, **told["without"]))) == len(describe_filters(view)) - 1
+    assert len(describe_filters(view)) == 5
 
 
 def test_regions_of_one_name_say_what_they_differ_in() -> None:

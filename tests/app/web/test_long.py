@@ -9,7 +9,7 @@ from app.web.charts import plotly
 from app.web.templating import environment
 from app.web.views import oracle as oracle_views
 from app.web.views import region as views
-from app.web.views.long_lists import MOST_ROWS, MOST_SAVINGS, folded, heaviest
+from app.web.views.long_lists import MOST_ROWS, MOST_SAVINGS, fold_smallest, heaviest
 from profiler.oracle import model
 from profiler.oracle.model import OracleKernel, Prediction
 from profiler.oracle.serialization import to_dict
@@ -32,10 +32,10 @@ def test_the_heaviest_stay_in_their_order_and_the_others_are_counted() -> None:
 def test_a_folded_bar_is_as_long_as_before() -> None:
     rng = random.Random(6)
     parts = [(f"p{i}", rng.randrange(1, 1000)) for i in range(300)]
-    short = folded(parts)
+    short = fold_smallest(parts)
     assert len(short) == 40 and short[-1][0] == "261 smaller ones"
     assert sum(size for _, size in short) == sum(size for _, size in parts)
-    assert folded(parts[:40]) == parts[:40]
+    assert fold_smallest(parts[:40]) == parts[:40]
 
 
 def long_region(count: int, *oracle: dict[str, Any]) -> dict[str, Any]:

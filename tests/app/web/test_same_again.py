@@ -131,7 +131,7 @@ def test_after_an_upgrade_of_a_library_the_same_bytes_are_advised_on_anew(monkey
     request: Json = {"config": {}, "sources": [], "baseline": None, "archives": [], "max_uncompressed_bytes": 1}
 
     def both() -> tuple[str | None, str]:
-        request_fingerprint._installed.cache_clear()
+        request_fingerprint._installed_versions.cache_clear()
         return request_fingerprint.of_trace(sent, None, {}, None, DEFAULTS), request_fingerprint.of_check(
             request, {}, DEFAULTS
         )

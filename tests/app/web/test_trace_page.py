@@ -157,7 +157,7 @@ def test_a_view_of_the_timeline_has_an_address_and_keeps_the_filter(server: Serv
 
 def test_a_closer_view_shows_more_of_less(server: Serving) -> None:
     trace = server.state.store.trace(ID)
-    named = {**trace, "regions": trace_page.named(trace["regions"])}
+    named = {**trace, "regions": trace_page.add_shown_names(trace["regions"])}
     whole = trace_page.timeline_part(named, View())["timeline"]
     close = trace_page.timeline_part(named, View(start_us=0.0, end_us=6000.0))["timeline"]
     seen = [s for lane in whole["data"]["lanes"] for s in lane if s[0] < 6000]

@@ -21,7 +21,7 @@ from torch._inductor.runtime import triton_helpers
 from profiler.oracle.compiler.generated_kernel import (
     KernelTextError,
     compile_inductor_kernel,
-    loaded,
+    load_kernel,
 )
 from profiler.oracle.compiler.machine import ASYNC_COPY, GLOBAL_LOAD, GLOBAL_STORE, LOCAL_LOAD, LOCAL_STORE
 from profiler.oracle.compiler.machine_code import CompileError
@@ -73,7 +73,7 @@ def test_what_is_compiled_is_what_inductors_autotuner_would_compile(
 ) -> None:
     text, name = KERNELS[kernel], name_in(KERNELS[kernel])
     autotuner = getattr(really_imported(text, tmp_path, monkeypatch), name)
-    with loaded(text, name) as found:
+    with load_kernel(text, name) as found:
         assert found.arch == ("sm_80" if kernel == "gemm80" else "sm_90")
         assert [(c.constants, c.num_warps, c.num_stages) for c in found.configurations] == [
             (c.kwargs, c.num_warps, c.num_stages) for c in autotuner.configs
@@ -186,7 +186,7 @@ def test_a_text_that_inductor_would_not_write_is_refused_and_not_run(text: str, 
     ran = tmp_path / "ran"
 
     def load() -> None:
-        with pytest.raises(KernelTextError), loaded(text.replace("{ran}", str(ran)), name_in(GOOD)):
+        with pytest.raises(KernelTextError), load_kernel(text.replace("{ran}", str(ran)), name_in(GOOD)):
             pass
 
     calls_of(load, most=100_000)

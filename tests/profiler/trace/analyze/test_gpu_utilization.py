@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from profiler.region.mining.mine import COPIES
 from profiler.trace import read_trace
-from profiler.trace.analyze.gpu_utilization import even_split, gaps, gpu_window, merged, shares, union_us
+from profiler.trace.analyze.gpu_utilization import even_split, gaps, gpu_window, merge_intervals, shares, union_us
 from profiler.trace.read.columns import MEMORY
 from tests.profiler.region.mined import mined
 from tests.profiler.trace.files import EXPECTED, annotation, kernel, launch, loaded, op, written
@@ -48,7 +48,7 @@ def test_gaps_and_merged_intervals_tile_the_window(intervals: list[tuple[int, in
     free = {unit for unit in range(30) if not any(s <= unit < s + n for s, n, _ in intervals)}
     free_from, free_to = gaps(start, end, (0.0, 30.0))
     assert {unit for a, b in zip(free_from, free_to, strict=True) for unit in range(int(a), int(b))} == free
-    starts, ends = merged(start, end)
+    starts, ends = merge_intervals(start, end)
     assert (starts[1:] > ends[:-1]).all(), "disjoint, and touching ones are one"
     assert union_us(start, end) == len({u for s, n, _ in intervals for u in range(s, s + n)})
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiler.trace import read_trace
-from profiler.trace.analyze.gpu_utilization import gpu_window, merged, work_intervals
+from profiler.trace.analyze.gpu_utilization import gpu_window, merge_intervals, work_intervals
 from profiler.trace.analyze.idle_breakdown import CAUSES, idle_gaps, step_parts
 from profiler.trace.analyze.steps import steady_step
 from tests.profiler.trace.files import TRACES
@@ -30,7 +30,7 @@ def test_gaps_are_where_nothing_runs_and_add_up_by_cause(name: str) -> None:
     low, high = gpu_window(trace, step)
     assert starts.min() >= low - 1e-6
     assert ends.max() <= high + 1e-6
-    busy_from, busy_to = merged(*work_intervals(trace))
+    busy_from, busy_to = merge_intervals(*work_intervals(trace))
     middle = (starts + ends) / 2
     after = np.searchsorted(busy_from, middle, side="right") - 1
     assert not ((after >= 0) & (busy_to[np.maximum(after, 0)] > middle + 1e-6)).any()

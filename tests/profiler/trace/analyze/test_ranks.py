@@ -9,7 +9,7 @@ import pytest
 
 from profiler.trace import read_trace
 from profiler.trace.analyze.idle_breakdown import step_parts
-from profiler.trace.analyze.ranks import numbered, rank_spread
+from profiler.trace.analyze.ranks import rank_numbers, rank_spread
 from tests.profiler.trace.files import annotation, kernel, launch, op, real, written
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -52,10 +52,10 @@ def test_one_rank_has_no_spread(tmp_path: Path) -> None:
 
 
 def test_a_rank_is_the_one_in_the_file_else_in_its_name_else_its_place() -> None:
-    assert numbered(["a", "b"], [5, 3]) == (5, 3)
-    assert numbered(["rank-70.Mar_25.json", "x.rank_2.json"], [None, None]) == (70, 2)
-    assert numbered(["a", "b"], [None, None]) == (0, 1)
-    assert numbered(["a", "b", "c"], [0, 0, 1]) == (0, 1, 2), "two of one number: by place"
+    assert rank_numbers(["a", "b"], [5, 3]) == (5, 3)
+    assert rank_numbers(["rank-70.Mar_25.json", "x.rank_2.json"], [None, None]) == (70, 2)
+    assert rank_numbers(["a", "b"], [None, None]) == (0, 1)
+    assert rank_numbers(["a", "b", "c"], [0, 0, 1]) == (0, 1, 2), "two of one number: by place"
 
 
 def test_real_traces_of_a_job_name_their_rank() -> None:
