@@ -169,7 +169,7 @@ def test_a_fault_is_one_line_and_status_2(
         said = capsys.readouterr().err
         line = said.splitlines()[-1]
         assert line.startswith("tritonworthy: internal error: KeyError: ")
-        assert "test_cli_streams.py:" in line
+        assert "test_streams.py:" in line
         assert len(line) < 600
         assert said.isprintable() or said.replace("\n", "").isprintable() or debug
         assert ("Traceback" in said) == bool(debug)
