@@ -1,6 +1,6 @@
 """Tables. Portable SQL only: SQLite, or PostgreSQL by its URL. Times are ISO 8601 UTC text, so both sort alike.
 
-A change here needs a step in app/migrations/versions, and REVISION raised to it: a test compares the two.
+A change here needs a step in app/storage/migrations/versions, and REVISION raised to it: a test compares the two.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 REVISION = "0004"
-"""The newest step of app/migrations."""
+"""The newest step of app/storage/migrations."""
 
 VERSION = 2
 """What `schema_version` holds for programs that do not know Alembic: more than their 1, so they refuse. It stays."""

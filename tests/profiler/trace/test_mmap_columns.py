@@ -24,9 +24,9 @@ NAMES = ["gpt2_train_autocast_eager_stack.json.gz", "hta_mi250_minitoy.json.gz",
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns are long from 100 rows on, and pieces are of 64."""
-    for module in ("spill", "links", "column"):
+    for module in ("read.mmap_columns", "analyze.kernel_links", "read.column"):
         monkeypatch.setattr(f"profiler.trace.{module}.LONG_ROWS", 100)
-    for module in ("spill", "links"):
+    for module in ("read.mmap_columns", "analyze.kernel_links"):
         monkeypatch.setattr(f"profiler.trace.{module}.PIECE_ROWS", 64)
 
 
