@@ -36,7 +36,7 @@ class CheckRequest(Request):
     ] = None
 
 
-class Finding(Answer):
+class CheckFinding(Answer):
     """An assertion that does not hold, at one place. Empty texts and nulls: not known, or none.
 
     source: as the trace's stacks tell it, "models/net.py:42 forward". new: whether the baseline has it not.
@@ -132,8 +132,8 @@ class CheckSummary(Answer):
 class Found(Answer):
     """What a check that is done found, and in what."""
 
-    errors: list[Finding]
-    warnings: list[Finding]
+    errors: list[CheckFinding]
+    warnings: list[CheckFinding]
     unmeasured: list[Unmeasured]
     assertions: list[AssertionRow]
     subjects: list[Subject]
