@@ -48,7 +48,7 @@ def interpreted(tmp_path: Path, file: str, name: str, script: str, *arguments: s
     """What a script prints in Triton's interpreter, with a file of the ladder importable under a name."""
     (tmp_path / f"{name}.py").write_text((ladder.FOLDER / file).read_text())
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path), *arguments], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", script, str(tmp_path), *arguments], capture_output=True, text=True, timeout=800,
         env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=ROOT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

@@ -26,7 +26,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     command = [sys.executable, "-m", "app.cli", "check", str(folder / "t.json.gz"), "--format", "html",
                "--out", str(folder), "--config", str(folder / "tritonworthy.toml")]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
     assert done.returncode == 1, done.stderr
     return folder / "check.html"
 

@@ -67,7 +67,7 @@ def shell(script: str, here: Path, **variables: str) -> subprocess.CompletedProc
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "http", "HTTP"))}
     command = ["bash", "-e", "-o", "pipefail", "-c", script]
     environment = clean | {"PATH": path, "NO_PROXY": "*"} | variables
-    return subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=800)
 
 
 @pytest.mark.parametrize("number", range(len(blocks("bash"))))
@@ -86,10 +86,10 @@ def test_a_ci_file_is_valid_for_its_system(number: int, schema: str, tmp_path: P
     file = tmp_path / "ci.yml"
     tool = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", schema, str(file)]
     file.write_text(blocks("yaml")[number])
-    done = subprocess.run(tool, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(tool, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     file.write_text(blocks("yaml")[number].replace("    steps:", "    stepps:").replace("  script:", "  scripts:"))
-    assert subprocess.run(tool, capture_output=True, text=True, timeout=120).returncode == 1
+    assert subprocess.run(tool, capture_output=True, text=True, timeout=800).returncode == 1
 
 
 # --------------------------------------------------------------------------------------------------------------- GitHub

@@ -27,7 +27,7 @@ def test_probing_brings_no_torch_into_the_caller() -> None:
         "import sys; from kernels.host import probe_host; found = probe_host(); "
         "assert found.versions['torch']; assert 'torch' not in sys.modules; assert 'triton' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=800)
 
 
 def test_a_probe_that_fails_gives_a_host_without_gpu_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

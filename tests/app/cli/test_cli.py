@@ -43,7 +43,7 @@ def isolated(*arguments: str, text: str = "", block: tuple[str, ...] = WEB) -> s
     """The command in a process of its own, in which nothing of the web can be imported."""
     code = ISOLATED.replace("{blocked}", repr(set(block)))
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, timeout=800)
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def run(
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "PYTHON", "LC_", "LANG"))}
     return subprocess.run(
         ["sh", "-c", line, sys.executable, *command], cwd=here, stdin=subprocess.DEVNULL, capture_output=True,
-        env=kept | {"PYTHONPATH": str(ROOT)} | variables, timeout=300,
+        env=kept | {"PYTHONPATH": str(ROOT)} | variables, timeout=800,
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_nobody_reads_any_more(here: Path, command: tuple[str, ...]) -> None:
     os.close(reading)
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "app.cli", *command], cwd=here, stdout=writing, stderr=subprocess.PIPE, timeout=300,
+            [sys.executable, "-m", "app.cli", *command], cwd=here, stdout=writing, stderr=subprocess.PIPE, timeout=800,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     finally:

@@ -63,7 +63,7 @@ def test_a_split_into_millions_is_not_run(rows: int, tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)],
-        capture_output=True, text=True, check=True, cwd=ROOT, timeout=300,
+        capture_output=True, text=True, check=True, cwd=ROOT, timeout=800,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (12 * GIB, 12 * GIB)),
     )  # fmt: skip
     tools, peak_kib = json.loads(done.stdout)

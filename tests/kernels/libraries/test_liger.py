@@ -86,7 +86,7 @@ def test_the_call_gives_the_region_s_values_and_spares_what_is_kept(program: str
     path = os.pathsep.join(p for p in (str(ROOT), liger, os.environ.get("PYTHONPATH", "")) if p)
     env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280, check=False, cwd=Path(ROOT))
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=800, check=False, cwd=Path(ROOT))
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -61,7 +61,7 @@ def run(folder: Path, name: str, text: str, *options: str, **more: str) -> subpr
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", **more}
     command = [sys.executable, "-I", name, *options]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=800, check=False
     )
 
 
