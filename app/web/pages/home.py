@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import pkgutil
 from collections.abc import Iterator
 from typing import Any
@@ -32,8 +31,8 @@ def page_routers() -> Iterator[APIRouter]:
     for module in pkgutil.iter_modules(pages.__path__, f"{pages.__name__}."):
         if module.name != __name__:
             page = importlib.import_module(module.name)
-            named = (getattr(page, name, None) for name in ("pages", "router"))
-            yield from itertools.islice((r for r in named if isinstance(r, APIRouter)), 1)
+            named = [getattr(page, name, None) for name in ("pages", "router")]
+            yield from [r for r in named if isinstance(r, APIRouter)][:1]
 
 
 router = APIRouter(include_in_schema=False)
