@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expec
 from tests.conftest import ROOT
 
 # A test machine has two cores, and torch is at work on them.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 ARGUMENTS = [
     "--headless",
