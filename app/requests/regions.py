@@ -75,6 +75,10 @@ def foresee_region(state: ServerState, region_id: str) -> Json:
     if not region.get("advice") and _is_reading(state, region):
         detail = "The region's trace is still being read: its advice comes first."
         raise Problem(409, "trace-not-ready", "", detail, headers={"Retry-After": "1"})
+    if not region.get("advice"):  # read again: the last advice may have come before its trace's state was read
+        region = state.store.region_as_advised(region_id)
+        if region is None:
+            raise not_found("region")
     answered = region.get("oracle") or ()
     if not answered or any(p["unavailable"] for p in answered):
         _foresee(state, region)

@@ -190,38 +190,46 @@ def region(request: Request, region_id: str) -> Response:
 @declare(Access.COMPUTE)
 def advice(request: Request, region_id: str) -> Response:
     """The advice on a region whose page was opened before there was any; 204 while there is none yet."""
-    found = stored_region(request, region_id)
+    region = stored_region(request, region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}", 303)
-    if _without_advice(request, found).get("awaited"):
+    region, without = _with_advice_state(request, region)
+    if without.get("awaited"):
         return Response(status_code=204)
-    return render("partials/advice_came.html", _page(request, found), request=request)
+    return render("partials/advice_came.html", _page(request, region), request=request)
 
 
 def _page(request: Request, region: Json) -> Json:
     """Context of a stored region's page."""
+    region, without = _with_advice_state(request, region)
     evidence = _evidence(request, region, newest := _newest(request, region))
     return {
         **_analysis_context(request, region, evidence.get("nearest") or newest),
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
         **_around(request, region),
-        **_without_advice(request, region),
+        **without,
         "permalink": f"/regions/{region['id']}",
     }
 
 
-def _without_advice(request: Request, region: Json) -> Json:
-    """awaited: its trace is still being read; no_advice: else why there is none. {} for a region with advice."""
+def _with_advice_state(request: Request, region: Json) -> tuple[Json, Json]:
+    """The region, and of one without advice: awaited, its trace is still being read; no_advice: else why there is none.
+
+    It is read again where its trace is not being read any more: the last advice may have come between the two.
+    """
     if region.get("advice"):
-        return {}
+        return region, {}
     store = state_of(request).store
     trace: Json | None = store.trace_head((region.get("source") or {}).get("trace") or "")
     if trace is not None and trace["status"] == "reading":
-        return {"awaited": True}
+        return region, {"awaited": True}
+    region = stored_region(request, region["id"])
+    if region.get("advice"):
+        return region, {}
     of_this = next((n["message"] for n in region.get("notes") or ()), "")
     ended = f"Reading its trace ended before: {trace['error']['message']}" if trace and trace["error"] else ""
-    return {"no_advice": of_this or ended or "There is no advice on this region."}
+    return region, {"no_advice": of_this or ended or "There is no advice on this region."}
 
 
 def _around(request: Request, region: Json) -> Json:

@@ -233,6 +233,27 @@ def test_a_reading_that_is_cancelled_keeps_what_it_has_shown(begin: Begin) -> No
     assert [bool(r["advice"]) for r in reading.api()["regions"]] == [True] + [False] * (len(regions) - 1)
 
 
+@pytest.mark.parametrize("address", ["", "/advice"])
+def test_advice_that_comes_while_its_page_is_made_is_on_it(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """The region is read, then its trace's state: reading ends between the two, on a busy machine it did."""
+    reading = begin()
+    region = reading.give_parts()[0]
+    store = reading.server.state.store
+    head = store.trace_head
+
+    def end_and_tell(trace_id: str) -> Json | None:
+        monkeypatch.setattr(store, "trace_head", head)
+        assert reading.give_all()["status"] == "ready"
+        return head(trace_id)
+
+    monkeypatch.setattr(store, "trace_head", end_and_tell)
+    page = reading.server.client.get(f"/regions/{region['id']}{address}", headers=HTMX if address else PAGE).text
+    assert "no advice on this region" not in page
+    assert 'id="oracle"' in page
+
+
 def test_a_region_without_advice_answers_everywhere(begin: Begin) -> None:
     """Each of these reads the advice of a region that has none yet."""
     reading = begin()
