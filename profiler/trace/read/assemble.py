@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import cast
 
 import numpy as np
@@ -27,7 +27,7 @@ from profiler.trace.model import (
 from profiler.trace.notes import trace_notes
 from profiler.trace.read.columns import Columns, GpuColumns, Spans
 from profiler.trace.read.events import Header
-from profiler.trace.read.mmap_columns import empty, look_up, pieces, rest, take
+from profiler.trace.read.mmap_columns import empty, look_up, pieces, release, take
 from profiler.trace.read.timestamp_repair import FARTHEST_US, LONGEST_US, drop_far
 
 _EXACT_US = 2.0**43
@@ -52,7 +52,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
     kernels, external_id = _kernels(columns.kernels, clock.kernels, launches, ops)
     memory, memory_launch_us = _memory(columns.memory, clock.memory, launches, ops)
     steps, profiler_steps, step_source = find_steps(names, ops, kernels, memory, memory_launch_us, annotations)
-    rest(*(getattr(ops, column) for column in Ops.__slots__))
+    release(*(getattr(ops, column) for column in Ops.__slots__))
     trace = Trace(
         names=names,
         threads=threads,
@@ -94,7 +94,9 @@ class _Clock:
         times = [time for ts in raw for time in _extremes(ts)]
         first, last = min(times, default=0.0), max(times, default=0.0)
         if last - first > LONGEST_US or last > FARTHEST_US or first < -FARTHEST_US:
-            columns.timeless += drop_far(parts, raw)
+            columns.timeless += drop_far(
+                [[getattr(part, f.name) for f in fields(part) if f.name != "ts"] for part in parts], raw
+            )
             times = [time for ts in raw for time in _extremes(ts)]
         self.origin_us = min(times, default=0.0)
         exact = max(map(abs, times), default=0.0) < _EXACT_US
