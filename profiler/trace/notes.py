@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from profiler.trace.analyze.communication import communication_kernels
 from profiler.trace.analyze.gpu_graphs import PAST_IT
 from profiler.trace.analyze.gpu_utilization import union_us
+from profiler.trace.analyze.kernel_kinds import communication_kernels
 from profiler.trace.analyze.kernel_provenance import compiled_kernels, hand_written_triton
 from profiler.trace.errors import Damage
 from profiler.trace.model import NONE, Note, Trace

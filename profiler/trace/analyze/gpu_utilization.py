@@ -65,8 +65,8 @@ def even_split(start_us: Floats, end_us: Floats, group: Longs, groups: int, wind
     # Per unit of time each running group gets this much; its integral up to every edge.
     rate = np.divide(1.0, running, out=np.zeros(len(running)), where=running > 0.5)
     reached = np.concatenate(([0.0], np.cumsum(rate * np.diff(edges))))
-    own = reached[place[len(starts) :]] - reached[place[: len(starts)]]
-    parts: Floats = np.bincount(owner, weights=own, minlength=groups).astype(np.float64)
+    shared = reached[place[len(starts) :]] - reached[place[: len(starts)]]
+    parts: Floats = np.bincount(owner, weights=shared, minlength=groups).astype(np.float64)
     return parts
 
 
@@ -141,11 +141,11 @@ def shares(trace: Trace, steps: Sequence[Step], kernel_groups: Sequence[Sequence
     copies = np.full(len(trace.memory.start_us), count + 1, np.int64)
     for step in steps:
         window = gpu_window(trace, step)
-        mine = np.zeros(len(owner), np.bool_)
-        mine[step.kernels] = True
+        own_kernels = np.zeros(len(owner), np.bool_)
+        own_kernels[step.kernels] = True
         of_memory = copies.copy()
         of_memory[step.memory] = count
-        group = np.concatenate((np.where(mine, owner, count + 1), of_memory))
+        group = np.concatenate((np.where(own_kernels, owner, count + 1), of_memory))
         inside = np.flatnonzero((end > window[0]) & (start < window[1]))
         total += even_split(start[inside], end[inside], group[inside], count + 2, window)
         wall += window[1] - window[0]

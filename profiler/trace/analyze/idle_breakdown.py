@@ -1,7 +1,7 @@
 """Why the GPU idles inside a step, and what the step's bottleneck is.
 
-The wall time of a step (`busy.gpu_window`) falls into the time in which anything ran on the GPU and the gaps in which
-nothing did. Every gap has one cause, by what ends it: the kernel, copy or set that starts next.
+The wall time of a step (`gpu_utilization.gpu_window`) falls into the time in which anything ran on the GPU and the
+gaps in which nothing did. Every gap has one cause, by what ends it: the kernel, copy or set that starts next.
 
 - communication: that work or the last before it is a communication kernel and was launched before the gap began (it
   waited for another rank, or for a collective to be done); or the host stood in a communication call for more than half
@@ -32,8 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiler.trace.analyze.communication import communication_kernels, is_communication_op
 from profiler.trace.analyze.gpu_utilization import gaps, gpu_window, merge_intervals, union_us, work_intervals
+from profiler.trace.analyze.kernel_kinds import communication_kernels, is_communication_op
 from profiler.trace.model import NONE, Floats, Kernels, Longs, Step, Trace
 
 PAUSE_US = 200.0
@@ -118,10 +118,10 @@ def _inside(trace: Trace, step: Step) -> tuple[tuple[float, float], Longs, Float
 def _gaps(trace: Trace, step: Step, host: _Host) -> Iterator[Gap]:
     window, inside, begin, finish = _inside(trace, step)
     start, end = work_intervals(trace)
-    launch, called, apart = host.launch_us[inside], host.called_us[inside], host.communication[inside]
+    launch, called, communication = host.launch_us[inside], host.called_us[inside], host.communication[inside]
     free_from, free_to = gaps(begin, finish, window)
-    found = _causes(free_from, free_to, start[inside], end[inside], launch, called, apart, host)
-    return (gap for gap in found if gap.length_us > 0.0)
+    parts = _causes(free_from, free_to, start[inside], end[inside], launch, called, communication, host)
+    return (gap for gap in parts if gap.length_us > 0.0)
 
 
 class _Host:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.analyze.kernel_links import Launches, external_disagreement, innermost, launch_of, nesting
-from profiler.trace.analyze.modules import module_paths
 from profiler.trace.analyze.steps import STEP_PREFIX, find_steps
 from profiler.trace.errors import Damage
 from profiler.trace.model import (
@@ -25,13 +24,16 @@ from profiler.trace.model import (
     Trace,
 )
 from profiler.trace.notes import trace_notes
-from profiler.trace.read.columns import Columns, GpuColumns, Spans
+from profiler.trace.read.columns import MODULE_PREFIX, Columns, GpuColumns, Spans
 from profiler.trace.read.events import Header
 from profiler.trace.read.mmap_columns import empty, look_up, pieces, release, take
 from profiler.trace.read.timestamp_repair import FARTHEST_US, LONGEST_US, drop_far
 
 _EXACT_US = 2.0**43
 """Below this (102 days) a float64 of microseconds tells nanoseconds apart. Older files count from the epoch."""
+
+_LONGEST_PATH = 1000
+"""Characters of a path that are kept, counted from its end: hostile nesting would make them quadratic otherwise."""
 
 
 def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, damage: Damage = Damage.NONE) -> Trace:
@@ -194,10 +196,37 @@ def _with_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops
     if not len(start):
         return ops, ()
     end = _ends(start, frames.dur.floats())
-    modules, module = module_paths(
+    modules, module = _module_paths(
         frames.name.ints(), frames.thread.ints(), start, end, names, ops.thread, ops.start_us
     )
     return replace(ops, module=module), modules
+
+
+def _module_paths(
+    frame_name: Ints,
+    frame_thread: Ints,
+    frame_start_us: Floats,
+    frame_end_us: Floats,
+    names: tuple[str, ...],
+    op_thread: Ints,
+    op_start_us: Floats,
+) -> tuple[tuple[str, ...], Ints]:
+    """(paths, index of each op's path or NONE): "Model_0/Block_2/RMSNorm_0" from the frames open when the op starts.
+
+    A backward op runs outside its module's frame and has none.
+    """
+    order, parent = nesting(frame_thread, frame_start_us, frame_end_us)
+    paths: dict[str, int] = {}
+    frame_path: list[str] = []
+    for name, outer in zip(frame_name[order].tolist(), parent.tolist(), strict=True):
+        module = names[name].removeprefix(MODULE_PREFIX)
+        frame_path.append(f"{frame_path[outer][-_LONGEST_PATH:]}/{module}" if outer != NONE else module)
+    path_of = np.array([paths.setdefault(path, len(paths)) for path in frame_path], dtype=np.int32)
+    frame = innermost(op_thread, op_start_us, frame_thread[order], frame_start_us[order], frame_end_us[order], parent)
+    if len(path_of):
+        for at in pieces(len(frame), frame):
+            frame[at] = np.where(frame[at] != NONE, path_of[frame[at]], NONE)
+    return tuple(paths), frame
 
 
 def _links(correlation: Longs, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Longs, Floats, Ints]:

@@ -16,7 +16,7 @@ from profiler.trace.analyze.kernel_links import enclosing, innermost, nesting
 from profiler.trace.read import mmap_columns
 from profiler.trace.read.column import floats, ints, longs
 from tests.profiler.trace.files import TRACES, real
-from tests.profiler.trace.test_reader_in_two import assert_equal
+from tests.profiler.trace.read.test_parallel_reader import assert_equal
 
 NAMES = ["gpt2_train_autocast_eager_stack.json.gz", "hta_mi250_minitoy.json.gz", "t5_train_autocast_eager.json.gz"]
 
