@@ -1,7 +1,7 @@
 """each: many small pieces of work, bounded one by one, in forks of this process: what hangs costs itself alone.
 
 A fork takes 10 ms and has everything that this process has read, so nothing is sent to it. It works on one piece after
-the other; where one exceeds its limits the fork is killed, the piece is told as failed, and another fork goes on with
+the other; where one exceeds its limits the fork is killed, the piece counts as failed, and another fork goes on with
 the next. A fork that somebody else killed is no fault of its piece, which is done again, once.
 """
 
@@ -29,7 +29,7 @@ from profiler.child.template import PR_SET_PDEATHSIG
 log = logging.getLogger("tritonworthy.each")
 
 FORK_TRIES, FORK_PAUSE_S = 20, 0.25
-"""Where no fork is possible and none runs: so often, so long apart, before the rest is told as failed."""
+"""Where no fork is possible and none runs: so often, so long apart, before the rest is reported as failed."""
 
 
 def each(
@@ -79,11 +79,11 @@ def each(
                     poll.unregister(fd)
                     del running[fd]
                     failure = lane.end()
-                    if lane.left and failure is Failure.KILLED and lane.left[0] not in killed:
-                        killed.add(lane.left[0])
-                    elif lane.left and not lane.is_full:
-                        yield lane.left.popleft(), failure
-                    waiting.extendleft(reversed(lane.left))
+                    if lane.remaining and failure is Failure.KILLED and lane.remaining[0] not in killed:
+                        killed.add(lane.remaining[0])
+                    elif lane.remaining and not lane.is_full:
+                        yield lane.remaining.popleft(), failure
+                    waiting.extendleft(reversed(lane.remaining))
     finally:
         for lane in running.values():
             lane.kill()
@@ -99,7 +99,7 @@ class _Lane:
     """One fork and the pieces that it works on, in order."""
 
     def __init__(self, work: Callable[[int], Any], pieces: Sequence[int], limits: Limits) -> None:
-        self.left = deque(pieces)
+        self.remaining = deque(pieces)
         self.limits = limits
         self.over = False
         self.is_full = False  # of what a piece left that needed too much memory: it does no other
@@ -128,11 +128,11 @@ class _Lane:
             self.over = True
         *lines, self.received = (self.received + part).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            piece = self.left.popleft()
+            message = json.loads(line)
+            piece = self.remaining.popleft()
             self.deadline = time.monotonic() + self.limits.timeout_s
-            self.is_full = said.get("failure") == Failure.MEMORY
-            yield piece, Failure(said["failure"]) if "failure" in said else said["value"]
+            self.is_full = message.get("failure") == Failure.MEMORY
+            yield piece, Failure(message["failure"]) if "failure" in message else message["value"]
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -164,12 +164,12 @@ def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent
         for piece in pieces:
             impose(os.getpid(), limits)  # here, where it cannot come late
             try:
-                said = {"value": work(piece)}
+                message = {"value": work(piece)}
             except Exception as fault:
-                said = {"failure": Failure.MEMORY if is_of_memory(fault) else Failure.CRASHED}
+                message = {"failure": Failure.MEMORY if is_of_memory(fault) else Failure.CRASHED}
                 traceback.print_exc()
-            _write(output, json.dumps(said).encode() + b"\n")
-            if said.get("failure") == Failure.MEMORY:
+            _write(output, json.dumps(message).encode() + b"\n")
+            if message.get("failure") == Failure.MEMORY:
                 break
         status = 0
     except BaseException:

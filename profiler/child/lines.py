@@ -33,7 +33,7 @@ class BrokenChildError(Exception):
 class LineChild:
     """One process. Used by one thread at a time.
 
-    command: a program and its arguments; with a template its other words are what a fork of it is told. "{fd}" in it
+    command: a program and its arguments; with a template its other words are given to a fork of it. "{fd}" in it
     becomes the descriptor to answer on. environment: added to its own; sweep: kills whatever else it started.
     Raises OSError where none can be started.
     """

@@ -49,7 +49,7 @@ AGAIN_S = (0.2, 10.0)
 """Between two starts of a template that dies: the first, and the longest."""
 PACKET_BYTES = 1 << 16
 NICENESS = 2
-"""Children give way to the process that answers requests: p99 of the widget beside ten attacks 56 ms, without it 65."""
+"""Children give way to the process that answers requests: p99 of the widget under ten attacks 56 ms, without it 65."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -77,7 +77,7 @@ class Forked:
         return self._status
 
     def end(self, status: int) -> None:
-        """Told by the template's reader."""
+        """Called by the template's reader."""
         if self._status is None:
             self._status = status
             self._ended.set()
@@ -89,12 +89,12 @@ class _Life:
     def __init__(self, module: str, cwd: Path | None, env: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
-        self.began = time.monotonic()
+        self.started_s = time.monotonic()
         self.ready = threading.Event()
         self.over = threading.Event()
         self.lock = threading.Lock()
         self.next_id = 0
-        self.asked: dict[int, tuple[threading.Event, list[Json]]] = {}
+        self.pending: dict[int, tuple[threading.Event, list[Json]]] = {}
         self.children: dict[int, Forked] = {}
         try:
             self.process = subprocess.Popen(
@@ -133,23 +133,23 @@ class _Life:
             self.ready.set()
             for child in self.children.values():
                 child.end(-signal.SIGHUP)  # nobody's fault of theirs, and no lack of memory: their work is done again
-            for event, _ in self.asked.values():
+            for event, _ in self.pending.values():
                 event.set()
         self.control.close()
 
-    def _hear(self, said: Json) -> None:
+    def _hear(self, message: Json) -> None:
         with self.lock:
-            if said.get("ready"):
+            if message.get("ready"):
                 self.ready.set()
-            elif "exited" in said:
-                child = self.children.pop(said["exited"], None)
+            elif "exited" in message:
+                child = self.children.pop(message["exited"], None)
                 if child is not None:
-                    child.end(said["status"])
-            elif said["id"] in self.asked:
-                if "pid" in said:  # here, so that the child is known before its end can be told
-                    self.children[said["pid"]] = said["child"] = Forked(said["pid"])
-                event, answer = self.asked.pop(said["id"])
-                answer.append(said)
+                    child.end(message["status"])
+            elif message["id"] in self.pending:
+                if "pid" in message:  # here, so that the child is registered before its end can be reported
+                    self.children[message["pid"]] = message["child"] = Forked(message["pid"])
+                event, answer = self.pending.pop(message["id"])
+                answer.append(message)
                 event.set()
 
     def fork(self, arguments: Sequence[str], fds: Sequence[int], environment: Mapping[str, str]) -> Forked:
@@ -161,16 +161,16 @@ class _Life:
             packet = json.dumps({"id": number, "arguments": [*arguments], "environment": {**environment}}).encode()
             if len(packet) > PACKET_BYTES:
                 raise ValueError("what the fork is told is too long")
-            self.asked[number] = (event, answer)
+            self.pending[number] = (event, answer)
             try:
                 # Not socket.send_fds, which waits for room: that is there unless the template hangs.
                 descriptors = array.array("i", fds)
-                told = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
-                self.control.sendmsg([packet], told, socket.MSG_DONTWAIT)
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+                self.control.sendmsg([packet], rights, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 pass  # ended below, and all others who wait hear so
             except OSError as fault:
-                del self.asked[number]
+                del self.pending[number]
                 raise NoTemplateError(f"the template is gone: {fault}") from fault
         if not event.wait(FORK_S):
             log.error("the template has not answered for %g s and is ended", FORK_S)
@@ -288,7 +288,7 @@ class Template:
             life.over.wait()
             if self._stop.is_set():
                 return
-            lived_s = time.monotonic() - life.began
+            lived_s = time.monotonic() - life.started_s
             log.error(
                 "the template ended after %.1f s (status %s); it is started again", lived_s, life.process.returncode
             )
@@ -341,19 +341,19 @@ def main(argv: Sequence[str]) -> int:
             if not packet:
                 _end(children.values())
                 return 0
-            asked = json.loads(packet)
+            request = json.loads(packet)
             try:
                 pid = os.fork()
             except OSError as fault:
-                control.send(json.dumps({"id": asked["id"], "error": str(fault)}).encode())
+                control.send(json.dumps({"id": request["id"], "error": str(fault)}).encode())
             else:
                 if pid == 0:
-                    _become(entry.run, asked, fds, (control.fileno(), *children), libc, own_pid)
+                    _become(entry.run, request, fds, (control.fileno(), *children), libc, own_pid)
                 watched = os.pidfd_open(pid)
                 children[watched] = pid
                 poll.register(watched, select.POLLIN)
                 with suppress(OSError):
-                    control.send(json.dumps({"id": asked["id"], "pid": pid}).encode())
+                    control.send(json.dumps({"id": request["id"], "pid": pid}).encode())
             finally:
                 for each in fds:
                     os.close(each)
@@ -361,7 +361,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _become(
     run: Callable[[list[str]], int],
-    asked: Json,
+    request: Json,
     fds: Sequence[int],
     close: Sequence[int],
     libc: ctypes.CDLL,
@@ -381,11 +381,11 @@ def _become(
         for fd in (*close, stdin, log_fd):
             os.close(fd)
         os.set_inheritable(answer, False)  # what it starts must not hold its answer open
-        os.environ.update(asked["environment"])
+        os.environ.update(request["environment"])
         _give_way()
         random.seed()
         gc.enable()
-        status = run([str(a).replace(FD, str(answer)) for a in asked["arguments"]])
+        status = run([str(a).replace(FD, str(answer)) for a in request["arguments"]])
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else 1
     except BaseException:

@@ -59,10 +59,10 @@ class _LateError(Exception):
 @dataclass(slots=True)
 class _Child:
     line: LineChild
-    asked: int = 0
+    questions: int = 0
     ready: bool = False
-    said: deque[Any] = field(default_factory=deque)
-    owed: tuple[Json, float] | None = None  # a question whose caller left, and until when it may take
+    messages: deque[object] = field(default_factory=deque)
+    unfinished: tuple[Json, float] | None = None  # a question whose caller left, and until when it may take
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -90,7 +90,7 @@ class Oracle:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _waiting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(WAITING_CAP))
     _stopped: threading.Event = field(default_factory=threading.Event)
-    _left: list[Process] = field(default_factory=list)  # that did not end when they were killed
+    _unkillable: list[Process] = field(default_factory=list)  # that did not end when they were killed
 
     def start(self) -> None:
         """Begin to start the process, without waiting for it."""
@@ -126,21 +126,21 @@ class Oracle:
 
     def stuck(self) -> list[int]:
         """Processes that were killed and do not end: they hang in the kernel, and keep their memory."""
-        for process in [p for p in self._left if p.poll() is not None]:
-            self._left.remove(process)
-        return [process.pid for process in self._left]
+        for process in [p for p in self._unkillable if p.poll() is not None]:
+            self._unkillable.remove(process)
+        return [process.pid for process in self._unkillable]
 
     def cached(
         self, text: str, device: Device, mode: str = "default", binding: Mapping[str, int] | None = None
     ) -> Prediction | None:
         """The answer where it was given before; asks nobody."""
-        found = self._look_up(question(text, device, mode, binding))
-        return None if found is None else from_dict(found)
+        answer = self._look_up(question(text, device, mode, binding))
+        return None if answer is None else from_dict(answer)
 
     def cached_recompiles(self, text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> Recompiles | None:
         """The same for how these sizes are met."""
-        found = self._look_up(_sizes_question(text, device, bindings))
-        return None if found is None else recompiles_from_dict(found)
+        answer = self._look_up(_sizes_question(text, device, bindings))
+        return None if answer is None else recompiles_from_dict(answer)
 
     def predict(
         self,
@@ -172,20 +172,20 @@ class Oracle:
         """
         return self._ask_and_keep({"ask": "machine", "source": source, "name": name, "arch": arch}, timeout_s)
 
-    def _look_up(self, asked: Json) -> Json | None:
-        return self.cache.get(asked) if self.cache and not self.gpu else None
+    def _look_up(self, question: Json) -> Json | None:
+        return self.cache.get(question) if self.cache and not self.gpu else None
 
-    def _ask_and_keep(self, asked: Json, timeout_s: float | None) -> Json:
+    def _ask_and_keep(self, question: Json, timeout_s: float | None) -> Json:
         """The answer, from the cache where it was given before. Raises UnansweredError."""
-        known = self._look_up(asked)
-        if known is not None:
-            return known
-        answer = self._wait(asked, timeout_s or self.timeout_s)
+        cached = self._look_up(question)
+        if cached is not None:
+            return cached
+        answer = self._wait(question, timeout_s or self.timeout_s)
         if "error" in answer:
             raise UnansweredError(str(answer["error"]))
         return answer
 
-    def _wait(self, asked: Json, limit: float) -> Json:
+    def _wait(self, question: Json, limit: float) -> Json:
         """One question to the process, when it is free. Raises UnansweredError."""
         deadline = time.monotonic() + limit
         if not self._waiting.acquire(blocking=False):  # they would hold all threads that answer requests
@@ -194,7 +194,7 @@ class Oracle:
             if not self._lock.acquire(timeout=limit):
                 raise UnansweredError(f"the oracle was busy for {limit:g} s")
             try:
-                return self._ask(asked, deadline)
+                return self._ask(question, deadline)
             except _LateError:
                 raise UnansweredError(f"no answer within {limit:g} s") from None
             except _DiedError as fault:
@@ -204,24 +204,24 @@ class Oracle:
         finally:
             self._waiting.release()
 
-    def _ask(self, asked: Json, deadline: float) -> Json:
+    def _ask(self, question: Json, deadline: float) -> Json:
         """Write, and read the answer. One that comes too late for its caller is kept for the next one who asks."""
         child = self._ready(deadline)
-        child.asked += 1
+        child.questions += 1
         started = time.monotonic()
         try:
             self._limit(child)
-            child.line.send(asked)
+            child.line.send(question)
             try:
                 answer = self._read(child, deadline)
             except _LateError:
-                child.owed = (asked, started + self.timeout_s)
+                child.unfinished = (question, started + self.timeout_s)
                 self._end_if_hanging(child)
                 raise
         except _DiedError:
             self._end()
             raise
-        self._keep(asked, answer)
+        self._keep(question, answer)
         if answer.get("code") == "oracle-memory":
             self._end()  # it is full of what it could not finish
         return answer
@@ -256,32 +256,32 @@ class Oracle:
         child.ready = True
 
     def _collect(self, child: _Child, deadline: float) -> None:
-        """Read the answer that the process still owes to somebody who left. Raises _DiedError where it hangs."""
-        if child.owed is None:
+        """Read the answer to a question whose caller did not wait for it. Raises _DiedError where it hangs."""
+        if child.unfinished is None:
             return
-        asked, until = child.owed
+        question, until = child.unfinished
         try:
             answer = self._read(child, min(deadline, until))
         except _LateError:
             if time.monotonic() >= until:
                 raise _DiedError("the oracle's process hung") from None
             raise
-        child.owed = None
-        self._keep(asked, answer)
+        child.unfinished = None
+        self._keep(question, answer)
 
     def _end_if_hanging(self, child: _Child) -> None:
-        if child.owed is not None and time.monotonic() >= child.owed[1]:
+        if child.unfinished is not None and time.monotonic() >= child.unfinished[1]:
             self._end()
 
-    def _keep(self, asked: Json, answer: Json) -> None:
+    def _keep(self, question: Json, answer: Json) -> None:
         """Into the cache, unless it is no answer, or one of a real compile."""
         if self.cache and not self.gpu and "error" not in answer and not answer.get("unavailable"):
-            self.cache.put(asked, answer)
+            self.cache.put(question, answer)
 
     def _running(self, deadline: float) -> _Child:
         if self._child and self._child.process.poll() is not None:
             self._end()
-        if self._child and self._child.asked >= QUESTIONS_PER_PROCESS:
+        if self._child and self._child.questions >= QUESTIONS_PER_PROCESS:
             self._relieve(self._child, deadline)
         if self._child is None:
             self._child, self._next = self._next or self._start(deadline), None
@@ -290,13 +290,13 @@ class Oracle:
     def _relieve(self, child: _Child, deadline: float) -> None:
         """Begin to start the one that takes over; end this one when that is up, or when it has answered twice as many.
 
-        On a GPU there is no second process beside it: what it measures there would be disturbed.
+        On a GPU there is no second process: what it measures there would be disturbed.
         """
-        if self.gpu or child.asked >= 2 * QUESTIONS_PER_PROCESS:
+        if self.gpu or child.questions >= 2 * QUESTIONS_PER_PROCESS:
             self._end()
         elif self._next is None:
             self._next = self._start(deadline)
-        elif child.owed is None and _has_said(self._next):
+        elif child.unfinished is None and _has_message(self._next):
             self._end()
 
     def _end(self) -> None:
@@ -304,7 +304,7 @@ class Oracle:
         if child is None:
             return
         if not child.line.end():
-            self._left.append(child.process)
+            self._unkillable.append(child.process)
         child.line.close()
 
     def _wait_for_template(self, deadline: float) -> None:
@@ -340,21 +340,21 @@ class Oracle:
     def _read(self, child: _Child, deadline: float) -> Json:
         """The next line. Raises _LateError at the deadline, _DiedError where the process ended or spoke no JSON."""
         late = False
-        while not child.said:
+        while not child.messages:
             if late:
                 raise _LateError
             self._unless_stopped()
             try:
                 # Looked at least once: what lies there already is never late.
-                child.said += child.line.exchange(max(0.0, min(TICK_S, deadline - time.monotonic())))
-                if not child.said and child.line.poll() is not None:
-                    child.said += child.line.rest()
-                    if not child.said:
+                child.messages += child.line.exchange(max(0.0, min(TICK_S, deadline - time.monotonic())))
+                if not child.messages and child.line.poll() is not None:
+                    child.messages += child.line.rest()
+                    if not child.messages:
                         raise _DiedError(self._why_it_ended(child.line.poll() or 0))
             except BrokenChildError as fault:
                 raise _DiedError("the oracle's process said something that is no answer") from fault
             late = time.monotonic() >= deadline
-        answer = child.said.popleft()
+        answer = child.messages.popleft()
         if not isinstance(answer, dict):
             raise _DiedError("the oracle's process said something that is no answer")
         return answer
@@ -370,17 +370,17 @@ class Oracle:
         return f"the oracle's process ended ({_exit(status)})"
 
 
-def _has_said(child: _Child) -> bool:
+def _has_message(child: _Child) -> bool:
     """Whether there is something to read: that it is ready, or its end."""
     try:
-        child.said += child.line.exchange(0.0)
+        child.messages += child.line.exchange(0.0)
     except BrokenChildError:
         return True
-    return bool(child.said) or child.line.poll() is not None
+    return bool(child.messages) or child.line.poll() is not None
 
 
 def question(text: str, device: Device, mode: str, binding: Mapping[str, int] | None) -> Json:
-    """What is asked: all that the answer depends on, beside the versions."""
+    """What is asked: all that the answer depends on but the versions."""
     sizes = dict(binding) if binding else None
     return {"ask": "predict", "text": text, "device": asdict(device), "mode": mode, "binding": sizes}
 

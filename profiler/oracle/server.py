@@ -73,7 +73,7 @@ def _compile(question: Mapping[str, Any]) -> Json:
         return to_dict(compile_and_run(parse(question["text"]), question["binding"], question["mode"]))
     except RegionError as fault:
         return {"error": str(fault.message), "code": fault.code, "line": fault.line, "column": fault.column}
-    except Exception as fault:  # torch.compile raises every kind; the caller is told
+    except Exception as fault:  # torch.compile raises every kind; the caller hears why
         return {"error": f"{type(fault).__name__}: {first_line(fault)}", "code": "oracle-compile"}
 
 
@@ -123,15 +123,15 @@ def serve(questions: TextIO, answers: TextIO, ask: Callable[[Mapping[str, Any]],
     """Answer until the questions end. What libraries print goes to standard error, never among the answers."""
     gc.freeze()
     gc.disable()  # a full collection among torch's objects takes longer than an answer
-    since = 0
+    answers_since_collection = 0
     for line in questions:
         answers.write(json.dumps(ask(json.loads(line))) + "\n")
         answers.flush()
-        since += 1
+        answers_since_collection += 1
         # One question is under way at a time: when none has come by now, nobody waits for the collection.
-        if since >= COLLECT_AFTER or not select.select([questions], [], [], IDLE_S)[0]:
+        if answers_since_collection >= COLLECT_AFTER or not select.select([questions], [], [], IDLE_S)[0]:
             gc.collect()
-            since = 0
+            answers_since_collection = 0
 
 
 def _end_with_parent() -> None:

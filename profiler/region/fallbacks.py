@@ -119,11 +119,11 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
-    found = []
+    tensors = []
     for value in values:
-        found += [value] if isinstance(value, torch.Tensor) else []
-        found += [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, tuple | list) else []
-    return found
+        tensors += [value] if isinstance(value, torch.Tensor) else []
+        tensors += [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, tuple | list) else []
+    return tensors
 
 
 def _as_list(value: Any, count: int) -> list[int]:

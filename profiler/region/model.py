@@ -85,7 +85,7 @@ class Input:
     ones: float | None = None  # .mask(0.9): share of ones
     distinct: bool = field(
         default=False, compare=False
-    )  # no value twice; not in the text: found by what it is used for
+    )  # no value twice; not in the text: chosen by what it is used for
     line: int = field(default=0, compare=False, repr=False)  # 1-based line of the source; 0 where unknown
 
 

@@ -740,10 +740,10 @@ _COMMUNICATING = ("nccl", "c10d", "_c10d_functional", "record_param_comms", "all
 
 def find(name: str) -> Op | None:
     """The row of a base name; that of x for x_, which has none of its own."""
-    found = BY_NAME.get(name)
-    if found is None and name.endswith("_") and not name.endswith("__"):
-        found = BY_NAME.get(name[:-1])
-    return found
+    row = BY_NAME.get(name)
+    if row is None and name.endswith("_") and not name.endswith("__"):
+        row = BY_NAME.get(name[:-1])
+    return row
 
 
 def kind_of(target: str) -> str:

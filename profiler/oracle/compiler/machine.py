@@ -163,8 +163,8 @@ class Machine:
 
     def to_dict(self, texts: bool = True) -> dict[str, Any]:
         """Plain values for JSON. texts: with the listings, which are most of it."""
-        found = asdict(self)
-        return found if texts else {k: v for k, v in found.items() if k != "texts"}
+        values = asdict(self)
+        return values if texts else {k: v for k, v in values.items() if k != "texts"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Machine:

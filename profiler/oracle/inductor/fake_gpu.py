@@ -129,24 +129,24 @@ def _no_device_guard() -> Iterator[None]:
 
 def _answers(device: Device) -> Mapping[str, Callable[..., Any]]:
     """Functions of torch.cuda, and what they say on the device."""
-    told = properties(device)
+    gpu = properties(device)
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "is_initialized": lambda: True,
         "_lazy_init": lambda: None,
-        "get_device_properties": lambda *_: told,
-        "get_device_capability": lambda *_: (told.major, told.minor),
-        "get_device_name": lambda *_: told.name,
-        "is_bf16_supported": lambda *_, **__: told.major >= 8,
+        "get_device_properties": lambda *_: gpu,
+        "get_device_capability": lambda *_: (gpu.major, gpu.minor),
+        "get_device_name": lambda *_: gpu.name,
+        "is_bf16_supported": lambda *_, **__: gpu.major >= 8,
         "synchronize": lambda *_: None,
         "set_device": lambda *_: None,
         "_exchange_device": lambda *_: 0,
         "_maybe_exchange_device": lambda *_: 0,
         "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": lambda *_: None,
-        "mem_get_info": lambda *_: (told.total_memory, told.total_memory),
+        "mem_get_info": lambda *_: (gpu.total_memory, gpu.total_memory),
     }
 
 

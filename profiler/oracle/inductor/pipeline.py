@@ -180,9 +180,9 @@ def _assume_padding(kept: Kept) -> Iterator[None]:
         return str(key_of(match, first, second, *rest, **more))
 
     def answered(_: Any) -> bool:
-        said = PADDED if ragged[0] else UNPADDED
-        if said not in kept.assumed:
-            kept.assumed.append(said)
+        assumption = PADDED if ragged[0] else UNPADDED
+        if assumption not in kept.assumed:
+            kept.assumed.append(assumption)
         return ragged[0]
 
     with (
@@ -200,7 +200,7 @@ def _ragged(operand: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _templates_win(kept: Kept, device: Device) -> Iterator[None]:
-    """Autotuning without a device: the largest tile of a Triton template is told to be the fastest, and library calls
+    """Autotuning without a device: the largest tile of a Triton template counts as the fastest, and library calls
     the slowest. Times of nothing; only the order counts.
     """
     cache = select_algorithm.AlgorithmSelectorCache
@@ -227,9 +227,9 @@ def _templates_win(kept: Kept, device: Device) -> Iterator[None]:
 
 def _preference(choice: Any, room: int) -> tuple[bool, bool, int]:
     """Triton before libraries, tiles whose pipeline fits into shared memory first, large tiles before small ones."""
-    described = str(getattr(choice, "description", ""))
-    told = {k: int(v) for k, v in re.findall(r"(BLOCK_[MNK]|num_stages)=(\d+)", described)}
-    m, n, k, stages = (told.get(name, 0) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"))
+    description = str(getattr(choice, "description", ""))
+    tile = {k: int(v) for k, v in re.findall(r"(BLOCK_[MNK]|num_stages)=(\d+)", description)}
+    m, n, k, stages = (tile.get(name, 0) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"))
     template = isinstance(choice, select_algorithm.TritonTemplateCaller)
     item = getattr(getattr(getattr(choice, "layout", None), "dtype", None), "itemsize", 2)
     return not template, stages * (m + n) * k * item > room, -m * n

@@ -60,8 +60,8 @@ def recompiles(region: Region, device: Device, bindings: Sequence[Sizes] | None 
     served: list[int] = []
     because, prediction = "", None
     for sizes in order:
-        found = next((i for i, g in enumerate(graphs) if g.serves(sizes)), None)
-        if found is None:
+        serving = next((i for i, g in enumerate(graphs) if g.serves(sizes)), None)
+        if serving is None:
             varying = {n for g in graphs for n in sizes if g.sizes[n] != sizes[n]}
             graph = _Compiled(sizes, {}, (), {})
             if varying and not because:
@@ -72,8 +72,8 @@ def recompiles(region: Region, device: Device, bindings: Sequence[Sizes] | None 
                 except Exception as fault:  # the region needs its sizes as numbers, or Inductor refuses symbols
                     because = f"{type(fault).__name__}: {first_line(fault)}"
             graphs.append(graph)
-            found = len(graphs) - 1
-        served.append(found)
+            serving = len(graphs) - 1
+        served.append(serving)
     limit = int(getattr(dynamo_config, "recompile_limit", 8))
     return Recompiles(
         tuple(tuple(sorted(s.items())) for s in order), tuple(served), len(graphs), limit, because, prediction

@@ -35,8 +35,8 @@ def flops(node: torch.fx.Node) -> int:
 
     None where all of its results have no elements.
     """
-    made = list(_results(node.meta.get("val")))
-    if made and not any(t.numel() for t in made):
+    results = list(_results(node.meta.get("val")))
+    if results and not any(t.numel() for t in results):
         return 0
     target = str(node.target)
     name, kind = op_kinds.base_name(target), kind_of(target)
@@ -100,9 +100,9 @@ def _convolution_backward(node: torch.fx.Node) -> int:
     against all channels (torch 2.13), 96 times too much for a depthwise kernel.
     """
     grad, source, weight = _tensors(node.args[:3])
-    wanted: Any = node.args[10]
+    output_mask: Any = node.args[10]
     each = source if node.args[7] else grad
-    return int(2 * each.numel() * weight.shape[1:].numel() * sum(bool(w) for w in wanted[:2]))
+    return int(2 * each.numel() * weight.shape[1:].numel() * sum(bool(w) for w in output_mask[:2]))
 
 
 def _grouped_flops(operands: list[torch.Tensor], result: int) -> int:
@@ -134,12 +134,12 @@ twice, and the elements of the result.
 def _norm(node: torch.fx.Node, name: str) -> int:
     """FLOPs per element of a normalisation. Weight and bias are the schema's arguments of that name."""
     arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
-    given = {a.name: value for a, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
-    weighted = given.get("weight") is not None
+    arguments_by_name = {a.name: value for a, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
+    weighted = arguments_by_name.get("weight") is not None
     row = find(name)
     if row is not None and row.weighted is not None:
         return flops_of(name, op_kinds.NORMALISATION, weighted)
-    return flops_of(name, op_kinds.NORMALISATION) + weighted + (given.get("bias") is not None)
+    return flops_of(name, op_kinds.NORMALISATION) + weighted + (arguments_by_name.get("bias") is not None)
 
 
 def _fft(node: torch.fx.Node, name: str) -> int:
@@ -176,8 +176,8 @@ def _largest(value: Any) -> int:
 
 def _floating(node: torch.fx.Node) -> bool:
     """Something that it reads or writes is a floating-point tensor."""
-    found = [*_operands(node), *_results(node.meta.get("val"))]
-    return any(t.is_floating_point() or t.is_complex() for t in found)
+    tensors = [*_operands(node), *_results(node.meta.get("val"))]
+    return any(t.is_floating_point() or t.is_complex() for t in tensors)
 
 
 def _as_list(value: Any) -> list[int]:

@@ -164,10 +164,10 @@ class _Fusion:
 
     def mask(self, names: Iterable[str]) -> int:
         """Operations as bits."""
-        found = 0
+        bits = 0
         for name in names:
-            found |= self.bits[name]
-        return found
+            bits |= self.bits[name]
+        return bits
 
     def inlinable(self, candidate: int, domain: Domain) -> bool:
         """A small pointwise producer (a cast weight, a scale) is computed again inside the larger kernel."""
@@ -230,10 +230,10 @@ class _Fusion:
         place: dict[str, int] = {}  # what is read -> its bit
 
         def read(index: int) -> int:
-            found = 0
+            bits = 0
             for name in self.external_reads(index):
-                found |= 1 << place.setdefault(name, len(place))
-            return found
+                bits |= 1 << place.setdefault(name, len(place))
+            return bits
 
         free = [i for i, extern in enumerate(self.extern) if not extern]
         reads = {i: read(i) for i in free}
@@ -264,54 +264,54 @@ class _Fusion:
         position = {o.name: i for i, o in enumerate(self.graph.operations)}
         first = {i: min(position[n] for n in m) for i, m in enumerate(self.members) if m}
         needs = self.needs()
-        left = sum(1 << i for i in first)  # kernels that are not yet placed, as bits
+        unplaced = sum(1 << i for i in first)  # kernels that are not yet placed, as bits
         watching: dict[int, list[int]] = {}  # kernel -> those that wait for it, among others
         ready: list[tuple[int, int]] = []
-        waiting, done, asked = dict.fromkeys(first), list[int](), list(first)
-        while waiting:
-            for index in asked:
-                open_ = needs[index] & left
+        pending, placed, candidates = dict.fromkeys(first), list[int](), list(first)
+        while pending:
+            for index in candidates:
+                open_ = needs[index] & unplaced
                 if open_:
                     watching.setdefault(open_.bit_length() - 1, []).append(index)
                 else:
                     heapq.heappush(ready, (first[index], index))
-            index = heapq.heappop(ready)[1] if ready else next(iter(waiting))
-            del waiting[index]
-            left &= ~(1 << index)
-            done.append(index)
-            asked = [i for i in watching.pop(index, []) if i in waiting]
-        return tuple(self.group(i, position) for i in done)
+            index = heapq.heappop(ready)[1] if ready else next(iter(pending))
+            del pending[index]
+            unplaced &= ~(1 << index)
+            placed.append(index)
+            candidates = [i for i in watching.pop(index, []) if i in pending]
+        return tuple(self.group(i, position) for i in placed)
 
     def needs(self) -> dict[int, int]:
         """Kernel -> the kernels that run before it, as bits."""
         above: dict[str, int] = {}  # operation -> kernels that its ancestors' results come from
         for operation in self.graph.operations:
-            found = 0
+            bits = 0
             for name in operation.inputs:
-                found |= above.get(name, 0) | (1 << self.home[name] if name in self.home else 0)
-            above[operation.name] = found
+                bits |= above.get(name, 0) | (1 << self.home[name] if name in self.home else 0)
+            above[operation.name] = bits
         needed: dict[int, int] = {}
         for index, members in enumerate(self.members):
-            found = 0
+            bits = 0
             for name in members:
                 kernels = self.sequence.get(name, [])
-                found |= above[name]
+                bits |= above[name]
                 for other in kernels[: kernels.index(index)] if index in kernels else ():
-                    found |= 1 << other
-            needed[index] = found & ~(1 << index)
+                    bits |= 1 << other
+            needed[index] = bits & ~(1 << index)
         return needed
 
     def recomputed(self, index: int) -> set[str]:
         """What the kernel computes again instead of reading it: arithmetic in front of a split reduction."""
         if self.extern[index]:
             return set()
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = [n for n in self.external_reads(index) if n in self.home]
         for name in waiting:
             chain = self.chain(name)
             if chain is not None and name not in self.graph.outputs:
-                found |= chain
-        return found
+                names |= chain
+        return names
 
     def chain(self, name: str) -> set[str] | None:
         """The pointwise operations that make up a value in a kernel of partial results; None where it is kept."""

@@ -9,7 +9,7 @@ from typing import Any
 from torch.fx import Node
 
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match
+from profiler.region.graph.match_model import Match, calls, covered_operations, role
 from profiler.region.graph.nodes import (
     BATCH_VIEWS,
     CASTS,
@@ -21,7 +21,6 @@ from profiler.region.graph.nodes import (
     operands,
     shape,
 )
-from profiler.region.graph.roles import calls, covered_operations, role
 
 
 def attention(graph: Graph) -> Iterator[Match]:
@@ -30,11 +29,11 @@ def attention(graph: Graph) -> Iterator[Match]:
         rank = len(shape(node))  # 0: torch takes the softmax of a scalar
         if not rank or int(node.args[1]) % rank != rank - 1:  # type: ignore[arg-type]
             continue
-        found = _scores(graph, node.args[0])
+        scores = _scores(graph, node.args[0])
         output = next((u for u in _reach(node) if is_call(u, "bmm") and _reads_first(u, node)), None)
-        if found is None or output is None:
+        if scores is None or output is None:
             continue
-        roles, product = found
+        roles, product = scores
         v = behind_batch_views(output.args[1])
         output_product = output
         for view in output.users:
@@ -135,7 +134,7 @@ def _mask(graph: Graph, node: Node, roles: dict[str, Any]) -> Any:
 
 
 LEAST = -1e9
-"""A score this low has probability 0 beside any other: what people write where -inf is meant."""
+"""A score this low has probability 0 next to any other: what people write where -inf is meant."""
 
 
 def _vanishes(fill: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from torch.fx import Node
 
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match
+from profiler.region.graph.match_model import Match, calls, covered_operations, operation_names, role
 from profiler.region.graph.nodes import (
     argument,
     behind_casts,
@@ -22,7 +22,6 @@ from profiler.region.graph.nodes import (
     users,
     vector_of,
 )
-from profiler.region.graph.roles import calls, covered_operations, operation_names, role
 
 
 def inverse_root(node: Node) -> tuple[Node, Any] | None:

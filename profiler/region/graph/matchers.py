@@ -10,10 +10,9 @@ from torch.fx import Node
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_attention import attention
-from profiler.region.graph.match_model import Match, Matcher, Role
+from profiler.region.graph.match_model import Match, Matcher, Role, calls, covered_operations, operation_names, role
 from profiler.region.graph.match_norms import layer_norm, rms_norm, softmax
 from profiler.region.graph.nodes import behind_casts, is_call, number, operands, same, shape, users, value, vector_of
-from profiler.region.graph.roles import calls, covered_operations, operation_names, role
 
 
 def gated(graph: Graph) -> Iterator[Match]:

@@ -51,10 +51,10 @@ def distinct(accesses: Iterable[Access]) -> dict[int, int]:
     for a in accesses:
         views[a.storage, a.view] = max(a.bytes, views.get((a.storage, a.view), 0))
         limits[a.storage] = a.limit
-    found = dict.fromkeys(limits, 0)
+    by_storage = dict.fromkeys(limits, 0)
     for (storage, _), size in views.items():
-        found[storage] += size
-    return {storage: min(size, limits[storage] or size) for storage, size in found.items()}
+        by_storage[storage] += size
+    return {storage: min(size, limits[storage] or size) for storage, size in by_storage.items()}
 
 
 def total(accesses: Iterable[Access]) -> int:
@@ -139,17 +139,17 @@ def _scatter_reads(operation: Operation, pairs: list[tuple[str, Tensor]], name: 
     """Indices and values; what is added to; and, where the result is new, all that it is a copy of."""
     adds = name.removesuffix("_") in ADDING or operation.accumulates
     if name.startswith("embedding_dense"):
-        given, target, source = pairs, operation.writes[0], operation.name
+        sources, target, source = pairs, operation.writes[0], operation.name
     else:
-        given, target, source = pairs[1:], pairs[0][1], pairs[0][0] if name.endswith("_") else operation.name
+        sources, target, source = pairs[1:], pairs[0][1], pairs[0][0] if name.endswith("_") else operation.name
         if not name.endswith("_"):
-            given = pairs
-    found = tuple(_whole(s, t) for s, t in given)
+            sources = pairs
+    accesses = tuple(_whole(s, t) for s, t in sources)
     if not adds:
-        return found
+        return accesses
     storage = target.storage if name.endswith("_") else operation.writes[0].storage
     touched = Access(storage, ("touched", operation.name), _touched_bytes(operation), target.extent, source)
-    return (*found, touched)
+    return (*accesses, touched)
 
 
 def _touched_bytes(operation: Operation) -> int:

@@ -33,8 +33,8 @@ def is_call(node: object, *names: str) -> bool:
 
 def value(node: Node) -> torch.Tensor:
     """The fake tensor that the node stands for."""
-    found: torch.Tensor = node.meta["val"]
-    return found
+    fake: torch.Tensor = node.meta["val"]
+    return fake
 
 
 def shape(node: Node) -> tuple[int, ...]:
@@ -108,15 +108,15 @@ def last_dim_only(node: Node) -> bool:
 
 def users(node: Node, *names: str) -> list[Node]:
     """Calls with one of these names that read the node, looking through casts."""
-    found: list[Node] = []
+    matching: list[Node] = []
     waiting = list(node.users)[::-1]
     while waiting:
         user = waiting.pop()
         if is_call(user, *CASTS):
             waiting += list(user.users)[::-1]
         elif name_of(user) in names:
-            found.append(user)
-    return found
+            matching.append(user)
+    return matching
 
 
 def vector_of(node: Any, length: int) -> bool:

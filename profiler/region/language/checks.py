@@ -240,7 +240,7 @@ def _floating_or_u8(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
 
 
 def _bernoulli(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
-    if len(args) == 1:  # with a rate beside it, the tensor's type is only the result's
+    if len(args) == 1:  # with a rate, the tensor's type is only the result's
         _floating(name, tensors)
 
 
@@ -250,7 +250,7 @@ def _boundaries(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
 
 
 def _not_two_bools(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
-    if len(tensors) > 1:  # with a number beside it, a bool is promoted
+    if len(tensors) > 1:  # with a number, a bool is promoted
         _not_bool(name, tensors)
 
 

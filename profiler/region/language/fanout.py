@@ -72,10 +72,10 @@ def _unbind(call: Call) -> int:
 
 
 def _tensors(call: Call) -> int:
-    given = call.first("tensors", default=())
-    if len(given) == 1 and isinstance(given[0], tuple | list):
-        return len(given[0])
-    return len(given) if isinstance(given, tuple | list) else 1
+    tensors = call.first("tensors", default=())
+    if len(tensors) == 1 and isinstance(tensors[0], tuple | list):
+        return len(tensors[0])
+    return len(tensors) if isinstance(tensors, tuple | list) else 1
 
 
 def _dimensions(call: Call) -> int:

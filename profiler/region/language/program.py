@@ -169,9 +169,9 @@ class _Builder:
     def lookup(self, node: ast.Name) -> Any:
         if node.id in self.names:
             return self.names[node.id]
-        found = vocabulary.dtype("", node.id)
-        if found is not None:
-            return found
+        dtype = vocabulary.dtype("", node.id)
+        if dtype is not None:
+            return dtype
         hint = nearest(node.id, [*self.names, *vocabulary.known_names("")])
         names = ", ".join(list(self.names)[:12])
         raise error(node, f"{node.id} is not known here", hint=hint or f"known: {names}", code="region-unknown-name")
@@ -226,9 +226,9 @@ class _Builder:
         path = _path(node)
         if path is not None and path[0] not in self.names:
             module, name = ".".join(path[:-1]), path[-1]
-            found = vocabulary.constant(module, name)
-            if found is not None:
-                return found
+            constant = vocabulary.constant(module, name)
+            if constant is not None:
+                return constant
             hint = nearest(name, vocabulary.known_names(module))
             raise error(node, f"{'.'.join(path)[:80]} is not known", hint=hint, code="region-unknown-name")
         value = self.value(node.value)
@@ -255,11 +255,11 @@ class _Builder:
             return None
         if _path(call.func) not in (["torch", "finfo"], ["torch", "iinfo"]):
             return None
-        given = [self.value(a) for a in call.args]
-        if node.attr not in ("min", "max", "eps", "tiny") or len(given) != 1 or not isinstance(given[0], torch.dtype):
+        args = [self.value(a) for a in call.args]
+        if node.attr not in ("min", "max", "eps", "tiny") or len(args) != 1 or not isinstance(args[0], torch.dtype):
             raise error(node, "it is written torch.finfo(x.dtype).min", code="region-type")
         try:
-            number: float = getattr(getattr(torch, call.func.attr)(given[0]), node.attr)
+            number: float = getattr(getattr(torch, call.func.attr)(args[0]), node.attr)
         except (TypeError, AttributeError) as fault:
             raise error(node, str(fault)[:200], code="region-type") from None
         return number

@@ -102,8 +102,8 @@ class Recorder:
         for size in shape if item.strides is None else ():
             reach *= size
         if reach * vocabulary.DTYPES[item.dtype].itemsize > MAX_BYTES:
-            asked = ", ".join(map(str, shape))
-            message = f"{item.name} would be {item.dtype}[{asked}]: more than any GPU holds"
+            sizes_text = ", ".join(map(str, shape))
+            message = f"{item.name} would be {item.dtype}[{sizes_text}]: more than any GPU holds"
             raise RegionError(message, code="region-too-large", line=max(1, item.line))
         try:
             fake: Any = empty_input(item, sizes, self.device)
@@ -183,9 +183,9 @@ class Recorder:
 
     def is_reached(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """A gradient passes through some argument."""
-        found: list[torch.fx.Node] = []
-        torch.fx.node.map_arg((args, dict(kwargs)), found.append)
-        return not self.reached.isdisjoint(found)
+        nodes: list[torch.fx.Node] = []
+        torch.fx.node.map_arg((args, dict(kwargs)), nodes.append)
+        return not self.reached.isdisjoint(nodes)
 
     def keep_leaves(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Autograd refuses to change an input that requires a gradient."""

@@ -53,11 +53,11 @@ def weigh(node: ast.AST, *values: Any) -> None:
     """Raises RegionError where values hold more than MAX_ITEMS, counted with repetition: `(a, a)` doubles a; or are
     nested too deeply for what goes through them by recursion.
     """
-    stack, seen = [(value, 0) for value in values], 0
+    stack, count = [(value, 0) for value in values], 0
     while stack:
         value, depth = stack.pop()
-        seen += 1
-        if seen > MAX_ITEMS or len(stack) > MAX_ITEMS:
+        count += 1
+        if count > MAX_ITEMS or len(stack) > MAX_ITEMS:
             raise error(node, f"more than {MAX_ITEMS} values in one list", code="region-too-long")
         if isinstance(value, tuple | list):
             if depth >= MAX_NESTING:

@@ -35,7 +35,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"input": ("self",), "axis": ("dim", "dims"), "keepdims": ("keepdim",), "x": ("self",), "a": ("self",),
      "x1": ("self",), "x2": ("other",), "indices_or_sections": ("sections", "indices")}
 )  # fmt: skip
-"""Names that torch's functions take beside the schema's: their own for `self`, and numpy's."""
+"""Names that torch's functions take besides the schema's: their own for `self`, and numpy's."""
 
 DISPATCHED: Mapping[Any, Any] = MappingProxyType(
     {
@@ -186,12 +186,12 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call 
     args, kwargs: with FakeTensors in them. Raises MisplacedError for a tensor where none belongs, and for arguments of
     `aten.NAME` and of what gives a list that fit no signature: what is not bound cannot be bounded.
     """
-    known = signatures(target)
+    candidates = signatures(target)
     exact = isinstance(target, torch._ops.OpOverloadPacket)
     numbers = exact and torch._C._should_allow_numbers_as_tensors(target.__name__)
     misplaced: str = ""
     nearly: Call | None = None
-    for signature in known:
+    for signature in candidates:
         bound = signature.bind(args, kwargs)
         if bound is None:
             continue
@@ -206,8 +206,8 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call 
         return nearly
     if misplaced:
         raise MisplacedError(misplaced)
-    if known and (exact or any(s.outputs is None for s in known)):
-        ways = " or ".join(dict.fromkeys(str(s) for s in known[:3]))
+    if candidates and (exact or any(s.outputs is None for s in candidates)):
+        ways = " or ".join(dict.fromkeys(str(s) for s in candidates[:3]))
         raise MisplacedError(f"the arguments do not fit {ways}"[:220])
     return None
 
@@ -276,8 +276,8 @@ def _spread_numbers(parameters: list[Parameter], at: int) -> None:
     """`x.view(2, 3)`, `zeros(2, 3)`: sizes that are the only positional argument may be given one by one."""
     positional = [p for p in parameters if not p.keyword_only]
     if len(positional) == at + 1 and positional[at].type == "List[int]":
-        found = parameters[at]
-        parameters[at] = Parameter(found.name, found.type, found.optional, found.required, variadic=True)
+        sizes = parameters[at]
+        parameters[at] = Parameter(sizes.name, sizes.type, sizes.optional, sizes.required, variadic=True)
 
 
 def _of_python(function: Any, several: bool) -> Signature:

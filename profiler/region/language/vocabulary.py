@@ -119,9 +119,9 @@ def function(module: str, name: str) -> Callable[..., Any] | None:
     """The callable behind `torch.name`, `F.name`, `aten.name`, `torch.fft.name`, a bare name (module ""), or None."""
     module = MODULES.get(module, module)
     if module in ("F", "") and name in FUNCTIONAL:
-        found: Callable[..., Any] | None = getattr(F, name, None)
-        if found is not None:
-            return found
+        functional: Callable[..., Any] | None = getattr(F, name, None)
+        if functional is not None:
+            return functional
     if module in ("torch", "") and name in TORCH:
         return getattr(torch, name, None)
     if module == "torch.linalg" and name in LINALG:
@@ -138,8 +138,8 @@ def dtype(module: str, name: str) -> torch.dtype | None:
     if module == "" and name in DTYPES:
         return DTYPES[name]
     if module == "torch" and name in TORCH_DTYPES:
-        found = getattr(torch, name)
-        return found if isinstance(found, torch.dtype) else None
+        meant = getattr(torch, name)
+        return meant if isinstance(meant, torch.dtype) else None
     return None
 
 
