@@ -49,12 +49,12 @@ def each(
     try:
         while waiting or running:
             while waiting and len(running) < lanes:
-                taken = [waiting.popleft() for _ in range(_take(len(waiting), lanes - len(running)))]
+                batch = [waiting.popleft() for _ in range(_take(len(waiting), lanes - len(running)))]
                 try:
-                    lane = _Lane(work, taken, limits)
+                    lane = _Lane(work, batch, limits)
                 except OSError as fault:  # no process or memory for a fork now: others go on, or it is tried again
                     log.warning("no fork: %s", fault)
-                    waiting.extendleft(reversed(taken))
+                    waiting.extendleft(reversed(batch))
                     break
                 tries = 0
                 running[lane.output] = lane

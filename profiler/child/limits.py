@@ -66,8 +66,8 @@ def within_own(limits: Limits) -> Limits:
     most, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if most == resource.RLIM_INFINITY:
         return limits
-    left = max(0, most - private_bytes(os.getpid()))
-    return replace(limits, memory_bytes=min(left, limits.memory_bytes or left))
+    remaining_bytes = max(0, most - private_bytes(os.getpid()))
+    return replace(limits, memory_bytes=min(remaining_bytes, limits.memory_bytes or remaining_bytes))
 
 
 def over_cpu(status: int) -> bool:

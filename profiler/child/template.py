@@ -224,8 +224,8 @@ class Template:
         """Whether it is ready now, or becomes so within the time."""
         deadline = time.monotonic() + timeout_s
         with self.changed:
-            while not self.ready and not self.stopped and (left := deadline - time.monotonic()) > 0:
-                self.changed.wait(left)
+            while not self.ready and not self.stopped and (remaining_s := deadline - time.monotonic()) > 0:
+                self.changed.wait(remaining_s)
         return self.ready
 
     def fork(

@@ -28,14 +28,14 @@ def from_dict(data: Mapping[str, Any]) -> Prediction:
     return Prediction(**fields)
 
 
-def recompiles_to_dict(made: Recompiles) -> Json:
+def recompiles_to_dict(recompiles: Recompiles) -> Json:
     """Every field, with what is derived from them."""
-    symbolic = to_dict(made.symbolic) if made.symbolic else None
-    bindings = [dict(b) for b in made.bindings]
-    derived = {"recompiled": made.recompiled, "gives_up": made.gives_up}
+    symbolic = to_dict(recompiles.symbolic) if recompiles.symbolic else None
+    bindings = [dict(b) for b in recompiles.bindings]
+    derived = {"recompiled": recompiles.recompiled, "gives_up": recompiles.gives_up}
     return {
-        "bindings": bindings, "served": list(made.served), "graphs": made.graphs, "limit": made.limit,
-        "because": made.because, "symbolic": symbolic, **derived,
+        "bindings": bindings, "served": list(recompiles.served), "graphs": recompiles.graphs, "limit": recompiles.limit,
+        "because": recompiles.because, "symbolic": symbolic, **derived,
     }  # fmt: skip
 
 

@@ -86,10 +86,10 @@ def _recompiles(question: Mapping[str, Any]) -> Json:
     from profiler.region.model import RegionError
 
     try:
-        made = recompiles(parse(question["text"]), _device(question["device"]), question["bindings"])
+        answer = recompiles(parse(question["text"]), _device(question["device"]), question["bindings"])
     except (RegionError, NotAskableError) as fault:
         return {"error": str(fault).splitlines()[0], "code": "oracle-recompiles"}
-    return recompiles_to_dict(made)
+    return recompiles_to_dict(answer)
 
 
 def _machine(question: Mapping[str, Any]) -> Json:

@@ -56,9 +56,9 @@ class RegionError(Exception):
         if 1 <= self.line <= len(lines):
             start = max(0, self.column - 120)
             source = lines[self.line - 1][start : start + 200]
-            shown = "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in source)
+            printable = "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in source)
             caret = " " * (self.column - 1 - start) + "^" * max(1, min(self.end_column - self.column, 80))
-            where += f"\n  {shown}\n  {caret}"
+            where += f"\n  {printable}\n  {caret}"
         return where + (f"\n  hint: {self.hint}" if self.hint else "")
 
 

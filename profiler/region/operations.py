@@ -767,10 +767,10 @@ def falls(name: str) -> Falls:
 def flops_of(name: str, kind: str, weighted: bool = False, tanh: bool = False) -> int:
     """FLOPs per element of an operation that no rule of `flops` counts."""
     row = find(name)
-    own = None if row is None else row.tanh if tanh and row.tanh is not None else row.flops
+    row_flops = None if row is None else row.tanh if tanh and row.tanh is not None else row.flops
     if row is not None and weighted and row.weighted is not None:
         return row.weighted
-    return KIND_FLOPS.get(kind, 1) if own is None else own
+    return KIND_FLOPS.get(kind, 1) if row_flops is None else row_flops
 
 
 def spellings(module: str) -> frozenset[str]:

@@ -83,11 +83,11 @@ def _compile(kernel: GeneratedKernel, source: str, arch: str, config: int) -> Ma
         if name in arguments and name not in constants:
             constants[name] = getattr(chosen, name)
     further = {k: v for k, v in chosen.constants.items() if k not in arguments}  # AMD's waves_per_eu and the like
-    made = compile_for(
+    machine = compile_for(
         kernel.function, kernel.signature, constants, arch, chosen.num_warps, chosen.num_stages,
         attributes=kernel.attributes, options={**kernel.options, **further},
     )  # fmt: skip
-    return replace(made, config=config, configs=len(kernel.configurations), source=source)
+    return replace(machine, config=config, configs=len(kernel.configurations), source=source)
 
 
 @contextmanager
@@ -145,11 +145,11 @@ def _configurations(recorded: Recorded) -> tuple[Configuration, ...]:
     heuristic = unwrap(getattr(triton_heuristics, recorded.heuristic, None) or _unknown)
     candidates: list[Any] = []
 
-    def keep(size_hints: Any = None, configs: Any = (), *_: Any, **named: Any) -> None:
-        kind = getattr(named.get("heuristic_type"), "name", "")
+    def keep(size_hints: Any = None, configs: Any = (), *_: Any, **settings: Any) -> None:
+        kind = getattr(settings.get("heuristic_type"), "name", "")
         enforce = getattr(triton_heuristics, "_enforce_reduction_config_block_minimums", None)
         if size_hints is not None and kind in ("REDUCTION", "PERSISTENT_REDUCTION") and enforce is not None:
-            configs = enforce(configs, size_hints, named.get("inductor_meta") or {})
+            configs = enforce(configs, size_hints, settings.get("inductor_meta") or {})
         candidates.extend(triton_heuristics.unique_configs(list(configs)))
 
     copy = types.FunctionType(
@@ -167,7 +167,7 @@ def _configurations(recorded: Recorded) -> tuple[Configuration, ...]:
     # a kernel without XBLOCK handles one row a block, and the configuration still names it
     kwargs = [{k: v for k, v in c.kwargs.items() if k != "XBLOCK" or k in arguments} for c in candidates]
     return tuple(
-        Configuration(named, int(c.num_warps), int(c.num_stages)) for c, named in zip(candidates, kwargs, strict=True)
+        Configuration(chosen, int(c.num_warps), int(c.num_stages)) for c, chosen in zip(candidates, kwargs, strict=True)
     )
 
 

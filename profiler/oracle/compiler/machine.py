@@ -169,14 +169,14 @@ class Machine:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Machine:
         """What `to_dict` gave, also after JSON. Raises KeyError or TypeError for anything else."""
-        made = dict(values)
-        made["constants"] = tuple((name, value) for name, value in values["constants"])
-        made["lines"] = tuple(
+        fields = dict(values)
+        fields["constants"] = tuple((name, value) for name, value in values["constants"])
+        fields["lines"] = tuple(
             Line(line["number"], line["text"], tuple(Tally(**t) for t in line["tallies"])) for line in values["lines"]
         )
-        made["matrix"] = tuple(Matrix(**m) for m in values["matrix"])
-        made["buffers"] = tuple(Buffer(**{**b, "shape": tuple(b["shape"])}) for b in values["buffers"])
-        return cls(**made)
+        fields["matrix"] = tuple(Matrix(**m) for m in values["matrix"])
+        fields["buffers"] = tuple(Buffer(**{**b, "shape": tuple(b["shape"])}) for b in values["buffers"])
+        return cls(**fields)
 
 
 def table(instructions: Iterable[Instruction], text_of: Mapping[int, str]) -> tuple[Line, ...]:

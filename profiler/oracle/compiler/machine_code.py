@@ -41,9 +41,9 @@ class CompileError(Exception):
 Attributes = Mapping[tuple[int, ...], list[list[Any]]]
 
 
-def multiples_of_16(names: Sequence[str], which: Iterable[str]) -> Attributes:
+def multiples_of_16(names: Sequence[str], divisible: Iterable[str]) -> Attributes:
     """Triton's attributes for arguments that are multiples of 16: pointers in bytes, integers in value."""
-    return {(names.index(name),): [["tt.divisibility", DIVISIBLE]] for name in which}
+    return {(names.index(name),): [["tt.divisibility", DIVISIBLE]] for name in divisible}
 
 
 class _StandIn:

@@ -113,9 +113,9 @@ def _no_device_guard() -> Iterator[None]:
     if torch.cuda.is_available():
         yield
         return
-    own = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
-    if torch.version.cuda and own:
-        own()
+    ensure_guard = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+    if torch.version.cuda and ensure_guard:
+        ensure_guard()
         yield
         return
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))

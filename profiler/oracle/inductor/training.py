@@ -150,8 +150,8 @@ def _fake(value: Any, device: str = DEVICE) -> Any:
     if not isinstance(value, FakeTensor) or value.device.type == torch.device(device).type:
         return value
     with value.fake_mode:
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
-    return made.requires_grad_(value.requires_grad) if device == "cpu" else made
+        fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+    return fake.requires_grad_(value.requires_grad) if device == "cpu" else fake
 
 
 def _move(module: torch.fx.GraphModule, mode: FakeTensorMode | None = None) -> torch.fx.GraphModule:

@@ -262,16 +262,16 @@ def _tail_savings(
 def bytes_through(graph: Graph, operations: frozenset[str]) -> int:
     """Bytes that one call in the place of these operations would read and write: each tensor once, constants free."""
     inputs = dict(graph.inputs)
-    read: dict[str, int] = {}
-    written = 0
+    read_bytes: dict[str, int] = {}
+    written_bytes = 0
     for name in operations:
         operation = graph.operation(name)
         for source in operation.inputs:
             behind = through_views(graph, source)
             if behind in inputs:
-                read[behind] = inputs[behind].bytes
+                read_bytes[behind] = inputs[behind].bytes
             elif behind not in operations and graph.operation(behind).kind != op_kinds.CONSTANT:
-                read[behind] = sum(t.bytes for t in graph.operation(behind).writes)
+                read_bytes[behind] = sum(t.bytes for t in graph.operation(behind).writes)
         if operation.kind != op_kinds.VIEW and needed_outside(graph, name, operations):
-            written += sum(t.bytes for t in operation.writes)
-    return sum(read.values()) + written
+            written_bytes += sum(t.bytes for t in operation.writes)
+    return sum(read_bytes.values()) + written_bytes

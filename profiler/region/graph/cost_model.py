@@ -142,19 +142,19 @@ def dram(steps: Sequence[Step], device: Device) -> Traffic:
     room = L2_SHARE * device.l2_bytes
     resident: dict[int, int] = {}  # storage -> bytes, least recently used first
     changed: dict[int, int] = {}  # storages in `held` that memory does not have yet
-    read = written = 0
+    read_bytes = written_bytes = 0
     for step in steps:
         # a vector that every row needs is touched until the end: small tensors last
         for storage, size in sorted(step.read, key=lambda part: -part[1]):
-            read += 0 if resident.get(storage, -1) >= size else size
-            written += _hold(resident, changed, storage, size, room)
+            read_bytes += 0 if resident.get(storage, -1) >= size else size
+            written_bytes += _hold(resident, changed, storage, size, room)
         for storage, size in sorted(step.written, key=lambda part: -part[1]):
-            written += _hold(resident, changed, storage, size, room)
+            written_bytes += _hold(resident, changed, storage, size, room)
             if storage in resident:
                 changed[storage] = max(size, changed.get(storage, 0))
             else:
-                written += size
-    return Traffic(read, written + sum(changed.values()))
+                written_bytes += size
+    return Traffic(read_bytes, written_bytes + sum(changed.values()))
 
 
 def _hold(resident: dict[int, int], changed: dict[int, int], storage: int, size: int, room: float) -> int:
@@ -176,8 +176,8 @@ def floor_us(counted: Cost, device: Device) -> float:
     is not free, but the floor does not count it.
     """
     spare = max(0.0, device.l2_bytes - counted.ideal.bytes_moved)
-    written = max(0.0, counted.ideal.bytes_written - spare)
-    memory = (counted.ideal.bytes_read + written) / device.copy_rate
+    written_bytes = max(0.0, counted.ideal.bytes_written - spare)
+    memory = (counted.ideal.bytes_read + written_bytes) / device.copy_rate
     return 1e6 * max(memory, *_compute_s(counted, device))
 
 

@@ -149,8 +149,8 @@ def _fft(node: torch.fx.Node, name: str) -> int:
     wide = value if name == "_fft_c2r" else source
     axes = _as_list(node.args[1]) if len(node.args) > 1 else range(wide.dim())
     points = math.prod(wide.shape[a] for a in axes)
-    whole = 5 * wide.numel() * math.log2(max(2, points))
-    return int(whole if name == "_fft_c2c" else whole / 2)
+    complex_flops = 5 * wide.numel() * math.log2(max(2, points))
+    return int(complex_flops if name == "_fft_c2c" else complex_flops / 2)
 
 
 def _operands(node: torch.fx.Node) -> list[torch.Tensor]:

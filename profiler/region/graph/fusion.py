@@ -150,12 +150,12 @@ class _Fusion:
 
     def shared(self, candidate: int, domain: Domain) -> Domain | None:
         """The iteration space of the kernel with something of `domain` in it, or None."""
-        own = self.domains[candidate]
+        space = self.domains[candidate]
         if self.summed[candidate]:
-            return own if (domain.rows, domain.columns) == (own.rows, 1) else None
-        if domain.rows == 1 and own.columns > 1 and own.axis == "last" and domain.columns == own.elements:
-            return own  # rows first, then over the rows: the row's kernel writes the partial results
-        return compatible(own, domain)
+            return space if (domain.rows, domain.columns) == (space.rows, 1) else None
+        if domain.rows == 1 and space.columns > 1 and space.axis == "last" and domain.columns == space.elements:
+            return space  # rows first, then over the rows: the row's kernel writes the partial results
+        return compatible(space, domain)
 
     def waits(self, index: int, names: list[str]) -> bool:
         """One of `names` needs the whole result of a reduction of which the kernel makes partial results only."""
@@ -171,10 +171,10 @@ class _Fusion:
 
     def inlinable(self, candidate: int, domain: Domain) -> bool:
         """A small pointwise producer (a cast weight, a scale) is computed again inside the larger kernel."""
-        own = self.domains[candidate]
+        space = self.domains[candidate]
         if self.partial[candidate] or self.summed[candidate]:
             return False
-        return own.columns == 1 and own.rows < domain.elements and domain.elements % max(1, own.rows) == 0
+        return space.columns == 1 and space.rows < domain.elements and domain.elements % max(1, space.rows) == 0
 
     def merge(self, into: int, other: int) -> Domain | None:
         if self.extern[into] or self.extern[other] or not self.members[other]:
@@ -246,19 +246,20 @@ class _Fusion:
 
     def mixed(self, rows: int, columns: int) -> Domain | None:
         """A row reduction that writes, as it goes, partial results of a column reduction of the same tensor."""
-        own, other = self.domains[rows], self.domains[columns]
-        if own.axis != "last" or self.partial[rows] or (other.rows, other.columns) != (own.columns, own.rows):
+        over_rows, over_columns = self.domains[rows], self.domains[columns]
+        transposed = (over_columns.rows, over_columns.columns) == (over_rows.columns, over_rows.rows)
+        if over_rows.axis != "last" or self.partial[rows] or not transposed:
             return None
         reduced = [self.graph.operation(n) for n in self.partial[columns]]
         pairs = ((rows, columns), (columns, rows))
-        if any(self.ancestors[n] & self.masks[other] for one, other in pairs for n in self.members[one]):
+        if any(self.ancestors[n] & self.masks[over_columns] for one, over_columns in pairs for n in self.members[one]):
             return None
-        return own if self.split and mixes(reduced, own.rows, own.columns) else None
+        return over_rows if self.split and mixes(reduced, over_rows.rows, over_rows.columns) else None
 
     def external_reads(self, index: int) -> set[str]:
-        own = set(self.members[index])
-        names = (source_names(self.graph, self.graph.operation(n)) for n in own - self.summed[index])
-        return {s for sources in names for s in sources if s not in own}
+        members = set(self.members[index])
+        names = (source_names(self.graph, self.graph.operation(n)) for n in members - self.summed[index])
+        return {s for sources in names for s in sources if s not in members}
 
     def ordered(self) -> tuple[Group, ...]:
         position = {o.name: i for i, o in enumerate(self.graph.operations)}

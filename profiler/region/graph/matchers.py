@@ -59,19 +59,19 @@ def rope(graph: Graph) -> Iterator[Match]:
     """x * cos + cat(-x2, x1) * sin."""
     for node in calls(graph, "add"):
         left, right = (behind_casts(o) for o in operands(node))
-        for plain, rotated in ((left, right), (right, left)):
-            if not (is_call(plain, "mul") and is_call(rotated, "mul")):
+        for unrotated, rotated in ((left, right), (right, left)):
+            if not (is_call(unrotated, "mul") and is_call(rotated, "mul")):
                 continue
             turned = [behind_casts(o) for o in operands(rotated)]
             cat = next((t for t in turned if is_call(t, "cat")), None)
             if cat is None or not any(is_call(behind_casts(p), "neg") for p in cat.args[0]):
                 continue
-            x = next((o for o in operands(plain) if _sliced_from(cat, o)), None)
+            x = next((o for o in operands(unrotated) if _sliced_from(cat, o)), None)
             inside = covered_operations(
-                graph, node, [x, *operands(plain), *operands(rotated)][:3] + _other(rotated, cat)
+                graph, node, [x, *operands(unrotated), *operands(rotated)][:3] + _other(rotated, cat)
             )
             if x is not None and inside is not None:
-                cos = next((o for o in operands(plain) if o is not x), None)
+                cos = next((o for o in operands(unrotated) if o is not x), None)
                 sin = next(iter(_other(rotated, cat)), None)
                 roles = {n: role(graph, behind_casts(o)) for n, o in (("x", x), ("cos", cos), ("sin", sin))}
                 yield Match("rope", "RoPE", False, inside, node.name, roles)

@@ -111,8 +111,8 @@ SPOKEN = {"gelu": "GELU", "relu": "ReLU", "silu": "SiLU", "sigmoid": "sigmoid", 
 
 def _list_names(operations: Iterable[Operation]) -> str:
     labels = [SPOKEN.get(o.label, o.label) for o in operations if o.label != "to"]
-    named = list(dict.fromkeys(labels)) or ["cast"]
-    return _join(named[:4]) + (" and more" if len(named) > 4 else "")
+    names = list(dict.fromkeys(labels)) or ["cast"]
+    return _join(names[:4]) + (" and more" if len(names) > 4 else "")
 
 
 def _join(parts: list[str]) -> str:

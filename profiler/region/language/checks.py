@@ -82,10 +82,10 @@ def _refuse_operands(node: ast.AST, args: tuple[Any, ...]) -> None:
 
 def _refuse_bias(node: ast.AST, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> None:
     """A bias is added in place: it does not widen the result. The fake adds it as + does."""
-    made = [*x.shape[:-1], *weight.shape[:-1]]
-    given = list(bias.shape)
-    if len(given) > len(made) or any(b not in (1, m) for b, m in zip(given[::-1], made[::-1], strict=False)):
-        raise error(node, f"a bias of the shape {given} for a result of {made}", code="region-shape")
+    result = [*x.shape[:-1], *weight.shape[:-1]]
+    sizes = list(bias.shape)
+    if len(sizes) > len(result) or any(b not in (1, m) for b, m in zip(sizes[::-1], result[::-1], strict=False)):
+        raise error(node, f"a bias of the shape {sizes} for a result of {result}", code="region-shape")
 
 
 class Checking(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -291,9 +291,9 @@ def _index_at(position: int, dtypes: tuple[torch.dtype, ...] = INDEX) -> Rule:
     def rule(name: str, _: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         index = args[position] if len(args) > position else kwargs.get("index")
         if isinstance(index, torch.Tensor) and index.dtype not in dtypes:
-            wanted = " or ".join(dtype_name(d) for d in dtypes)
+            names = " or ".join(dtype_name(d) for d in dtypes)
             raise RefusedError(
-                f"{name} takes an index of {wanted}, not {dtype_name(index.dtype)}", hint="cast with .long()"
+                f"{name} takes an index of {names}, not {dtype_name(index.dtype)}", hint="cast with .long()"
             )
 
     return rule
@@ -381,9 +381,9 @@ def _into_something(x: torch.Tensor, indices: Any) -> None:
 
 def _fits(value: torch.Tensor, places: torch.Tensor) -> None:
     """What is put is broadcast over the places, and these are not over it."""
-    given, wanted = list(value.shape), list(places.shape)
-    if len(given) > len(wanted) or any(a not in (1, b) for a, b in zip(given[::-1], wanted[::-1], strict=False)):
-        message = f"values of the shape {given} put into places of the shape {wanted}"
+    sizes, expected = list(value.shape), list(places.shape)
+    if len(sizes) > len(expected) or any(a not in (1, b) for a, b in zip(sizes[::-1], expected[::-1], strict=False)):
+        message = f"values of the shape {sizes} put into places of the shape {expected}"
         raise RefusedError(message, code="region-shape")
 
 
@@ -409,10 +409,10 @@ def _target(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
     _floating(name, tensors)
     if tensors[1].dtype not in (torch.int64, torch.uint8):
         raise RefusedError(f"the target is i64, not {dtype_name(tensors[1].dtype)}", hint="cast with .long()")
-    wanted = [*tensors[0].shape[:1], *tensors[0].shape[2:]]
-    if name.startswith("nll_loss2d") and list(tensors[1].shape) != wanted:
+    expected = [*tensors[0].shape[:1], *tensors[0].shape[2:]]
+    if name.startswith("nll_loss2d") and list(tensors[1].shape) != expected:
         message = f"a target of the shape {list(tensors[1].shape)} for {list(tensors[0].shape)}"
-        raise RefusedError(message, hint=f"the target has the shape {wanted}", code="region-shape")
+        raise RefusedError(message, hint=f"the target has the shape {expected}", code="region-shape")
     if len(tensors) > 2 and tensors[2].dtype != tensors[0].dtype:
         raise RefusedError(
             f"weights of {dtype_name(tensors[2].dtype)} for {dtype_name(tensors[0].dtype)}: dtypes must be equal"

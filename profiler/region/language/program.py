@@ -321,8 +321,8 @@ class _Builder:
 
     def call(self, node: ast.AST, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A plain value where nothing in the arguments is a tensor, else a node."""
-        made = getattr(target, "__name__", "") in vocabulary.FACTORIES
-        if made or has_tensor(args) or has_tensor(tuple(kwargs.values())):
+        is_factory = getattr(target, "__name__", "") in vocabulary.FACTORIES
+        if is_factory or has_tensor(args) or has_tensor(tuple(kwargs.values())):
             return self.emit(node, target, args, kwargs)
         if target not in scalar_values.OPERATORS:
             raise error(node, f"{label_of(target)} needs a tensor", code="region-type")

@@ -153,19 +153,19 @@ class Recorder:
         for tensor in tensors_in(result):
             self.measure(node, tensor)
         kind = "call_method" if isinstance(target, str) else "call_function"
-        made = self.graph.create_node(kind, target, args, kwargs)
-        made.meta["val"] = result
+        new_node = self.graph.create_node(kind, target, args, kwargs)
+        new_node.meta["val"] = result
         if self.checking.gradient:
-            self.reached.add(made)
-            changed = next((a for a in args if isinstance(a, torch.fx.Node)), made)
-            self.reached.add(changed if label_of(target).endswith("_") else made)
+            self.reached.add(new_node)
+            changed = next((a for a in args if isinstance(a, torch.fx.Node)), new_node)
+            self.reached.add(changed if label_of(target).endswith("_") else new_node)
         several = isinstance(result, tuple | list)
-        made.meta["custom"] = {"line": line, "label": label_of(target), "at": place_of(node), "several": several}
+        new_node.meta["custom"] = {"line": line, "label": label_of(target), "at": place_of(node), "several": several}
         if several:
-            return tuple(self.part(made, i, part) for i, part in enumerate(result))
+            return tuple(self.part(new_node, i, part) for i, part in enumerate(result))
         if not isinstance(result, torch.Tensor):
             raise error(node, "this gives no tensor", code="region-type")
-        return made
+        return new_node
 
     def bounded(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """The call's arguments by name, if it is no more work than a region may be."""
@@ -214,12 +214,12 @@ class Recorder:
         if self.bytes > MAX_REGION_BYTES:
             raise error(node, "the region's tensors together are larger than any GPU", code="region-too-large")
 
-    def part(self, made: torch.fx.Node, i: int, value: Any) -> torch.fx.Node:
-        node = self.graph.call_function(operator.getitem, (made, i))
-        if made in self.reached:
+    def part(self, whole: torch.fx.Node, i: int, value: Any) -> torch.fx.Node:
+        node = self.graph.call_function(operator.getitem, (whole, i))
+        if whole in self.reached:
             self.reached.add(node)
         node.meta["val"] = value
-        node.meta["custom"] = made.meta["custom"]
+        node.meta["custom"] = whole.meta["custom"]
         return node
 
     def misfit(self, node: ast.AST, fault: Exception, args: Any) -> RegionError:

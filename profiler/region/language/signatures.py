@@ -125,8 +125,8 @@ class Signature:
     overload: Any = None
 
     def __str__(self) -> str:
-        shown = [p.name if p.required else f"{p.name}=..." for p in self.parameters if p.name != "out"]
-        return f"({', '.join(shown)})"
+        parameters = [p.name if p.required else f"{p.name}=..." for p in self.parameters if p.name != "out"]
+        return f"({', '.join(parameters)})"
 
     def parameter(self, name: str) -> Parameter:
         return next(p for p in self.parameters if p.name == name)
@@ -145,8 +145,8 @@ class Signature:
         if rest:
             return None
         names = {p.name for p in self.parameters}
-        for given, value in kwargs.items():
-            name = next((n for n in (given, *ALIASES.get(given, ())) if n in names), None)
+        for keyword, value in kwargs.items():
+            name = next((n for n in (keyword, *ALIASES.get(keyword, ())) if n in names), None)
             if name is None or name in bound:
                 return None
             bound[name] = value
@@ -257,11 +257,11 @@ def _of_schemas(packet: Any, *, method: bool = False, exact: bool = False) -> It
 
 
 def _of_argument(argument: Any) -> Parameter:
-    kind, shown = str(argument.real_type), str(argument.type)
+    kind, type_text = str(argument.real_type), str(argument.type)
     optional = kind.startswith("Optional[")
     kind = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
     if kind not in ("ScalarType", "MemoryFormat", "Layout"):
-        kind = shown.removeprefix("Optional[").removesuffix("]") if optional else shown
+        kind = type_text.removeprefix("Optional[").removesuffix("]") if optional else type_text
     return Parameter(
         argument.name,
         kind,
@@ -302,17 +302,17 @@ def _of_annotation(item: inspect.Parameter, variadic: bool) -> str:
     """`Tensor`, `List[Tensor]`, or what else the parameter takes, which is no tensor."""
     if item.annotation is inspect.Parameter.empty:
         tensor, lists = item.name in UNANNOTATED_TENSORS, False
-        plain = "number"
+        kind = "number"
     else:
         text = getattr(item.annotation, "__name__", "") if isinstance(item.annotation, type) else ""
         text = text or str(item.annotation)
         lists = "list[torch.Tensor]" in text
         tensor = "Tensor" in text.replace("list[torch.Tensor]", "")
-        plain = {"bool": "bool", "str": "str", "int": "int"}.get(text.removesuffix(" | None"), "number")
-        plain = "List[int]" if "list[int]" in text else plain
+        kind = {"bool": "bool", "str": "str", "int": "int"}.get(text.removesuffix(" | None"), "number")
+        kind = "List[int]" if "list[int]" in text else kind
     if variadic and (tensor or lists):
         return TENSORS
-    return ANY if tensor and lists else TENSORS if lists else TENSOR if tensor else plain
+    return ANY if tensor and lists else TENSORS if lists else TENSOR if tensor else kind
 
 
 def _spread(parameter: Parameter, rest: list[Any]) -> Any:

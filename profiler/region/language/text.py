@@ -125,10 +125,10 @@ def _input(name: str, annotation: ast.expr, symbols: dict[str, Symbol]) -> Input
         if ("ones" if suffix == "mask" else suffix) in options:
             raise error(where, f".{suffix} is given twice")
         options |= _suffix(suffix, where, arguments, node.value.id, shape)
-    made = Input(name, node.value.id, shape, line=annotation.lineno, **options)  # type: ignore[arg-type]
-    if (made.strides is not None and made.channels_last) or (made.below is not None and made.offsets is not None):
+    item = Input(name, node.value.id, shape, line=annotation.lineno, **options)  # type: ignore[arg-type]
+    if (item.strides is not None and item.channels_last) or (item.below is not None and item.offsets is not None):
         raise error(annotation, "these two suffixes say different things")
-    return made
+    return item
 
 
 def _shape(node: ast.expr, symbols: dict[str, Symbol], itemsize: int) -> tuple[Size, ...]:

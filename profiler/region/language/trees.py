@@ -29,11 +29,11 @@ def expression(text: str) -> ast.expr:
 
 
 def _parse(text: str, mode: str) -> Any:
-    for left in range(TRIES - 1, -1, -1):
+    for tries_left in range(TRIES - 1, -1, -1):
         try:
             with _one:
                 return ast.parse(text, mode=mode)
         except SystemError:
-            if not left:
+            if not tries_left:
                 raise
     raise AssertionError("unreachable")

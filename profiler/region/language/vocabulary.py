@@ -145,17 +145,15 @@ def dtype(module: str, name: str) -> torch.dtype | None:
 
 def known_names(module: str) -> frozenset[str]:
     """Names that exist under a module, for "did you mean"."""
-    return {
+    names = {
+        **functions(),
         "torch": TORCH | TORCH_DTYPES | {n for m, n in CONSTANTS if m == "torch"},
-        "torch.linalg": LINALG,
         "math": frozenset(MATH),
-        "F": FUNCTIONAL,
-        "torch.fft": FFT,
-        "aten": ATEN,
         "": FUNCTIONAL | TORCH,
-    }.get(MODULES.get(module, module), frozenset())
+    }
+    return names.get(MODULES.get(module, module), frozenset())
 
 
 def functions() -> Mapping[str, frozenset[str]]:
-    """Every function by module, for the docs."""
+    """Every function by module."""
     return {"F": FUNCTIONAL, "torch": TORCH, "torch.fft": FFT, "torch.linalg": LINALG, "aten": ATEN}

@@ -266,14 +266,14 @@ class _Bound:
         several = self.part.kind in MANY or ROTATION in self.part.letters
         if not self.edges.exact and self.part.by_hand and not several:
             outputs = outputs[-1:]
-        kept: set[int] = set()
+        kept_ids: set[int] = set()
         pending = list(outputs)
         while pending:
             producer = pending.pop().producer
-            if producer is not None and id(producer) not in kept:
-                kept.add(id(producer))
+            if producer is not None and id(producer) not in kept_ids:
+                kept_ids.add(id(producer))
                 pending += [v for vs in producer.operands.values() for v in vs]
-        statements = [s for s in self.statements if id(s) in kept]
+        statements = [s for s in self.statements if id(s) in kept_ids]
         used: dict[int, Value] = {}
         for statement in statements:
             if statement.own:

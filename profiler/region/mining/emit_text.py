@@ -194,10 +194,10 @@ class _Writer:
                 (s, n) for s in self.flow.statements for n, vs in s.operands.items() if any(v is value for v in vs)
             )
             name = self._role(statement, argument, value)
-            taken = set(self.names.values())
+            used_names = set(self.names.values())
             number = 2
             unique = name
-            while unique in taken:
+            while unique in used_names:
                 unique = f"{name}{number}"
                 number += 1
             self.names[id(value)] = unique
@@ -263,11 +263,11 @@ class _Writer:
         text: dict[str, str] = {}
         for name, argument in statement.call.arguments.items():
             if argument.kind in ("tensor", "tensors"):
-                named = [self._name_of(v) for v in statement.operands[name]] if name in statement.operands else []
+                names = [self._name_of(v) for v in statement.operands[name]] if name in statement.operands else []
                 if argument.kind == "tensors":
-                    text[name] = f"[{', '.join(named)}]"
-                elif named:
-                    text[name] = named[0]
+                    text[name] = f"[{', '.join(names)}]"
+                elif names:
+                    text[name] = names[0]
             elif argument.kind == "lost":
                 text[name] = self._assume(statement, argument)
             elif argument.kind == "value":

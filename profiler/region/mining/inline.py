@@ -129,25 +129,25 @@ def _name_values(inputs: list[str], lines: list[_Line], result: _Line) -> list[s
     for at, line in enumerate([*lines, result]):
         last.update(dict.fromkeys(line.reads, at))
     name_of = {f"{name}__0": name for name in inputs}
-    written = []
+    body = []
     for at, line in enumerate(lines):
         value, _ = _rename(line.value, name_of)
-        taken = {name_of[v] for v in name_of if last.get(v, -1) > at} | set(inputs)
+        used_names = {name_of[v] for v in name_of if last.get(v, -1) > at} | set(inputs)
         for version in line.targets:
             base = version.split("__")[0]
             is_input = base in inputs and not any(name_of[v] == base and last.get(v, -1) > at for v in name_of)
-            name = base if is_input else _free("z" if UNNAMED.fullmatch(base) else base, taken)
+            name = base if is_input else _free("z" if UNNAMED.fullmatch(base) else base, used_names)
             name_of[version] = name
-            taken.add(name)
-        written.append(f"{', '.join(name_of[v] for v in line.targets)} = {ast.unparse(value)}")
+            used_names.add(name)
+        body.append(f"{', '.join(name_of[v] for v in line.targets)} = {ast.unparse(value)}")
     value, _ = _rename(result.value, name_of)
     text = ast.unparse(value)
-    return [*written, f"return {text[1:-1] if isinstance(value, ast.Tuple) and text.startswith('(') else text}"]
+    return [*body, f"return {text[1:-1] if isinstance(value, ast.Tuple) and text.startswith('(') else text}"]
 
 
-def _free(base: str, taken: set[str]) -> str:
+def _free(base: str, used_names: set[str]) -> str:
     stem = base.rstrip("0123456789") or base
     number = 1
-    while (stem if number == 1 else f"{stem}{number}") in taken:
+    while (stem if number == 1 else f"{stem}{number}") in used_names:
         number += 1
     return stem if number == 1 else f"{stem}{number}"

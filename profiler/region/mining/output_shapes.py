@@ -169,7 +169,7 @@ def _outputs(
     """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run."""
     if name in ATTENTION:
         return _attention(bound)
-    positional, keyword, named = [], {}, {}
+    positional, keyword, by_name = [], {}, {}
     inputs: list[tuple[torch.Tensor, str]] = []
     try:
         for item in schema.arguments:
@@ -190,7 +190,7 @@ def _outputs(
             else:
                 value = _value(argument, str(item.type), item.name)
                 inputs += [(t, item.name) for t in (value if isinstance(value, list) else [value])]
-            named[item.name] = value
+            by_name[item.name] = value
             if item.kwarg_only:
                 if item.name not in ("device", "layout", "pin_memory"):
                     keyword[item.name] = value
@@ -203,7 +203,7 @@ def _outputs(
         elif any(a.name == "device" and not a.kwarg_only for a in schema.arguments):
             places = [a.name for a in schema.arguments if not a.kwarg_only]
             positional = [torch.device("meta") if n == "device" else p for n, p in zip(places, positional, strict=True)]
-        if not is_bounded(schema, named):
+        if not is_bounded(schema, by_name):
             return None
         with torch.no_grad():
             result = overload(*positional, **keyword)
@@ -317,14 +317,14 @@ def _infer_indexed(unit: Unit, following: Sequence[Unit]) -> None:
 
 def _infer_put(unit: Unit) -> None:
     """`x[index] = values`: the index is as long as the values."""
-    own, values = unit.args[0], unit.args[2]
-    if own.kind != "tensor" or values.kind != "tensor" or not own.sigs[0].dims or not values.sigs[0].dims:
+    target, values = unit.args[0], unit.args[2]
+    if target.kind != "tensor" or values.kind != "tensor" or not target.sigs[0].dims or not values.sigs[0].dims:
         return
-    if own.sigs[0].dims[1:] != values.sigs[0].dims[1:]:
+    if target.sigs[0].dims[1:] != values.sigs[0].dims[1:]:
         return
     size, add = values.sigs[0].dims[0], unit.args[3].value is True
     index = Argument("tensor", (Sig("i64", (size,), (1,)),))
-    unit.args = (own, Argument("value", (), 0), index, values, *([Argument("value", (), 1)] if add else []))
+    unit.args = (target, Argument("value", (), 0), index, values, *([Argument("value", (), 1)] if add else []))
     unit.written = "index_add" if add else "index_copy"
     unit.guessed = f"an index of {size} elements along dimension 0, after the values"
 

@@ -52,9 +52,9 @@ def even_split(start_us: Floats, end_us: Floats, group: Longs, groups: int, wind
     start, end = np.maximum(start_us, window[0]), np.minimum(end_us, window[1])
     order = np.argsort(group, kind="stable")
     cuts = np.searchsorted(group[order], np.arange(groups + 1))
-    whole = [merge_intervals(start[order[a:b]], end[order[a:b]]) for a, b in pairwise(cuts)]
-    starts, ends = (np.concatenate([w[side] for w in whole]) if whole else np.empty(0) for side in (0, 1))
-    owner = np.repeat(np.arange(groups), [len(w[0]) for w in whole])
+    merged = [merge_intervals(start[order[a:b]], end[order[a:b]]) for a, b in pairwise(cuts)]
+    starts, ends = (np.concatenate([w[side] for w in merged]) if merged else np.empty(0) for side in (0, 1))
+    owner = np.repeat(np.arange(groups), [len(w[0]) for w in merged])
     if not len(starts):
         return np.zeros(groups)
     edges, place = np.unique(np.concatenate((starts, ends)), return_inverse=True)

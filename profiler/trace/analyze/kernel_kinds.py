@@ -17,11 +17,6 @@ NORM, SOFTMAX, CONVOLUTION, GEMM = "normalisation", "softmax, loss", "convolutio
 LOOKUP, SORT, RANDOM, COPY = "embedding, index", "sort, scan", "dropout, random", "copy, cast, layout"
 REDUCTION, POINTWISE, OTHER = "reduction", "pointwise", "other"
 
-KINDS = (
-    GEMM, CONVOLUTION, ATTENTION, INDUCTOR, POINTWISE, REDUCTION, NORM, SOFTMAX, COPY, LOOKUP, RANDOM, SORT, OPTIMIZER,
-    COMMUNICATION, OTHER,
-)  # fmt: skip
-
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # The first row that has a part of the lowered name wins: cuDNN's batch norm before its convolutions, flash
     # attention of CUTLASS before its products, a product's split-k reduction before reductions.
@@ -91,7 +86,7 @@ def communication_kernels(names: Sequence[str], name: npt.NDArray[np.int32]) -> 
 
 @lru_cache(maxsize=8192)
 def kernel_kind(name: str) -> str:
-    """One of KINDS; OTHER where the name tells nothing."""
+    """What the kernel computes, as the pages call it: GEMM, POINTWISE, ...; OTHER where the name tells nothing."""
     if is_communication(name):
         return COMMUNICATION
     lowercase = name.lower().replace("fbgemm", "")  # a library of embeddings

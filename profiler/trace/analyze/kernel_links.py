@@ -221,9 +221,9 @@ def _last_before(correlation: Longs, at_us: Floats, launches: Launches, otherwis
     numbers, group = np.unique(launches.correlation[order], return_inverse=True)
     # One ascending key for (correlation, start): searched once for all.
     key = group * (len(times) + 1) + np.searchsorted(times, launches.start_us[order], side="left")
-    mine = np.searchsorted(numbers, correlation)
-    place = np.searchsorted(key, mine * (len(times) + 1) + np.searchsorted(times, at_us, side="right"), side="left") - 1
-    hit = (place >= 0) & (group[place] == mine)
+    rows = np.searchsorted(numbers, correlation)
+    place = np.searchsorted(key, rows * (len(times) + 1) + np.searchsorted(times, at_us, side="right"), side="left") - 1
+    hit = (place >= 0) & (group[place] == rows)
     return np.where(hit, order[place], otherwise)
 
 

@@ -58,7 +58,7 @@ def hand_written_triton(trace: Trace) -> Mask:
     C++ kernels carry their signature or a mangled name; Triton names a kernel as its Python function. A custom op or
     nothing at all is round the launch. Without operations in the trace only kernels of graphs are looked at.
     """
-    plain = _by_name(
+    plain_name = _by_name(
         trace,
         [
             _PLAIN.match(name) is not None and not _LIBRARIES.search(name) and not COMPILED.match(name)
@@ -70,7 +70,7 @@ def hand_written_triton(trace: Trace) -> Mask:
     launch_known = linked | trace.kernels.graph | (trace.kernels.launched & (len(trace.ops.name) > 0))
     run_by_compile = _by_op(trace, [name in trace.triton_files for name in trace.names])
     written_by_it = run_by_compile & compiled_kernels(trace)[0]
-    hand_written: Mask = (plain & ~aten & launch_known | run_by_compile) & ~written_by_it
+    hand_written: Mask = (plain_name & ~aten & launch_known | run_by_compile) & ~written_by_it
     return hand_written
 
 

@@ -69,11 +69,11 @@ def rank_spread(parts: Sequence[tuple[int, StepParts]]) -> RankSpread | None:
         )
         for rank, p in sorted(parts, key=lambda item: item[0])
     )
-    own = [r.own_us for r in ranks]
+    own_us = [r.own_us for r in ranks]
     wall = median(r.wall_us for r in ranks)
     return RankSpread(
         ranks=ranks,
         slowest=max(ranks, key=lambda r: r.own_us).rank,
-        spread=(max(own) - min(own)) / wall if wall > 0.0 else 0.0,
+        spread=(max(own_us) - min(own_us)) / wall if wall > 0.0 else 0.0,
         waiting_share=sum(r.wait_us / r.wall_us for r in ranks if r.wall_us > 0.0) / len(ranks),
     )

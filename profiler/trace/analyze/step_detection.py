@@ -60,11 +60,11 @@ def find_repetition(name: Ints, at_us: Floats, duration_us: Floats) -> Repetitio
             continue
         last = high + period
         first = _phase(at_us, low, last, period)
-        whole = (last - first) // period
-        if whole < 2:
-            first, whole = low, (last - low) // period
-        if whole >= 2:
-            return _join(Repetition(first, period, whole), at_us)
+        repetitions = (last - first) // period
+        if repetitions < 2:
+            first, repetitions = low, (last - low) // period
+        if repetitions >= 2:
+            return _join(Repetition(first, period, repetitions), at_us)
     return None
 
 
@@ -120,9 +120,9 @@ def _holds_everything(name: Ints, duration_us: Floats, low: int, period: int) ->
 
 def _phase(at_us: Floats, low: int, high: int, period: int) -> int:
     """The first kernel after the pause that is longest on average over the repetitions."""
-    whole = (high - low) // period
-    pause = np.diff(at_us[low : low + whole * period], prepend=np.nan)
-    table = pause.reshape(whole, period)
+    repetitions = (high - low) // period
+    pause = np.diff(at_us[low : low + repetitions * period], prepend=np.nan)
+    table = pause.reshape(repetitions, period)
     middle = np.nanmean(table, axis=0)
     return low + int(np.argmax(middle))
 

@@ -143,9 +143,9 @@ def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_
         is_step = steps[name]
         a_name, a_start = np.append(a_name, name[is_step]), np.append(a_start, start[is_step])
         a_end, a_thread = np.append(a_end, end[is_step]), np.append(a_thread, thread[is_step])
-        kept = np.flatnonzero(~is_step)
-        order, parent = nesting(thread[kept], start[kept], end[kept])
-        order = kept[order]
+        op_rows = np.flatnonzero(~is_step)
+        order, parent = nesting(thread[op_rows], start[op_rows], end[op_rows])
+        order = op_rows[order]
     else:
         order, parent = nesting(thread, start, end)
     # Each unsorted column is let go as soon as it is sorted.

@@ -112,8 +112,8 @@ class Column:
             self._write()
         numbers = self._join()
         if self._file is not None and self._written:
-            kept = map_numbers(self._file, self._written, self._kind)
-            numbers = np.concatenate((kept, numbers)) if self._waiting else kept
+            in_file = map_numbers(self._file, self._written, self._kind)
+            numbers = np.concatenate((in_file, numbers)) if self._waiting else in_file
         if self._file is not None:
             self._file.close()
         self._reset()

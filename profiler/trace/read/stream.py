@@ -194,9 +194,9 @@ class EventStream:
         if not cuts or (patient and not self._damaged):
             return [], buffer
         self._damaged = True
-        events, left = self._pick(buffer[: cuts[0][0]])
+        events, undecided = self._pick(buffer[: cuts[0][0]])
         # What did not decode may go on after the cut: it is tried again with what follows.
-        return events, buffer[left[0] :] if left else buffer[cuts[0][1] :]
+        return events, buffer[undecided[0] :] if undecided else buffer[cuts[0][1] :]
 
     def _finish(self, buffer: bytes) -> list[AnyEvent]:
         """What is left at the end of the file, with or without the end of the list."""
@@ -217,8 +217,8 @@ class EventStream:
         for decoder in (decode, decode_lenient):
             with suppress(*MALFORMED):
                 return decoder(buffer)
-        events, left = self._pick(buffer)
-        if left:
+        events, undecided = self._pick(buffer)
+        if undecided:
             raise MisfitError
         return events
 
@@ -229,9 +229,9 @@ class EventStream:
                 events, buffer = decode_lenient(buffer[:end]), buffer[begin:]
             except MALFORMED:
                 break
-        more, left = self._pick(buffer)
+        more, undecided = self._pick(buffer)
         # The last piece that did not decode is the one that the end of the file cut off; the ones before it are lost.
-        self.dropped += max(0, len(left) - 1)
+        self.dropped += max(0, len(undecided) - 1)
         self.truncated |= not self._ended
         return events + more
 
@@ -362,9 +362,9 @@ class _Window:
     def shift(self) -> None:
         """Forgets what was taken, once nobody looks at it any more."""
         begin, self._consumed = self._consumed, 1
-        left = self._end - begin
-        self._buffer[1 : 1 + left] = self._buffer[begin : self._end]
-        self._end = 1 + left
+        remaining = self._end - begin
+        self._buffer[1 : 1 + remaining] = self._buffer[begin : self._end]
+        self._end = 1 + remaining
 
     def text(self) -> bytes:
         """What is left, as bytes."""
