@@ -20,7 +20,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Generic, TypeVar
 
 from profiler.child.limits import Limits, impose, is_of_memory, over_cpu, within_own
 from profiler.child.pool import OUTSIDE, Failure
@@ -28,13 +28,15 @@ from profiler.child.template import PR_SET_PDEATHSIG
 
 log = logging.getLogger("tritonworthy.each")
 
+T = TypeVar("T")  # what JSON can carry
+
 FORK_TRIES, FORK_PAUSE_S = 20, 0.25
 """Where no fork is possible and none runs: so often, so long apart, before the rest is reported as failed."""
 
 
 def each(
-    work: Callable[[int], Any], pieces: Sequence[int], limits: Limits, *, lanes: int = 2
-) -> Iterator[tuple[int, Any | Failure]]:
+    work: Callable[[int], T], pieces: Sequence[int], limits: Limits, *, lanes: int = 2
+) -> Iterator[tuple[int, T | Failure]]:
     """(piece, what `work` returns as JSON, or why it has no result) for every piece, as they are done.
 
     work: raises nothing that is not a failure of its piece (Failure.CRASHED, with a traceback on stderr; MEMORY for
@@ -44,7 +46,7 @@ def each(
     killed = set[int]()
     limits = within_own(limits)
     poll = select.poll()
-    running: dict[int, _Lane] = {}
+    running: dict[int, _Lane[T]] = {}
     tries = 0
     try:
         while waiting or running:
@@ -95,10 +97,10 @@ def _take(waiting: int, lanes: int) -> int:
     return max(1, -(-waiting // lanes))
 
 
-class _Lane:
+class _Lane(Generic[T]):
     """One fork and the pieces that it works on, in order."""
 
-    def __init__(self, work: Callable[[int], Any], pieces: Sequence[int], limits: Limits) -> None:
+    def __init__(self, work: Callable[[int], T], pieces: Sequence[int], limits: Limits) -> None:
         self.remaining = deque(pieces)
         self.limits = limits
         self.over = False
@@ -121,7 +123,7 @@ class _Lane:
         os.close(theirs)
         self.deadline = time.monotonic() + limits.timeout_s
 
-    def read(self) -> Iterator[tuple[int, Any | Failure]]:
+    def read(self) -> Iterator[tuple[int, T | Failure]]:
         """What it has done by now."""
         part = os.read(self.output, 1 << 20)
         if not part:
@@ -150,7 +152,7 @@ class _Lane:
         return Failure.KILLED if code in OUTSIDE else Failure.CRASHED
 
 
-def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent: int, limits: Limits) -> None:
+def _work(work: Callable[[int], object], pieces: Sequence[int], output: int, parent: int, limits: Limits) -> None:
     """The fork's life; never returns."""
     status = 1
     try:
@@ -164,7 +166,7 @@ def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent
         for piece in pieces:
             impose(os.getpid(), limits)  # here, where it cannot come late
             try:
-                message = {"value": work(piece)}
+                message: dict[str, object] = {"value": work(piece)}
             except Exception as fault:
                 message = {"failure": Failure.MEMORY if is_of_memory(fault) else Failure.CRASHED}
                 traceback.print_exc()

@@ -12,7 +12,7 @@ import selectors
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from profiler.child.process import Process, Started, kill_tree
 from profiler.child.template import Template
@@ -89,14 +89,14 @@ class LineChild:
         """Its exit status; None while it runs."""
         return self.process.poll()
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         """Queue a line; `exchange` sends it."""
         if not self.unsent:
             self.selector.register(self.input, selectors.EVENT_WRITE)
         self.unsent += json.dumps(message).encode() + b"\n"
         self.taken = 0
 
-    def exchange(self, timeout_s: float = TICK_S) -> list[Any]:
+    def exchange(self, timeout_s: float = TICK_S) -> list[object]:
         """One round of sending and receiving: the messages that are whole by now.
 
         Returns as soon as there is something, at the latest after timeout_s. Raises BrokenChildError for what is no
@@ -130,7 +130,7 @@ class LineChild:
             # Sent, but kept open: its end tells the child that who asked is gone.
             self.selector.unregister(self.input)
 
-    def _messages(self, received: bytes) -> list[Any]:
+    def _messages(self, received: bytes) -> list[object]:
         self.taken += len(received)
         if self.taken > OUTPUT_BYTES:
             raise BrokenChildError("It sent too much.")
@@ -144,7 +144,7 @@ class LineChild:
         except (ValueError, RecursionError):
             raise BrokenChildError("It did not speak the protocol.") from None
 
-    def rest(self) -> list[Any]:
+    def rest(self) -> list[object]:
         """What a child that has ended still said."""
         received = b""
         with suppress(BlockingIOError):  # no end of file where somebody else holds its pipe open

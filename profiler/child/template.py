@@ -30,14 +30,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from profiler.child.process import FD
 
 log = logging.getLogger("tritonworthy.template")
-
-Json = dict[str, Any]
 
 START_S = 120.0
 """Longest start: its imports take 4 s, on a busy machine a minute."""
@@ -55,6 +55,32 @@ PR_SET_PDEATHSIG = 1
 
 class NoTemplateError(OSError):
     """There is no template to fork from: it does not start, or the server stops."""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """What the template is sent, with three descriptors: a fork that runs with these arguments."""
+
+    id: int
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+class _Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the template sends: it is ready; the fork of a request, or why there is none; a child's end."""
+
+    ready: bool = False
+    id: int | None = None
+    pid: int | None = None
+    error: str = ""
+    exited: int | None = None
+    status: int = 0
+
+
+# Through json: msgspec refuses text of an environment that is no UTF-8.
+
+
+def _packet(message: _Request | _Message) -> bytes:
+    return json.dumps(msgspec.to_builtins(message)).encode()
 
 
 class Forked:
@@ -83,6 +109,15 @@ class Forked:
             self._ended.set()
 
 
+@dataclass(slots=True)
+class _Answer:
+    """Of one request, once its event is set: the child, or why there is none."""
+
+    event: threading.Event = field(default_factory=threading.Event)
+    child: Forked | None = None
+    error: str = "it ended"
+
+
 class _Life:
     """One life of the template's process."""
 
@@ -94,7 +129,7 @@ class _Life:
         self.over = threading.Event()
         self.lock = threading.Lock()
         self.next_id = 0
-        self.pending: dict[int, tuple[threading.Event, list[Json]]] = {}
+        self.pending: dict[int, _Answer] = {}
         self.children: dict[int, Forked] = {}
         try:
             self.process = subprocess.Popen(
@@ -126,42 +161,42 @@ class _Life:
                 packet = b""
             if not packet:
                 break
-            self._hear(json.loads(packet))
+            self._hear(msgspec.convert(json.loads(packet), _Message))
         self.process.wait()
         with self.lock:
             self.over.set()
             self.ready.set()
             for child in self.children.values():
                 child.end(-signal.SIGHUP)  # nobody's fault of theirs, and no lack of memory: their work is done again
-            for event, _ in self.pending.values():
-                event.set()
+            for answer in self.pending.values():
+                answer.event.set()
         self.control.close()
 
-    def _hear(self, message: Json) -> None:
+    def _hear(self, message: _Message) -> None:
         with self.lock:
-            if message.get("ready"):
+            if message.ready:
                 self.ready.set()
-            elif "exited" in message:
-                child = self.children.pop(message["exited"], None)
+            elif message.exited is not None:
+                child = self.children.pop(message.exited, None)
                 if child is not None:
-                    child.end(message["status"])
-            elif message["id"] in self.pending:
-                if "pid" in message:  # here, so that the child is registered before its end can be reported
-                    self.children[message["pid"]] = message["child"] = Forked(message["pid"])
-                event, answer = self.pending.pop(message["id"])
-                answer.append(message)
-                event.set()
+                    child.end(message.status)
+            elif message.id in self.pending:
+                answer = self.pending.pop(message.id)
+                if message.pid is not None:  # here, so that the child is registered before its end can be reported
+                    self.children[message.pid] = answer.child = Forked(message.pid)
+                answer.error = message.error
+                answer.event.set()
 
     def fork(self, arguments: Sequence[str], fds: Sequence[int], environment: Mapping[str, str]) -> Forked:
         """Raises NoTemplateError where the template is gone or says no."""
-        event, answer = threading.Event(), list[Json]()
+        answer = _Answer()
         with self.lock:
             self.next_id += 1
             number = self.next_id
-            packet = json.dumps({"id": number, "arguments": [*arguments], "environment": {**environment}}).encode()
+            packet = _packet(_Request(number, [*arguments], {**environment}))
             if len(packet) > PACKET_BYTES:
                 raise ValueError("what the fork is told is too long")
-            self.pending[number] = (event, answer)
+            self.pending[number] = answer
             try:
                 # Not socket.send_fds, which waits for room: that is there unless the template hangs.
                 descriptors = array.array("i", fds)
@@ -172,15 +207,13 @@ class _Life:
             except OSError as fault:
                 del self.pending[number]
                 raise NoTemplateError(f"the template is gone: {fault}") from fault
-        if not event.wait(FORK_S):
+        if not answer.event.wait(FORK_S):
             log.error("the template has not answered for %g s and is ended", FORK_S)
             self.process.kill()
             raise NoTemplateError("the template did not answer")
-        if not answer or "child" not in answer[0]:
-            why = answer[0].get("error", "") if answer else "it ended"
-            raise NoTemplateError(f"the template could not fork: {why}")
-        child: Forked = answer[0]["child"]
-        return child
+        if answer.child is None:
+            raise NoTemplateError(f"the template could not fork: {answer.error}")
+        return answer.child
 
     def end(self) -> None:
         """Kill it, and with it its children. Returns when it is gone."""
@@ -319,7 +352,7 @@ def main(argv: Sequence[str]) -> int:
     entry.prepare()
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page that it shares
-    control.send(json.dumps({"ready": True}).encode())
+    control.send(_packet(_Message(ready=True)))
     children: dict[int, int] = {}  # descriptor -> pid
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -332,7 +365,7 @@ def main(argv: Sequence[str]) -> int:
                 _end([pid])  # the rest of its group, while the number is not another's
                 _, status = os.waitpid(pid, 0)
                 with suppress(OSError):
-                    control.send(json.dumps({"exited": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
+                    control.send(_packet(_Message(exited=pid, status=os.waitstatus_to_exitcode(status))))
                 continue
             try:
                 packet, fds, _, _ = socket.recv_fds(control, PACKET_BYTES, 3)
@@ -341,11 +374,11 @@ def main(argv: Sequence[str]) -> int:
             if not packet:
                 _end(children.values())
                 return 0
-            request = json.loads(packet)
+            request = msgspec.convert(json.loads(packet), _Request)
             try:
                 pid = os.fork()
             except OSError as fault:
-                control.send(json.dumps({"id": request["id"], "error": str(fault)}).encode())
+                control.send(_packet(_Message(id=request.id, error=str(fault))))
             else:
                 if pid == 0:
                     _become(entry.run, request, fds, (control.fileno(), *children), libc, own_pid)
@@ -353,7 +386,7 @@ def main(argv: Sequence[str]) -> int:
                 children[watched] = pid
                 poll.register(watched, select.POLLIN)
                 with suppress(OSError):
-                    control.send(json.dumps({"id": request["id"], "pid": pid}).encode())
+                    control.send(_packet(_Message(id=request.id, pid=pid)))
             finally:
                 for each in fds:
                     os.close(each)
@@ -361,7 +394,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _become(
     run: Callable[[list[str]], int],
-    request: Json,
+    request: _Request,
     fds: Sequence[int],
     close: Sequence[int],
     libc: ctypes.CDLL,
@@ -381,11 +414,11 @@ def _become(
         for fd in (*close, stdin, log_fd):
             os.close(fd)
         os.set_inheritable(answer, False)  # what it starts must not hold its answer open
-        os.environ.update(request["environment"])
+        os.environ.update(request.environment)
         _give_way()
         random.seed()
         gc.enable()
-        status = run([str(a).replace(FD, str(answer)) for a in request["arguments"]])
+        status = run([str(a).replace(FD, str(answer)) for a in request.arguments])
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else 1
     except BaseException:

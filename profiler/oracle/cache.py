@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-Json = dict[str, Any]
+from profiler.oracle.serialization import Json
 
 RECIPE = 1
 """Raise it when the way of asking changes what is answered."""
@@ -29,7 +28,7 @@ class Cache:
 
     folder: Path
 
-    def get(self, question: Mapping[str, Any]) -> Json | None:
+    def get(self, question: Mapping[str, object]) -> Json | None:
         """The answer, or None. A damaged file is no answer."""
         try:
             answer: Json = json.loads(self._path(question).read_text())
@@ -37,7 +36,7 @@ class Cache:
             return None
         return answer
 
-    def put(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    def put(self, question: Mapping[str, object], answer: Mapping[str, object]) -> None:
         """Keep an answer. A disk that does not take it costs the next asking, nothing else."""
         path = self._path(question)
         with contextlib.suppress(OSError):
@@ -61,7 +60,7 @@ class Cache:
             if total <= 0.9 * MAX_BYTES:
                 return
 
-    def _path(self, question: Mapping[str, Any]) -> Path:
+    def _path(self, question: Mapping[str, object]) -> Path:
         key = json.dumps([question, RECIPE, versions()], sort_keys=True)
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.json"
 

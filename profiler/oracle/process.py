@@ -14,9 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from profiler.child.limits import GIB, Limits, host_memory_bytes, impose, over_cpu
 from profiler.child.lines import BrokenChildError, LineChild
@@ -25,11 +26,17 @@ from profiler.child.template import Template
 from profiler.hardware import Device
 from profiler.oracle.cache import Cache
 from profiler.oracle.model import Prediction, Recompiles
-from profiler.oracle.serialization import from_dict, recompiles_from_dict, to_dict
+from profiler.oracle.serialization import (
+    Json,
+    MachineQuestion,
+    PredictQuestion,
+    Question,
+    RecompilesQuestion,
+    from_dict,
+    recompiles_from_dict,
+)
 
 log = logging.getLogger("tritonworthy.oracle")
-
-Json = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WAITING_CAP = 8
@@ -62,7 +69,7 @@ class _Child:
     questions: int = 0
     ready: bool = False
     messages: deque[object] = field(default_factory=deque)
-    unfinished: tuple[Json, float] | None = None  # a question whose caller left, and until when it may take
+    unfinished: tuple[Question, float] | None = None  # a question whose caller left, and until when it may take
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -134,12 +141,12 @@ class Oracle:
         self, text: str, device: Device, mode: str = "default", binding: Mapping[str, int] | None = None
     ) -> Prediction | None:
         """The answer where it was given before; asks nobody."""
-        answer = self._look_up(question(text, device, mode, binding))
+        answer = self._look_up(_predict_question(text, device, mode, binding))
         return None if answer is None else from_dict(answer)
 
     def cached_recompiles(self, text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> Recompiles | None:
         """The same for how these sizes are met."""
-        answer = self._look_up(_sizes_question(text, device, bindings))
+        answer = self._look_up(_recompiles_question(text, device, bindings))
         return None if answer is None else recompiles_from_dict(answer)
 
     def predict(
@@ -155,27 +162,27 @@ class Oracle:
         text: canonical. timeout_s: of waiting and asking together; a start of the process counts.
         """
         try:
-            return from_dict(self._ask_and_keep(question(text, device, mode, binding), timeout_s))
+            return from_dict(self._ask_and_keep(_predict_question(text, device, mode, binding), timeout_s))
         except UnansweredError as fault:
-            return _unavailable(Prediction(device.name, mode, dict(binding or {}), False), str(fault))
+            return Prediction(device.name, mode, dict(binding or {}), False, unavailable=str(fault))
 
     def recompiles(
         self, text: str, device: Device, bindings: Sequence[Mapping[str, int]], timeout_s: float | None = None
     ) -> Recompiles:
         """How torch.compile meets these sizes, one after the other. Raises UnansweredError with the reason."""
-        return recompiles_from_dict(self._ask_and_keep(_sizes_question(text, device, bindings), timeout_s))
+        return recompiles_from_dict(self._ask_and_keep(_recompiles_question(text, device, bindings), timeout_s))
 
     def machine(self, source: str, name: str, arch: str, timeout_s: float | None = None) -> Json:
         """What Triton's compiler makes of a kernel that Inductor wrote, for "sm_90": `Machine.to_dict` and `findings`.
 
         source: of an OracleKernel, never a user's. Raises UnansweredError with the reason.
         """
-        return self._ask_and_keep({"ask": "machine", "source": source, "name": name, "arch": arch}, timeout_s)
+        return self._ask_and_keep(MachineQuestion(source, name, arch), timeout_s)
 
-    def _look_up(self, question: Json) -> Json | None:
-        return self.cache.get(question) if self.cache and not self.gpu else None
+    def _look_up(self, question: Question) -> Json | None:
+        return self.cache.get(msgspec.to_builtins(question)) if self.cache and not self.gpu else None
 
-    def _ask_and_keep(self, question: Json, timeout_s: float | None) -> Json:
+    def _ask_and_keep(self, question: Question, timeout_s: float | None) -> Json:
         """The answer, from the cache where it was given before. Raises UnansweredError."""
         cached = self._look_up(question)
         if cached is not None:
@@ -185,7 +192,7 @@ class Oracle:
             raise UnansweredError(str(answer["error"]))
         return answer
 
-    def _wait(self, question: Json, limit: float) -> Json:
+    def _wait(self, question: Question, limit: float) -> Json:
         """One question to the process, when it is free. Raises UnansweredError."""
         deadline = time.monotonic() + limit
         if not self._waiting.acquire(blocking=False):  # they would hold all threads that answer requests
@@ -204,14 +211,14 @@ class Oracle:
         finally:
             self._waiting.release()
 
-    def _ask(self, question: Json, deadline: float) -> Json:
+    def _ask(self, question: Question, deadline: float) -> Json:
         """Write, and read the answer. One that comes too late for its caller is kept for the next one who asks."""
         child = self._ready(deadline)
         child.questions += 1
         started = time.monotonic()
         try:
             self._limit(child)
-            child.line.send(question)
+            child.line.send(msgspec.to_builtins(question))
             try:
                 answer = self._read(child, deadline)
             except _LateError:
@@ -273,10 +280,10 @@ class Oracle:
         if child.unfinished is not None and time.monotonic() >= child.unfinished[1]:
             self._end()
 
-    def _keep(self, question: Json, answer: Json) -> None:
+    def _keep(self, question: Question, answer: Json) -> None:
         """Into the cache, unless it is no answer, or one of a real compile."""
         if self.cache and not self.gpu and "error" not in answer and not answer.get("unavailable"):
-            self.cache.put(question, answer)
+            self.cache.put(msgspec.to_builtins(question), answer)
 
     def _running(self, deadline: float) -> _Child:
         if self._child and self._child.process.poll() is not None:
@@ -379,19 +386,12 @@ def _has_message(child: _Child) -> bool:
     return bool(child.messages) or child.line.poll() is not None
 
 
-def question(text: str, device: Device, mode: str, binding: Mapping[str, int] | None) -> Json:
-    """What is asked: all that the answer depends on but the versions."""
-    sizes = dict(binding) if binding else None
-    return {"ask": "predict", "text": text, "device": asdict(device), "mode": mode, "binding": sizes}
+def _predict_question(text: str, device: Device, mode: str, binding: Mapping[str, int] | None) -> PredictQuestion:
+    return PredictQuestion(text, device, mode, dict(binding) if binding else None)
 
 
-def _sizes_question(text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> Json:
-    sizes = [dict(b) for b in bindings]
-    return {"ask": "recompiles", "text": text, "device": asdict(device), "bindings": sizes}
-
-
-def _unavailable(empty: Prediction, why: str) -> Prediction:
-    return from_dict(to_dict(empty) | {"unavailable": why})
+def _recompiles_question(text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> RecompilesQuestion:
+    return RecompilesQuestion(text, device, [dict(b) for b in bindings])
 
 
 def _exit(code: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ Arguments = Mapping[str, Any]
 Condition = Callable[[torch.fx.Node, Arguments, Sequence[torch.Tensor]], bool]
 
 
-def _always(*_: Any) -> bool:
+def _always(*_: object) -> bool:
     return True
 
 
@@ -116,7 +116,7 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
     return {a.name: value for a, value in zip(schema, node.args, strict=False)} | dict(node.kwargs)
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
+def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
     tensors = []
     for value in values:
         tensors += [value] if isinstance(value, torch.Tensor) else []
@@ -124,7 +124,7 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return tensors
 
 
-def _as_list(value: Any, count: int) -> list[int]:
+def _as_list(value: int | Sequence[int], count: int) -> list[int]:
     """One number for each dimension; the schema takes one for all of them."""
     numbers = [value] if isinstance(value, int) else list(value)
     return numbers * count if len(numbers) == 1 else numbers

@@ -145,7 +145,7 @@ def _configurations(recorded: Recorded) -> tuple[Configuration, ...]:
     heuristic = unwrap(getattr(triton_heuristics, recorded.heuristic, None) or _unknown)
     candidates: list[Any] = []
 
-    def keep(size_hints: Any = None, configs: Any = (), *_: Any, **settings: Any) -> None:
+    def keep(size_hints: Any = None, configs: Any = (), *_: object, **settings: Any) -> None:
         kind = getattr(settings.get("heuristic_type"), "name", "")
         enforce = getattr(triton_heuristics, "_enforce_reduction_config_block_minimums", None)
         if size_hints is not None and kind in ("REDUCTION", "PERSISTENT_REDUCTION") and enforce is not None:
@@ -171,7 +171,7 @@ def _configurations(recorded: Recorded) -> tuple[Configuration, ...]:
     )
 
 
-def _unknown(*_: Any, **__: Any) -> None:
+def _unknown(*_: object, **__: object) -> None:
     """A heuristic that this version of torch has not: it gives no configuration."""
 
 

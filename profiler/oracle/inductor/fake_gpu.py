@@ -1,8 +1,8 @@
 """A GPU that is not there, as far as Inductor looks at one: its properties, its driver, its compute capability.
 
 Everything here leans on private API of torch and triton. Each assumption has a test of its own in
-tests/profiler/oracle/test_contract.py, so that a new version says which one moved. Patches whole modules: use it in a
-process of its own, never in one that serves or measures.
+tests/profiler/oracle/inductor/test_contract.py, so that a new version says which one moved. Patches whole modules: use
+it in a process of its own, never in one that serves or measures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ask Inductor itself: its whole pipeline runs on fake tensors, and its code is kept instead of being compiled.
 
 Forward regions go through compile_fx as torch.compile's would. Nothing is launched; no kernel is built. Leans on
-private API: each assumption is a test in tests/profiler/oracle/test_contract.py.
+private API: each assumption is a test in tests/profiler/oracle/inductor/test_contract.py.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Unbuilt:
     __file__ = ""
 
     @staticmethod
-    def call(*_: Any) -> None:
+    def call(*_: object) -> None:
         raise AssertionError("the oracle never launches what Inductor wrote")
 
 
@@ -130,7 +130,7 @@ def pretend_gpu(device: Device, mode: str, output: InductorOutput) -> Iterator[N
     """Everything that lets Inductor write code for a GPU that is not there."""
     first: Any = joint_graph.lazy_init
 
-    def on_cpu(*_: Any) -> Any:
+    def on_cpu(*_: object) -> Any:
         # The attention patterns build constants on the device: on the CPU they are the same patterns.
         return first(torch.device("cpu")) if takes_device(first) else first()
 
@@ -206,12 +206,12 @@ def _templates_win(output: InductorOutput, device: Device) -> Iterator[None]:
     cache = select_algorithm.AlgorithmSelectorCache
     preference = functools.partial(_preference, room=TARGETS[device.arch].shared_block_bytes)
 
-    def timings(_: Any, choices: Any, *__: Any, **___: Any) -> Any:
+    def timings(_: Any, choices: Any, *__: object, **___: object) -> Any:
         if TEMPLATES not in output.assumed:
             output.assumed.append(TEMPLATES)
         return lambda offered: {c: 1.0 + place for place, c in enumerate(sorted(offered, key=preference))}
 
-    def nothing(*_: Any, **__: Any) -> Any:
+    def nothing(*_: object, **__: object) -> Any:
         return lambda *_, **__: {}
 
     before = cache.__dict__["make_benchmark_fn"]

@@ -9,15 +9,15 @@ arithmetic on integers count nothing. `docs/cost.md` says which formula stands b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import torch
 import torch.fx
 from torch.utils.flop_counter import flop_registry
 
 from profiler.region import op_kinds
+from profiler.region.graph.nodes import integers
 from profiler.region.language.opaque_ops import LIBRARY
 from profiler.region.operations import find, flops_of, kind_of
 
@@ -66,7 +66,7 @@ def _elementwise_flops(node: torch.fx.Node, name: str, kind: str) -> int:
         return widest * _norm(node, name)
     if name in POOLS:
         back = name.endswith("_backward")
-        return math.prod(_as_list(node.args[2 if back else 1])) * (operands[0].numel() if back else result)
+        return math.prod(integers(node.args[2 if back else 1])) * (operands[0].numel() if back else result)
     if kind == op_kinds.SCATTER:
         adds = name in ACCUMULATING or True in node.args[3:4] or node.kwargs.get("accumulate") is True
         source = operands[0] if name == "embedding_dense_backward" else operands[-1]
@@ -100,9 +100,10 @@ def _convolution_backward(node: torch.fx.Node) -> int:
     against all channels (torch 2.13), 96 times too much for a depthwise kernel.
     """
     grad, source, weight = _tensors(node.args[:3])
-    output_mask: Any = node.args[10]
+    output_mask = node.args[10]
+    gradients = sum(map(bool, output_mask[:2])) if isinstance(output_mask, list | tuple) else 0
     each = source if node.args[7] else grad
-    return int(2 * each.numel() * weight.shape[1:].numel() * sum(bool(w) for w in output_mask[:2]))
+    return int(2 * each.numel() * weight.shape[1:].numel() * gradients)
 
 
 def _grouped_flops(operands: list[torch.Tensor], result: int) -> int:
@@ -145,9 +146,9 @@ def _norm(node: torch.fx.Node, name: str) -> int:
 def _fft(node: torch.fx.Node, name: str) -> int:
     """5 · n · log2(n) for a complex transform of n points, half of it for a real one, as FFTW counts."""
     (source,) = _operands(node)[:1]
-    value: Any = node.meta["val"]
+    value: torch.Tensor = node.meta["val"]
     wide = value if name == "_fft_c2r" else source
-    axes = _as_list(node.args[1]) if len(node.args) > 1 else range(wide.dim())
+    axes = integers(node.args[1]) if len(node.args) > 1 else range(wide.dim())
     points = math.prod(wide.shape[a] for a in axes)
     complex_flops = 5 * wide.numel() * math.log2(max(2, points))
     return int(complex_flops if name == "_fft_c2c" else complex_flops / 2)
@@ -157,12 +158,12 @@ def _operands(node: torch.fx.Node) -> list[torch.Tensor]:
     return _tensors(node.all_input_nodes)
 
 
-def _tensors(nodes: Any) -> list[torch.Tensor]:
+def _tensors(nodes: Iterable[object]) -> list[torch.Tensor]:
     values = (n.meta["val"] for n in nodes if isinstance(n, torch.fx.Node))
     return [v for v in values if isinstance(v, torch.Tensor)]
 
 
-def _results(value: Any) -> Iterator[torch.Tensor]:
+def _results(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
@@ -170,7 +171,7 @@ def _results(value: Any) -> Iterator[torch.Tensor]:
             yield from _results(part)
 
 
-def _largest(value: Any) -> int:
+def _largest(value: object) -> int:
     return max((t.numel() for t in _results(value)), default=0)
 
 
@@ -178,7 +179,3 @@ def _floating(node: torch.fx.Node) -> bool:
     """Something that it reads or writes is a floating-point tensor."""
     tensors = [*_operands(node), *_results(node.meta.get("val"))]
     return any(t.is_floating_point() or t.is_complex() for t in tensors)
-
-
-def _as_list(value: Any) -> list[int]:
-    return [value] if isinstance(value, int) else list(value)

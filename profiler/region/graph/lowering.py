@@ -98,11 +98,16 @@ class _Lowering(torch.fx.Interpreter):
             return self.rms_norm(*args, **kwargs)
         return super().call_function(target, args, kwargs)
 
-    def attention(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-                  is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+    def attention(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> object:  # fmt: skip
         return whole_operations().attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
-    def rms_norm(self, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    def rms_norm(
+        self, input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
+        eps: float | None = None,
+    ) -> object:  # fmt: skip
         eps = torch.finfo(sum_dtype(input.dtype)).eps if eps is None else eps
         if self.grad:
             return F.rms_norm(input, normalized_shape, weight, eps)
@@ -282,7 +287,7 @@ def _operation(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], re
     )
 
 
-def _argument(node: torch.fx.Node, name: str) -> Any:
+def _argument(node: torch.fx.Node, name: str) -> object:
     """An argument by its name in the operation's schema; None where it has none, or it is left out."""
     for position, argument in enumerate(getattr(getattr(node.target, "_schema", None), "arguments", ())):
         if argument.name == name:
@@ -294,7 +299,7 @@ def _mutated_tensors(node: torch.fx.Node) -> Iterator[torch.Tensor]:
     """The tensors that the schema says are written into."""
     for argument in getattr(getattr(node.target, "_schema", None), "arguments", ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            value: Any = _argument(node, argument.name)
+            value = _argument(node, argument.name)
             for part in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(part, torch.fx.Node) and isinstance(part.meta.get("val"), torch.Tensor):
                     yield part.meta["val"]
@@ -311,7 +316,7 @@ def _axes(node: torch.fx.Node) -> tuple[int, ...]:
     return tuple(sorted(d % rank for d in dims if isinstance(d, int)))
 
 
-def _flat(value: Any) -> Iterator[torch.Tensor]:
+def _flat(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
@@ -40,7 +39,7 @@ def _size(call: Call, default: int = 0) -> int:
     return _example_size(tensor.shape[dim])
 
 
-def _example_size(size: Any) -> int:
+def _example_size(size: int | torch.SymInt) -> int:
     """A symbolic size by its example: a comparison would pin it."""
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 

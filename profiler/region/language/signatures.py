@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -37,7 +37,13 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )  # fmt: skip
 """Names that torch's functions take besides the schema's: their own for `self`, and numpy's."""
 
-DISPATCHED: Mapping[Any, Any] = MappingProxyType(
+Target = Callable[..., object] | str
+"""A function of torch, an operation of aten, or the name of a method."""
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+"""What a call is given: tensors, numbers, lists of these. Only the function that is called knows which."""
+
+DISPATCHED: Mapping[Target, Callable[..., object]] = MappingProxyType(
     {
         F.max_pool1d: F.max_pool1d_with_indices, F.max_pool2d: F.max_pool2d_with_indices,
         F.max_pool3d: F.max_pool3d_with_indices, F.adaptive_max_pool1d: F.adaptive_max_pool1d_with_indices,
@@ -66,13 +72,13 @@ class Parameter:
     variadic: bool = False  # takes all positional arguments that are left
     fixed: int | None = None
 
-    def takes_tensors_of(self, value: Any) -> bool:
+    def takes_tensors_of(self, value: object) -> bool:
         """Whether the tensors in an argument, if any, stand where this parameter takes tensors."""
         if self.variadic and isinstance(value, tuple):  # all that was left: tensors, or one list of them
             return all(self._takes(v, many=len(value) == 1) for v in value)
         return self._takes(value, many=False)
 
-    def _takes(self, value: Any, many: bool) -> bool:
+    def _takes(self, value: object, many: bool) -> bool:
         if isinstance(value, torch.Tensor):
             return self.type in (TENSOR, ANY) or (self.variadic and self.type == TENSORS)
         if isinstance(value, tuple | list):
@@ -81,7 +87,7 @@ class Parameter:
             return not _holds_tensor(value)
         return True
 
-    def takes(self, value: Any, numbers_as_tensors: bool) -> bool:
+    def takes(self, value: object, numbers_as_tensors: bool) -> bool:
         """Whether an overload of aten with this parameter takes the argument."""
         if value is None:
             return self.optional
@@ -131,9 +137,9 @@ class Signature:
     def parameter(self, name: str) -> Parameter:
         return next(p for p in self.parameters if p.name == name)
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    def bind(self, args: Args, kwargs: Kwargs) -> dict[str, object] | None:
         """Arguments by the parameters' names, as Python binds them; None where they do not fit."""
-        bound: dict[str, Any] = {}
+        bound: dict[str, object] = {}
         rest = list(args)
         for parameter in self.parameters:
             if parameter.variadic:
@@ -154,7 +160,7 @@ class Signature:
             return None
         return bound
 
-    def misplaced(self, bound: Mapping[str, Any]) -> Parameter | None:
+    def misplaced(self, bound: Mapping[str, object]) -> Parameter | None:
         """The first parameter that is given a tensor, or tensors, which it does not take."""
         return next((p for p in self.parameters if p.name in bound and not p.takes_tensors_of(bound[p.name])), None)
 
@@ -169,7 +175,7 @@ class Call:
     """A function's arguments, bound by one of its signatures."""
 
     signature: Signature
-    bound: Mapping[str, Any]
+    bound: Kwargs
 
     def first(self, *names: str, default: Any = None) -> Any:
         """The argument of the first of these names that was given."""
@@ -180,7 +186,7 @@ class MisplacedError(Exception):
     """No signature of the function takes these arguments."""
 
 
-def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
+def bind(target: Target, args: Args, kwargs: Kwargs) -> Call | None:
     """The call by the first signature that takes it; None where the function's signatures are not known to us in full.
 
     args, kwargs: with FakeTensors in them. Raises MisplacedError for a tensor where none belongs, and for arguments of
@@ -197,7 +203,7 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call 
             continue
         wrong = signature.misplaced(bound)
         if wrong is not None:
-            misplaced = misplaced or f"{wrong.name} is {wrong.words}, not {_show_given(bound[wrong.name])}"
+            misplaced = misplaced or f"{wrong.name} is {wrong.words}, not {_describe(bound[wrong.name])}"
         elif all(signature.parameter(n).takes(v, numbers) for n, v in bound.items()):
             return Call(signature, bound)
         elif not exact:  # torch's own parser says what is wrong, and goes through no tensor
@@ -213,7 +219,7 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call 
 
 
 @functools.cache
-def signatures(target: Any) -> tuple[Signature, ...]:
+def signatures(target: Target) -> tuple[Signature, ...]:
     """The ways to call a function of `vocabulary`, or a method by its name; () where torch says nothing about it."""
     if isinstance(target, str):
         if inspect.isfunction(getattr(torch.Tensor, target, None)):
@@ -256,7 +262,7 @@ def _of_schemas(packet: Any, *, method: bool = False, exact: bool = False) -> It
         yield Signature(tuple(parameters), None if several else len(schema.returns), overload if exact else None)
 
 
-def _of_argument(argument: Any) -> Parameter:
+def _of_argument(argument: torch._C.Argument) -> Parameter:
     kind, type_text = str(argument.real_type), str(argument.type)
     optional = kind.startswith("Optional[")
     kind = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
@@ -280,7 +286,7 @@ def _spread_numbers(parameters: list[Parameter], at: int) -> None:
         parameters[at] = Parameter(sizes.name, sizes.type, sizes.optional, sizes.required, variadic=True)
 
 
-def _of_python(function: Any, several: bool) -> Signature:
+def _of_python(function: Callable[..., object], several: bool) -> Signature:
     """By a Python function's annotations. several: it gives a list of tensors."""
     parameters = []
     for item in inspect.signature(function).parameters.values():
@@ -315,7 +321,7 @@ def _of_annotation(item: inspect.Parameter, variadic: bool) -> str:
     return ANY if tensor and lists else TENSORS if lists else TENSOR if tensor else kind
 
 
-def _spread(parameter: Parameter, rest: list[Any]) -> Any:
+def _spread(parameter: Parameter, rest: list[object]) -> object:
     """What a variadic parameter is given: one list, or all that is left."""
     if len(rest) == 1 and isinstance(rest[0], tuple | list) and parameter.type != TENSORS:
         return rest[0]
@@ -331,11 +337,11 @@ def _item_of(kind: str) -> Parameter | None:
     return Parameter("", inner.removeprefix("Optional[").removesuffix("]") if optional else inner, optional)
 
 
-def _holds_tensor(value: Any) -> bool:
+def _holds_tensor(value: object) -> bool:
     if isinstance(value, tuple | list):
         return any(_holds_tensor(v) for v in value)
     return isinstance(value, torch.Tensor)
 
 
-def _show_given(value: Any) -> str:
+def _describe(value: object) -> str:
     return "a tensor" if isinstance(value, torch.Tensor) else "these tensors"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import threading
-from typing import Any
 
 _one = threading.RLock()  # what a collection runs in the middle may parse too
 TRIES = 5
@@ -18,17 +17,19 @@ TRIES = 5
 
 def module(text: str) -> ast.Module:
     """As `ast.parse`, with all that it raises for a text that it does not take."""
-    tree: ast.Module = _parse(text, "exec")
+    tree = _parse(text, "exec")
+    assert isinstance(tree, ast.Module)
     return tree
 
 
 def expression(text: str) -> ast.expr:
     """The one expression of a text."""
-    tree: ast.Expression = _parse(text, "eval")
+    tree = _parse(text, "eval")
+    assert isinstance(tree, ast.Expression)
     return tree.body
 
 
-def _parse(text: str, mode: str) -> Any:
+def _parse(text: str, mode: str) -> ast.mod:
     for tries_left in range(TRIES - 1, -1, -1):
         try:
             with _one:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
+from torch._C import FunctionSchema
+from torch._ops import OpOverload, OpOverloadPacket
 
 from profiler.region.language import vocabulary
 from profiler.region.language.vocabulary import DTYPES
@@ -137,7 +138,7 @@ def _call(name: str, args: tuple[Argument, ...], wanted_overload: str) -> Call |
     return fallback
 
 
-def _overloads(packet: Any, arity: int) -> list[tuple[Any, Any]]:
+def _overloads(packet: OpOverloadPacket, arity: int) -> list[tuple[FunctionSchema, OpOverload]]:
     overloads = []
     for label in packet.overloads():
         if "out" in label.split("_"):
@@ -164,19 +165,21 @@ def _fits(argument: Argument, kind: str, may_lack_tensors: bool) -> bool:
 
 
 def _outputs(
-    name: str, overload: Any, schema: Any, bound: Mapping[str, Argument]
+    name: str, overload: OpOverload, schema: FunctionSchema, bound: Mapping[str, Argument]
 ) -> tuple[tuple[Sig, str], ...] | None:  # fmt: skip
     """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run."""
     if name in ATTENTION:
         return _attention(bound)
-    positional, keyword, by_name = [], {}, {}
-    inputs: list[tuple[torch.Tensor, str]] = []
+    positional: list[object] = []
+    keyword: dict[str, object] = {}
+    by_name: dict[str, object] = {}
+    inputs: list[tuple[object, str]] = []
     try:
         for item in schema.arguments:
             argument = bound[item.name]
             if argument.kind == "none":
                 if item.name == "reduce":
-                    value: Any = "amax"  # strings are lost; the reductions of a segment softmax and of max pooling
+                    value: object = "amax"  # strings are lost; the reductions of a segment softmax and of max pooling
                 elif item.name == "device":
                     value = torch.device("meta")
                 elif item.name in UNRECORDED:
@@ -218,7 +221,7 @@ def _outputs(
     return tuple((_sig(r), next((name for t, name in inputs if t is r), "")) for r in tensors)
 
 
-def _value(argument: Argument, kind: str, name: str) -> Any:
+def _value(argument: Argument, kind: str, name: str) -> object:
     if argument.kind == "tensor":
         return _meta(argument.sigs[0])
     if argument.kind == "tensors":
@@ -366,7 +369,7 @@ def _signatures(unit: Unit) -> list[Sig]:
 # -- how many tensors an operation gives, before it runs: one `aten::unsafe_split` of 2^30 rows would give as many
 
 
-def is_bounded(schema: Any, arguments: Mapping[str, Any]) -> bool:
+def is_bounded(schema: FunctionSchema, arguments: Mapping[str, object]) -> bool:
     """Whether the call gives at most MAX_ITEMS tensors in at most MAX_ROUNDS rounds.
 
     arguments: by the schema's names, tensors on meta. A list whose length the arguments do not tell is not bounded.
@@ -375,7 +378,7 @@ def is_bounded(schema: Any, arguments: Mapping[str, Any]) -> bool:
     return number is not None and number <= MAX_ITEMS and _rounds(schema, arguments) <= MAX_ROUNDS
 
 
-def result_count(schema: Any, arguments: Mapping[str, Any]) -> int | None:
+def result_count(schema: FunctionSchema, arguments: Mapping[str, object]) -> int | None:
     """Tensors that the call gives, or a bound on them; None where the arguments do not tell."""
     if not any(str(r.type) == "List[Tensor]" for r in schema.returns):
         return len(schema.returns)
@@ -396,12 +399,13 @@ def result_count(schema: Any, arguments: Mapping[str, Any]) -> int | None:
     if schema.name == "aten::unbind":
         return size
     if schema.name == "aten::where":
-        return arguments["condition"].dim() if isinstance(arguments.get("condition"), torch.Tensor) else None
+        condition = arguments.get("condition")
+        return condition.dim() if isinstance(condition, torch.Tensor) else None
     lists = [v for v in arguments.values() if isinstance(v, list) and all(isinstance(t, torch.Tensor) for t in v)]
     return sum(map(len, lists)) if any(lists) else None
 
 
-def _size(arguments: Mapping[str, Any]) -> int:
+def _size(arguments: Mapping[str, object]) -> int:
     """The tensor's size along the dimension that is named, else along the first; 0 where torch will refuse it."""
     tensor, dim = arguments.get("self"), arguments.get("dim", 0)
     if not isinstance(tensor, torch.Tensor) or not isinstance(dim, int) or not -tensor.dim() <= dim < tensor.dim():
@@ -409,6 +413,6 @@ def _size(arguments: Mapping[str, Any]) -> int:
     return int(tensor.shape[dim])
 
 
-def _rounds(schema: Any, arguments: Mapping[str, Any]) -> int:
+def _rounds(schema: FunctionSchema, arguments: Mapping[str, object]) -> int:
     number = arguments.get("n") if schema.name == "aten::diff" else 1
     return number if isinstance(number, int) else 1
