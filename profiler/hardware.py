@@ -1,4 +1,4 @@
-"""What GPUs can do: datasheet rates with their source, measured ceilings where somebody measured them."""
+"""What GPUs can do: datasheet rates with their source, measured ceilings where there are any."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A fork takes 10 ms and has everything that this process has read, so nothing is sent to it. It works on one piece after
 the other; where one exceeds its limits the fork is killed, the piece counts as failed, and another fork goes on with
-the next. A fork that somebody else killed is no fault of its piece, which is done again, once.
+the next. A fork that another process killed is no fault of its piece, which is done again, once.
 """
 
 from __future__ import annotations

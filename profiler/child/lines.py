@@ -1,6 +1,6 @@
 """LineChild: a child process that is sent JSON lines and answers in JSON lines, on a descriptor of its own.
 
-Its stdout and stderr are a log that nobody parses. Its stdin is kept open: end of file there means that who asked is
+Its stdout and stderr are a log that nobody parses. Its stdin is kept open: end of file there means that the parent is
 gone. It leads a session; what it starts is killed with it.
 """
 
@@ -27,7 +27,7 @@ UNKILLABLE_S = 10.0
 
 
 class BrokenChildError(Exception):
-    """The child said something that is no answer."""
+    """The child sent something that is no answer."""
 
 
 class LineChild:
@@ -103,7 +103,7 @@ class LineChild:
         line of JSON, or too much.
         """
         received = b""
-        if not self.selector.get_map():  # it says nothing more: its end is all that there is to wait for
+        if not self.selector.get_map():  # it sends nothing more: only its end is left to wait for
             self.process.wait(min(timeout_s, TICK_S))
             return []
         for key, _ in self.selector.select(timeout_s):
@@ -127,7 +127,7 @@ class LineChild:
         except BrokenPipeError:
             self.unsent = b""
         if not self.unsent:
-            # Sent, but kept open: its end tells the child that who asked is gone.
+            # Sent, but kept open: its end tells the child that the parent is gone.
             self.selector.unregister(self.input)
 
     def _messages(self, received: bytes) -> list[object]:
@@ -145,9 +145,9 @@ class LineChild:
             raise BrokenChildError("It did not speak the protocol.") from None
 
     def rest(self) -> list[object]:
-        """What a child that has ended still said."""
+        """What a child sent before it ended and nobody has read."""
         received = b""
-        with suppress(BlockingIOError):  # no end of file where somebody else holds its pipe open
+        with suppress(BlockingIOError):  # no end of file where another process holds its pipe open
             while self.output in self.selector.get_map() and len(received) <= OUTPUT_BYTES:
                 part = os.read(self.output, 1 << 20)
                 if not part:

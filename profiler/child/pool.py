@@ -1,7 +1,7 @@
 """Pool: a few children that stand ready and answer one request each at a time, within limits. Torch-free.
 
 A child that exceeds its limits, dies or stops making sense is killed, its caller learns which, and another is forked;
-every child is replaced after a bounded number of requests. One that somebody else killed is no fault of the request,
+every child is replaced after a bounded number of requests. One that another process killed is no fault of the request,
 which another child is asked, once. Who asks waits for a free child in turn: so many at most, so long at most.
 """
 
@@ -35,7 +35,7 @@ STUCK_S = 5.0
 PAUSE_S = 1.0
 """Until a child is forked again where one could not be."""
 LOOK_S = 1.0
-"""How often children that nobody asks are looked at."""
+"""How often idle children are checked."""
 HELLO_S = 60.0
 KEPT_SHARE = 0.25
 """Of the memory that one request may take: a child that keeps more than this of those before is replaced."""
@@ -43,7 +43,7 @@ CLIENT_SHARE = 0.5
 """Of the places to wait that one client may have."""
 
 OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
-"""Ends that no request brings about: the system is short of memory, the template died, somebody tidies up."""
+"""Ends that no request brings about: the system is short of memory, the template died, an administrator ended it."""
 
 
 class Failure(StrEnum):
@@ -54,7 +54,7 @@ class Failure(StrEnum):
     TIMEOUT = "timeout"  # wall time
     CPU = "cpu"  # processor time
     MEMORY = "memory"
-    KILLED = "killed"  # by somebody else
+    KILLED = "killed"  # by another process
     CRASHED = "crashed"
     STOPPED = "stopped"  # the server stops
 
@@ -132,7 +132,7 @@ class Pool:
                 self.keeper.start()
 
     def stop(self) -> None:
-        """Kill the children; whoever waits for an answer hears so."""
+        """Kill the children; requests that wait for an answer fail with STOPPED."""
         with self.changed:
             self._stop.set()
             self.changed.notify_all()
@@ -174,7 +174,7 @@ class Pool:
         """The child's answer. Raises FailedError where there is none.
 
         who: a client; one of them never has the last child, unless it is the only one, nor more than a share of the
-        places to wait. None: nobody in particular. prefer: of the free children the one that had a request of that key
+        places to wait. None: no client. prefer: of the free children the one that had a request of that key
         last, where there is one.
         """
         limits = limits or self.limits
@@ -206,7 +206,7 @@ class Pool:
     # --- taking turns
 
     def _take(self, who: str | None, prefer: str) -> _Member:
-        self.start()  # where nobody did before
+        self.start()  # where it was not started yet
         deadline = time.monotonic() + self.wait_s
         me = _Waiter(who)
         with self.changed:
@@ -257,7 +257,7 @@ class Pool:
     def _let_go(self, member: _Member, prefer: str, again: bool) -> None:
         with self.changed:
             member.holder = None
-            if again or not member.child.stuck:  # one that does not end stays among the busy: `stuck` tells of it
+            if again or not member.child.stuck:  # one that does not end stays among the busy: `stuck` counts it
                 self.busy.remove(member)
             if again:
                 member.recent, member.deadline = prefer, None

@@ -167,7 +167,7 @@ class _Life:
             self.over.set()
             self.ready.set()
             for child in self.children.values():
-                child.end(-signal.SIGHUP)  # nobody's fault of theirs, and no lack of memory: their work is done again
+                child.end(-signal.SIGHUP)  # not their fault, and no lack of memory: their work is done again
             for answer in self.pending.values():
                 answer.event.set()
         self.control.close()
@@ -188,7 +188,7 @@ class _Life:
                 answer.event.set()
 
     def fork(self, arguments: Sequence[str], fds: Sequence[int], environment: Mapping[str, str]) -> Forked:
-        """Raises NoTemplateError where the template is gone or says no."""
+        """Raises NoTemplateError where the template is gone or cannot fork."""
         answer = _Answer()
         with self.lock:
             self.next_id += 1
@@ -203,7 +203,7 @@ class _Life:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
                 self.control.sendmsg([packet], rights, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                pass  # ended below, and all others who wait hear so
+                pass  # ended below, which all others who wait are told
             except OSError as fault:
                 del self.pending[number]
                 raise NoTemplateError(f"the template is gone: {fault}") from fault

@@ -1,7 +1,7 @@
 """Oracle: asks the oracle's process, with a time limit. Torch-free; any number of threads may ask.
 
 One question at a time: Inductor is one pipeline. A process that hangs, dies or exceeds its limits costs one answer,
-which then says why; the next question starts another. An answer that is late for its caller is waited for by the next.
+which then says why; the next question starts another. An answer that comes too late for its caller is read by the next.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class UnansweredError(Exception):
 
 
 class _DiedError(Exception):
-    """The process ended or said something that is no answer."""
+    """The process ended or sent something that is no answer."""
 
 
 class _LateError(Exception):
@@ -125,7 +125,7 @@ class Oracle:
         self._stopped.set()
         for child in (self._child, self._next):
             if child is not None:
-                kill_tree(child.process)  # whoever waits for its answer hears at once, and frees the lock
+                kill_tree(child.process)  # whoever waits for its answer fails at once, and frees the lock
         with self._lock:
             self._end()
             self._child, self._next = self._next, None
@@ -140,7 +140,7 @@ class Oracle:
     def cached(
         self, text: str, device: Device, mode: str = "default", binding: Mapping[str, int] | None = None
     ) -> Prediction | None:
-        """The answer where it was given before; asks nobody."""
+        """The answer where it was given before; no process is asked."""
         answer = self._look_up(_predict_question(text, device, mode, binding))
         return None if answer is None else from_dict(answer)
 
@@ -327,7 +327,7 @@ class Oracle:
                 raise _LateError
 
     def _start(self, deadline: float) -> _Child:
-        """It sees no GPU unless it shall, keeps to one core, and ends with who started it."""
+        """It sees no GPU unless it compiles for one, uses one core, and ends with its parent."""
         self._wait_for_template(deadline)
         self._unless_stopped()
         hidden = {} if self.gpu else {"CUDA_VISIBLE_DEVICES": ""}
@@ -352,7 +352,7 @@ class Oracle:
                 raise _LateError
             self._unless_stopped()
             try:
-                # Looked at least once: what lies there already is never late.
+                # At least one read: what was sent already is never late.
                 child.messages += child.line.exchange(max(0.0, min(TICK_S, deadline - time.monotonic())))
                 if not child.messages and child.line.poll() is not None:
                     child.messages += child.line.rest()

@@ -236,7 +236,7 @@ def _communication(trace: Trace) -> Iterator[Note]:
 
 
 def _origins(trace: Trace) -> Iterator[Note]:
-    """Kernels that torch.compile wrote, and those that somebody wrote in Triton."""
+    """Kernels that torch.compile wrote, and those that a person wrote in Triton."""
     total = trace.kernel_time_us
     if total <= 0.0:
         return

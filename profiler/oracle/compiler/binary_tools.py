@@ -66,7 +66,7 @@ def disassemble(cubin: bytes) -> str:
 
 
 def spills_of(ptx: str, capability: int, fused: bool, expected: Usage) -> Spills | None:
-    """What ptxas says of spills when it assembles a PTX text again; None where that is not the cubin that was made.
+    """What ptxas reports of spills when it assembles a PTX text again; None where that is not the cubin that was made.
 
     Triton throws away the report of its own run. Its flags differ between versions, and other flags give other numbers
     of registers: the report counts only if registers and stack are those of the real cubin. Raises ToolError.

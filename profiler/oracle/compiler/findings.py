@@ -21,7 +21,7 @@ from profiler.oracle.compiler.machine import (
 from profiler.oracle.compiler.targets import TARGETS
 
 FULL = 0.999
-"""Share of a processor's threads from which on nothing is said to run out."""
+"""Share of a processor's threads from which on nothing counts as running out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _lines(tallies: Iterable[tuple[Line, Tally]]) -> tuple[int, ...]:
 
 
 def _numbers(lines: Iterable[int]) -> tuple[int, ...]:
-    """Line numbers in order, each once, without 0, which stands for none."""
+    """Line numbers in order, each once, without 0, which means none."""
     return tuple(sorted({line for line in lines if line}))
 
 

@@ -97,8 +97,8 @@ class Machine:
 
     num_warps, num_stages: as asked for; block_warps: of a block, more where warps are specialised. registers: of a
     thread. stack_bytes: local memory of a thread, which holds spilled registers and arrays that are indexed at run
-    time; spill_bytes, spill_load_bytes: what the instructions that ptxas added for want of registers store and load,
-    each counted once, so that they can exceed the stack. None: the target's tools do not tell. blocks, occupancy: what
+    time; spill_bytes, spill_load_bytes: what the instructions that ptxas added for lack of registers store and load,
+    each counted once, so that they can exceed the stack. None: not reported for the target. blocks, occupancy: what
     a processor holds at once, and the share of its threads that it is; limited_by: what runs out first. texts: "ttir",
     "ttgir", "llir", "ptx", "sass", "amdgcn"; cut: the full length in characters of those that were cut. config: which
     of `configs` configurations.

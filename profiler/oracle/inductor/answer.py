@@ -28,7 +28,7 @@ REPLACEMENTS: Mapping[str, tuple[str, str]] = {
     "binary_folding": ("folded weights", "a scale or shift folded into a convolution or product"),
     "apply_gumbel_max_trick": ("the Gumbel-max trick", "sampling from a softmax without the softmax"),
 }  # fmt: skip
-"""Inductor's counters -> what stands in the place of what was written, and why."""
+"""Inductor's counters -> what replaced what was written, and why."""
 
 
 def predict(region: Region, binding: Mapping[str, int] | None, device: Device, mode: str = "default") -> Prediction:

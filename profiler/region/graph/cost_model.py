@@ -62,7 +62,7 @@ class KernelCost:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A headline number with the counting behind it: nobody should have to guess what was counted."""
+    """A headline number and how it was counted, so that no reader has to guess."""
 
     name: str  # stable: "tail-fused", "tail-epilogue", "region-fused", "region-ideal"
     title: str

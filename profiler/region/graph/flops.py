@@ -3,7 +3,7 @@
 Matrix products, convolutions and attention: torch's own registry (`torch.utils.flop_counter`) where it is right, two
 per multiply-add. The rest is counted by the formula as it is written down: one for each addition, multiplication,
 division, comparison, square root and evaluation of a function. Casts, copies, selections, sorting, bit operations and
-arithmetic on integers count nothing. `docs/cost.md` says which formula stands behind each number.
+arithmetic on integers count nothing. `docs/cost.md` says the formula of each number.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ class _Fusion:
         return False
 
     def glue(self, name: str, members: int) -> bool:
-        """A view of a member's result: no kernel stands between."""
+        """A view of a member's result: no kernel lies between."""
         waiting = [name]
         while waiting:
             operation = self.graph.operation(waiting.pop())

@@ -52,7 +52,7 @@ class _Mask:
 
 
 def attention(graph: Graph) -> Iterator[Match]:
-    """softmax(q @ kᵀ · scale + bias) @ v, with mask, casts and dropout where they stand."""
+    """softmax(q @ kᵀ · scale + bias) @ v, with mask, casts and dropout where there are any."""
     for node in calls(graph, "_softmax", "_safe_softmax"):
         rank = len(shape(node))  # 0: torch takes the softmax of a scalar
         if not rank or int(node.args[1]) % rank != rank - 1:  # type: ignore[arg-type]

@@ -109,7 +109,7 @@ def eager_extra(operation: Operation) -> int:
 
 
 def nothing(operation: Operation) -> bool:
-    """Views, and memory that nobody fills: no bytes, no launch."""
+    """Views, and memory that is not filled: no bytes, no launch."""
     return operation.kind == op_kinds.VIEW or op_kinds.base_name(operation.target) in FREE
 
 
@@ -163,7 +163,7 @@ def _touched_bytes(operation: Operation) -> int:
     if values.elements == 1 or values in indices[-1:]:  # one value for every place: as many as the indices say
         name = op_kinds.base_name(operation.target)
         index = max((t.elements for t in indices), default=1)
-        if "index_put" in name and not indices:  # a mask of u8, as torch takes it still: where, nobody knows
+        if "index_put" in name and not indices:  # a mask of u8, which torch still takes: how many places is unknown
             index = target.elements
         elif "index_put" in name:
             index *= math.prod(target.shape[max(len(t.shape) for t in indices) if indices[0].dtype == "bool"

@@ -32,14 +32,14 @@ def is_call(node: object, *names: str) -> TypeGuard[Node]:
 
 
 def value(node: object) -> torch.Tensor:
-    """The fake tensor that a node stands for."""
+    """The fake tensor of a node."""
     assert isinstance(node, Node)
     fake: torch.Tensor = node.meta["val"]
     return fake
 
 
 def shape(node: object) -> tuple[int, ...]:
-    """Sizes of the tensor that a node stands for."""
+    """Sizes of a node's tensor."""
     return tuple(value(node).shape)
 
 

@@ -50,7 +50,7 @@ def quiet() -> Iterator[None]:
         setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 (its type forbids plain assignment)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecations, said on the server's console, help nobody
+            warnings.simplefilter("ignore")  # deprecations, of no use on the server's console
             yield
     finally:
         log.setLevel(level)
@@ -91,7 +91,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """What torch calls here is run on fakes, and looked at. To enter once: it costs as much as an operation."""
+        """What torch calls here is run on fakes, and checked. To enter once: it costs as much as an operation."""
         with self.mode, torch.no_grad(), self.checking:
             yield
 
@@ -245,7 +245,7 @@ def operands(args: Args) -> str:
 
 
 def place_of(node: ast.AST) -> tuple[int, int, int, int]:
-    """Where an expression or statement stands in its source, as ast counts: lines from 1, columns in UTF-8 bytes."""
+    """The place of an expression or statement in its source, as ast counts: lines from 1, columns in UTF-8 bytes."""
     first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
     return first, getattr(node, "col_offset", 0), last or 0, getattr(node, "end_col_offset", 0) or 0
 

@@ -1,6 +1,6 @@
 """What each function of the language takes: its arguments bound by name, before anything is called.
 
-Two ways of calling torch iterate over a tensor that stands where a list belongs, element by element: Python functions
+Two ways of calling torch iterate over a tensor in the place of a list, element by element: Python functions
 (`F.unfold(x, x)`), and `aten.NAME`, which tries TorchScript's overloads for Python lists as well. Both are bound here
 first. Sources: the aten schemas, the annotations of torch's Python functions, and two small tables.
 """
@@ -62,7 +62,7 @@ UNANNOTATED_TENSORS = frozenset({"input", "self", "a", "b", "x1", "x2", "tensors
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter. type: see `ANY`; fixed: a list of this many numbers, for which one number may stand."""
+    """One parameter. type: see `ANY`; fixed: a list of this many numbers, or one number for all."""
 
     name: str
     type: str
@@ -73,7 +73,7 @@ class Parameter:
     fixed: int | None = None
 
     def takes_tensors_of(self, value: object) -> bool:
-        """Whether the tensors in an argument, if any, stand where this parameter takes tensors."""
+        """Whether the tensors in an argument, if any, are where this parameter takes tensors."""
         if self.variadic and isinstance(value, tuple):  # all that was left: tensors, or one list of them
             return all(self._takes(v, many=len(value) == 1) for v in value)
         return self._takes(value, many=False)

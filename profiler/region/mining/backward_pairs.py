@@ -77,7 +77,7 @@ class _Nodes:
 
     def one_of(self, makers: Sequence[Maker], unit: Unit) -> Maker | None:
         """What a checkpoint computed again inside the very node that differentiates it; else what ran in no node: what
-        saved tensors were computed again for is thrown away; else what ran on the same GPU, else on the same thread.
+        saved tensors were computed again for is discarded; else what ran on the same GPU, else on the same thread.
         None where that leaves several.
         """
         if len(makers) == 1:

@@ -256,7 +256,7 @@ class _Bound:
         self.statement_of[statement.unit.op] = statement
 
     def _finish(self) -> Flow:
-        """Outputs are what the part's units made and a forward unit outside reads, or nobody."""
+        """Outputs are what the part's units made and a forward unit outside reads, or no unit."""
         escaping = self._escaping() if self.edges.exact else set()
         own_values = [v for s in self.statements if s.own for v in s.outputs]
         outputs = [

@@ -257,7 +257,7 @@ class _Walk:
         return min(pair, key=lambda v: (v.readers, v.at))
 
     def _made_by_neighbours(self, unit: Unit, sig: Sig) -> StepValue | None:
-        """What the operations just before tell: halves of one value, cos and sin of one angle, q * cos + rotated q."""
+        """By the operations just before: halves of one value, cos and sin of one angle, q * cos + rotated q."""
         before = next((r for r in reversed(self.read[-3:]) if r[0].base != "neg"), None)
         if unit.base in HALVES and before is not None:
             last, values = before

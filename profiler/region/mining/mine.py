@@ -46,7 +46,7 @@ class MinedRegion:
     module: the innermost nn.Module that all its operations ran in, of the first call; "" without recorded stacks.
     operations: one round of them, where the region is a loop (rounds > 1).
     text is None where the region cannot be written; `missing` says why. assumed: numbers and indices that the trace
-    does not record, as they stand in the text. time_us_per_step: summed kernel durations. launches: kernels per step.
+    does not record, as they are in the text. time_us_per_step: summed kernel durations. launches: kernels per step.
     """
 
     id_hint: str
@@ -111,7 +111,7 @@ class Mining:
 
     @property
     def paired_backward_share(self) -> float | None:
-        """Share of it that stands with its forward: in one region, or in one that names it. None without backward."""
+        """Share of it that is paired with its forward: in its region or one that names it. None without backward."""
         paired = sum(r.backward_time_us_per_step for r in self.regions if r.forward_of or r.forward_time_us_per_step)
         return paired / self.backward_time_us if self.backward_time_us else None
 

@@ -1,4 +1,4 @@
-"""Which Python function each mined region stands in, where stacks were recorded."""
+"""Which Python function each mined region is in, where stacks were recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profiler.trace.read.frames import Instant, callers
 from profiler.trace.read.source import Limits
 
 VOTING_CALLS = 3
-"""Calls of a region that are asked for: the first ones; most of them decide."""
+"""Calls of a region whose function is looked up: the first ones; the majority decides."""
 
 
 def instants(mining: Mining) -> list[Instant]:

@@ -22,13 +22,13 @@ MOST_PAIRS = 16_000_000
 """Length of one sequence times the other's, beyond which no order is looked for: that takes time in proportion."""
 
 ALIKE_SHARE = 0.75
-"""Share of a graph's kernels that must stand in the lender in the same order, or it is of another model. Of the traces
+"""Share of a graph's kernels that must be in the lender in the same order, or it is of another model. Of the traces
 here those of other transformers reach up to 0.64, by the GEMMs and pointwise kernels that all have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lender:
-    """Launches of another trace, in order: kernel name ("" where it is not recorded), and the operation round each."""
+    """Launches of another trace, in order: kernel name ("" where it is not recorded), and the operation around each."""
 
     names: tuple[str, ...]
     ops: Ints

@@ -111,7 +111,7 @@ class Obstacle:
 
     @property
     def stops(self) -> bool:
-        """torch.compile cannot fuse what stands on its two sides."""
+        """torch.compile cannot fuse what is before it with what is after it."""
         return self.effect in (BREAK, OPAQUE)
 
     @property
@@ -121,7 +121,7 @@ class Obstacle:
 
 
 def find_obstacles(trace: Trace, steps: Sequence[Step]) -> tuple[Obstacle, ...]:
-    """Everything in the forward of these steps that stands in torch.compile's way, what breaks the graph first.
+    """Everything in the forward of these steps that hinders torch.compile, what breaks the graph first.
 
     Sizes that change are looked for in all steps of the trace. Without a forward that the trace shows, nothing.
     """
@@ -226,7 +226,7 @@ def _kind(trace: Trace, call: Call, after: str) -> str:
 
 
 def _of_the_wrapper(trace: Trace, call: Call) -> bool:
-    """What DistributedDataParallel does round the model (it broadcasts buffers) is not compiled with it."""
+    """What DistributedDataParallel does around the model (it broadcasts buffers) is not compiled with it."""
     module = int(trace.ops.module[call.op])
     last = trace.modules[module].rsplit("/", 1)[-1] if module != NONE else ""
     return last.startswith("DistributedDataParallel") or (not last and "broadcast" in call.name)

@@ -12,7 +12,7 @@ from profiler.trace.analyze.forward_calls import ANNOTATION, MODULE, Call, Windo
 from profiler.trace.model import NONE, Step, Trace
 
 _OWN_KERNELS = ("at::", "nccl", "ncclDevKernel", "rccl", "Memcpy", "Memset", "cub::", "thrust::")
-"""Launched by PyTorch itself or by its libraries, though the operation round them was not recorded."""
+"""Launched by PyTorch itself or by its libraries, though the operation around them was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ _HOLDERS = frozenset(
 )
 """What only holds the functor that computes."""
 _ENTRIES = frozenset({"Kernel", "Kernel2", "kentry"})
-"""Of a library's every kernel: what it computes stands in its template."""
+"""Of a library's every kernel: what it computes is in its template."""
 _SYMBOL = re.compile(r"(?:St|L)?(\d+)")
 _CASTS = {"direct_copy": "copy", "bfloat16_copy": "cast to bf16", "float16_copy": "cast to f16", "Fill": "fill"}
 

@@ -56,7 +56,7 @@ def hand_written_triton(trace: Trace) -> Mask:
     outside of aten operations.
 
     C++ kernels carry their signature or a mangled name; Triton names a kernel as its Python function. A custom op or
-    nothing at all is round the launch. Without operations in the trace only kernels of graphs are looked at.
+    nothing at all is around the launch. Without operations in the trace only kernels of graphs are looked at.
     """
     plain_name = _by_name(
         trace,

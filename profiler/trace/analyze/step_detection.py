@@ -12,7 +12,7 @@ import numpy.typing as npt
 from profiler.trace.model import NONE, Floats, Ints, Kernels, Longs, Ops
 
 SAME_SHARE = 0.95
-"""Share of kernels whose name must stand again one period later: autotuned and split variants differ now and then."""
+"""Share of kernels whose name must occur again one period later: autotuned and split variants differ now and then."""
 
 COVERED_SHARE = 0.8
 """Share of the sequence that the repetition must cover; what is before it is a warm-up, what is after it a cut step."""
@@ -145,7 +145,7 @@ def repeated_windows(kernels: Kernels, ops: Ops) -> list[Window]:
 
 
 def _begins(edge: int, order: Longs, at: Floats, kernels: Kernels, ops: Ops) -> float:
-    """Start of the outermost operation round the launch of a kernel, where no earlier kernel was launched in it."""
+    """Start of the outermost operation around the launch of a kernel, where no earlier kernel was launched in it."""
     kernel = int(order[edge])
     launch, op = float(at[kernel]), int(kernels.op[kernel])
     before = float(at[order[edge - 1]]) if edge else -np.inf

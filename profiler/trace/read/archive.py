@@ -128,5 +128,5 @@ def _number(text: bytes) -> int | None:
 
 
 def _checksum(header: bytes) -> int:
-    """The sum of all bytes, the checksum's own taken for blanks."""
+    """The sum of all bytes, the checksum's own counted as blanks."""
     return sum(header[:148]) + 8 * 0x20 + sum(header[156:])

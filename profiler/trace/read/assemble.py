@@ -148,7 +148,7 @@ def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_
         order = op_rows[order]
     else:
         order, parent = nesting(thread, start, end)
-    # Each unsorted column is let go as soon as it is sorted.
+    # Each unsorted column is freed as soon as it is sorted.
     clock.ops = np.empty(0)
     start = cast("Floats", take(start, order))
     end = cast("Floats", take(end, order))

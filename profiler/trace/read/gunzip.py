@@ -23,7 +23,7 @@ _HEADER_BYTES = 10
 _TRAILER_BYTES = 8
 _HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT, _RESERVED = 0x02, 0x04, 0x08, 0x10, 0xE0
 _TEXT_BYTES = 64 * 1024
-"""Longest name and longest comment in a header: with more it is taken for no gzip."""
+"""Longest name and longest comment in a header: with more it counts as no gzip."""
 
 PIECE_BYTES = 32 * 1024
 """Unpacked at once: where the compressed data is broken, what the decompressor has unpacked in that call, and up to

@@ -46,7 +46,7 @@ def map_numbers(file: IO[bytes], count: int, dtype: npt.DTypeLike) -> Array:
 
 
 def release(*arrays: Array) -> None:
-    """Takes the pages of mapped columns out of this process's memory until they are looked at again."""
+    """Takes the pages of mapped columns out of this process's memory until they are read again."""
     for array in arrays:
         pages = _pages(array)
         if pages is not None and hasattr(mmap, "MADV_DONTNEED"):

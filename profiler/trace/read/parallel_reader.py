@@ -195,7 +195,7 @@ def _start(path: Path, limits: Limits, size: int, tokens: int, parts: IO[bytes])
 
 
 def main() -> None:
-    """The second process: reads what is left to claim, then says where its columns stand."""
+    """The second process: reads what is left to claim, then reports where its columns are."""
     task = msgspec.json.decode(sys.argv[2], type=_Task)
     tables = Tables()
     try:
@@ -271,7 +271,7 @@ def _read_segments(segments: Segments, numbers: Iterable[int], tables: Tables, l
 
 
 def _write_parts(parts: Iterable[Part], file: IO[bytes]) -> list[Place]:
-    """Writes the parts to the file, each as soon as it is there; where they stand. Raises OSError."""
+    """Writes the parts to the file, each as soon as it is there; their places. Raises OSError."""
     places: list[Place] = []
     at = 0
     for part in parts:
@@ -311,7 +311,7 @@ _PART_DECODER = msgspec.msgpack.Decoder(Part, dec_hook=_unpack_array)
 
 
 class _Numbers:
-    """From one process's numbers of texts to those of all, in the order in which texts first stand in the file."""
+    """From one process's numbers of texts to those of all, in the order in which texts first occur in the file."""
 
     def __init__(self, share: Share) -> None:
         self._texts = (share.names, share.threads, share.details)

@@ -360,7 +360,7 @@ class _Window:
         return None
 
     def shift(self) -> None:
-        """Forgets what was taken, once nobody looks at it any more."""
+        """Drops the events that were taken, once they are no longer used."""
         begin, self._consumed = self._consumed, 1
         remaining = self._end - begin
         self._buffer[1 : 1 + remaining] = self._buffer[begin : self._end]
