@@ -206,7 +206,7 @@ def _templates_win(output: InductorOutput, device: Device) -> Iterator[None]:
     cache = select_algorithm.AlgorithmSelectorCache
     preference = functools.partial(_preference, room=TARGETS[device.arch].shared_block_bytes)
 
-    def timings(_: Any, choices: Any, *__: object, **___: object) -> Any:
+    def timings(_: Any, /, choices: Any, *__: object, **___: object) -> Any:
         if TEMPLATES not in output.assumed:
             output.assumed.append(TEMPLATES)
         return lambda offered: {c: 1.0 + place for place, c in enumerate(sorted(offered, key=preference))}

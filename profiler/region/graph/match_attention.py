@@ -97,7 +97,7 @@ def _reads_first(product: Node, probabilities: Node) -> bool:
 def _passes(node: object) -> TypeGuard[Node]:
     """Hands the probabilities on with rows and columns where they were: casts, folded batches, dropout."""
     if is_call(node, "getitem"):
-        return is_call(node.args[0], "native_dropout") and node.args[1] == 0
+        return is_call(node.args[0], "native_dropout") and bool(node.args[1] == 0)
     folded = is_call(node, *BATCH_VIEWS) and shape(node)[-2:] == shape(node.args[0])[-2:]
     return folded or is_call(node, *CASTS, "native_dropout")
 
@@ -183,9 +183,10 @@ def _strip_scale(node: object) -> object:
 
 def _is_causal(node: object, kind: str) -> bool:
     """not(tril(ones)) as what is dropped, tril(ones) as what is kept, triu(ones, 1) as what is dropped."""
-    node = behind_casts(node)
-    inverted = is_call(node, "bitwise_not", "logical_not")
-    inner = behind_casts(node.args[0]) if inverted else node
+    inner = outer = behind_casts(node)
+    if is_call(outer, "bitwise_not", "logical_not"):
+        inner = behind_casts(outer.args[0])
+    inverted = inner is not outer
     dropped = kind == "drop"
     if is_call(inner, "tril") and is_call(behind_casts(inner.args[0]), "ones", "full", "ones_like"):
         return argument(inner, 1, "diagonal", 0) == 0 and dropped == inverted

@@ -7,7 +7,7 @@ here, on the aten operations below a call: `linear`, `@` and `einsum` all come d
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch._ops import OpOverload
@@ -369,15 +369,17 @@ def _indices(name: str, tensors: list[torch.Tensor], args: Args, *_: object) -> 
         _fits(args[2], torch.ops.aten.index.Tensor(args[0], args[1]))
 
 
-def _into_something(x: torch.Tensor, indices: object) -> None:
+def _into_something(x: torch.Tensor, indices: Iterable[object]) -> None:
     """Places in a dimension of no elements: the fake takes them."""
     position = 0
     for index in indices:
-        mask = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
         empty = position < x.dim() and x.shape[position] == 0
-        if isinstance(index, torch.Tensor) and not mask and empty and index.numel() > 0:
+        if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+            position += index.dim()
+            continue
+        if isinstance(index, torch.Tensor) and empty and index.numel() > 0:
             raise RefusedError(f"an index into dimension {position}, which has no elements", code="region-shape")
-        position += index.dim() if mask else 1
+        position += 1
 
 
 def _fits(value: torch.Tensor, places: torch.Tensor) -> None:

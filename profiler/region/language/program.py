@@ -10,6 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.fx
@@ -19,6 +20,7 @@ from profiler.region.language import scalar_values, syntax, vocabulary
 from profiler.region.language.checks import label_of
 from profiler.region.language.recorder import Recorder, empty_input, one_line, quiet, shape_of
 from profiler.region.language.scalar_values import has_tensor
+from profiler.region.language.signatures import Target
 from profiler.region.language.syntax import error, nearest
 from profiler.region.limits import MAX_ITEMS, MAX_OPERATIONS, operations, size_of_range
 from profiler.region.model import Region, RegionError
@@ -73,7 +75,7 @@ class _Builder:
     ) -> None:
         self.region = region
         self.device = device
-        self.sizes = sizes
+        self.sizes = cast("Mapping[str, int]", sizes)  # a SymInt acts as an int
         self.recorder = Recorder(device, mode)
         self.names: dict[str, object] = dict(sizes)
         self.rounds = 1  # of the loops around the statement in hand
@@ -91,9 +93,9 @@ class _Builder:
     def built(self) -> Program:
         recorder = self.recorder
         with recorder.recording():
-            for item in self.region.inputs:
-                self.names[item.name] = recorder.input(item, self.sizes)
-            fakes = [self.names[item.name].meta["val"] for item in self.region.inputs]
+            inputs = {item.name: recorder.input(item, self.sizes) for item in self.region.inputs}
+            self.names |= inputs
+            fakes = [node.meta["val"] for node in inputs.values()]
             for statement in self.region.nodes:
                 self.statement(statement)
             results = []
@@ -141,8 +143,9 @@ class _Builder:
 
     def loop(self, node: ast.For) -> None:
         assert isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name)
-        bounds = [self.value(a) for a in node.iter.args]
-        if not all(isinstance(b, int) and not isinstance(b, bool) for b in bounds):
+        values = [self.value(a) for a in node.iter.args]
+        bounds = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+        if len(bounds) < len(values):
             raise error(node.iter, "range takes whole numbers", code="region-type")
         try:
             count = size_of_range(tuple(bounds))
@@ -319,7 +322,7 @@ class _Builder:
             raise error(node, one_line(fault), code="region-type") from None
         return tuple(result) if isinstance(result, tuple) else result
 
-    def emit(self, node: ast.AST, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    def emit(self, node: ast.AST, target: Target, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         return self.recorder.emit(node, self.line, target, args, kwargs)
 
     def call(

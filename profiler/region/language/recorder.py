@@ -126,7 +126,7 @@ class Recorder:
             self.reached.add(node)
         return node
 
-    def emit(self, node: ast.AST, line: int, target: Target, args: Args, kwargs: Kwargs) -> object:
+    def emit(self, node: ast.AST, line: int, target: Target, args: Args, kwargs: dict[str, Any]) -> object:
         """The call as a node, or a tuple of nodes. Raises RegionError at `node` where torch or CUDA would refuse it."""
         self.operations += 1
         if self.operations > MAX_OPERATIONS:
@@ -135,7 +135,7 @@ class Recorder:
         if refused:
             raise error(node, f"{min(refused)} is not part of the language", code="region-type")
         scalar_values.weigh(node, args, tuple(kwargs.values()))
-        fakes: Any = torch.fx.node.map_aggregate((args, kwargs), _fake)
+        fakes: Any = torch.fx.node.map_aggregate((args, kwargs), _fake)  # type: ignore[arg-type]
         refuse(node, target, fakes[0], fakes[1])
         self.keep_leaves(node, target, fakes[0], fakes[1])
         self.checking.gradient = bool(self.reached) and self.is_reached(args, kwargs)
@@ -161,7 +161,7 @@ class Recorder:
             self.reached.add(changed if label_of(target).endswith("_") else new_node)
         several = isinstance(result, tuple | list)
         new_node.meta["custom"] = {"line": line, "label": label_of(target), "at": place_of(node), "several": several}
-        if several:
+        if isinstance(result, tuple | list):
             return tuple(self.part(new_node, i, part) for i, part in enumerate(result))
         if not isinstance(result, torch.Tensor):
             raise error(node, "this gives no tensor", code="region-type")

@@ -194,7 +194,7 @@ def bind(target: Target, args: Args, kwargs: Kwargs) -> Call | None:
     """
     candidates = signatures(target)
     exact = isinstance(target, torch._ops.OpOverloadPacket)
-    numbers = exact and torch._C._should_allow_numbers_as_tensors(target.__name__)
+    numbers = exact and torch._C._should_allow_numbers_as_tensors(str(getattr(target, "__name__", "")))
     misplaced: str = ""
     nearly: Call | None = None
     for signature in candidates:
@@ -274,7 +274,7 @@ def _of_argument(argument: torch._C.Argument) -> Parameter:
         optional,
         required=not argument.has_default_value() and not (argument.kwarg_only and optional),
         keyword_only=argument.kwarg_only,
-        fixed=argument.N,
+        fixed=argument.N,  # type: ignore[attr-defined]  # not in the stubs
     )
 
 

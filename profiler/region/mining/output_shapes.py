@@ -140,7 +140,7 @@ def _call(name: str, args: tuple[Argument, ...], wanted_overload: str) -> Call |
 
 def _overloads(packet: OpOverloadPacket, arity: int) -> list[tuple[FunctionSchema, OpOverload]]:
     overloads = []
-    for label in packet.overloads():
+    for label in packet.overloads():  # type: ignore[no-untyped-call]
         if "out" in label.split("_"):
             continue
         overload = getattr(packet, label)

@@ -164,7 +164,7 @@ def short(name: str) -> str:
 class Units:
     """Units by thread, in order; the kernels of the step that no unit has; where each operation of the step went."""
 
-    collect_units: tuple[Unit, ...]
+    units: tuple[Unit, ...]
     unlinked: tuple[int, ...]
     of_op: Mapping[int, Unit]
 

@@ -64,6 +64,6 @@ def drop_far(groups: Sequence[Sequence[Column]], starts: list[Floats]) -> int:
             continue
         starts[number] = start[near]
         for column in group:
-            column.append(column.whole()[near])
+            column.append(column.drain()[near])
         dropped += far
     return dropped
