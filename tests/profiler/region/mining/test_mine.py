@@ -150,8 +150,8 @@ def test_data_flow_is_that_of_the_execution_trace() -> None:
                 members = inputs[at] if values and isinstance(inputs[at][0], list) else [inputs[at]]
                 real = [m for m in members if values and m[3]]
                 for value, tensor in zip(values, real, strict=True):
-                    if value.made is not None:
-                        made = exact[int(trace.ops.record_id[value.made.unit.op])]["outputs"]["values"][value.index]
+                    if value.producer is not None:
+                        made = exact[int(trace.ops.record_id[value.producer.unit.op])]["outputs"]["values"][value.index]
                         right, wrong = right + (made[0] == tensor[0]), wrong + (made[0] != tensor[0])
     assert right > 150
     assert wrong == 0
