@@ -1,4 +1,4 @@
-"""What GPUs can do: datasheet rates with their source, measured ceilings where somebody measured them."""
+"""What GPUs can do: datasheet rates with their source, measured ceilings where there are any."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def find_device(name: str | None) -> Device | None:
     """The device meant by a name such as "NVIDIA H100 80GB HBM3", or None where the table has none."""
     if not name:
         return None
-    wanted = name.lower()
-    exact = [d for d in DEVICES if d.name.lower() == wanted]
-    found = exact or [d for d in DEVICES if any(m in wanted for m in d.matches)]
-    bare = [d for d in DEVICES if d.name.lower().split()[-1] == wanted]
-    return next(iter(found or bare), None)
+    lowercase = name.lower()
+    exact = [d for d in DEVICES if d.name.lower() == lowercase]
+    matching = exact or [d for d in DEVICES if any(m in lowercase for m in d.matches)]
+    bare = [d for d in DEVICES if d.name.lower().split()[-1] == lowercase]
+    return next(iter(matching or bare), None)

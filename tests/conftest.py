@@ -36,7 +36,7 @@ LONG = (
     "tests/app/web/test_companions.py",
     "tests/kernels/measure/test_session.py",
     "tests/kernels/measure/test_cheats.py",
-    "tests/profiler/oracle/test_record.py",
+    "tests/profiler/oracle/inductor/test_record.py",
     "tests/app/trace_report/test_findings.py",
     "tests/docs/test_traces.py",
     "tests/docs/test_ci.py",

@@ -98,7 +98,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Advic
     from kernels.libraries import coverage
     from kernels.registry import hand_written
     from kernels.starter_kit.lines import code_lines
-    from profiler.region.graph.boundary_bytes import bytes_through
+    from profiler.region.graph.cost import bytes_through
     from profiler.region.graph.lowering import written_alone
     from profiler.region.graph.patterns import match, region_kind
     from profiler.region.language.text import to_text

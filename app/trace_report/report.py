@@ -33,7 +33,7 @@ from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
-from profiler.trace.analyze.compile_blockers import beside as near
+from profiler.trace.analyze.compile_blockers import obstacles_of_region as near
 from profiler.trace.analyze.idle_breakdown import StepParts, step_parts
 from profiler.trace.analyze.pacing import Pace, pace
 from profiler.trace.model import Trace

@@ -21,9 +21,8 @@ from kernels.libraries.patterns.recognised import recognised
 from kernels.libraries.patterns.terms import promoted
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match
+from profiler.region.graph.match_model import Match, calls, covered_operations, role
 from profiler.region.graph.nodes import argument, is_call, value
-from profiler.region.graph.roles import calls, covered_operations, role
 
 ALONE = "alone: torch.compile fuses it with its neighbours"
 WIDENED = frozenset({"rms_norm", "layer_norm", "group_norm", "batch_norm", "softmax"})

@@ -20,9 +20,8 @@ from kernels.libraries.fits import DTYPES, whole
 from kernels.libraries.model import Facts
 from kernels.libraries.patterns.terms import Bound, Term, behind, fits
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role
+from profiler.region.graph.match_model import Match, Role, between, operation_names, role
 from profiler.region.graph.nodes import is_call, shape, value
-from profiler.region.graph.roles import between, operation_names, role
 from profiler.region.language.vocabulary import DTYPE_NAMES
 from profiler.region.language.vocabulary import DTYPES as DTYPE_OF
 

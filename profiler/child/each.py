@@ -1,8 +1,8 @@
 """each: many small pieces of work, bounded one by one, in forks of this process: what hangs costs itself alone.
 
 A fork takes 10 ms and has everything that this process has read, so nothing is sent to it. It works on one piece after
-the other; where one exceeds its limits the fork is killed, the piece is told as failed, and another fork goes on with
-the next. A fork that somebody else killed is no fault of its piece, which is done again, once.
+the other; where one exceeds its limits the fork is killed, the piece counts as failed, and another fork goes on with
+the next. A fork that another process killed is no fault of its piece, which is done again, once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Generic, TypeVar
 
 from profiler.child.limits import Limits, impose, is_of_memory, over_cpu, within_own
 from profiler.child.pool import OUTSIDE, Failure
@@ -28,13 +28,15 @@ from profiler.child.template import PR_SET_PDEATHSIG
 
 log = logging.getLogger("tritonworthy.each")
 
+T = TypeVar("T")  # what JSON can carry
+
 FORK_TRIES, FORK_PAUSE_S = 20, 0.25
-"""Where no fork is possible and none runs: so often, so long apart, before the rest is told as failed."""
+"""Where no fork is possible and none runs: so often, so long apart, before the rest is reported as failed."""
 
 
 def each(
-    work: Callable[[int], Any], pieces: Sequence[int], limits: Limits, *, lanes: int = 2
-) -> Iterator[tuple[int, Any | Failure]]:
+    work: Callable[[int], T], pieces: Sequence[int], limits: Limits, *, lanes: int = 2
+) -> Iterator[tuple[int, T | Failure]]:
     """(piece, what `work` returns as JSON, or why it has no result) for every piece, as they are done.
 
     work: raises nothing that is not a failure of its piece (Failure.CRASHED, with a traceback on stderr; MEMORY for
@@ -44,17 +46,17 @@ def each(
     killed = set[int]()
     limits = within_own(limits)
     poll = select.poll()
-    running: dict[int, _Lane] = {}
+    running: dict[int, _Lane[T]] = {}
     tries = 0
     try:
         while waiting or running:
             while waiting and len(running) < lanes:
-                taken = [waiting.popleft() for _ in range(_take(len(waiting), lanes - len(running)))]
+                batch = [waiting.popleft() for _ in range(_take(len(waiting), lanes - len(running)))]
                 try:
-                    lane = _Lane(work, taken, limits)
+                    lane = _Lane(work, batch, limits)
                 except OSError as fault:  # no process or memory for a fork now: others go on, or it is tried again
                     log.warning("no fork: %s", fault)
-                    waiting.extendleft(reversed(taken))
+                    waiting.extendleft(reversed(batch))
                     break
                 tries = 0
                 running[lane.output] = lane
@@ -79,11 +81,11 @@ def each(
                     poll.unregister(fd)
                     del running[fd]
                     failure = lane.end()
-                    if lane.left and failure is Failure.KILLED and lane.left[0] not in killed:
-                        killed.add(lane.left[0])
-                    elif lane.left and not lane.is_full:
-                        yield lane.left.popleft(), failure
-                    waiting.extendleft(reversed(lane.left))
+                    if lane.remaining and failure is Failure.KILLED and lane.remaining[0] not in killed:
+                        killed.add(lane.remaining[0])
+                    elif lane.remaining and not lane.is_full:
+                        yield lane.remaining.popleft(), failure
+                    waiting.extendleft(reversed(lane.remaining))
     finally:
         for lane in running.values():
             lane.kill()
@@ -95,11 +97,11 @@ def _take(waiting: int, lanes: int) -> int:
     return max(1, -(-waiting // lanes))
 
 
-class _Lane:
+class _Lane(Generic[T]):
     """One fork and the pieces that it works on, in order."""
 
-    def __init__(self, work: Callable[[int], Any], pieces: Sequence[int], limits: Limits) -> None:
-        self.left = deque(pieces)
+    def __init__(self, work: Callable[[int], T], pieces: Sequence[int], limits: Limits) -> None:
+        self.remaining = deque(pieces)
         self.limits = limits
         self.over = False
         self.is_full = False  # of what a piece left that needed too much memory: it does no other
@@ -121,18 +123,18 @@ class _Lane:
         os.close(theirs)
         self.deadline = time.monotonic() + limits.timeout_s
 
-    def read(self) -> Iterator[tuple[int, Any | Failure]]:
+    def read(self) -> Iterator[tuple[int, T | Failure]]:
         """What it has done by now."""
         part = os.read(self.output, 1 << 20)
         if not part:
             self.over = True
         *lines, self.received = (self.received + part).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            piece = self.left.popleft()
+            message = json.loads(line)
+            piece = self.remaining.popleft()
             self.deadline = time.monotonic() + self.limits.timeout_s
-            self.is_full = said.get("failure") == Failure.MEMORY
-            yield piece, Failure(said["failure"]) if "failure" in said else said["value"]
+            self.is_full = message.get("failure") == Failure.MEMORY
+            yield piece, Failure(message["failure"]) if "failure" in message else message["value"]
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -150,7 +152,7 @@ class _Lane:
         return Failure.KILLED if code in OUTSIDE else Failure.CRASHED
 
 
-def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent: int, limits: Limits) -> None:
+def _work(work: Callable[[int], object], pieces: Sequence[int], output: int, parent: int, limits: Limits) -> None:
     """The fork's life; never returns."""
     status = 1
     try:
@@ -164,12 +166,12 @@ def _work(work: Callable[[int], Any], pieces: Sequence[int], output: int, parent
         for piece in pieces:
             impose(os.getpid(), limits)  # here, where it cannot come late
             try:
-                said = {"value": work(piece)}
+                message: dict[str, object] = {"value": work(piece)}
             except Exception as fault:
-                said = {"failure": Failure.MEMORY if is_of_memory(fault) else Failure.CRASHED}
+                message = {"failure": Failure.MEMORY if is_of_memory(fault) else Failure.CRASHED}
                 traceback.print_exc()
-            _write(output, json.dumps(said).encode() + b"\n")
-            if said.get("failure") == Failure.MEMORY:
+            _write(output, json.dumps(message).encode() + b"\n")
+            if message.get("failure") == Failure.MEMORY:
                 break
         status = 0
     except BaseException:

@@ -44,7 +44,7 @@ def impose(pid: int, limits: Limits) -> None:
         used_bytes = _private_bytes(pid)
         if (
             used_bytes is None
-        ):  # ended, or /proc cannot be read for want of descriptors: from 0 on it would be too little
+        ):  # ended, or /proc cannot be read for lack of descriptors: from 0 on it would be too little
             return
         if limits.memory_bytes is not None:
             _limit(pid, resource.RLIMIT_DATA, used_bytes + limits.memory_bytes)
@@ -66,8 +66,8 @@ def within_own(limits: Limits) -> Limits:
     most, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if most == resource.RLIM_INFINITY:
         return limits
-    left = max(0, most - private_bytes(os.getpid()))
-    return replace(limits, memory_bytes=min(left, limits.memory_bytes or left))
+    remaining_bytes = max(0, most - private_bytes(os.getpid()))
+    return replace(limits, memory_bytes=min(remaining_bytes, limits.memory_bytes or remaining_bytes))
 
 
 def over_cpu(status: int) -> bool:
@@ -76,9 +76,9 @@ def over_cpu(status: int) -> bool:
 
 
 def is_of_memory(fault: BaseException) -> bool:
-    """Whether this process failed for want of memory, by the fault or by what it has of what it may have.
+    """Whether this process failed for lack of memory, by the fault or by what it has of what it may have.
 
-    torch's allocator raises RuntimeError, and an extension may lose its error on the way. To tell of it takes memory as
+    torch's allocator raises RuntimeError, and an extension may lose its error on the way. Reporting it takes memory as
     well: the limit is lifted, and is to be imposed again before anything else is done.
     """
     most, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -94,7 +94,7 @@ def private_bytes(pid: int) -> int:
 
 
 def _private_bytes(pid: int) -> int | None:
-    """The same; None for none that runs, and where /proc cannot be read for want of descriptors.
+    """The same; None for none that runs, and where /proc cannot be read for lack of descriptors.
 
     One that has only just begun its program has 0: seen on a busy machine, in the middle of exec.
     """

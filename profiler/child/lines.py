@@ -1,6 +1,6 @@
 """LineChild: a child process that is sent JSON lines and answers in JSON lines, on a descriptor of its own.
 
-Its stdout and stderr are a log that nobody parses. Its stdin is kept open: end of file there means that who asked is
+Its stdout and stderr are a log that nobody parses. Its stdin is kept open: end of file there means that the parent is
 gone. It leads a session; what it starts is killed with it.
 """
 
@@ -12,7 +12,7 @@ import selectors
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from profiler.child.process import Process, Started, kill_tree
 from profiler.child.template import Template
@@ -27,13 +27,13 @@ UNKILLABLE_S = 10.0
 
 
 class BrokenChildError(Exception):
-    """The child said something that is no answer."""
+    """The child sent something that is no answer."""
 
 
 class LineChild:
     """One process. Used by one thread at a time.
 
-    command: a program and its arguments; with a template its other words are what a fork of it is told. "{fd}" in it
+    command: a program and its arguments; with a template its other words are given to a fork of it. "{fd}" in it
     becomes the descriptor to answer on. environment: added to its own; sweep: kills whatever else it started.
     Raises OSError where none can be started.
     """
@@ -89,21 +89,21 @@ class LineChild:
         """Its exit status; None while it runs."""
         return self.process.poll()
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         """Queue a line; `exchange` sends it."""
         if not self.unsent:
             self.selector.register(self.input, selectors.EVENT_WRITE)
         self.unsent += json.dumps(message).encode() + b"\n"
         self.taken = 0
 
-    def exchange(self, timeout_s: float = TICK_S) -> list[Any]:
+    def exchange(self, timeout_s: float = TICK_S) -> list[object]:
         """One round of sending and receiving: the messages that are whole by now.
 
         Returns as soon as there is something, at the latest after timeout_s. Raises BrokenChildError for what is no
         line of JSON, or too much.
         """
         received = b""
-        if not self.selector.get_map():  # it says nothing more: its end is all that there is to wait for
+        if not self.selector.get_map():  # it sends nothing more: only its end is left to wait for
             self.process.wait(min(timeout_s, TICK_S))
             return []
         for key, _ in self.selector.select(timeout_s):
@@ -127,10 +127,10 @@ class LineChild:
         except BrokenPipeError:
             self.unsent = b""
         if not self.unsent:
-            # Sent, but kept open: its end tells the child that who asked is gone.
+            # Sent, but kept open: its end tells the child that the parent is gone.
             self.selector.unregister(self.input)
 
-    def _messages(self, received: bytes) -> list[Any]:
+    def _messages(self, received: bytes) -> list[object]:
         self.taken += len(received)
         if self.taken > OUTPUT_BYTES:
             raise BrokenChildError("It sent too much.")
@@ -144,10 +144,10 @@ class LineChild:
         except (ValueError, RecursionError):
             raise BrokenChildError("It did not speak the protocol.") from None
 
-    def rest(self) -> list[Any]:
-        """What a child that has ended still said."""
+    def rest(self) -> list[object]:
+        """What a child sent before it ended and nobody has read."""
         received = b""
-        with suppress(BlockingIOError):  # no end of file where somebody else holds its pipe open
+        with suppress(BlockingIOError):  # no end of file where another process holds its pipe open
             while self.output in self.selector.get_map() and len(received) <= OUTPUT_BYTES:
                 part = os.read(self.output, 1 << 20)
                 if not part:

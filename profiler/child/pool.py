@@ -1,7 +1,7 @@
 """Pool: a few children that stand ready and answer one request each at a time, within limits. Torch-free.
 
-A child that exceeds its limits, dies or stops making sense is killed, its caller is told which, and another is forked;
-every child is replaced after a bounded number of requests. One that somebody else killed is no fault of the request,
+A child that exceeds its limits, dies or stops making sense is killed, its caller learns which, and another is forked;
+every child is replaced after a bounded number of requests. One that another process killed is no fault of the request,
 which another child is asked, once. Who asks waits for a free child in turn: so many at most, so long at most.
 """
 
@@ -35,7 +35,7 @@ STUCK_S = 5.0
 PAUSE_S = 1.0
 """Until a child is forked again where one could not be."""
 LOOK_S = 1.0
-"""How often children that nobody asks are looked at."""
+"""How often idle children are checked."""
 HELLO_S = 60.0
 KEPT_SHARE = 0.25
 """Of the memory that one request may take: a child that keeps more than this of those before is replaced."""
@@ -43,7 +43,7 @@ CLIENT_SHARE = 0.5
 """Of the places to wait that one client may have."""
 
 OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
-"""Ends that no request brings about: the system is short of memory, the template died, somebody tidies up."""
+"""Ends that no request brings about: the system is short of memory, the template died, an administrator ended it."""
 
 
 class Failure(StrEnum):
@@ -54,7 +54,7 @@ class Failure(StrEnum):
     TIMEOUT = "timeout"  # wall time
     CPU = "cpu"  # processor time
     MEMORY = "memory"
-    KILLED = "killed"  # by somebody else
+    KILLED = "killed"  # by another process
     CRASHED = "crashed"
     STOPPED = "stopped"  # the server stops
 
@@ -86,7 +86,7 @@ class _Waiter:
 class Pool:
     """start() and stop() once; `ask` from any thread.
 
-    arguments: what a fork of the template is told; "{fd}" stands for the descriptor to answer on. hello: the first line
+    arguments: given to a fork of the template; "{fd}" stands for the descriptor to answer on. hello: the first line
     that a child is sent, which it answers before any request. size: children; waiting_cap: requests that may wait.
     """
 
@@ -132,7 +132,7 @@ class Pool:
                 self.keeper.start()
 
     def stop(self) -> None:
-        """Kill the children; whoever waits for an answer hears so."""
+        """Kill the children; requests that wait for an answer fail with STOPPED."""
         with self.changed:
             self._stop.set()
             self.changed.notify_all()
@@ -152,7 +152,7 @@ class Pool:
 
     @property
     def ready(self) -> bool:
-        """Whether a child has said hello and has not ended."""
+        """Whether a child has answered the hello and has not ended."""
         with self.changed:
             there = any(m.child.poll() is None for m in (*self.idle, *self.busy))
             if there:
@@ -174,7 +174,7 @@ class Pool:
         """The child's answer. Raises FailedError where there is none.
 
         who: a client; one of them never has the last child, unless it is the only one, nor more than a share of the
-        places to wait. None: nobody in particular. prefer: of the free children the one that had a request of that key
+        places to wait. None: no client. prefer: of the free children the one that had a request of that key
         last, where there is one.
         """
         limits = limits or self.limits
@@ -206,28 +206,28 @@ class Pool:
     # --- taking turns
 
     def _take(self, who: str | None, prefer: str) -> _Member:
-        self.start()  # where nobody did before
+        self.start()  # where it was not started yet
         deadline = time.monotonic() + self.wait_s
         me = _Waiter(who)
         with self.changed:
-            own = sum(w.who == who for w in self.waiting) if who is not None else 0
-            if len(self.waiting) >= self.waiting_cap or own >= max(1, self.waiting_cap * CLIENT_SHARE):
+            waiting_of_client = sum(w.who == who for w in self.waiting) if who is not None else 0
+            if len(self.waiting) >= self.waiting_cap or waiting_of_client >= max(1, self.waiting_cap * CLIENT_SHARE):
                 raise FailedError(Failure.QUEUE_FULL, f"{len(self.waiting)} wait already")
             self.waiting.append(me)
             try:
                 while True:
                     if self.stopped:
                         raise FailedError(Failure.STOPPED)
-                    found = self._free(me, prefer)
-                    if found is not None:
-                        found.holder = who
-                        self.idle.remove(found)
-                        self.busy.append(found)
-                        return found
-                    left = deadline - time.monotonic()
-                    if left <= 0:
+                    member = self._free(me, prefer)
+                    if member is not None:
+                        member.holder = who
+                        self.idle.remove(member)
+                        self.busy.append(member)
+                        return member
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0:
                         raise FailedError(Failure.WAITED, f"{self.wait_s:g} s")
-                    self.changed.wait(left)
+                    self.changed.wait(left_s)
             finally:
                 self.waiting.remove(me)
                 self.changed.notify_all()  # it may be the turn of who came later
@@ -257,7 +257,7 @@ class Pool:
     def _let_go(self, member: _Member, prefer: str, again: bool) -> None:
         with self.changed:
             member.holder = None
-            if again or not member.child.stuck:  # one that does not end stays among the busy: `stuck` tells of it
+            if again or not member.child.stuck:  # one that does not end stays among the busy: `stuck` counts it
                 self.busy.remove(member)
             if again:
                 member.recent, member.deadline = prefer, None
@@ -281,13 +281,13 @@ class Pool:
         try:
             child.send(request)
             while True:
-                said = child.exchange(max(0.0, min(0.5, deadline - time.monotonic())))
-                if not said and child.poll() is not None:
-                    said = child.rest()
-                if len(said) > 1:
+                messages = child.exchange(max(0.0, min(0.5, deadline - time.monotonic())))
+                if not messages and child.poll() is not None:
+                    messages = child.rest()
+                if len(messages) > 1:
                     raise FailedError(Failure.CRASHED, "it answered more than it was asked")
-                if said:
-                    return said[0]
+                if messages:
+                    return messages[0]
                 if self.stopped:
                     raise FailedError(Failure.STOPPED)
                 if (status := child.poll()) is not None:
@@ -310,7 +310,7 @@ class Pool:
 
     def _keep(self) -> None:
         """Fork what is missing, as long as the pool is there."""
-        told = False
+        announced = False
         while not self._stop.is_set():
             with self.changed:
                 for member in [m for m in self.idle if m.child.poll() is not None]:
@@ -338,8 +338,8 @@ class Pool:
                 self.changed.notify_all()
             if self._stop.is_set():
                 member.child.close()
-            elif not told:
-                told = True
+            elif not announced:
+                announced = True
                 self.when_ready()
 
     def _fork(self) -> _Member:

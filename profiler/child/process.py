@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 FORK = "{fork}"
-"""First word of a command that is no program: its other words are what a template's fork is told."""
+"""First word of a command that is no program: its other words are given to a template's fork."""
 
 FORK_INTERPRETED = "{fork interpreted}"
 """The same, of the template in which Triton's kernels run in its interpreter: that is known when Triton is imported."""

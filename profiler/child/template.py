@@ -30,14 +30,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from profiler.child.process import FD
 
 log = logging.getLogger("tritonworthy.template")
-
-Json = dict[str, Any]
 
 START_S = 120.0
 """Longest start: its imports take 4 s, on a busy machine a minute."""
@@ -49,12 +49,38 @@ AGAIN_S = (0.2, 10.0)
 """Between two starts of a template that dies: the first, and the longest."""
 PACKET_BYTES = 1 << 16
 NICENESS = 2
-"""Children give way to the process that answers requests: p99 of the widget beside ten attacks 56 ms, without it 65."""
+"""Children give way to the process that answers requests: p99 of the widget under ten attacks 56 ms, without it 65."""
 PR_SET_PDEATHSIG = 1
 
 
 class NoTemplateError(OSError):
     """There is no template to fork from: it does not start, or the server stops."""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """What the template is sent, with three descriptors: a fork that runs with these arguments."""
+
+    id: int
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+class _Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the template sends: it is ready; the fork of a request, or why there is none; a child's end."""
+
+    ready: bool = False
+    id: int | None = None
+    pid: int | None = None
+    error: str = ""
+    exited: int | None = None
+    status: int = 0
+
+
+# Through json: msgspec refuses text of an environment that is no UTF-8.
+
+
+def _packet(message: _Request | _Message) -> bytes:
+    return json.dumps(msgspec.to_builtins(message)).encode()
 
 
 class Forked:
@@ -77,10 +103,19 @@ class Forked:
         return self._status
 
     def end(self, status: int) -> None:
-        """Told by the template's reader."""
+        """Called by the template's reader."""
         if self._status is None:
             self._status = status
             self._ended.set()
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Of one request, once its event is set: the child, or why there is none."""
+
+    event: threading.Event = field(default_factory=threading.Event)
+    child: Forked | None = None
+    error: str = "it ended"
 
 
 class _Life:
@@ -89,12 +124,12 @@ class _Life:
     def __init__(self, module: str, cwd: Path | None, env: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
-        self.began = time.monotonic()
+        self.started_s = time.monotonic()
         self.ready = threading.Event()
         self.over = threading.Event()
         self.lock = threading.Lock()
         self.next_id = 0
-        self.asked: dict[int, tuple[threading.Event, list[Json]]] = {}
+        self.pending: dict[int, _Answer] = {}
         self.children: dict[int, Forked] = {}
         try:
             self.process = subprocess.Popen(
@@ -126,61 +161,59 @@ class _Life:
                 packet = b""
             if not packet:
                 break
-            self._hear(json.loads(packet))
+            self._hear(msgspec.convert(json.loads(packet), _Message))
         self.process.wait()
         with self.lock:
             self.over.set()
             self.ready.set()
             for child in self.children.values():
-                child.end(-signal.SIGHUP)  # nobody's fault of theirs, and no lack of memory: their work is done again
-            for event, _ in self.asked.values():
-                event.set()
+                child.end(-signal.SIGHUP)  # not their fault, and no lack of memory: their work is done again
+            for answer in self.pending.values():
+                answer.event.set()
         self.control.close()
 
-    def _hear(self, said: Json) -> None:
+    def _hear(self, message: _Message) -> None:
         with self.lock:
-            if said.get("ready"):
+            if message.ready:
                 self.ready.set()
-            elif "exited" in said:
-                child = self.children.pop(said["exited"], None)
+            elif message.exited is not None:
+                child = self.children.pop(message.exited, None)
                 if child is not None:
-                    child.end(said["status"])
-            elif said["id"] in self.asked:
-                if "pid" in said:  # here, so that the child is known before its end can be told
-                    self.children[said["pid"]] = said["child"] = Forked(said["pid"])
-                event, answer = self.asked.pop(said["id"])
-                answer.append(said)
-                event.set()
+                    child.end(message.status)
+            elif message.id in self.pending:
+                answer = self.pending.pop(message.id)
+                if message.pid is not None:  # here, so that the child is registered before its end can be reported
+                    self.children[message.pid] = answer.child = Forked(message.pid)
+                answer.error = message.error
+                answer.event.set()
 
     def fork(self, arguments: Sequence[str], fds: Sequence[int], environment: Mapping[str, str]) -> Forked:
-        """Raises NoTemplateError where the template is gone or says no."""
-        event, answer = threading.Event(), list[Json]()
+        """Raises NoTemplateError where the template is gone or cannot fork."""
+        answer = _Answer()
         with self.lock:
             self.next_id += 1
             number = self.next_id
-            packet = json.dumps({"id": number, "arguments": [*arguments], "environment": {**environment}}).encode()
+            packet = _packet(_Request(number, [*arguments], {**environment}))
             if len(packet) > PACKET_BYTES:
                 raise ValueError("what the fork is told is too long")
-            self.asked[number] = (event, answer)
+            self.pending[number] = answer
             try:
                 # Not socket.send_fds, which waits for room: that is there unless the template hangs.
                 descriptors = array.array("i", fds)
-                told = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
-                self.control.sendmsg([packet], told, socket.MSG_DONTWAIT)
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+                self.control.sendmsg([packet], rights, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                pass  # ended below, and all others who wait hear so
+                pass  # ended below, which all others who wait are told
             except OSError as fault:
-                del self.asked[number]
+                del self.pending[number]
                 raise NoTemplateError(f"the template is gone: {fault}") from fault
-        if not event.wait(FORK_S):
+        if not answer.event.wait(FORK_S):
             log.error("the template has not answered for %g s and is ended", FORK_S)
             self.process.kill()
             raise NoTemplateError("the template did not answer")
-        if not answer or "child" not in answer[0]:
-            why = answer[0].get("error", "") if answer else "it ended"
-            raise NoTemplateError(f"the template could not fork: {why}")
-        child: Forked = answer[0]["child"]
-        return child
+        if answer.child is None:
+            raise NoTemplateError(f"the template could not fork: {answer.error}")
+        return answer.child
 
     def end(self) -> None:
         """Kill it, and with it its children. Returns when it is gone."""
@@ -224,8 +257,8 @@ class Template:
         """Whether it is ready now, or becomes so within the time."""
         deadline = time.monotonic() + timeout_s
         with self.changed:
-            while not self.ready and not self.stopped and (left := deadline - time.monotonic()) > 0:
-                self.changed.wait(left)
+            while not self.ready and not self.stopped and (remaining_s := deadline - time.monotonic()) > 0:
+                self.changed.wait(remaining_s)
         return self.ready
 
     def fork(
@@ -288,7 +321,7 @@ class Template:
             life.over.wait()
             if self._stop.is_set():
                 return
-            lived_s = time.monotonic() - life.began
+            lived_s = time.monotonic() - life.started_s
             log.error(
                 "the template ended after %.1f s (status %s); it is started again", lived_s, life.process.returncode
             )
@@ -319,7 +352,7 @@ def main(argv: Sequence[str]) -> int:
     entry.prepare()
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page that it shares
-    control.send(json.dumps({"ready": True}).encode())
+    control.send(_packet(_Message(ready=True)))
     children: dict[int, int] = {}  # descriptor -> pid
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -332,7 +365,7 @@ def main(argv: Sequence[str]) -> int:
                 _end([pid])  # the rest of its group, while the number is not another's
                 _, status = os.waitpid(pid, 0)
                 with suppress(OSError):
-                    control.send(json.dumps({"exited": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
+                    control.send(_packet(_Message(exited=pid, status=os.waitstatus_to_exitcode(status))))
                 continue
             try:
                 packet, fds, _, _ = socket.recv_fds(control, PACKET_BYTES, 3)
@@ -341,19 +374,19 @@ def main(argv: Sequence[str]) -> int:
             if not packet:
                 _end(children.values())
                 return 0
-            asked = json.loads(packet)
+            request = msgspec.convert(json.loads(packet), _Request)
             try:
                 pid = os.fork()
             except OSError as fault:
-                control.send(json.dumps({"id": asked["id"], "error": str(fault)}).encode())
+                control.send(_packet(_Message(id=request.id, error=str(fault))))
             else:
                 if pid == 0:
-                    _become(entry.run, asked, fds, (control.fileno(), *children), libc, own_pid)
+                    _become(entry.run, request, fds, (control.fileno(), *children), libc, own_pid)
                 watched = os.pidfd_open(pid)
                 children[watched] = pid
                 poll.register(watched, select.POLLIN)
                 with suppress(OSError):
-                    control.send(json.dumps({"id": asked["id"], "pid": pid}).encode())
+                    control.send(_packet(_Message(id=request.id, pid=pid)))
             finally:
                 for each in fds:
                     os.close(each)
@@ -361,7 +394,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _become(
     run: Callable[[list[str]], int],
-    asked: Json,
+    request: _Request,
     fds: Sequence[int],
     close: Sequence[int],
     libc: ctypes.CDLL,
@@ -381,11 +414,11 @@ def _become(
         for fd in (*close, stdin, log_fd):
             os.close(fd)
         os.set_inheritable(answer, False)  # what it starts must not hold its answer open
-        os.environ.update(asked["environment"])
+        os.environ.update(request.environment)
         _give_way()
         random.seed()
         gc.enable()
-        status = run([str(a).replace(FD, str(answer)) for a in asked["arguments"]])
+        status = run([str(a).replace(FD, str(answer)) for a in request.arguments])
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else 1
     except BaseException:

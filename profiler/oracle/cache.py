@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-Json = dict[str, Any]
+from profiler.oracle.serialization import Json
 
 RECIPE = 1
 """Raise it when the way of asking changes what is answered."""
@@ -29,15 +28,15 @@ class Cache:
 
     folder: Path
 
-    def get(self, question: Mapping[str, Any]) -> Json | None:
+    def get(self, question: Mapping[str, object]) -> Json | None:
         """The answer, or None. A damaged file is no answer."""
         try:
-            found: Json = json.loads(self._path(question).read_text())
+            answer: Json = json.loads(self._path(question).read_text())
         except (OSError, ValueError):
             return None
-        return found
+        return answer
 
-    def put(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    def put(self, question: Mapping[str, object], answer: Mapping[str, object]) -> None:
         """Keep an answer. A disk that does not take it costs the next asking, nothing else."""
         path = self._path(question)
         with contextlib.suppress(OSError):
@@ -51,19 +50,19 @@ class Cache:
 
     def prune(self) -> None:
         """Drop the oldest answers until a tenth of MAX_BYTES is free."""
-        found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self.folder.glob("*.json"))
-        total = sum(size for _, size, _ in found)
+        answers = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self.folder.glob("*.json"))
+        total = sum(size for _, size, _ in answers)
         if total <= MAX_BYTES:
             return
-        for _, size, path in found:
+        for _, size, path in answers:
             path.unlink(missing_ok=True)
             total -= size
             if total <= 0.9 * MAX_BYTES:
                 return
 
-    def _path(self, question: Mapping[str, Any]) -> Path:
-        asked = json.dumps([question, RECIPE, versions()], sort_keys=True)
-        return self.folder / f"{hashlib.sha256(asked.encode()).hexdigest()[:40]}.json"
+    def _path(self, question: Mapping[str, object]) -> Path:
+        key = json.dumps([question, RECIPE, versions()], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.json"
 
 
 def versions() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Oracle: asks the oracle's process, with a time limit. Torch-free; any number of threads may ask.
 
 One question at a time: Inductor is one pipeline. A process that hangs, dies or exceeds its limits costs one answer,
-which then says why; the next question starts another. An answer that is late for its caller is waited for by the next.
+which then says why; the next question starts another. An answer that comes too late for its caller is read by the next.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from profiler.child.limits import GIB, Limits, host_memory_bytes, impose, over_cpu
 from profiler.child.lines import BrokenChildError, LineChild
@@ -25,11 +26,17 @@ from profiler.child.template import Template
 from profiler.hardware import Device
 from profiler.oracle.cache import Cache
 from profiler.oracle.model import Prediction, Recompiles
-from profiler.oracle.serialization import from_dict, recompiles_from_dict, to_dict
+from profiler.oracle.serialization import (
+    Json,
+    MachineQuestion,
+    PredictQuestion,
+    Question,
+    RecompilesQuestion,
+    from_dict,
+    recompiles_from_dict,
+)
 
 log = logging.getLogger("tritonworthy.oracle")
-
-Json = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WAITING_CAP = 8
@@ -49,7 +56,7 @@ class UnansweredError(Exception):
 
 
 class _DiedError(Exception):
-    """The process ended or said something that is no answer."""
+    """The process ended or sent something that is no answer."""
 
 
 class _LateError(Exception):
@@ -59,10 +66,10 @@ class _LateError(Exception):
 @dataclass(slots=True)
 class _Child:
     line: LineChild
-    asked: int = 0
+    questions: int = 0
     ready: bool = False
-    said: deque[Any] = field(default_factory=deque)
-    owed: tuple[Json, float] | None = None  # a question whose caller left, and until when it may take
+    messages: deque[object] = field(default_factory=deque)
+    unfinished: tuple[Question, float] | None = None  # a question whose caller left, and until when it may take
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -90,7 +97,7 @@ class Oracle:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _waiting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(WAITING_CAP))
     _stopped: threading.Event = field(default_factory=threading.Event)
-    _left: list[Process] = field(default_factory=list)  # that did not end when they were killed
+    _unkillable: list[Process] = field(default_factory=list)  # that did not end when they were killed
 
     def start(self) -> None:
         """Begin to start the process, without waiting for it."""
@@ -118,7 +125,7 @@ class Oracle:
         self._stopped.set()
         for child in (self._child, self._next):
             if child is not None:
-                kill_tree(child.process)  # whoever waits for its answer hears at once, and frees the lock
+                kill_tree(child.process)  # whoever waits for its answer fails at once, and frees the lock
         with self._lock:
             self._end()
             self._child, self._next = self._next, None
@@ -126,21 +133,21 @@ class Oracle:
 
     def stuck(self) -> list[int]:
         """Processes that were killed and do not end: they hang in the kernel, and keep their memory."""
-        for process in [p for p in self._left if p.poll() is not None]:
-            self._left.remove(process)
-        return [process.pid for process in self._left]
+        for process in [p for p in self._unkillable if p.poll() is not None]:
+            self._unkillable.remove(process)
+        return [process.pid for process in self._unkillable]
 
     def cached(
         self, text: str, device: Device, mode: str = "default", binding: Mapping[str, int] | None = None
     ) -> Prediction | None:
-        """The answer where it was given before; asks nobody."""
-        found = self._look_up(question(text, device, mode, binding))
-        return None if found is None else from_dict(found)
+        """The answer where it was given before; no process is asked."""
+        answer = self._look_up(_predict_question(text, device, mode, binding))
+        return None if answer is None else from_dict(answer)
 
     def cached_recompiles(self, text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> Recompiles | None:
         """The same for how these sizes are met."""
-        found = self._look_up(_sizes_question(text, device, bindings))
-        return None if found is None else recompiles_from_dict(found)
+        answer = self._look_up(_recompiles_question(text, device, bindings))
+        return None if answer is None else recompiles_from_dict(answer)
 
     def predict(
         self,
@@ -155,37 +162,37 @@ class Oracle:
         text: canonical. timeout_s: of waiting and asking together; a start of the process counts.
         """
         try:
-            return from_dict(self._ask_and_keep(question(text, device, mode, binding), timeout_s))
+            return from_dict(self._ask_and_keep(_predict_question(text, device, mode, binding), timeout_s))
         except UnansweredError as fault:
-            return _unavailable(Prediction(device.name, mode, dict(binding or {}), False), str(fault))
+            return Prediction(device.name, mode, dict(binding or {}), False, unavailable=str(fault))
 
     def recompiles(
         self, text: str, device: Device, bindings: Sequence[Mapping[str, int]], timeout_s: float | None = None
     ) -> Recompiles:
         """How torch.compile meets these sizes, one after the other. Raises UnansweredError with the reason."""
-        return recompiles_from_dict(self._ask_and_keep(_sizes_question(text, device, bindings), timeout_s))
+        return recompiles_from_dict(self._ask_and_keep(_recompiles_question(text, device, bindings), timeout_s))
 
     def machine(self, source: str, name: str, arch: str, timeout_s: float | None = None) -> Json:
         """What Triton's compiler makes of a kernel that Inductor wrote, for "sm_90": `Machine.to_dict` and `findings`.
 
         source: of an OracleKernel, never a user's. Raises UnansweredError with the reason.
         """
-        return self._ask_and_keep({"ask": "machine", "source": source, "name": name, "arch": arch}, timeout_s)
+        return self._ask_and_keep(MachineQuestion(source, name, arch), timeout_s)
 
-    def _look_up(self, asked: Json) -> Json | None:
-        return self.cache.get(asked) if self.cache and not self.gpu else None
+    def _look_up(self, question: Question) -> Json | None:
+        return self.cache.get(msgspec.to_builtins(question)) if self.cache and not self.gpu else None
 
-    def _ask_and_keep(self, asked: Json, timeout_s: float | None) -> Json:
+    def _ask_and_keep(self, question: Question, timeout_s: float | None) -> Json:
         """The answer, from the cache where it was given before. Raises UnansweredError."""
-        known = self._look_up(asked)
-        if known is not None:
-            return known
-        answer = self._wait(asked, timeout_s or self.timeout_s)
+        cached = self._look_up(question)
+        if cached is not None:
+            return cached
+        answer = self._wait(question, timeout_s or self.timeout_s)
         if "error" in answer:
             raise UnansweredError(str(answer["error"]))
         return answer
 
-    def _wait(self, asked: Json, limit: float) -> Json:
+    def _wait(self, question: Question, limit: float) -> Json:
         """One question to the process, when it is free. Raises UnansweredError."""
         deadline = time.monotonic() + limit
         if not self._waiting.acquire(blocking=False):  # they would hold all threads that answer requests
@@ -194,7 +201,7 @@ class Oracle:
             if not self._lock.acquire(timeout=limit):
                 raise UnansweredError(f"the oracle was busy for {limit:g} s")
             try:
-                return self._ask(asked, deadline)
+                return self._ask(question, deadline)
             except _LateError:
                 raise UnansweredError(f"no answer within {limit:g} s") from None
             except _DiedError as fault:
@@ -204,24 +211,24 @@ class Oracle:
         finally:
             self._waiting.release()
 
-    def _ask(self, asked: Json, deadline: float) -> Json:
+    def _ask(self, question: Question, deadline: float) -> Json:
         """Write, and read the answer. One that comes too late for its caller is kept for the next one who asks."""
         child = self._ready(deadline)
-        child.asked += 1
+        child.questions += 1
         started = time.monotonic()
         try:
             self._limit(child)
-            child.line.send(asked)
+            child.line.send(msgspec.to_builtins(question))
             try:
                 answer = self._read(child, deadline)
             except _LateError:
-                child.owed = (asked, started + self.timeout_s)
+                child.unfinished = (question, started + self.timeout_s)
                 self._end_if_hanging(child)
                 raise
         except _DiedError:
             self._end()
             raise
-        self._keep(asked, answer)
+        self._keep(question, answer)
         if answer.get("code") == "oracle-memory":
             self._end()  # it is full of what it could not finish
         return answer
@@ -256,32 +263,32 @@ class Oracle:
         child.ready = True
 
     def _collect(self, child: _Child, deadline: float) -> None:
-        """Read the answer that the process still owes to somebody who left. Raises _DiedError where it hangs."""
-        if child.owed is None:
+        """Read the answer to a question whose caller did not wait for it. Raises _DiedError where it hangs."""
+        if child.unfinished is None:
             return
-        asked, until = child.owed
+        question, until = child.unfinished
         try:
             answer = self._read(child, min(deadline, until))
         except _LateError:
             if time.monotonic() >= until:
                 raise _DiedError("the oracle's process hung") from None
             raise
-        child.owed = None
-        self._keep(asked, answer)
+        child.unfinished = None
+        self._keep(question, answer)
 
     def _end_if_hanging(self, child: _Child) -> None:
-        if child.owed is not None and time.monotonic() >= child.owed[1]:
+        if child.unfinished is not None and time.monotonic() >= child.unfinished[1]:
             self._end()
 
-    def _keep(self, asked: Json, answer: Json) -> None:
+    def _keep(self, question: Question, answer: Json) -> None:
         """Into the cache, unless it is no answer, or one of a real compile."""
         if self.cache and not self.gpu and "error" not in answer and not answer.get("unavailable"):
-            self.cache.put(asked, answer)
+            self.cache.put(msgspec.to_builtins(question), answer)
 
     def _running(self, deadline: float) -> _Child:
         if self._child and self._child.process.poll() is not None:
             self._end()
-        if self._child and self._child.asked >= QUESTIONS_PER_PROCESS:
+        if self._child and self._child.questions >= QUESTIONS_PER_PROCESS:
             self._relieve(self._child, deadline)
         if self._child is None:
             self._child, self._next = self._next or self._start(deadline), None
@@ -290,13 +297,13 @@ class Oracle:
     def _relieve(self, child: _Child, deadline: float) -> None:
         """Begin to start the one that takes over; end this one when that is up, or when it has answered twice as many.
 
-        On a GPU there is no second process beside it: what it measures there would be disturbed.
+        On a GPU there is no second process: what it measures there would be disturbed.
         """
-        if self.gpu or child.asked >= 2 * QUESTIONS_PER_PROCESS:
+        if self.gpu or child.questions >= 2 * QUESTIONS_PER_PROCESS:
             self._end()
         elif self._next is None:
             self._next = self._start(deadline)
-        elif child.owed is None and _has_said(self._next):
+        elif child.unfinished is None and _has_message(self._next):
             self._end()
 
     def _end(self) -> None:
@@ -304,7 +311,7 @@ class Oracle:
         if child is None:
             return
         if not child.line.end():
-            self._left.append(child.process)
+            self._unkillable.append(child.process)
         child.line.close()
 
     def _wait_for_template(self, deadline: float) -> None:
@@ -320,7 +327,7 @@ class Oracle:
                 raise _LateError
 
     def _start(self, deadline: float) -> _Child:
-        """It sees no GPU unless it shall, keeps to one core, and ends with who started it."""
+        """It sees no GPU unless it compiles for one, uses one core, and ends with its parent."""
         self._wait_for_template(deadline)
         self._unless_stopped()
         hidden = {} if self.gpu else {"CUDA_VISIBLE_DEVICES": ""}
@@ -340,21 +347,21 @@ class Oracle:
     def _read(self, child: _Child, deadline: float) -> Json:
         """The next line. Raises _LateError at the deadline, _DiedError where the process ended or spoke no JSON."""
         late = False
-        while not child.said:
+        while not child.messages:
             if late:
                 raise _LateError
             self._unless_stopped()
             try:
-                # Looked at least once: what lies there already is never late.
-                child.said += child.line.exchange(max(0.0, min(TICK_S, deadline - time.monotonic())))
-                if not child.said and child.line.poll() is not None:
-                    child.said += child.line.rest()
-                    if not child.said:
+                # At least one read: what was sent already is never late.
+                child.messages += child.line.exchange(max(0.0, min(TICK_S, deadline - time.monotonic())))
+                if not child.messages and child.line.poll() is not None:
+                    child.messages += child.line.rest()
+                    if not child.messages:
                         raise _DiedError(self._why_it_ended(child.line.poll() or 0))
             except BrokenChildError as fault:
                 raise _DiedError("the oracle's process said something that is no answer") from fault
             late = time.monotonic() >= deadline
-        answer = child.said.popleft()
+        answer = child.messages.popleft()
         if not isinstance(answer, dict):
             raise _DiedError("the oracle's process said something that is no answer")
         return answer
@@ -370,28 +377,21 @@ class Oracle:
         return f"the oracle's process ended ({_exit(status)})"
 
 
-def _has_said(child: _Child) -> bool:
+def _has_message(child: _Child) -> bool:
     """Whether there is something to read: that it is ready, or its end."""
     try:
-        child.said += child.line.exchange(0.0)
+        child.messages += child.line.exchange(0.0)
     except BrokenChildError:
         return True
-    return bool(child.said) or child.line.poll() is not None
+    return bool(child.messages) or child.line.poll() is not None
 
 
-def question(text: str, device: Device, mode: str, binding: Mapping[str, int] | None) -> Json:
-    """What is asked: all that the answer depends on, beside the versions."""
-    sizes = dict(binding) if binding else None
-    return {"ask": "predict", "text": text, "device": asdict(device), "mode": mode, "binding": sizes}
+def _predict_question(text: str, device: Device, mode: str, binding: Mapping[str, int] | None) -> PredictQuestion:
+    return PredictQuestion(text, device, mode, dict(binding) if binding else None)
 
 
-def _sizes_question(text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> Json:
-    sizes = [dict(b) for b in bindings]
-    return {"ask": "recompiles", "text": text, "device": asdict(device), "bindings": sizes}
-
-
-def _unavailable(empty: Prediction, why: str) -> Prediction:
-    return from_dict(to_dict(empty) | {"unavailable": why})
+def _recompiles_question(text: str, device: Device, bindings: Sequence[Mapping[str, int]]) -> RecompilesQuestion:
+    return RecompilesQuestion(text, device, [dict(b) for b in bindings])
 
 
 def _exit(code: int) -> str:

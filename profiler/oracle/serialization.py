@@ -1,4 +1,4 @@
-"""Predictions as JSON and back: between the oracle's process and its callers, in the cache, in the API."""
+"""What the oracle is asked and what it says, as JSON and back: between processes, in the cache, in the API."""
 
 from __future__ import annotations
 
@@ -6,9 +6,40 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from profiler.oracle.model import Extern, OracleKernel, Prediction, Recompiles, Replaced
+import msgspec
+
+from profiler.hardware import Device
+from profiler.oracle.model import Prediction, Recompiles
 
 Json = dict[str, Any]
+
+
+class PredictQuestion(msgspec.Struct, tag_field="ask", tag="predict", frozen=True):
+    """What torch.compile makes of a region's text at one binding of its sizes; None: the first that it lists."""
+
+    text: str
+    device: Device
+    mode: str
+    binding: dict[str, int] | None
+
+
+class RecompilesQuestion(msgspec.Struct, tag_field="ask", tag="recompiles", frozen=True):
+    """How torch.compile meets these sizes of a region, one after the other."""
+
+    text: str
+    device: Device
+    bindings: list[dict[str, int]]
+
+
+class MachineQuestion(msgspec.Struct, tag_field="ask", tag="machine", frozen=True):
+    """What Triton's compiler makes of a kernel that Inductor wrote. arch: "sm_90"."""
+
+    source: str
+    name: str
+    arch: str
+
+
+Question = PredictQuestion | RecompilesQuestion | MachineQuestion
 
 
 def to_dict(prediction: Prediction) -> Json:
@@ -16,36 +47,35 @@ def to_dict(prediction: Prediction) -> Json:
     return asdict(prediction) | {"launches": prediction.launches, "bytes_moved": prediction.bytes_moved}
 
 
-def from_dict(data: Mapping[str, Any]) -> Prediction:
-    """The prediction that `to_dict` wrote. Raises KeyError or TypeError for anything else."""
-    fields = {k: v for k, v in data.items() if k not in ("launches", "bytes_moved")}
-    fields["kernels"] = tuple(
-        OracleKernel(**{**k, "operations": tuple(k["operations"]), "lines": tuple(k["lines"])}) for k in data["kernels"]
-    )
-    fields["externs"] = tuple(Extern(**e) for e in data["externs"])
-    fields["replaced"] = tuple(Replaced(**r) for r in data["replaced"])
-    fields["assumed"] = tuple(data["assumed"])
-    return Prediction(**fields)
+def from_dict(data: Mapping[str, object]) -> Prediction:
+    """The prediction that `to_dict` wrote. Raises msgspec.ValidationError for anything else."""
+    return msgspec.convert(data, Prediction)
 
 
-def recompiles_to_dict(made: Recompiles) -> Json:
+def recompiles_to_dict(recompiles: Recompiles) -> Json:
     """Every field, with what is derived from them."""
-    symbolic = to_dict(made.symbolic) if made.symbolic else None
-    bindings = [dict(b) for b in made.bindings]
-    derived = {"recompiled": made.recompiled, "gives_up": made.gives_up}
+    symbolic = to_dict(recompiles.symbolic) if recompiles.symbolic else None
+    bindings = [dict(b) for b in recompiles.bindings]
+    derived = {"recompiled": recompiles.recompiled, "gives_up": recompiles.gives_up}
     return {
-        "bindings": bindings, "served": list(made.served), "graphs": made.graphs, "limit": made.limit,
-        "because": made.because, "symbolic": symbolic, **derived,
+        "bindings": bindings, "served": list(recompiles.served), "graphs": recompiles.graphs, "limit": recompiles.limit,
+        "because": recompiles.because, "symbolic": symbolic, **derived,
     }  # fmt: skip
 
 
-def recompiles_from_dict(data: Mapping[str, Any]) -> Recompiles:
-    """What `recompiles_to_dict` wrote."""
-    return Recompiles(
-        tuple(tuple(sorted(b.items())) for b in data["bindings"]),
-        tuple(data["served"]),
-        data["graphs"],
-        data["limit"],
-        data["because"],
-        from_dict(data["symbolic"]) if data["symbolic"] else None,
-    )
+class _RecompilesJson(msgspec.Struct):
+    """As `recompiles_to_dict` has it: sizes by name."""
+
+    bindings: list[dict[str, int]]
+    served: tuple[int, ...]
+    graphs: int
+    limit: int
+    because: str
+    symbolic: Prediction | None
+
+
+def recompiles_from_dict(data: Mapping[str, object]) -> Recompiles:
+    """What `recompiles_to_dict` wrote. Raises msgspec.ValidationError for anything else."""
+    read = msgspec.convert(data, _RecompilesJson)
+    bindings = tuple(tuple(sorted(b.items())) for b in read.bindings)
+    return Recompiles(bindings, read.served, read.graphs, read.limit, read.because, read.symbolic)

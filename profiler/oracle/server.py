@@ -16,14 +16,23 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TextIO
+from typing import TextIO
+
+import msgspec
 
 from profiler.child.limits import is_of_memory
-
-Json = dict[str, Any]
+from profiler.oracle.serialization import (
+    Json,
+    MachineQuestion,
+    PredictQuestion,
+    Question,
+    RecompilesQuestion,
+    recompiles_to_dict,
+    to_dict,
+)
 
 IDLE_S = 0.1
 """Without a question for so long, garbage is collected: that takes longer than an answer."""
@@ -37,101 +46,88 @@ WARM_UP = (
 """Touches what most regions touch: a product, pointwise operations, reductions over rows and columns, a copy."""
 
 
-def answer(question: Mapping[str, Any], gpu: bool = False) -> Json:
-    """The answer to one question, by its "ask"; {"error": …} where that cannot be answered."""
+def answer(question: Question, gpu: bool = False) -> Json:
+    """The answer to one question; {"error": …} where that cannot be answered. gpu: regions are compiled for real."""
     try:
-        return (ON_GPU if gpu else QUESTIONS)[question["ask"]](question)
+        match question:
+            case PredictQuestion():
+                return _compile(question) if gpu else _predict(question)
+            case RecompilesQuestion():
+                return _recompiles(question)
+            case MachineQuestion():
+                return _machine(question)
     except Exception as fault:
         if not is_of_memory(fault):
             raise
         return {"error": "this takes more memory than the oracle may use", "code": "oracle-memory"}
 
 
-def _predict(question: Mapping[str, Any]) -> Json:
+def _predict(question: PredictQuestion) -> Json:
     """What torch.compile makes of a region."""
     from profiler.oracle.inductor.answer import predict
-    from profiler.oracle.serialization import to_dict
     from profiler.region.language.text import parse
     from profiler.region.model import RegionError
 
     try:
-        region = parse(question["text"])
-        return to_dict(predict(region, question["binding"], _device(question["device"]), question["mode"]))
+        return to_dict(predict(parse(question.text), question.binding, question.device, question.mode))
     except RegionError as fault:
         return {"error": str(fault.message), "code": fault.code, "line": fault.line, "column": fault.column}
 
 
-def _compile(question: Mapping[str, Any]) -> Json:
+def _compile(question: PredictQuestion) -> Json:
     """What torch.compile makes of a region on this host's GPU: it is compiled and run once."""
     from profiler.oracle.inductor.answer import first_line
     from profiler.oracle.inductor.real_compile import compile_and_run
-    from profiler.oracle.serialization import to_dict
     from profiler.region.language.text import parse
     from profiler.region.model import RegionError
 
     try:
-        return to_dict(compile_and_run(parse(question["text"]), question["binding"], question["mode"]))
+        return to_dict(compile_and_run(parse(question.text), question.binding, question.mode))
     except RegionError as fault:
         return {"error": str(fault.message), "code": fault.code, "line": fault.line, "column": fault.column}
-    except Exception as fault:  # torch.compile raises every kind; the caller is told
+    except Exception as fault:  # torch.compile raises every kind; the caller hears why
         return {"error": f"{type(fault).__name__}: {first_line(fault)}", "code": "oracle-compile"}
 
 
-def _recompiles(question: Mapping[str, Any]) -> Json:
+def _recompiles(question: RecompilesQuestion) -> Json:
     """How torch.compile meets a region's varying sizes."""
     from profiler.oracle.inductor.fake_gpu import NotAskableError
     from profiler.oracle.inductor.symbolic import recompiles
-    from profiler.oracle.serialization import recompiles_to_dict
     from profiler.region.language.text import parse
     from profiler.region.model import RegionError
 
     try:
-        made = recompiles(parse(question["text"]), _device(question["device"]), question["bindings"])
+        return recompiles_to_dict(recompiles(parse(question.text), question.device, question.bindings))
     except (RegionError, NotAskableError) as fault:
         return {"error": str(fault).splitlines()[0], "code": "oracle-recompiles"}
-    return recompiles_to_dict(made)
 
 
-def _machine(question: Mapping[str, Any]) -> Json:
+def _machine(question: MachineQuestion) -> Json:
     """What Triton's compiler makes of a kernel that Inductor wrote: its first configuration, for the architecture."""
     from profiler.oracle.compiler.findings import findings
     from profiler.oracle.compiler.generated_kernel import KernelTextError, compile_inductor_kernel
     from profiler.oracle.compiler.machine_code import CompileError
 
     try:
-        machine = compile_inductor_kernel(question["source"], question["name"], question["arch"])
+        machine = compile_inductor_kernel(question.source, question.name, question.arch)
     except (KernelTextError, CompileError) as fault:
         return {"error": str(fault)[:300], "code": "oracle-compile"}
     return machine.to_dict() | {"findings": [asdict(f) for f in findings(machine)]}
 
 
-QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Json]] = {
-    "predict": _predict,
-    "recompiles": _recompiles,
-    "machine": _machine,
-}
-ON_GPU = {**QUESTIONS, "predict": _compile}
-
-
-def _device(fields: Mapping[str, Any]) -> Any:
-    from profiler.hardware import Device
-
-    return Device(**{**fields, "matches": tuple(fields["matches"])})
-
-
-def serve(questions: TextIO, answers: TextIO, ask: Callable[[Mapping[str, Any]], Json] = answer) -> None:
+def serve(questions: TextIO, answers: TextIO, ask: Callable[[Question], Json] = answer) -> None:
     """Answer until the questions end. What libraries print goes to standard error, never among the answers."""
     gc.freeze()
     gc.disable()  # a full collection among torch's objects takes longer than an answer
-    since = 0
+    answers_since_collection = 0
     for line in questions:
-        answers.write(json.dumps(ask(json.loads(line))) + "\n")
+        answers.write(json.dumps(ask(msgspec.convert(json.loads(line), Question))) + "\n")
         answers.flush()
-        since += 1
+        answers_since_collection += 1
         # One question is under way at a time: when none has come by now, nobody waits for the collection.
-        if since >= COLLECT_AFTER or not select.select([questions], [], [], IDLE_S)[0]:
+        if answers_since_collection >= COLLECT_AFTER or not select.select([questions], [], [], IDLE_S)[0]:
             gc.collect()
-            since = 0
+            answers_since_collection = 0
 
 
 def _end_with_parent() -> None:
@@ -163,9 +159,9 @@ def main(argv: Sequence[str]) -> int:
     from profiler.region.language.text import parse
 
     torch.set_num_threads(1)
-    config: Any = sys.modules.get("torch._inductor.config")
+    config = sys.modules.get("torch._inductor.config")
     if config is not None:  # of a template, which had no such environment when it was imported
-        config.compile_threads = 1
+        config.compile_threads = 1  # type: ignore[attr-defined]
     device = find_device(DEFAULT_DEVICE)
     assert device is not None
     if not gpu:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +17,6 @@ SORTED_AT_ONCE = 512
 """Elements of a row that Inductor sorts in one block (torch._inductor.ir.Sort.create)."""
 WINDOW, WINDOW_OF_THREE = 25, 125
 """Elements of a pool's window that Inductor unrolls (torch._inductor.lowering)."""
-SMALL_POWER = 32
-"""Exponents below which Inductor multiplies (torch._inductor.lowering.pow)."""
 ADDED_BY_ATEN = (torch.int64, torch.bool)
 """Types without an atomic addition in Triton (torch._inductor.utils.needs_fallback_due_to_atomic_add_limitations)."""
 
@@ -29,50 +27,50 @@ def falls_back(node: torch.fx.Node) -> bool:
     if any(t.is_complex() for t in tensors):
         return True
     condition = falls(base_name(str(node.target)))
-    holds = CONDITIONS.get(condition)
-    return condition == Falls.ALWAYS if holds is None else holds(node, _arguments(node), tensors)
+    decides = CONDITIONS.get(condition)
+    return condition == Falls.ALWAYS if decides is None else decides(node, _arguments(node), tensors)
 
 
 Arguments = Mapping[str, Any]
 Condition = Callable[[torch.fx.Node, Arguments, Sequence[torch.Tensor]], bool]
 
 
-def _always(*_: Any) -> bool:
+def _always(*_: object) -> bool:
     return True
 
 
-def _long(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
+def _long(node: torch.fx.Node, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
     x = tensors[0]
-    return bool(x.dim()) and x.shape[given.get("dim", -1)] > SORTED_AT_ONCE
+    return bool(x.dim()) and x.shape[arguments.get("dim", -1)] > SORTED_AT_ONCE
 
 
-def _sorts(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
+def _sorts(node: torch.fx.Node, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
     """isin compares with few elements one by one, and sorts both sets else (torch._decomp.decompositions.isin)."""
     if len(tensors) < 3:
         return False
     elements, others = tensors[0].numel(), tensors[1].numel()
     if others < 10 * elements**0.145:
         return False
-    return (elements + others if given.get("assume_unique") else others) > SORTED_AT_ONCE
+    return (elements + others if arguments.get("assume_unique") else others) > SORTED_AT_ONCE
 
 
-def _paired_scan(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
+def _paired_scan(node: torch.fx.Node, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
     x = tensors[0]
-    columns = x.shape[given["dim"]] if x.dim() else 1
-    return columns > 1 and splits(x.numel() // columns, columns, x.stride()[given["dim"]] == 1)
+    columns = x.shape[arguments["dim"]] if x.dim() else 1
+    return columns > 1 and splits(x.numel() // columns, columns, x.stride()[arguments["dim"]] == 1)
 
 
-def _window(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
+def _window(node: torch.fx.Node, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
     name = base_name(str(node.target))
     if "adaptive" in name:
         axes = 3 if "3d" in name else 2
-        sizes = list(zip(tensors[0].shape[-axes:], _as_list(given["output_size"], axes), strict=True))
-        if all(size % wanted == 0 for size, wanted in sizes):
+        sizes = list(zip(tensors[0].shape[-axes:], _as_list(arguments["output_size"], axes), strict=True))
+        if all(size % target == 0 for size, target in sizes):
             return False  # a plain pool, of windows that do not overlap
-        return axes == 3 or math.prod(-(-(size + wanted - 1) // wanted) for size, wanted in sizes) > WINDOW
+        return axes == 3 or math.prod(-(-(size + target - 1) // target) for size, target in sizes) > WINDOW
     axes = 3 if "3d" in name else 1 if "1d" in name else 2
-    kernel = _as_list(given["kernel_size"], axes)
-    stride = _as_list(given.get("stride") or kernel, axes)
+    kernel = _as_list(arguments["kernel_size"], axes)
+    stride = _as_list(arguments.get("stride") or kernel, axes)
     if name.endswith("_backward"):
         most = WINDOW_OF_THREE if axes == 3 else WINDOW
         return math.prod(map(_overlapping, kernel, stride)) > most
@@ -84,23 +82,23 @@ def _overlapping(kernel: int, stride: int) -> int:
     return max(max(at // stride - max(0, (at - kernel) // stride), 1) for at in range(2 * kernel))
 
 
-def _reduced(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
+def _reduced(node: torch.fx.Node, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
     added = "mean" if "index_reduce" in str(node.target) else "sum"
-    return given.get("reduce") != added or tensors[0].dtype in ADDED_BY_ATEN
+    return arguments.get("reduce") != added or tensors[0].dtype in ADDED_BY_ATEN
 
 
-def _whole(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
-    power = given.get("exponent")
+def _whole(node: torch.fx.Node, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
+    power = arguments.get("exponent")
     small = isinstance(power, int) and power >= 0
     return not any(t.is_floating_point() for t in tensors) and not small
 
 
-def _atomic(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
-    adds = given.get("accumulate") if "index_put" in str(node.target) else True
+def _atomic(node: torch.fx.Node, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
+    adds = arguments.get("accumulate") if "index_put" in str(node.target) else True
     return bool(adds) and tensors[0].dtype in ADDED_BY_ATEN
 
 
-def _atomic_or_bf16(node: torch.fx.Node, given: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
+def _atomic_or_bf16(node: torch.fx.Node, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> bool:
     return tensors[0].dtype in (*ADDED_BY_ATEN, torch.bfloat16)
 
 
@@ -118,15 +116,15 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
     return {a.name: value for a, value in zip(schema, node.args, strict=False)} | dict(node.kwargs)
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
-    found = []
+def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
+    tensors = []
     for value in values:
-        found += [value] if isinstance(value, torch.Tensor) else []
-        found += [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, tuple | list) else []
-    return found
+        tensors += [value] if isinstance(value, torch.Tensor) else []
+        tensors += [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, tuple | list) else []
+    return tensors
 
 
-def _as_list(value: Any, count: int) -> list[int]:
+def _as_list(value: int | Sequence[int], count: int) -> list[int]:
     """One number for each dimension; the schema takes one for all of them."""
     numbers = [value] if isinstance(value, int) else list(value)
     return numbers * count if len(numbers) == 1 else numbers

@@ -43,7 +43,7 @@ def size_of_range(bounds: tuple[int, ...]) -> int:
 def operations(node: ast.stmt) -> int:
     """At most how many operations a statement comes to, loops over constant ranges unrolled; at least 1.
 
-    A loop over a number that is not yet known counts once: `program` counts it when the number is.
+    A loop over a number that is still unknown counts once: `program` counts it when the number is.
     """
     if isinstance(node, ast.For):
         return max(1, _rounds(node)) * sum(operations(s) for s in node.body)

@@ -56,9 +56,9 @@ class RegionError(Exception):
         if 1 <= self.line <= len(lines):
             start = max(0, self.column - 120)
             source = lines[self.line - 1][start : start + 200]
-            shown = "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in source)
+            printable = "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in source)
             caret = " " * (self.column - 1 - start) + "^" * max(1, min(self.end_column - self.column, 80))
-            where += f"\n  {shown}\n  {caret}"
+            where += f"\n  {printable}\n  {caret}"
         return where + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
@@ -85,7 +85,7 @@ class Input:
     ones: float | None = None  # .mask(0.9): share of ones
     distinct: bool = field(
         default=False, compare=False
-    )  # no value twice; not in the text: found by what it is used for
+    )  # no value twice; not in the text: chosen by what it is used for
     line: int = field(default=0, compare=False, repr=False)  # 1-based line of the source; 0 where unknown
 
 

@@ -1,4 +1,4 @@
-"""Kinds of aten operations; which operation is of which kind stands in `operations`. Torch-free."""
+"""Kinds of aten operations; `operations` lists which operation is of which kind. Torch-free."""
 
 from __future__ import annotations
 

@@ -740,10 +740,10 @@ _COMMUNICATING = ("nccl", "c10d", "_c10d_functional", "record_param_comms", "all
 
 def find(name: str) -> Op | None:
     """The row of a base name; that of x for x_, which has none of its own."""
-    found = BY_NAME.get(name)
-    if found is None and name.endswith("_") and not name.endswith("__"):
-        found = BY_NAME.get(name[:-1])
-    return found
+    row = BY_NAME.get(name)
+    if row is None and name.endswith("_") and not name.endswith("__"):
+        row = BY_NAME.get(name[:-1])
+    return row
 
 
 def kind_of(target: str) -> str:
@@ -767,10 +767,10 @@ def falls(name: str) -> Falls:
 def flops_of(name: str, kind: str, weighted: bool = False, tanh: bool = False) -> int:
     """FLOPs per element of an operation that no rule of `flops` counts."""
     row = find(name)
-    own = None if row is None else row.tanh if tanh and row.tanh is not None else row.flops
+    row_flops = None if row is None else row.tanh if tanh and row.tanh is not None else row.flops
     if row is not None and weighted and row.weighted is not None:
         return row.weighted
-    return KIND_FLOPS.get(kind, 1) if own is None else own
+    return KIND_FLOPS.get(kind, 1) if row_flops is None else row_flops
 
 
 def spellings(module: str) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """Execution traces of torch.profiler.ExecutionTraceObserver: which tensor every operation read and made. Torch-free.
 
-A Chrome trace has no tensor identities, overloads or strings; an execution trace recorded beside it has. Both number
+A Chrome trace has no tensor identities, overloads or strings; an execution trace recorded with it has. Both number
 operations alike: `rf_id` here is "Record function id" there.
 """
 
@@ -125,34 +125,34 @@ class Execution:
 
     def name(self, record_id: int) -> str:
         """The operation's name; "" where there is none with this id."""
-        found = self._nodes.get(record_id)
-        return "" if found is None else found.name
+        node = self._nodes.get(record_id)
+        return "" if node is None else node.name
 
     def node(self, record_id: int) -> Node | None:
         """The operation with this record id; None where there is none, or where its fields contradict each other."""
-        found = self._nodes.get(record_id)
-        if found is None:
+        raw = self._nodes.get(record_id)
+        if raw is None:
             return None
-        schema = found.op_schema or _attribute(found, "op_schema")
+        schema = raw.op_schema or _attribute(raw, "op_schema")
         try:
             if self._nested:
-                sides = [msgspec.json.decode(raw, type=_Side) for raw in (found.inputs, found.outputs)]
+                sides = [msgspec.json.decode(text, type=_Side) for text in (raw.inputs, raw.outputs)]
             else:
                 sides = [
-                    _flat(found.inputs, found.input_types, found.input_shapes),
-                    _flat(found.outputs, found.output_types, found.output_shapes),
+                    _flat(raw.inputs, raw.input_types, raw.input_shapes),
+                    _flat(raw.outputs, raw.output_types, raw.output_shapes),
                 ]
             inputs, outputs = (tuple(_operands(side)) for side in sides)
         except (msgspec.DecodeError, ValueError):
             return None
-        return Node(found.name, schema if isinstance(schema, str) else "", inputs, outputs)
+        return Node(raw.name, schema if isinstance(schema, str) else "", inputs, outputs)
 
 
 def read_execution(path: Path | str, limits: Limits = LIMITS) -> Execution:
     """Reads what ExecutionTraceObserver wrote: .json or .json.gz, schema 1.0.1 to 1.1.x.
 
     Raises TraceError: `execution-trace-damaged` (cut off, no JSON), `execution-trace-not-one` (other JSON),
-    `execution-trace-version` (a schema not known here), `trace-too-large`, `trace-empty`, `trace-bad-gzip`. OSError
+    `execution-trace-version` (another schema), `trace-too-large`, `trace-empty`, `trace-bad-gzip`. OSError
     where the file cannot be opened.
     """
     data = bytearray()
@@ -219,8 +219,8 @@ def _operands(side: _Side) -> Iterator[Operand]:
 
 def _operand(value: object, kind: str, dims: object, strides: object) -> Operand:
     if kind.startswith("Tensor("):
-        found = _tensor(value, kind, dims, strides)
-        return Operand("none") if found is None else Operand("tensor", (found,))
+        tensor = _tensor(value, kind, dims, strides)
+        return Operand("none") if tensor is None else Operand("tensor", (tensor,))
     if kind.startswith("GenericList["):
         members = kind[len("GenericList[") : -1].split(",") if kind != "GenericList[]" else []
         if any(m.startswith("Tensor") for m in members) and isinstance(value, list):
@@ -253,5 +253,5 @@ def _tensor(value: object, kind: str, dims: object, strides: object) -> Tensor |
     tensor, storage = value[0], value[1]
     if not isinstance(tensor, int) or not isinstance(storage, int) or not all(isinstance(d, int) for d in dims):
         return None
-    known = isinstance(strides, list) and len(strides) == len(dims) and all(isinstance(s, int) for s in strides)
-    return Tensor(tensor, storage, kind[7:-1], tuple(dims), tuple(strides) if known else None)  # type: ignore[arg-type]
+    has_strides = isinstance(strides, list) and len(strides) == len(dims) and all(isinstance(s, int) for s in strides)
+    return Tensor(tensor, storage, kind[7:-1], tuple(dims), tuple(strides) if has_strides else None)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What record_shapes wrote beside an op. One Detail is shared by every op that has the same one.
+    """What record_shapes wrote of an op. One Detail is shared by every op that has the same one.
 
     dims: one entry per argument; a tensor's sizes, () for a scalar or None, a tuple of tuples for a TensorList.
     types: the spelling of the trace ("c10::BFloat16", "float", "Scalar", "ScalarList", "TensorList", "").

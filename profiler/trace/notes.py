@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from profiler.trace.analyze.communication import communication_kernels
 from profiler.trace.analyze.gpu_graphs import PAST_IT
 from profiler.trace.analyze.gpu_utilization import union_us
+from profiler.trace.analyze.kernel_kinds import communication_kernels
 from profiler.trace.analyze.kernel_provenance import compiled_kernels, hand_written_triton
 from profiler.trace.errors import Damage
 from profiler.trace.model import NONE, Note, Trace
@@ -218,15 +218,15 @@ def _external(differ: int, compared: int) -> Iterator[Note]:
 def _communication(trace: Trace) -> Iterator[Note]:
     """How much of the communication is hidden behind other kernels."""
     kernels = trace.kernels
-    apart = communication_kernels(trace.names, kernels.name)
-    if not apart.any():
+    is_communication = communication_kernels(trace.names, kernels.name)
+    if not is_communication.any():
         return
     start, end = kernels.start_us, kernels.start_us + kernels.duration_us
     both = union_us(start, end)
-    communication = union_us(start[apart], end[apart])
+    communication = union_us(start[is_communication], end[is_communication])
     if communication <= 0.0 or both <= 0.0:
         return
-    exposed = both - union_us(start[~apart], end[~apart])
+    exposed = both - union_us(start[~is_communication], end[~is_communication])
     yield Note(
         "communication",
         "info",
@@ -236,31 +236,32 @@ def _communication(trace: Trace) -> Iterator[Note]:
 
 
 def _origins(trace: Trace) -> Iterator[Note]:
-    """Kernels that torch.compile wrote, and those that somebody wrote in Triton."""
+    """Kernels that torch.compile wrote, and those that a person wrote in Triton."""
     total = trace.kernel_time_us
     if total <= 0.0:
         return
     duration = trace.kernels.duration_us
-    own, inside = compiled_kernels(trace)
+    inductor, inside = compiled_kernels(trace)
     if inside.any():
-        extern = inside & ~own
+        extern = inside & ~inductor
         rest = f"; another {_percent(float(duration[extern].sum()) / total)} is launched by compiled code"
         yield Note(
             "compiled",
             "info",
-            f"{_percent(float(duration[own].sum()) / total)} of kernel time ({_count(int(own.sum()), 'kernel')}) is in "
+            f"{_percent(float(duration[inductor].sum()) / total)} of kernel time "
+            f"({_count(int(inductor.sum()), 'kernel')}) is in "
             f"kernels that torch.compile wrote, fused already and named as such{rest if extern.any() else ''}.",
         )
-    written = hand_written_triton(trace)
-    if written.any():
-        names = dict.fromkeys(trace.names[i] for i in trace.kernels.name[written].tolist())
-        share = float(duration[written].sum()) / total
-        shown = ", ".join(name[:60] for name in list(names)[:4])
+    hand_written = hand_written_triton(trace)
+    if hand_written.any():
+        names = dict.fromkeys(trace.names[i] for i in trace.kernels.name[hand_written].tolist())
+        share = float(duration[hand_written].sum()) / total
+        names_text = ", ".join(name[:60] for name in list(names)[:4])
         yield Note(
             "hand-written-triton",
             "info",
-            f"{_percent(share)} of kernel time ({_count(int(written.sum()), 'kernel')}) is in kernels that look "
-            f"written in Triton by hand: {shown}{', …' if len(names) > 4 else ''}. They record no shapes.",
+            f"{_percent(share)} of kernel time ({_count(int(hand_written.sum()), 'kernel')}) is in kernels that look "
+            f"written in Triton by hand: {names_text}{', …' if len(names) > 4 else ''}. They record no shapes.",
             "Register them with torch.library.triton_op, so that the profiler records their operands and torch.compile "
             "sees through them.",
         )

@@ -84,10 +84,10 @@ def _written(data: bytes, name: str) -> Path:
 
 def _chunked(data: bytes) -> None:
     """Read this input in chunks of a size that the input itself decides: the same each time it is run."""
-    from profiler.trace.read import gunzip, source, stream, window
+    from profiler.trace.read import gunzip, source, stream
 
     size = CHUNKS[zlib.crc32(data) % len(CHUNKS)]
-    for module in (gunzip, source, stream, window):
+    for module in (gunzip, source, stream):
         module.CHUNK_BYTES = size  # type: ignore[attr-defined]
     stream._GROW_BYTES = 8 * size
 

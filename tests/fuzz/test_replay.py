@@ -85,8 +85,8 @@ def test_record_says_an_hour_and_that_nothing_crashes_any_more() -> None:
 
 def _unpatched_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target reads in chunks of its own size: other tests are not to."""
-    from profiler.trace.read import gunzip, source, stream, window
+    from profiler.trace.read import gunzip, source, stream
 
-    for module in (gunzip, source, stream, window):
+    for module in (gunzip, source, stream):
         monkeypatch.setattr(module, "CHUNK_BYTES", module.CHUNK_BYTES)
     monkeypatch.setattr(stream, "_GROW_BYTES", stream._GROW_BYTES)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from profiler.region.mining.execution_edges import Edges, exact
 from profiler.region.mining.infer_edges import infer
-from profiler.region.mining.partition import parts
-from profiler.region.mining.units import Unit, units
+from profiler.region.mining.partition import partition
+from profiler.region.mining.units import Unit, collect_units
 from profiler.trace.analyze.steps import steady_step
 from profiler.trace.execution_trace import Execution, read_execution
 from profiler.trace.model import Trace
@@ -25,9 +25,9 @@ EITHER_ORDER = frozenset({"add", "add_", "mul", "mul_"})
 
 def score(trace: Trace, execution: Execution) -> tuple[int, int, int]:
     """(true, inferred, inferred rightly) edges among the forward operations of the steady step, views among them."""
-    taken = units(trace, steady_step(trace))
+    taken = collect_units(trace, steady_step(trace))
     true = exact(trace, taken.units, execution)
-    parts(trace, taken)  # completes the units' arguments
+    partition(trace, taken)  # completes the units' arguments
     forward = [u for u in taken.units if not u.backward]
     threads = sorted({u.thread for u in forward})
     found = [infer([u for u in forward if u.thread == t]) for t in threads]

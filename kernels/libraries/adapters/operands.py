@@ -11,9 +11,8 @@ import torch
 from torch.fx import Node
 
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role
+from profiler.region.graph.match_model import Match, Role, role
 from profiler.region.graph.nodes import CASTS, argument, is_call, same, shape, value
-from profiler.region.graph.roles import role
 
 BY_ELEMENT = (*CASTS, "cos", "sin", "mul", "unsqueeze", "view", "expand")
 """What keeps two equal halves of the last dimension equal, where the other operand is a number."""

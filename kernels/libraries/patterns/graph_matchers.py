@@ -11,9 +11,8 @@ from torch.fx import Node
 
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role
+from profiler.region.graph.match_model import VIEWS, Match, Role, calls, covered_operations, operation_names, role
 from profiler.region.graph.nodes import CASTS, is_call, name_of, number, operands, shape, value
-from profiler.region.graph.roles import VIEWS, calls, covered_operations, operation_names, role
 from profiler.region.operations import kind_of
 
 MOVES = (*CASTS, *VIEWS, "_unsafe_view", "clone")

@@ -15,9 +15,8 @@ from kernels.libraries.patterns.tails import tail
 from kernels.libraries.patterns.terms import Call, Either, Leaf, Listed, Term, Viewed, With, arguments, fits
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role
+from profiler.region.graph.match_model import VIEWS, Match, Role, operation_names, role
 from profiler.region.graph.nodes import CASTS, is_call, shape
-from profiler.region.graph.roles import VIEWS, operation_names, role
 
 CALLS: Mapping[str, str] = {
     "batch_norm": "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm",

@@ -8,9 +8,8 @@ from torch.fx import Node
 
 from kernels.libraries.patterns.matrix_products import behind_views, is_product, product_and_bias
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role
+from profiler.region.graph.match_model import Match, Role, covered_operations, role
 from profiler.region.graph.nodes import argument, behind_casts, is_call, operands, shape
-from profiler.region.graph.roles import covered_operations, role
 
 
 def tail(graph: Graph) -> tuple[Match, ...]:

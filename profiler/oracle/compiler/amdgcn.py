@@ -79,7 +79,7 @@ def usage(text: str) -> Usage:
     """Registers and scratch of a thread."""
 
     def number(name: str) -> int | None:
-        return int(found.group(1)) if (found := re.search(rf"\.{name}:\s*(\d+)", text)) else None
+        return int(match.group(1)) if (match := re.search(rf"\.{name}:\s*(\d+)", text)) else None
 
     return Usage(number("vgpr_count"), number("private_segment_fixed_size"), number("vgpr_spill_count"))
 
@@ -108,9 +108,9 @@ def bits_of(opcode: str) -> int | None:
 def matrices(text: str) -> tuple[Matrix, ...]:
     """Matrix instructions, counted by form and source line."""
     lines = source_lines(text, ";")
-    counted: Counter[tuple[str, str, int]] = Counter()
+    counts: Counter[tuple[str, str, int]] = Counter()
     for number, one in enumerate(text.splitlines(), 1):
-        if (code := _CODE.match(one)) and (found := _MFMA.match(code.group(1))):
-            result, m, n, k, element = found.groups()
-            counted[f"m{m}n{n}k{k}", f"{result}.{element}", lines[number]] += 1
-    return tuple(Matrix("v_mfma", shape, types, count, line) for (shape, types, line), count in counted.items())
+        if (code := _CODE.match(one)) and (mfma := _MFMA.match(code.group(1))):
+            result, m, n, k, element = mfma.groups()
+            counts[f"m{m}n{n}k{k}", f"{result}.{element}", lines[number]] += 1
+    return tuple(Matrix("v_mfma", shape, types, count, line) for (shape, types, line), count in counts.items())

@@ -66,7 +66,7 @@ def disassemble(cubin: bytes) -> str:
 
 
 def spills_of(ptx: str, capability: int, fused: bool, expected: Usage) -> Spills | None:
-    """What ptxas says of spills when it assembles a PTX text again; None where that is not the cubin that was made.
+    """What ptxas reports of spills when it assembles a PTX text again; None where that is not the cubin that was made.
 
     Triton throws away the report of its own run. Its flags differ between versions, and other flags give other numbers
     of registers: the report counts only if registers and stack are those of the real cubin. Raises ToolError.
@@ -75,15 +75,15 @@ def spills_of(ptx: str, capability: int, fused: bool, expected: Usage) -> Spills
     arch = f"--gpu-name=sm_{capability}{'a' if capability >= 90 else ''}"
     flags = ["-lineinfo", "-v", arch, *([] if fused else ["--fmad=false"])]
     with tempfile.TemporaryDirectory() as folder:
-        source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
         for extra in (["--regAllocOptLevel=2"], []):  # Triton 3.7 passes it, 3.6 does not
             try:
-                _, report = _run(name, *flags, *extra, str(source), "-o", str(made))
+                _, report = _run(name, *flags, *extra, str(source), "-o", str(cubin))
             except ToolError:
                 continue
-            if usage_of(made.read_bytes()) == expected and (
-                found := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+            if usage_of(cubin.read_bytes()) == expected and (
+                spills := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
             ):
-                return Spills(int(found.group(1)), int(found.group(2)))
+                return Spills(int(spills.group(1)), int(spills.group(2)))
     return None

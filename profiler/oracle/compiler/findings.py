@@ -21,7 +21,7 @@ from profiler.oracle.compiler.machine import (
 from profiler.oracle.compiler.targets import TARGETS
 
 FULL = 0.999
-"""Share of a processor's threads from which on nothing is said to run out."""
+"""Share of a processor's threads from which on nothing counts as running out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ def findings(machine: Machine) -> tuple[Finding, ...]:
     For AMD without lines: LLVM moves loads there without saying which line they came from, and a wrong line is worse
     than none.
     """
-    found = tuple(finding for rule in RULES for finding in rule(machine))
+    decisions = tuple(finding for rule in RULES for finding in rule(machine))
     if TARGETS[machine.target].backend == "hip":
-        return tuple(replace(finding, lines=()) for finding in found)
-    return found
+        return tuple(replace(finding, lines=()) for finding in decisions)
+    return decisions
 
 
 def _moves(verb: str, subject: str, *kinds: str) -> Callable[[Machine], Iterator[Finding]]:
@@ -86,8 +86,8 @@ def _spills(machine: Machine) -> Iterator[Finding]:
     where = _lines(machine.tallies(LOCAL_LOAD, LOCAL_STORE))
     if machine.spill_bytes:
         reads = f", {machine.spill_load_bytes:,} loaded back" if machine.spill_load_bytes else ""
-        held = f" into {machine.stack_bytes:,} of local memory" if machine.stack_bytes else ""
-        yield Finding("spills", f"a thread spills registers: {machine.spill_bytes:,} bytes stored{held}{reads}", where)
+        into = f" into {machine.stack_bytes:,} of local memory" if machine.stack_bytes else ""
+        yield Finding("spills", f"a thread spills registers: {machine.spill_bytes:,} bytes stored{into}{reads}", where)
     elif machine.stack_bytes and machine.spill_bytes is None:
         yield Finding(
             "spills", f"a thread keeps {machine.stack_bytes:,} bytes in local memory, spilled or indexed", where
@@ -105,9 +105,9 @@ def _matrix(machine: Machine) -> Iterator[Finding]:
         of = [m for m in machine.matrix if (m.instruction, m.shape, m.types) == (name, shape, types)]
         words = " ".join(w for w in (name, shape, types) if w)
         yield Finding("matrix", f"multiplies with the matrix instruction {words}", _numbers(m.line for m in of))
-    asked = [line.number for line in machine.lines if "tl.dot(" in line.text or "tl.dot_scaled(" in line.text]
-    if asked and not machine.matrix and not machine.count(MATRIX):
-        yield Finding("matrix", "no matrix instruction: products run on the vector units", _numbers(asked))
+    dots = [line.number for line in machine.lines if "tl.dot(" in line.text or "tl.dot_scaled(" in line.text]
+    if dots and not machine.matrix and not machine.count(MATRIX):
+        yield Finding("matrix", "no matrix instruction: products run on the vector units", _numbers(dots))
 
 
 def _pipeline(machine: Machine) -> Iterator[Finding]:
@@ -159,7 +159,7 @@ def _lines(tallies: Iterable[tuple[Line, Tally]]) -> tuple[int, ...]:
 
 
 def _numbers(lines: Iterable[int]) -> tuple[int, ...]:
-    """Line numbers in order, each once, without 0, which stands for none."""
+    """Line numbers in order, each once, without 0, which means none."""
     return tuple(sorted({line for line in lines if line}))
 
 

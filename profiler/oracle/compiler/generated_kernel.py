@@ -83,11 +83,11 @@ def _compile(kernel: GeneratedKernel, source: str, arch: str, config: int) -> Ma
         if name in arguments and name not in constants:
             constants[name] = getattr(chosen, name)
     further = {k: v for k, v in chosen.constants.items() if k not in arguments}  # AMD's waves_per_eu and the like
-    made = compile_for(
+    machine = compile_for(
         kernel.function, kernel.signature, constants, arch, chosen.num_warps, chosen.num_stages,
         attributes=kernel.attributes, options={**kernel.options, **further},
     )  # fmt: skip
-    return replace(made, config=config, configs=len(kernel.configurations), source=source)
+    return replace(machine, config=config, configs=len(kernel.configurations), source=source)
 
 
 @contextmanager
@@ -143,14 +143,14 @@ def _configurations(recorded: Recorded) -> tuple[Configuration, ...]:
     from torch._inductor.runtime import triton_heuristics
 
     heuristic = unwrap(getattr(triton_heuristics, recorded.heuristic, None) or _unknown)
-    found: list[Any] = []
+    candidates: list[Any] = []
 
-    def keep(size_hints: Any = None, configs: Any = (), *_: Any, **named: Any) -> None:
-        kind = getattr(named.get("heuristic_type"), "name", "")
+    def keep(size_hints: Any = None, configs: Any = (), *_: object, **settings: Any) -> None:
+        kind = getattr(settings.get("heuristic_type"), "name", "")
         enforce = getattr(triton_heuristics, "_enforce_reduction_config_block_minimums", None)
         if size_hints is not None and kind in ("REDUCTION", "PERSISTENT_REDUCTION") and enforce is not None:
-            configs = enforce(configs, size_hints, named.get("inductor_meta") or {})
-        found.extend(triton_heuristics.unique_configs(list(configs)))
+            configs = enforce(configs, size_hints, settings.get("inductor_meta") or {})
+        candidates.extend(triton_heuristics.unique_configs(list(configs)))
 
     copy = types.FunctionType(
         heuristic.__code__, {**heuristic.__globals__, "cached_autotune": keep}, heuristic.__name__,
@@ -161,17 +161,17 @@ def _configurations(recorded: Recorded) -> tuple[Configuration, ...]:
         copy(*recorded.arguments, **recorded.named)
     except (AttributeError, TypeError, KeyError, AssertionError, NotImplementedError) as fault:
         raise KernelTextError(f"Inductor's {recorded.heuristic} does not take this kernel: {fault!r}") from fault
-    if not found:
+    if not candidates:
         raise KernelTextError(f"Inductor's {recorded.heuristic} gives no configuration")
-    taken = set(recorded.function.arg_names)
+    arguments = set(recorded.function.arg_names)
     # a kernel without XBLOCK handles one row a block, and the configuration still names it
-    kwargs = [{k: v for k, v in c.kwargs.items() if k != "XBLOCK" or k in taken} for c in found]
+    kwargs = [{k: v for k, v in c.kwargs.items() if k != "XBLOCK" or k in arguments} for c in candidates]
     return tuple(
-        Configuration(named, int(c.num_warps), int(c.num_stages)) for c, named in zip(found, kwargs, strict=True)
+        Configuration(chosen, int(c.num_warps), int(c.num_stages)) for c, chosen in zip(candidates, kwargs, strict=True)
     )
 
 
-def _unknown(*_: Any, **__: Any) -> None:
+def _unknown(*_: object, **__: object) -> None:
     """A heuristic that this version of torch has not: it gives no configuration."""
 
 

@@ -1,4 +1,4 @@
-"""Stands where `torch._inductor.runtime.triton_heuristics` stands in a kernel's module, and only writes down.
+"""Takes the place of `torch._inductor.runtime.triton_heuristics` in a kernel's module, and only records.
 
 Inductor's decorators would build an autotuner that asks the GPU for its properties. Here every decorator returns what
 it was given, so that a module can be loaded without a GPU or a driver and nothing in torch is patched.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 GLOBAL_LOAD = "global load"
 GLOBAL_STORE = "global store"
@@ -98,8 +97,8 @@ class Machine:
 
     num_warps, num_stages: as asked for; block_warps: of a block, more where warps are specialised. registers: of a
     thread. stack_bytes: local memory of a thread, which holds spilled registers and arrays that are indexed at run
-    time; spill_bytes, spill_load_bytes: what the instructions that ptxas added for want of registers store and load,
-    each counted once, so that they can exceed the stack. None: the target's tools do not tell. blocks, occupancy: what
+    time; spill_bytes, spill_load_bytes: what the instructions that ptxas added for lack of registers store and load,
+    each counted once, so that they can exceed the stack. None: not reported for the target. blocks, occupancy: what
     a processor holds at once, and the share of its threads that it is; limited_by: what runs out first. texts: "ttir",
     "ttgir", "llir", "ptx", "sass", "amdgcn"; cut: the full length in characters of those that were cut. config: which
     of `configs` configurations.
@@ -110,7 +109,7 @@ class Machine:
     num_warps: int
     num_stages: int
     block_warps: int
-    constants: tuple[tuple[str, Any], ...]
+    constants: tuple[tuple[str, bool | int | float | str | None], ...]
     registers: int | None
     stack_bytes: int | None
     spill_bytes: int | None
@@ -161,22 +160,10 @@ class Machine:
         """Tiles that a pipelined loop holds in shared memory at once; 1 where no loop is pipelined through it."""
         return max((b.copies for b in self.buffers), default=1)
 
-    def to_dict(self, texts: bool = True) -> dict[str, Any]:
+    def to_dict(self, texts: bool = True) -> dict[str, object]:
         """Plain values for JSON. texts: with the listings, which are most of it."""
-        found = asdict(self)
-        return found if texts else {k: v for k, v in found.items() if k != "texts"}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Machine:
-        """What `to_dict` gave, also after JSON. Raises KeyError or TypeError for anything else."""
-        made = dict(values)
-        made["constants"] = tuple((name, value) for name, value in values["constants"])
-        made["lines"] = tuple(
-            Line(line["number"], line["text"], tuple(Tally(**t) for t in line["tallies"])) for line in values["lines"]
-        )
-        made["matrix"] = tuple(Matrix(**m) for m in values["matrix"])
-        made["buffers"] = tuple(Buffer(**{**b, "shape": tuple(b["shape"])}) for b in values["buffers"])
-        return cls(**made)
+        values = asdict(self)
+        return values if texts else {k: v for k, v in values.items() if k != "texts"}
 
 
 def table(instructions: Iterable[Instruction], text_of: Mapping[int, str]) -> tuple[Line, ...]:

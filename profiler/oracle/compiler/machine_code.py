@@ -29,7 +29,7 @@ MAX_TEXT = 2_000_000
 
 DEFAULT_STAGES = 3
 DIVISIBLE = 16
-"""Pointers and integers that are multiples of this are told to the compiler, by Inductor and by Triton's launcher."""
+"""Pointers and integers that are multiples of this are declared so by Inductor and by Triton's launcher."""
 
 _QUOTED_PATH = re.compile(r'"/[^"\n]*?/?([^"/\n]+)"')
 
@@ -41,9 +41,9 @@ class CompileError(Exception):
 Attributes = Mapping[tuple[int, ...], list[list[Any]]]
 
 
-def multiples_of_16(names: Sequence[str], which: Iterable[str]) -> Attributes:
+def multiples_of_16(names: Sequence[str], divisible: Iterable[str]) -> Attributes:
     """Triton's attributes for arguments that are multiples of 16: pointers in bytes, integers in value."""
-    return {(names.index(name),): [["tt.divisibility", DIVISIBLE]] for name in which}
+    return {(names.index(name),): [["tt.divisibility", DIVISIBLE]] for name in divisible}
 
 
 class _StandIn:
@@ -86,7 +86,7 @@ def compile_for(
     attributes: Attributes | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Machine:
-    """Compile a `triton.jit` function that stands in a file.
+    """Compile a `triton.jit` function of a file.
 
     signature: argument -> "*bf16", "i32", ...; constants: tl.constexpr arguments. aligned: pointers are multiples of
     16 bytes, as torch allocates them. divisible: integer arguments that are multiples of 16; without it, strides that
@@ -95,67 +95,67 @@ def compile_for(
     """
     if (limits := TARGETS.get(target)) is None:
         raise CompileError(f"no machine code for {target}: only for {', '.join(TARGETS)}")
-    began = time.perf_counter()
+    started_s = time.perf_counter()
     names = list(function.arg_names)
     if attributes is None:
         pointers = [name for name, kind in signature.items() if aligned and kind.startswith("*")]
         attributes = multiples_of_16(names, [*pointers, *divisible])
     full = {name: signature.get(name, "constexpr") for name in names}
-    wanted = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True, **(options or {})}
+    settings = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True, **(options or {})}
     gpu = GPUTarget(limits.backend, limits.capability, limits.warp_size)
     try:
         with _as_if_on(gpu):
-            made = triton.compile(
+            compiled = triton.compile(
                 ASTSource(function, full, constexprs=dict(constants), attrs=dict(attributes)),
                 target=gpu,
-                options=wanted,
+                options=settings,
             )
     except Exception as fault:  # Triton raises many kinds; each means that this target does not take the kernel
         raise CompileError(_first_line(fault)) from fault
-    texts = {k: str(v) for k, v in made.asm.items() if k in ("ttir", "ttgir", "llir", "ptx", "amdgcn")}
-    kept = {k: v for k, v in constants.items() if isinstance(v, bool | int | float | str) or v is None}
-    shared = int(made.metadata.shared)
+    texts = {k: str(v) for k, v in compiled.asm.items() if k in ("ttir", "ttgir", "llir", "ptx", "amdgcn")}
+    plain_constants = {k: v for k, v in constants.items() if isinstance(v, bool | int | float | str) or v is None}
+    shared = int(compiled.metadata.shared)
     try:
         if limits.backend == "cuda":
-            texts["sass"] = binary_tools.disassemble(made.asm["cubin"])
-            found = _of_cubin(made.asm["cubin"], texts, int(limits.capability), bool(wanted["enable_fp_fusion"]))
+            texts["sass"] = binary_tools.disassemble(compiled.asm["cubin"])
+            code = _of_cubin(compiled.asm["cubin"], texts, int(limits.capability), bool(settings["enable_fp_fusion"]))
         else:
-            found = _of_amdgcn(texts["amdgcn"])
+            code = _of_amdgcn(texts["amdgcn"])
     except binary_tools.ToolError as fault:
         raise CompileError(str(fault)) from fault
-    held_warps = (ptx.threads(texts.get("ptx", "")) or warps * limits.warp_size) // limits.warp_size
-    room = residence(limits, found.registers, held_warps, shared) if found.registers else None
+    block_warps = (ptx.threads(texts.get("ptx", "")) or warps * limits.warp_size) // limits.warp_size
+    room = residence(limits, code.registers, block_warps, shared) if code.registers else None
     text, text_of = _source_of(function)
-    shown, cut = _clean(texts)
+    short_texts, cut = _clean(texts)
     return Machine(
         target=target,
         kernel=function.__name__,
         num_warps=warps,
-        num_stages=int(getattr(made.metadata, "num_stages", stages)),
-        block_warps=held_warps,
-        constants=tuple(kept.items()),
-        registers=found.registers,
-        stack_bytes=found.stack_bytes,
-        spill_bytes=found.spill_bytes,
-        spill_load_bytes=found.spill_load_bytes,
+        num_stages=int(getattr(compiled.metadata, "num_stages", stages)),
+        block_warps=block_warps,
+        constants=tuple(plain_constants.items()),
+        registers=code.registers,
+        stack_bytes=code.stack_bytes,
+        spill_bytes=code.spill_bytes,
+        spill_load_bytes=code.spill_load_bytes,
         shared_bytes=shared,
         blocks=room.blocks if room else None,
         occupancy=room.share if room else None,
         limited_by=room.limited_by if room else "",
-        lines=table(found.instructions, text_of),
-        matrix=found.matrix,
+        lines=table(code.instructions, text_of),
+        matrix=code.matrix,
         buffers=ttgir.buffers(texts.get("ttgir", "")),
         warp_specialized=ttgir.warp_specialized(texts.get("ttgir", "")),
         source=text,
         triton=str(triton.__version__),
-        texts=shown,
+        texts=short_texts,
         cut=cut,
-        took_s=time.perf_counter() - began,
+        took_s=time.perf_counter() - started_s,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _CodeFacts:
     """What a listing says; the fields are Machine's."""
 
     registers: int | None
@@ -166,13 +166,13 @@ class _Found:
     matrix: tuple[Matrix, ...]
 
 
-def _of_cubin(cubin: bytes, texts: Mapping[str, str], capability: int, fused: bool) -> _Found:
+def _of_cubin(cubin: bytes, texts: Mapping[str, str], capability: int, fused: bool) -> _CodeFacts:
     """Everything from the cubin that would be loaded. Without stack there are no spills; ptxas says which are."""
     usage = binary_tools.usage_of(cubin)
     spills: binary_tools.Spills | None = binary_tools.Spills(0, 0) if usage.stack_bytes == 0 else None
     if usage.stack_bytes:
         spills = binary_tools.spills_of(texts["ptx"], capability, fused, usage)
-    return _Found(
+    return _CodeFacts(
         usage.registers,
         usage.stack_bytes,
         spills.stored_bytes if spills else None,
@@ -182,16 +182,16 @@ def _of_cubin(cubin: bytes, texts: Mapping[str, str], capability: int, fused: bo
     )
 
 
-def _of_amdgcn(text: str) -> _Found:
+def _of_amdgcn(text: str) -> _CodeFacts:
     """The same from AMD's assembly; LLVM counts spilled registers, of 4 bytes a lane each, but not their loads."""
     usage = amdgcn.usage(text)
     spilled = None if usage.spilled_registers is None else 4 * usage.spilled_registers
-    found = amdgcn.instructions(text)
-    return _Found(usage.registers, usage.scratch_bytes, spilled, None, found, amdgcn.matrices(text))
+    instructions = amdgcn.instructions(text)
+    return _CodeFacts(usage.registers, usage.scratch_bytes, spilled, None, instructions, amdgcn.matrices(text))
 
 
 def _source_of(function: Any) -> tuple[str, dict[int, str]]:
-    """The text of the file that a kernel stands in, and its lines by number from 1."""
+    """The text of the file that a kernel is in, and its lines by number from 1."""
     file = inspect.getsourcefile(function.fn) or ""
     lines = linecache.getlines(file)
     return "".join(lines), dict(enumerate((line.rstrip("\n") for line in lines), 1))
@@ -199,14 +199,14 @@ def _source_of(function: Any) -> tuple[str, dict[int, str]]:
 
 def _clean(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
     """Listings to be read: without bytes of debug sections, folders of this machine, and more than MAX_TEXT."""
-    shown, cut = {}, {}
+    cleaned, cut = {}, {}
     for name, text in texts.items():
         text = _QUOTED_PATH.sub(r'"\1"', ptx.without_debug_sections(text) if name == "ptx" else text)
         if len(text) > MAX_TEXT:
             cut[name] = len(text)
             text = text[: text.rfind("\n", 0, MAX_TEXT) + 1] + f"... cut here: {len(text):,} characters in all\n"
-        shown[name] = text
-    return shown, cut
+        cleaned[name] = text
+    return cleaned, cut
 
 
 def _first_line(fault: BaseException) -> str:

@@ -23,36 +23,36 @@ def source_lines(text: str, comment: str = "//") -> dict[int, int]:
     LLVM writes the chain of inlined callers into the comment of each `.loc`: "standard.py:263:15 @[ k.py:17:13 ]". The
     outermost is the kernel's own line. Line 0 means that the compiler made the code up: the line before stays.
     """
-    found: dict[int, int] = {}
+    source_line_of: dict[int, int] = {}
     line = 0
     for number, one in enumerate(text.splitlines(), 1):
         if at := _LOC.match(one):
             chain = _CHAIN.findall(one.partition(comment)[2])
             line = int(chain[-1][1] if chain else at.group(1)) or line
-        found[number] = line
-    return found
+        source_line_of[number] = line
+    return source_line_of
 
 
 def matrices(text: str) -> tuple[Matrix, ...]:
     """Matrix instructions of a PTX text, counted by form and source line."""
     lines = source_lines(text)
-    counted: Counter[tuple[str, str, str, int]] = Counter()
+    counts: Counter[tuple[str, str, str, int]] = Counter()
     for number, one in enumerate(text.splitlines(), 1):
         if not (code := _OPCODE.match(one)):
             continue
         opcode = code.group(1)
         for prefix, name in MATRIX_OPCODES.items():
             if opcode.startswith(prefix + "."):
-                shape = found.group(1) if (found := _SHAPE.search(opcode)) else ""
-                counted[name, shape, ".".join(_TYPES.findall(opcode)), lines[number]] += 1
-    return tuple(Matrix(name, shape, types, count, line) for (name, shape, types, line), count in counted.items())
+                shape = match.group(1) if (match := _SHAPE.search(opcode)) else ""
+                counts[name, shape, ".".join(_TYPES.findall(opcode)), lines[number]] += 1
+    return tuple(Matrix(name, shape, types, count, line) for (name, shape, types, line), count in counts.items())
 
 
 def threads(text: str) -> int | None:
     """Threads of a block as the kernel demands them; more than its warps where the compiler specialises warps."""
-    return int(found.group(1)) if (found := _THREADS.search(text)) else None
+    return int(match.group(1)) if (match := _THREADS.search(text)) else None
 
 
 def without_debug_sections(text: str) -> str:
     """The code alone: what follows is debug information as bytes."""
-    return text[: found.start()] if (found := DEBUG_SECTION.search(text)) else text
+    return text[: match.start()] if (match := DEBUG_SECTION.search(text)) else text

@@ -80,7 +80,7 @@ _PTX_LINE = re.compile(r'//## File "\.nv_debug_ptx_txt", line (\d+)')
 
 def instructions(listing: str, source_line_of: Mapping[int, int]) -> tuple[Instruction, ...]:
     """Every instruction of a listing but its padding. source_line_of: PTX line -> line of the kernel's source."""
-    found: list[Instruction] = []
+    decoded: list[Instruction] = []
     line = 0
     for text in listing.splitlines():
         if at := _PTX_LINE.search(text):
@@ -89,8 +89,8 @@ def instructions(listing: str, source_line_of: Mapping[int, int]) -> tuple[Instr
             opcode = code.group(1)
             if opcode != "NOP":
                 kind = kind_of(opcode)
-                found.append(Instruction(line, opcode, kind, bits_of(opcode) if kind in MOVING else None))
-    return tuple(found)
+                decoded.append(Instruction(line, opcode, kind, bits_of(opcode) if kind in MOVING else None))
+    return tuple(decoded)
 
 
 def kind_of(opcode: str) -> str:

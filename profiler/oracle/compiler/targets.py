@@ -1,4 +1,4 @@
-"""GPUs that Triton's compiler can be asked for, and what one processor (SM, CU) of each holds. Torch- and Triton-free.
+"""GPUs that Triton's compiler can compile for, and what one processor (SM, CU) of each holds. Torch- and Triton-free.
 
 Sources: NVIDIA CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the occupancy rules
 of NVIDIA's cuda_occupancy.h; AMD CDNA3 ISA guide and LLVM's AMDGPU usage (512 vector registers a lane and SIMD, 8 waves

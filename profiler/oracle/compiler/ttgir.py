@@ -29,12 +29,12 @@ def buffers(text: str) -> tuple[Buffer, ...]:
     indexed = set(_INDEXED.findall(text))
     for operands in _SPECIALIZED.findall(text):  # the warps get their own names for what they share
         indexed |= {name.strip() for name in operands.split(",")}
-    found = []
+    pipelined = []
     for name, extents, dtype, place in _ALLOC.findall(text):
         copies, *shape = (int(e) for e in extents.rstrip("x").split("x"))
         if shape and dtype != BARRIER_TYPE and name in indexed:
-            found.append(Buffer(copies, tuple(shape), dtype, line_of(place, places)))
-    return tuple(found)
+            pipelined.append(Buffer(copies, tuple(shape), dtype, line_of(place, places)))
+    return tuple(pipelined)
 
 
 def line_of(place: str, places: dict[str, str], depth: int = 20) -> int:
@@ -42,9 +42,9 @@ def line_of(place: str, places: dict[str, str], depth: int = 20) -> int:
     text = places.get(place, "")
     if (site := _CALLSITE.match(text)) and depth:
         return line_of(site.group(2), places, depth - 1) or line_of(site.group(1), places, depth - 1)
-    if (named := _NAMED.match(text)) and depth:
-        return line_of(named.group(1), places, depth - 1)
-    return int(found.group(1)) if (found := _PLACE.match(text)) else 0
+    if (alias := _NAMED.match(text)) and depth:
+        return line_of(alias.group(1), places, depth - 1)
+    return int(match.group(1)) if (match := _PLACE.match(text)) else 0
 
 
 def warp_specialized(text: str) -> bool:

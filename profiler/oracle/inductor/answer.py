@@ -11,7 +11,7 @@ import triton
 
 from profiler.hardware import Device
 from profiler.oracle.inductor.fake_gpu import NotAskableError
-from profiler.oracle.inductor.pipeline import Kept, ask
+from profiler.oracle.inductor.pipeline import InductorOutput, ask
 from profiler.oracle.inductor.wrapper import join, read_wrapper, with_lines
 from profiler.oracle.model import SDPA_REPLACED, Prediction, Replaced
 from profiler.region.model import Region, RegionError
@@ -28,7 +28,7 @@ REPLACEMENTS: Mapping[str, tuple[str, str]] = {
     "binary_folding": ("folded weights", "a scale or shift folded into a convolution or product"),
     "apply_gumbel_max_trick": ("the Gumbel-max trick", "sampling from a softmax without the softmax"),
 }  # fmt: skip
-"""Inductor's counters -> what stands in the place of what was written, and why."""
+"""Inductor's counters -> what replaced what was written, and why."""
 
 
 def predict(region: Region, binding: Mapping[str, int] | None, device: Device, mode: str = "default") -> Prediction:
@@ -42,15 +42,15 @@ def predict(region: Region, binding: Mapping[str, int] | None, device: Device, m
         device.name, mode, sizes, region.requires_grad, how=ASKED, torch=torch.__version__, triton=triton.__version__
     )
     try:
-        kept = ask(region, binding, device, mode)
-        made = read(kept, empty)
+        output = ask(region, binding, device, mode)
+        prediction = read(output, empty)
     except (RegionError, MemoryError):
         raise
     except NotAskableError as fault:
-        made = replace(empty, unavailable=str(fault))
+        prediction = replace(empty, unavailable=str(fault))
     except Exception as fault:  # private API of another version, or an operation that Inductor refuses
-        made = replace(empty, unavailable=f"{type(fault).__name__}: {first_line(fault)}")
-    return replace(made, took_s=round(time.monotonic() - started, 4))
+        prediction = replace(empty, unavailable=f"{type(fault).__name__}: {first_line(fault)}")
+    return replace(prediction, took_s=round(time.monotonic() - started, 4))
 
 
 def first_line(fault: BaseException) -> str:
@@ -59,16 +59,16 @@ def first_line(fault: BaseException) -> str:
     return lines[0][:300] if lines else ""
 
 
-def read(kept: Kept, empty: Prediction) -> Prediction:
+def read(output: InductorOutput, empty: Prediction) -> Prediction:
     """The prediction out of what Inductor wrote."""
-    written = join(tuple(read_wrapper(text, stage, kept.bytes_moved) for stage, text in kept.texts))
+    calls = join(tuple(read_wrapper(text, stage, output.bytes_moved) for stage, text in output.texts))
     replaced = tuple(
-        Replaced(*REPLACEMENTS[name]) for name, count in kept.counts.items() if name in REPLACEMENTS and count > 0
+        Replaced(*REPLACEMENTS[name]) for name, count in output.counts.items() if name in REPLACEMENTS and count > 0
     )
     return replace(
         empty,
-        kernels=with_lines(written.kernels, written.nodes, kept.lines),
-        externs=written.externs,
+        kernels=with_lines(calls.kernels, calls.nodes, output.lines),
+        externs=calls.externs,
         replaced=replaced,
-        assumed=tuple(kept.assumed),
+        assumed=tuple(output.assumed),
     )

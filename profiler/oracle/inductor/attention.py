@@ -37,10 +37,10 @@ def attention(
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
     needed = any(t.requires_grad for t in (query, key, value))
-    made = aten._scaled_dot_product_efficient_attention(
+    results = aten._scaled_dot_product_efficient_attention(
         query, key, value, attn_mask, needed, dropout_p, is_causal, scale=scale
     )
-    return made[0]
+    return results[0]
 
 
 @contextlib.contextmanager

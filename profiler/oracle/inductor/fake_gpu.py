@@ -1,8 +1,8 @@
 """A GPU that is not there, as far as Inductor looks at one: its properties, its driver, its compute capability.
 
 Everything here leans on private API of torch and triton. Each assumption has a test of its own in
-tests/profiler/oracle/test_contract.py, so that a new version says which one moved. Patches whole modules: use it in a
-process of its own, never in one that serves or measures.
+tests/profiler/oracle/inductor/test_contract.py, so that a new version says which one moved. Patches whole modules: use
+it in a process of its own, never in one that serves or measures.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ def _no_device_guard() -> Iterator[None]:
     if torch.cuda.is_available():
         yield
         return
-    own = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
-    if torch.version.cuda and own:
-        own()
+    ensure_guard = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+    if torch.version.cuda and ensure_guard:
+        ensure_guard()
         yield
         return
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
@@ -129,24 +129,24 @@ def _no_device_guard() -> Iterator[None]:
 
 def _answers(device: Device) -> Mapping[str, Callable[..., Any]]:
     """Functions of torch.cuda, and what they say on the device."""
-    told = properties(device)
+    gpu = properties(device)
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "is_initialized": lambda: True,
         "_lazy_init": lambda: None,
-        "get_device_properties": lambda *_: told,
-        "get_device_capability": lambda *_: (told.major, told.minor),
-        "get_device_name": lambda *_: told.name,
-        "is_bf16_supported": lambda *_, **__: told.major >= 8,
+        "get_device_properties": lambda *_: gpu,
+        "get_device_capability": lambda *_: (gpu.major, gpu.minor),
+        "get_device_name": lambda *_: gpu.name,
+        "is_bf16_supported": lambda *_, **__: gpu.major >= 8,
         "synchronize": lambda *_: None,
         "set_device": lambda *_: None,
         "_exchange_device": lambda *_: 0,
         "_maybe_exchange_device": lambda *_: 0,
         "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": lambda *_: None,
-        "mem_get_info": lambda *_: (told.total_memory, told.total_memory),
+        "mem_get_info": lambda *_: (gpu.total_memory, gpu.total_memory),
     }
 
 

@@ -1,7 +1,7 @@
 """Ask Inductor itself: its whole pipeline runs on fake tensors, and its code is kept instead of being compiled.
 
 Forward regions go through compile_fx as torch.compile's would. Nothing is launched; no kernel is built. Leans on
-private API: each assumption is a test in tests/profiler/oracle/test_contract.py.
+private API: each assumption is a test in tests/profiler/oracle/inductor/test_contract.py.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from profiler.region.model import Region
 
 
 @dataclass(slots=True)
-class Kept:
+class InductorOutput:
     """What one run of Inductor wrote.
 
     texts: (stage, wrapper code). bytes_moved: by kernel name. counts: its counters. assumed: what it would have timed.
@@ -58,7 +58,7 @@ class _Unbuilt:
     __file__ = ""
 
     @staticmethod
-    def call(*_: Any) -> None:
+    def call(*_: object) -> None:
         raise AssertionError("the oracle never launches what Inductor wrote")
 
 
@@ -89,21 +89,21 @@ AUTOTUNE: Mapping[str, Any] = {
 
 
 @contextlib.contextmanager
-def keeping(kept: Kept, build: bool) -> Iterator[None]:
-    """Whatever Inductor writes meanwhile lands in `kept`. build: whether it is compiled as well."""
+def collect_output(output: InductorOutput, build: bool) -> Iterator[None]:
+    """Whatever Inductor writes meanwhile is added to `output`. build: whether it is compiled as well."""
     generate = GraphLowering.codegen
     define: Any = TritonScheduling.define_kernel
 
     def codegen(graph: GraphLowering) -> Any:
-        written = generate(graph)
-        text = getattr(written[0], "value", written[0])
-        kept.texts.append(("backward" if graph.is_backward else "forward", str(text)))
-        return written
+        code = generate(graph)
+        text = getattr(code[0], "value", code[0])
+        output.texts.append(("backward" if graph.is_backward else "forward", str(text)))
+        return code
 
     def define_kernel(scheduling: Any, source: Any, schedule: Any, kernel: Any, *rest: Any, **more: Any) -> Any:
         name = define(scheduling, source, schedule, kernel, *rest, **more)
         with contextlib.suppress(Exception):  # a count that Inductor cannot make is a count that is not shown
-            kept.bytes_moved[str(name)] = _bytes_moved(kernel)
+            output.bytes_moved[str(name)] = _bytes_moved(kernel)
         return name
 
     def unbuilt(graph: GraphLowering) -> Any:
@@ -117,7 +117,7 @@ def keeping(kept: Kept, build: bool) -> Iterator[None]:
         if not build:
             stack.enter_context(mock.patch.object(GraphLowering, "compile_to_module", unbuilt))
         yield
-    kept.counts.update(Counter(counters["inductor"]) - before)
+    output.counts.update(Counter(counters["inductor"]) - before)
 
 
 PADDED = "a product whose rows are no multiples of 16 bytes is padded: Inductor would time that"
@@ -126,11 +126,11 @@ TEMPLATES = "a Triton GEMM template wins the autotuning, with its largest tile: 
 
 
 @contextlib.contextmanager
-def pretend_gpu(device: Device, mode: str, kept: Kept) -> Iterator[None]:
+def pretend_gpu(device: Device, mode: str, output: InductorOutput) -> Iterator[None]:
     """Everything that lets Inductor write code for a GPU that is not there."""
     first: Any = joint_graph.lazy_init
 
-    def on_cpu(*_: Any) -> Any:
+    def on_cpu(*_: object) -> Any:
         # The attention patterns build constants on the device: on the CPU they are the same patterns.
         return first(torch.device("cpu")) if takes_device(first) else first()
 
@@ -144,11 +144,11 @@ def pretend_gpu(device: Device, mode: str, kept: Kept) -> Iterator[None]:
         stack.enter_context(inductor_config.patch({k: v for k, v in settings.items() if _is_setting(k)}))
         stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
         stack.enter_context(whole_attention())
-        stack.enter_context(_assume_padding(kept))
+        stack.enter_context(_assume_padding(output))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if mode == "max-autotune":
-            stack.enter_context(_templates_win(kept, device))
+            stack.enter_context(_templates_win(output, device))
             if hasattr(CoordescTuner, "autotune_single_field"):  # torch 2.13: times how a mixed-order reduction splits
                 first_split = staticmethod(lambda _, split, *__: split)
                 stack.enter_context(mock.patch.object(CoordescTuner, "autotune_single_field", first_split))
@@ -166,7 +166,7 @@ def _is_setting(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _assume_padding(kept: Kept) -> Iterator[None]:
+def _assume_padding(output: InductorOutput) -> Iterator[None]:
     """Where Inductor would time a padded product against the unpadded one: only for products bound by arithmetic.
 
     Padding wins where rows of an operand do not begin at multiples of 16 bytes, so that the library cannot load them
@@ -180,9 +180,9 @@ def _assume_padding(kept: Kept) -> Iterator[None]:
         return str(key_of(match, first, second, *rest, **more))
 
     def answered(_: Any) -> bool:
-        said = PADDED if ragged[0] else UNPADDED
-        if said not in kept.assumed:
-            kept.assumed.append(said)
+        assumption = PADDED if ragged[0] else UNPADDED
+        if assumption not in output.assumed:
+            output.assumed.append(assumption)
         return ragged[0]
 
     with (
@@ -199,19 +199,19 @@ def _ragged(operand: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def _templates_win(kept: Kept, device: Device) -> Iterator[None]:
-    """Autotuning without a device: the largest tile of a Triton template is told to be the fastest, and library calls
+def _templates_win(output: InductorOutput, device: Device) -> Iterator[None]:
+    """Autotuning without a device: the largest tile of a Triton template counts as the fastest, and library calls
     the slowest. Times of nothing; only the order counts.
     """
     cache = select_algorithm.AlgorithmSelectorCache
     preference = functools.partial(_preference, room=TARGETS[device.arch].shared_block_bytes)
 
-    def timings(_: Any, choices: Any, *__: Any, **___: Any) -> Any:
-        if TEMPLATES not in kept.assumed:
-            kept.assumed.append(TEMPLATES)
+    def timings(_: Any, /, choices: Any, *__: object, **___: object) -> Any:
+        if TEMPLATES not in output.assumed:
+            output.assumed.append(TEMPLATES)
         return lambda offered: {c: 1.0 + place for place, c in enumerate(sorted(offered, key=preference))}
 
-    def nothing(*_: Any, **__: Any) -> Any:
+    def nothing(*_: object, **__: object) -> Any:
         return lambda *_, **__: {}
 
     before = cache.__dict__["make_benchmark_fn"]
@@ -227,27 +227,27 @@ def _templates_win(kept: Kept, device: Device) -> Iterator[None]:
 
 def _preference(choice: Any, room: int) -> tuple[bool, bool, int]:
     """Triton before libraries, tiles whose pipeline fits into shared memory first, large tiles before small ones."""
-    described = str(getattr(choice, "description", ""))
-    told = {k: int(v) for k, v in re.findall(r"(BLOCK_[MNK]|num_stages)=(\d+)", described)}
-    m, n, k, stages = (told.get(name, 0) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"))
+    description = str(getattr(choice, "description", ""))
+    tile = {k: int(v) for k, v in re.findall(r"(BLOCK_[MNK]|num_stages)=(\d+)", description)}
+    m, n, k, stages = (tile.get(name, 0) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"))
     template = isinstance(choice, select_algorithm.TritonTemplateCaller)
     item = getattr(getattr(getattr(choice, "layout", None), "dtype", None), "itemsize", 2)
     return not template, stages * (m + n) * k * item > room, -m * n
 
 
-def ask(region: Region, binding: Mapping[str, int] | None, device: Device, mode: str = "default") -> Kept:
+def ask(region: Region, binding: Mapping[str, int] | None, device: Device, mode: str = "default") -> InductorOutput:
     """What Inductor writes for a region, forward + backward where an input requires gradients.
 
     Raises what Inductor raises.
     """
-    kept = Kept()
-    with pretend_gpu(device, mode, kept), keeping(kept, build=False):
+    output = InductorOutput()
+    with pretend_gpu(device, mode, output), collect_output(output, build=False):
         built = program(region, binding, "cpu" if region.requires_grad else DEVICE)
-        kept.lines |= {n.name: int((n.meta.get("custom") or {}).get("line", 0)) for n in built.module.graph.nodes}
+        output.lines |= {n.name: int((n.meta.get("custom") or {}).get("line", 0)) for n in built.module.graph.nodes}
         (compile_training if region.requires_grad else compile_forward)(built)
-    if region.requires_grad and not any(stage == "backward" for stage, _ in kept.texts):
+    if region.requires_grad and not any(stage == "backward" for stage, _ in output.texts):
         raise NoBackwardError("Inductor wrote no backward graph")
-    return kept
+    return output
 
 
 def compile_forward(built: Program) -> None:

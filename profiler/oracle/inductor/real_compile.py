@@ -16,7 +16,7 @@ import torch._inductor.config as inductor_config
 import triton
 
 from profiler.oracle.inductor.answer import read
-from profiler.oracle.inductor.pipeline import Kept, keeping
+from profiler.oracle.inductor.pipeline import InductorOutput, collect_output
 from profiler.oracle.model import Prediction
 from profiler.region.language.program import program, shape_of
 from profiler.region.language.vocabulary import DTYPES
@@ -34,10 +34,10 @@ def compile_and_run(region: Region, binding: Mapping[str, int] | None = None, mo
     sizes = dict(region.bindings[0] if binding is None else binding)
     built = program(region, binding, "cuda")
     inputs = [_input(i, sizes) for i in region.inputs]
-    kept = Kept()
+    output = InductorOutput()
     torch._dynamo.reset()
     options: Any = {} if mode == "default" else {"mode": "max-autotune-no-cudagraphs"}
-    with inductor_config.patch(force_disable_caches=True), keeping(kept, build=True):
+    with inductor_config.patch(force_disable_caches=True), collect_output(output, build=True):
         outputs = torch.compile(built.module, **options)(*inputs)
         if region.requires_grad:
             reached = [o for o in outputs if o.requires_grad]
@@ -47,7 +47,7 @@ def compile_and_run(region: Region, binding: Mapping[str, int] | None = None, mo
         torch.cuda.get_device_name(), mode, sizes, region.requires_grad, how=COMPILED,
         torch=torch.__version__, triton=triton.__version__,
     )  # fmt: skip
-    return replace(read(kept, empty), took_s=round(time.monotonic() - started, 4))
+    return replace(read(output, empty), took_s=round(time.monotonic() - started, 4))
 
 
 def _input(item: Input, sizes: Mapping[str, int]) -> torch.Tensor:
@@ -63,10 +63,10 @@ def _input(item: Input, sizes: Mapping[str, int]) -> torch.Tensor:
         return torch.rand(shape, device="cuda") < 0.5
     if not dtype.is_floating_point:
         high = item.below or min(torch.iinfo(dtype).max, 127)
-        made = torch.randint(0, high, shape, device="cuda", dtype=torch.int64).to(dtype)
+        values = torch.randint(0, high, shape, device="cuda", dtype=torch.int64).to(dtype)
     else:
-        made = torch.randn(shape, device="cuda", dtype=torch.float32).to(dtype)
-    return _laid_out(made, item)
+        values = torch.randn(shape, device="cuda", dtype=torch.float32).to(dtype)
+    return _laid_out(values, item)
 
 
 def _laid_out(tensor: torch.Tensor, item: Input) -> torch.Tensor:

@@ -24,7 +24,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from profiler.hardware import Device
 from profiler.oracle.inductor.answer import ASKED, first_line, read
 from profiler.oracle.inductor.fake_gpu import DEVICE, NotAskableError
-from profiler.oracle.inductor.pipeline import Kept, compile_forward, keeping, pretend_gpu
+from profiler.oracle.inductor.pipeline import InductorOutput, collect_output, compile_forward, pretend_gpu
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.region.language.program import Program, program_in
 from profiler.region.model import Region, RegionError
@@ -60,8 +60,8 @@ def recompiles(region: Region, device: Device, bindings: Sequence[Sizes] | None 
     served: list[int] = []
     because, prediction = "", None
     for sizes in order:
-        found = next((i for i, g in enumerate(graphs) if g.serves(sizes)), None)
-        if found is None:
+        serving = next((i for i, g in enumerate(graphs) if g.serves(sizes)), None)
+        if serving is None:
             varying = {n for g in graphs for n in sizes if g.sizes[n] != sizes[n]}
             graph = _Compiled(sizes, {}, (), {})
             if varying and not because:
@@ -72,8 +72,8 @@ def recompiles(region: Region, device: Device, bindings: Sequence[Sizes] | None 
                 except Exception as fault:  # the region needs its sizes as numbers, or Inductor refuses symbols
                     because = f"{type(fault).__name__}: {first_line(fault)}"
             graphs.append(graph)
-            found = len(graphs) - 1
-        served.append(found)
+            serving = len(graphs) - 1
+        served.append(serving)
     limit = int(getattr(dynamo_config, "recompile_limit", 8))
     return Recompiles(
         tuple(tuple(sorted(s.items())) for s in order), tuple(served), len(graphs), limit, because, prediction
@@ -84,7 +84,7 @@ def _compile(region: Region, sizes: Sizes, varying: set[str], device: Device) ->
     """Inductor's graph with the varying sizes symbolic."""
     if region.requires_grad:
         raise RegionError("symbolic sizes are asked of forward regions only", code="oracle-symbolic")
-    kept, environment = Kept(), ShapeEnv()
+    output, environment = InductorOutput(), ShapeEnv()
     symbols: dict[str, sympy.Symbol] = {}
     values: dict[str, Any] = dict(sizes)
     for name in sorted(varying):
@@ -93,7 +93,7 @@ def _compile(region: Region, sizes: Sizes, varying: set[str], device: Device) ->
         if isinstance(symbol, sympy.Symbol):  # 0 and 1 are never symbols
             symbols[name] = symbol
             values[name] = environment.create_symintnode(symbol, hint=sizes[name], source=source)
-    with pretend_gpu(device, "default", kept), keeping(kept, build=False):
+    with pretend_gpu(device, "default", output), collect_output(output, build=False):
         with environment.suppress_guards():
             built = program_in(region, values, DEVICE, FakeTensorMode(shape_env=environment))
         compile_forward(_with_sizes(built, region))
@@ -103,7 +103,7 @@ def _compile(region: Region, sizes: Sizes, varying: set[str], device: Device) ->
     )  # fmt: skip
     guards = tuple(g.expr for g in environment.guards)
     ranges = {s: r for s, r in environment.var_to_range.items() if s in symbols.values()}
-    return _Compiled(sizes, symbols, guards, ranges), read(kept, empty)
+    return _Compiled(sizes, symbols, guards, ranges), read(output, empty)
 
 
 def _with_sizes(built: Program, region: Region) -> Program:
@@ -116,9 +116,9 @@ def _with_sizes(built: Program, region: Region) -> Program:
             for axis, size in enumerate(node.meta["val"].shape):
                 expression = size.node.expr if isinstance(size, torch.SymInt) else None
                 if isinstance(expression, sympy.Symbol) and expression not in places:
-                    made = graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
-                    made.meta["val"] = size
-                    places[expression] = torch.fx.Proxy(made)
+                    size_node = graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
+                    size_node.meta["val"] = size
+                    places[expression] = torch.fx.Proxy(size_node)
 
     def compute(value: Any) -> Any:
         if isinstance(value, torch.SymInt):

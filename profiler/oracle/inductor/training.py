@@ -42,7 +42,7 @@ def compile_training(built: Program) -> None:
     with (
         torch.enable_grad(),
         _move_to_cuda(),
-        _told_cuda(),
+        _answer_as_cuda(),
         functorch_config.patch(force_non_lazy_backward_lowering=True),
     ):
         pipeline.compile_fx(built.module, inputs, inner_compile=_on_cuda(pipeline.compile_fx_inner))
@@ -93,8 +93,8 @@ def _asking() -> tuple[FunctionType, ...]:
 
 
 @contextlib.contextmanager
-def _told_cuda() -> Iterator[None]:
-    """Decompositions that ask whether a tensor is on the CPU are told that it is not.
+def _answer_as_cuda() -> Iterator[None]:
+    """Decompositions that ask whether a tensor is on the CPU hear that it is not.
 
     Their code compares `device.type` with a constant; for the time being that constant is one that nothing equals.
     """
@@ -150,8 +150,8 @@ def _fake(value: Any, device: str = DEVICE) -> Any:
     if not isinstance(value, FakeTensor) or value.device.type == torch.device(device).type:
         return value
     with value.fake_mode:
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
-    return made.requires_grad_(value.requires_grad) if device == "cpu" else made
+        fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+    return fake.requires_grad_(value.requires_grad) if device == "cpu" else fake
 
 
 def _move(module: torch.fx.GraphModule, mode: FakeTensorMode | None = None) -> torch.fx.GraphModule:

@@ -66,7 +66,7 @@ def read_wrapper(text: str, stage: str = "forward", bytes_moved: Mapping[str, in
 
 def _sources(tree: ast.Module) -> dict[str, str]:
     """Kernel name -> its module's text: `name = async_compile.triton('name', '''...''')`."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for node in tree.body:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             continue
@@ -74,8 +74,8 @@ def _sources(tree: ast.Module) -> dict[str, str]:
         if _dotted_name(call.func) != "async_compile.triton" or not isinstance(node.targets[0], ast.Name):
             continue
         if len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
-            found[node.targets[0].id] = str(call.args[1].value).strip() + "\n"
-    return found
+            texts[node.targets[0].id] = str(call.args[1].value).strip() + "\n"
+    return texts
 
 
 def _calls(tree: ast.Module) -> Iterator[ast.Call]:
@@ -106,8 +106,8 @@ KIND = re.compile(r"@triton_heuristics\.(\w+)\(")
 
 
 def _kind(source: str) -> str:
-    found = KIND.search(source)
-    return found.group(1) if found else "triton"
+    match = KIND.search(source)
+    return match.group(1) if match else "triton"
 
 
 NODES = re.compile(r"^# Topologically Sorted Source Nodes: \[([^\]]*)\], Original ATen: \[([^\]]*)\]")
@@ -116,15 +116,15 @@ DEFINED = re.compile(r"^(\w+) = async_compile\.triton\(")
 
 def _comments(text: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     """Kernel name -> (nodes, aten operations) that Inductor names above its definition."""
-    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    comments: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     latest: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     for line in text.splitlines():
         if match := NODES.match(line):
             latest = (_names(match.group(1)), _names(match.group(2)))
         elif match := DEFINED.match(line):
-            found[match.group(1)] = latest
+            comments[match.group(1)] = latest
             latest = ((), ())
-    return found
+    return comments
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -153,10 +153,10 @@ def needed_outside(graph: Graph, name: str, inside: Container[str]) -> bool:
     """An output, or read by an operation outside, if only through views."""
     waiting = [name]
     while waiting:
-        found = waiting.pop()
-        if found in graph.outputs:
+        producer = waiting.pop()
+        if producer in graph.outputs:
             return True
-        for user in graph.users.get(found, ()):
+        for user in graph.users.get(producer, ()):
             if graph.operation(user).kind == op_kinds.VIEW:
                 waiting.append(user)
             elif user not in inside:
@@ -192,25 +192,25 @@ def _savings(
     fused: Count,
     ideal: Count,
 ) -> tuple[Saving, ...]:
-    found: list[Saving] = []
+    savings: list[Saving] = []
     for group, kernel in zip(fused_groups, kernels, strict=True):
         gemm = _feeding_gemm(graph, group)
         if gemm is not None:
-            found += _tail_savings(graph, group, kernel, gemm, by_name, unfused.launches, fused.launches)
-    found.append(
+            savings += _tail_savings(graph, group, kernel, gemm, by_name, unfused.launches, fused.launches)
+    savings.append(
         Saving(
             "region-fused", "the region as torch.compile would fuse it", unfused.bytes_moved, fused.bytes_moved,
             unfused.launches, fused.launches,
             "every operation's own reads and writes, against those of the fused kernels; matrix products included",
         )
     )  # fmt: skip
-    found.append(
+    savings.append(
         Saving(
             "region-ideal", "the region in one kernel", unfused.bytes_moved, ideal.bytes_moved, unfused.launches, 1,
             "every operation's own reads and writes, against each input read once and each output written once",
         )
     )  # fmt: skip
-    return tuple(found)
+    return tuple(savings)
 
 
 def _feeding_gemm(graph: Graph, group: Group) -> Operation | None:
@@ -257,3 +257,21 @@ def _tail_savings(
         " which stays in registers; launches of the whole region",
     )  # fmt: skip
     return [alone, epilogue]
+
+
+def bytes_through(graph: Graph, operations: frozenset[str]) -> int:
+    """Bytes that one call in the place of these operations would read and write: each tensor once, constants free."""
+    inputs = dict(graph.inputs)
+    read_bytes: dict[str, int] = {}
+    written_bytes = 0
+    for name in operations:
+        operation = graph.operation(name)
+        for source in operation.inputs:
+            behind = through_views(graph, source)
+            if behind in inputs:
+                read_bytes[behind] = inputs[behind].bytes
+            elif behind not in operations and graph.operation(behind).kind != op_kinds.CONSTANT:
+                read_bytes[behind] = sum(t.bytes for t in graph.operation(behind).writes)
+        if operation.kind != op_kinds.VIEW and needed_outside(graph, name, operations):
+            written_bytes += sum(t.bytes for t in operation.writes)
+    return sum(read_bytes.values()) + written_bytes

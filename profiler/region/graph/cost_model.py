@@ -62,7 +62,7 @@ class KernelCost:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A headline number with the counting behind it: nobody should have to guess what was counted."""
+    """A headline number and how it was counted, so that no reader has to guess."""
 
     name: str  # stable: "tail-fused", "tail-epilogue", "region-fused", "region-ideal"
     title: str
@@ -140,30 +140,30 @@ def dram(steps: Sequence[Step], device: Device) -> Traffic:
     had left before it was written anew.
     """
     room = L2_SHARE * device.l2_bytes
-    held: dict[int, int] = {}  # storage -> bytes, least recently used first
+    resident: dict[int, int] = {}  # storage -> bytes, least recently used first
     changed: dict[int, int] = {}  # storages in `held` that memory does not have yet
-    read = written = 0
+    read_bytes = written_bytes = 0
     for step in steps:
         # a vector that every row needs is touched until the end: small tensors last
         for storage, size in sorted(step.read, key=lambda part: -part[1]):
-            read += 0 if held.get(storage, -1) >= size else size
-            written += _hold(held, changed, storage, size, room)
+            read_bytes += 0 if resident.get(storage, -1) >= size else size
+            written_bytes += _hold(resident, changed, storage, size, room)
         for storage, size in sorted(step.written, key=lambda part: -part[1]):
-            written += _hold(held, changed, storage, size, room)
-            if storage in held:
+            written_bytes += _hold(resident, changed, storage, size, room)
+            if storage in resident:
                 changed[storage] = max(size, changed.get(storage, 0))
             else:
-                written += size
-    return Traffic(read, written + sum(changed.values()))
+                written_bytes += size
+    return Traffic(read_bytes, written_bytes + sum(changed.values()))
 
 
-def _hold(held: dict[int, int], changed: dict[int, int], storage: int, size: int, room: float) -> int:
+def _hold(resident: dict[int, int], changed: dict[int, int], storage: int, size: int, room: float) -> int:
     """Make `storage` the most recently used; bytes that are written back for it to fit."""
-    held[storage] = max(size, held.pop(storage, 0))
+    resident[storage] = max(size, resident.pop(storage, 0))
     back = 0
-    while held and sum(held.values()) > room:
-        oldest = next(iter(held))
-        del held[oldest]
+    while resident and sum(resident.values()) > room:
+        oldest = next(iter(resident))
+        del resident[oldest]
         back += changed.pop(oldest, 0)
     return back
 
@@ -172,12 +172,12 @@ def floor_us(counted: Cost, device: Device) -> float:
     """The least time of one call with its inputs in memory: max(bytes / copy rate, FLOPs / rate), in µs.
 
     Measured ceilings where the device has them, the datasheet's otherwise. Bytes are the fewest; of those written, as
-    many as the L2 has room for beside all of them may still be there when the call ends and are not counted. A launch
+    many as the L2 has room for besides all of them may still be there when the call ends and are not counted. A launch
     is not free, but the floor does not count it.
     """
     spare = max(0.0, device.l2_bytes - counted.ideal.bytes_moved)
-    written = max(0.0, counted.ideal.bytes_written - spare)
-    memory = (counted.ideal.bytes_read + written) / device.copy_rate
+    written_bytes = max(0.0, counted.ideal.bytes_written - spare)
+    memory = (counted.ideal.bytes_read + written_bytes) / device.copy_rate
     return 1e6 * max(memory, *_compute_s(counted, device))
 
 

@@ -3,21 +3,21 @@
 Matrix products, convolutions and attention: torch's own registry (`torch.utils.flop_counter`) where it is right, two
 per multiply-add. The rest is counted by the formula as it is written down: one for each addition, multiplication,
 division, comparison, square root and evaluation of a function. Casts, copies, selections, sorting, bit operations and
-arithmetic on integers count nothing. `docs/cost.md` says which formula stands behind each number.
+arithmetic on integers count nothing. `docs/cost.md` says the formula of each number.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import torch
 import torch.fx
 from torch.utils.flop_counter import flop_registry
 
 from profiler.region import op_kinds
+from profiler.region.graph.nodes import integers
 from profiler.region.language.opaque_ops import LIBRARY
 from profiler.region.operations import find, flops_of, kind_of
 
@@ -35,8 +35,8 @@ def flops(node: torch.fx.Node) -> int:
 
     None where all of its results have no elements.
     """
-    made = list(_results(node.meta.get("val")))
-    if made and not any(t.numel() for t in made):
+    results = list(_results(node.meta.get("val")))
+    if results and not any(t.numel() for t in results):
         return 0
     target = str(node.target)
     name, kind = op_kinds.base_name(target), kind_of(target)
@@ -66,7 +66,7 @@ def _elementwise_flops(node: torch.fx.Node, name: str, kind: str) -> int:
         return widest * _norm(node, name)
     if name in POOLS:
         back = name.endswith("_backward")
-        return math.prod(_as_list(node.args[2 if back else 1])) * (operands[0].numel() if back else result)
+        return math.prod(integers(node.args[2 if back else 1])) * (operands[0].numel() if back else result)
     if kind == op_kinds.SCATTER:
         adds = name in ACCUMULATING or True in node.args[3:4] or node.kwargs.get("accumulate") is True
         source = operands[0] if name == "embedding_dense_backward" else operands[-1]
@@ -100,9 +100,10 @@ def _convolution_backward(node: torch.fx.Node) -> int:
     against all channels (torch 2.13), 96 times too much for a depthwise kernel.
     """
     grad, source, weight = _tensors(node.args[:3])
-    wanted: Any = node.args[10]
+    output_mask = node.args[10]
+    gradients = sum(map(bool, output_mask[:2])) if isinstance(output_mask, list | tuple) else 0
     each = source if node.args[7] else grad
-    return int(2 * each.numel() * weight.shape[1:].numel() * sum(bool(w) for w in wanted[:2]))
+    return int(2 * each.numel() * weight.shape[1:].numel() * gradients)
 
 
 def _grouped_flops(operands: list[torch.Tensor], result: int) -> int:
@@ -134,35 +135,35 @@ twice, and the elements of the result.
 def _norm(node: torch.fx.Node, name: str) -> int:
     """FLOPs per element of a normalisation. Weight and bias are the schema's arguments of that name."""
     arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
-    given = {a.name: value for a, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
-    weighted = given.get("weight") is not None
+    arguments_by_name = {a.name: value for a, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
+    weighted = arguments_by_name.get("weight") is not None
     row = find(name)
     if row is not None and row.weighted is not None:
         return flops_of(name, op_kinds.NORMALISATION, weighted)
-    return flops_of(name, op_kinds.NORMALISATION) + weighted + (given.get("bias") is not None)
+    return flops_of(name, op_kinds.NORMALISATION) + weighted + (arguments_by_name.get("bias") is not None)
 
 
 def _fft(node: torch.fx.Node, name: str) -> int:
     """5 · n · log2(n) for a complex transform of n points, half of it for a real one, as FFTW counts."""
     (source,) = _operands(node)[:1]
-    value: Any = node.meta["val"]
+    value: torch.Tensor = node.meta["val"]
     wide = value if name == "_fft_c2r" else source
-    axes = _as_list(node.args[1]) if len(node.args) > 1 else range(wide.dim())
+    axes = integers(node.args[1]) if len(node.args) > 1 else range(wide.dim())
     points = math.prod(wide.shape[a] for a in axes)
-    whole = 5 * wide.numel() * math.log2(max(2, points))
-    return int(whole if name == "_fft_c2c" else whole / 2)
+    complex_flops = 5 * wide.numel() * math.log2(max(2, points))
+    return int(complex_flops if name == "_fft_c2c" else complex_flops / 2)
 
 
 def _operands(node: torch.fx.Node) -> list[torch.Tensor]:
     return _tensors(node.all_input_nodes)
 
 
-def _tensors(nodes: Any) -> list[torch.Tensor]:
+def _tensors(nodes: Iterable[object]) -> list[torch.Tensor]:
     values = (n.meta["val"] for n in nodes if isinstance(n, torch.fx.Node))
     return [v for v in values if isinstance(v, torch.Tensor)]
 
 
-def _results(value: Any) -> Iterator[torch.Tensor]:
+def _results(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
@@ -170,15 +171,11 @@ def _results(value: Any) -> Iterator[torch.Tensor]:
             yield from _results(part)
 
 
-def _largest(value: Any) -> int:
+def _largest(value: object) -> int:
     return max((t.numel() for t in _results(value)), default=0)
 
 
 def _floating(node: torch.fx.Node) -> bool:
     """Something that it reads or writes is a floating-point tensor."""
-    found = [*_operands(node), *_results(node.meta.get("val"))]
-    return any(t.is_floating_point() or t.is_complex() for t in found)
-
-
-def _as_list(value: Any) -> list[int]:
-    return [value] if isinstance(value, int) else list(value)
+    tensors = [*_operands(node), *_results(node.meta.get("val"))]
+    return any(t.is_floating_point() or t.is_complex() for t in tensors)

@@ -150,12 +150,12 @@ class _Fusion:
 
     def shared(self, candidate: int, domain: Domain) -> Domain | None:
         """The iteration space of the kernel with something of `domain` in it, or None."""
-        own = self.domains[candidate]
+        space = self.domains[candidate]
         if self.summed[candidate]:
-            return own if (domain.rows, domain.columns) == (own.rows, 1) else None
-        if domain.rows == 1 and own.columns > 1 and own.axis == "last" and domain.columns == own.elements:
-            return own  # rows first, then over the rows: the row's kernel writes the partial results
-        return compatible(own, domain)
+            return space if (domain.rows, domain.columns) == (space.rows, 1) else None
+        if domain.rows == 1 and space.columns > 1 and space.axis == "last" and domain.columns == space.elements:
+            return space  # rows first, then over the rows: the row's kernel writes the partial results
+        return compatible(space, domain)
 
     def waits(self, index: int, names: list[str]) -> bool:
         """One of `names` needs the whole result of a reduction of which the kernel makes partial results only."""
@@ -164,17 +164,17 @@ class _Fusion:
 
     def mask(self, names: Iterable[str]) -> int:
         """Operations as bits."""
-        found = 0
+        bits = 0
         for name in names:
-            found |= self.bits[name]
-        return found
+            bits |= self.bits[name]
+        return bits
 
     def inlinable(self, candidate: int, domain: Domain) -> bool:
         """A small pointwise producer (a cast weight, a scale) is computed again inside the larger kernel."""
-        own = self.domains[candidate]
+        space = self.domains[candidate]
         if self.partial[candidate] or self.summed[candidate]:
             return False
-        return own.columns == 1 and own.rows < domain.elements and domain.elements % max(1, own.rows) == 0
+        return space.columns == 1 and space.rows < domain.elements and domain.elements % max(1, space.rows) == 0
 
     def merge(self, into: int, other: int) -> Domain | None:
         if self.extern[into] or self.extern[other] or not self.members[other]:
@@ -216,7 +216,7 @@ class _Fusion:
         return False
 
     def glue(self, name: str, members: int) -> bool:
-        """A view of a member's result: no kernel stands between."""
+        """A view of a member's result: no kernel lies between."""
         waiting = [name]
         while waiting:
             operation = self.graph.operation(waiting.pop())
@@ -230,10 +230,10 @@ class _Fusion:
         place: dict[str, int] = {}  # what is read -> its bit
 
         def read(index: int) -> int:
-            found = 0
+            bits = 0
             for name in self.external_reads(index):
-                found |= 1 << place.setdefault(name, len(place))
-            return found
+                bits |= 1 << place.setdefault(name, len(place))
+            return bits
 
         free = [i for i, extern in enumerate(self.extern) if not extern]
         reads = {i: read(i) for i in free}
@@ -246,72 +246,73 @@ class _Fusion:
 
     def mixed(self, rows: int, columns: int) -> Domain | None:
         """A row reduction that writes, as it goes, partial results of a column reduction of the same tensor."""
-        own, other = self.domains[rows], self.domains[columns]
-        if own.axis != "last" or self.partial[rows] or (other.rows, other.columns) != (own.columns, own.rows):
+        over_rows, over_columns = self.domains[rows], self.domains[columns]
+        transposed = (over_columns.rows, over_columns.columns) == (over_rows.columns, over_rows.rows)
+        if over_rows.axis != "last" or self.partial[rows] or not transposed:
             return None
         reduced = [self.graph.operation(n) for n in self.partial[columns]]
         pairs = ((rows, columns), (columns, rows))
-        if any(self.ancestors[n] & self.masks[other] for one, other in pairs for n in self.members[one]):
+        if any(self.ancestors[n] & self.masks[over_columns] for one, over_columns in pairs for n in self.members[one]):
             return None
-        return own if self.split and mixes(reduced, own.rows, own.columns) else None
+        return over_rows if self.split and mixes(reduced, over_rows.rows, over_rows.columns) else None
 
     def external_reads(self, index: int) -> set[str]:
-        own = set(self.members[index])
-        names = (source_names(self.graph, self.graph.operation(n)) for n in own - self.summed[index])
-        return {s for sources in names for s in sources if s not in own}
+        members = set(self.members[index])
+        names = (source_names(self.graph, self.graph.operation(n)) for n in members - self.summed[index])
+        return {s for sources in names for s in sources if s not in members}
 
     def ordered(self) -> tuple[Group, ...]:
         position = {o.name: i for i, o in enumerate(self.graph.operations)}
         first = {i: min(position[n] for n in m) for i, m in enumerate(self.members) if m}
         needs = self.needs()
-        left = sum(1 << i for i in first)  # kernels that are not yet placed, as bits
+        unplaced = sum(1 << i for i in first)  # kernels that are not yet placed, as bits
         watching: dict[int, list[int]] = {}  # kernel -> those that wait for it, among others
         ready: list[tuple[int, int]] = []
-        waiting, done, asked = dict.fromkeys(first), list[int](), list(first)
-        while waiting:
-            for index in asked:
-                open_ = needs[index] & left
+        pending, placed, candidates = dict.fromkeys(first), list[int](), list(first)
+        while pending:
+            for index in candidates:
+                open_ = needs[index] & unplaced
                 if open_:
                     watching.setdefault(open_.bit_length() - 1, []).append(index)
                 else:
                     heapq.heappush(ready, (first[index], index))
-            index = heapq.heappop(ready)[1] if ready else next(iter(waiting))
-            del waiting[index]
-            left &= ~(1 << index)
-            done.append(index)
-            asked = [i for i in watching.pop(index, []) if i in waiting]
-        return tuple(self.group(i, position) for i in done)
+            index = heapq.heappop(ready)[1] if ready else next(iter(pending))
+            del pending[index]
+            unplaced &= ~(1 << index)
+            placed.append(index)
+            candidates = [i for i in watching.pop(index, []) if i in pending]
+        return tuple(self.group(i, position) for i in placed)
 
     def needs(self) -> dict[int, int]:
         """Kernel -> the kernels that run before it, as bits."""
         above: dict[str, int] = {}  # operation -> kernels that its ancestors' results come from
         for operation in self.graph.operations:
-            found = 0
+            bits = 0
             for name in operation.inputs:
-                found |= above.get(name, 0) | (1 << self.home[name] if name in self.home else 0)
-            above[operation.name] = found
+                bits |= above.get(name, 0) | (1 << self.home[name] if name in self.home else 0)
+            above[operation.name] = bits
         needed: dict[int, int] = {}
         for index, members in enumerate(self.members):
-            found = 0
+            bits = 0
             for name in members:
                 kernels = self.sequence.get(name, [])
-                found |= above[name]
+                bits |= above[name]
                 for other in kernels[: kernels.index(index)] if index in kernels else ():
-                    found |= 1 << other
-            needed[index] = found & ~(1 << index)
+                    bits |= 1 << other
+            needed[index] = bits & ~(1 << index)
         return needed
 
     def recomputed(self, index: int) -> set[str]:
         """What the kernel computes again instead of reading it: arithmetic in front of a split reduction."""
         if self.extern[index]:
             return set()
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = [n for n in self.external_reads(index) if n in self.home]
         for name in waiting:
             chain = self.chain(name)
             if chain is not None and name not in self.graph.outputs:
-                found |= chain
-        return found
+                names |= chain
+        return names
 
     def chain(self, name: str) -> set[str] | None:
         """The pointwise operations that make up a value in a kernel of partial results; None where it is kept."""

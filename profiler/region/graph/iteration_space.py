@@ -29,10 +29,10 @@ class Domain:
 
 def domain_of(operation: Operation) -> Domain:
     """The iteration space of one operation."""
-    written = max((t.elements for t in operation.writes), default=1)
+    results = max((t.elements for t in operation.writes), default=1)
     sorts = op_kinds.base_name(operation.target) == "sort"  # what else is of its kind looks each element up
     if (operation.kind not in ROWWISE and not sorts) or not operation.reads:
-        return Domain(written, 1)
+        return Domain(results, 1)
     source = max(operation.reads, key=lambda t: t.elements)
     if op_kinds.base_name(operation.target) == "nll_loss_forward":
         return Domain(

@@ -58,11 +58,11 @@ class Graph:
     @functools.cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """Operation or input name -> the operations that read it."""
-        found: dict[str, list[str]] = {}
+        readers: dict[str, list[str]] = {}
         for item in self.operations:
             for name in dict.fromkeys(item.inputs):
-                found.setdefault(name, []).append(item.name)
-        return {k: tuple(v) for k, v in found.items()}
+                readers.setdefault(name, []).append(item.name)
+        return {k: tuple(v) for k, v in readers.items()}
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -98,11 +98,16 @@ class _Lowering(torch.fx.Interpreter):
             return self.rms_norm(*args, **kwargs)
         return super().call_function(target, args, kwargs)
 
-    def attention(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-                  is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+    def attention(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> object:  # fmt: skip
         return whole_operations().attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
-    def rms_norm(self, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    def rms_norm(
+        self, input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
+        eps: float | None = None,
+    ) -> object:  # fmt: skip
         eps = torch.finfo(sum_dtype(input.dtype)).eps if eps is None else eps
         if self.grad:
             return F.rms_norm(input, normalized_shape, weight, eps)
@@ -159,10 +164,10 @@ def written_alone(graph: Graph) -> Graph:
 
 
 def _keep_names_apart(region: Region, module: torch.fx.GraphModule) -> None:
-    """An operation must not be called as an input is: `mul: bf16[8]` beside aten.mul."""
-    taken = {i.name for i in region.inputs}
+    """An operation must not be called as an input is: `mul: bf16[8]` and aten.mul."""
+    input_names = {i.name for i in region.inputs}
     for node in module.graph.nodes:
-        if node.op != "placeholder" and node.name in taken:
+        if node.op != "placeholder" and node.name in input_names:
             node._rename(f"{node.name}_operation")
 
 
@@ -187,14 +192,14 @@ def _joint(runner: _Lowering, region: Region) -> Callable[..., tuple[torch.Tenso
     floating output.
     """
 
-    def joint(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        inputs, upstream = given[: len(region.inputs)], given[len(region.inputs) :]
+    def joint(*arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inputs, upstream = arguments[: len(region.inputs)], arguments[len(region.inputs) :]
         values = [x.detach().requires_grad_(i.requires_grad) for x, i in zip(inputs, region.inputs, strict=True)]
         outputs = tuple(runner.run(*values))
-        wanted = [v for v, i in zip(values, region.inputs, strict=True) if i.requires_grad]
+        leaves = [v for v, i in zip(values, region.inputs, strict=True) if i.requires_grad]
         pairs = zip((o for o in outputs if o.is_floating_point()), upstream, strict=True)
         reached = [(o, g) for o, g in pairs if o.requires_grad]
-        gradients = torch.autograd.grad([o for o, _ in reached], wanted, [g for _, g in reached], allow_unused=True)
+        gradients = torch.autograd.grad([o for o, _ in reached], leaves, [g for _, g in reached], allow_unused=True)
         return (*(o.detach() for o in outputs), *(g for g in gradients if g is not None))
 
     return joint
@@ -233,8 +238,8 @@ def graph_of(
     outputs: tuple[str, ...] = ()
     output_tensors: tuple[Tensor, ...] = ()
     rename: dict[str, str] = {}
-    lowered = (*(i.name for i in region.inputs), *(f"upstream_{i}" for i in range(len(built.outputs))))
-    placeholders = iter(lowered if names is None else names)
+    input_names = (*(i.name for i in region.inputs), *(f"upstream_{i}" for i in range(len(built.outputs))))
+    placeholders = iter(input_names if names is None else names)
     for node in module.graph.nodes:
         if node.op == "placeholder":
             rename[node.name] = next(placeholders)
@@ -246,9 +251,8 @@ def graph_of(
         elif node.op == "call_function" and node.target is not operator.getitem:
             operations.append(_operation(node, tensor, rename))
         elif node.op == "get_attr":
-            constant = getattr(module, str(node.target))
-            made = tensor(constant)
-            operations.append(Operation(node.name, "constant", "constant", "constant", (), (), (made,), 0, 0))
+            constant = tensor(getattr(module, str(node.target)))
+            operations.append(Operation(node.name, "constant", "constant", "constant", (), (), (constant,), 0, 0))
         if node.op == "call_function" and node.target is operator.getitem:
             source = node.args[0]
             assert isinstance(source, torch.fx.Node)
@@ -261,7 +265,7 @@ def _operation(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], re
     target = str(node.target)
     values = [n.meta["val"] for n in sources]
     reads = tuple(tensor(v) for v in values if isinstance(v, torch.Tensor))
-    written = tuple(tensor(v) for v in _flat(node.meta.get("val")))
+    writes = tuple(tensor(v) for v in _flat(node.meta.get("val")))
     custom = node.meta.get("custom") or {}
     label = str(custom.get("label") or target.split(".")[1])
     return Operation(
@@ -271,19 +275,19 @@ def _operation(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], re
         kind=kind_of(target),
         inputs=tuple(rename.get(n.name, n.name) for n in sources),
         reads=reads,
-        writes=written,
+        writes=writes,
         flops=flops(node),
         line=int(custom.get("line", 0)),
         axes=_axes(node),
         mutated=tuple(
-            tensor(v) for v in _mutated_tensors(node) if tensor(v).storage not in {w.storage for w in written}
+            tensor(v) for v in _mutated_tensors(node) if tensor(v).storage not in {w.storage for w in writes}
         ),
         accumulates=_argument(node, "accumulate") is True,
         falls_back=falls_back(node),
     )
 
 
-def _argument(node: torch.fx.Node, name: str) -> Any:
+def _argument(node: torch.fx.Node, name: str) -> object:
     """An argument by its name in the operation's schema; None where it has none, or it is left out."""
     for position, argument in enumerate(getattr(getattr(node.target, "_schema", None), "arguments", ())):
         if argument.name == name:
@@ -295,8 +299,8 @@ def _mutated_tensors(node: torch.fx.Node) -> Iterator[torch.Tensor]:
     """The tensors that the schema says are written into."""
     for argument in getattr(getattr(node.target, "_schema", None), "arguments", ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            found: Any = _argument(node, argument.name)
-            for part in found if isinstance(found, list | tuple) else [found]:
+            value = _argument(node, argument.name)
+            for part in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(part, torch.fx.Node) and isinstance(part.meta.get("val"), torch.Tensor):
                     yield part.meta["val"]
 
@@ -312,7 +316,7 @@ def _axes(node: torch.fx.Node) -> tuple[int, ...]:
     return tuple(sorted(d % rank for d in dims if isinstance(d, int)))
 
 
-def _flat(value: Any) -> Iterator[torch.Tensor]:
+def _flat(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):

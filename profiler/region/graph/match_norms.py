@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch.fx import Node
 
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match
+from profiler.region.graph.match_model import Match, calls, covered_operations, operation_names, role
 from profiler.region.graph.nodes import (
     argument,
     behind_casts,
+    integers,
     is_call,
     keeps_dim,
     last_dim_only,
@@ -22,32 +22,32 @@ from profiler.region.graph.nodes import (
     users,
     vector_of,
 )
-from profiler.region.graph.roles import calls, covered_operations, operation_names, role
 
 
-def inverse_root(node: Node) -> tuple[Node, Any] | None:
+def inverse_root(node: Node) -> tuple[Node, object] | None:
     """(the node that is 1/sqrt(v), v + eps): rsqrt, reciprocal of sqrt, power -0.5."""
     if is_call(node, "rsqrt"):
         return node, node.args[0]
-    if is_call(node, "reciprocal") and is_call(behind_casts(node.args[0]), "sqrt"):
-        return node, behind_casts(node.args[0]).args[0]
+    if is_call(node, "reciprocal") and is_call(root := behind_casts(node.args[0]), "sqrt"):
+        return node, root.args[0]
     if is_call(node, "pow") and number(argument(node, 1, "exponent")) == -0.5:
         return node, node.args[0]
     return None
 
 
-def plus_constant(node: Any) -> tuple[Any, float] | None:
+def plus_constant(node: object) -> tuple[object, float] | None:
     """(v, eps) of v + eps."""
     node = behind_casts(node)
     if not is_call(node, "add", "add_"):
         return None
     left, right = operands(node)
-    if number(right) is not None and number(argument(node, 2, "alpha", 1)) == 1:
-        return behind_casts(left), float(right)
+    constant = number(right)
+    if constant is not None and number(argument(node, 2, "alpha", 1)) == 1:
+        return behind_casts(left), constant
     return None
 
 
-def squared_operand(node: Any) -> Any:
+def squared_operand(node: object) -> object:
     """x of pow(x, 2), x * x or square(x); None else."""
     node = behind_casts(node)
     if is_call(node, "pow") and number(argument(node, 1, "exponent")) == 2:
@@ -59,7 +59,7 @@ def squared_operand(node: Any) -> Any:
     return None
 
 
-def normalised_products(centre: Any, inverse: Node, divided_by: Node | None) -> Iterator[Node]:
+def normalised_products(centre: object, inverse: Node, divided_by: Node | None) -> Iterator[Node]:
     """Nodes that are centre * inverse (or centre / root)."""
     for user in users(inverse, "mul"):
         left, right = operands(user)
@@ -72,9 +72,10 @@ def normalised_products(centre: Any, inverse: Node, divided_by: Node | None) -> 
                 yield user
 
 
-def with_affine(node: Node, width: int, *, bias: bool) -> tuple[Node, Any, Any]:
+def with_affine(node: Node, width: int, *, bias: bool) -> tuple[Node, object, object]:
     """(last node, weight, bias) after an optional cast, multiplication and addition by vectors of the row's width."""
-    weight = shift = None
+    weight: object = None
+    shift: object = None
     scaled = _only_vector_user(node, width, "mul")
     if scaled is not None:
         node, weight = scaled
@@ -87,7 +88,7 @@ def with_affine(node: Node, width: int, *, bias: bool) -> tuple[Node, Any, Any]:
     return node, weight, shift
 
 
-def _only_vector_user(node: Node, width: int, name: str) -> tuple[Node, Any] | None:
+def _only_vector_user(node: Node, width: int, name: str) -> tuple[Node, object] | None:
     for user in users(node, name):
         left, right = operands(user)
         other = right if behind_casts(left) is behind_casts(node) else left
@@ -144,32 +145,31 @@ def layer_norm(graph: Graph) -> Iterator[Match]:
                 yield Match("layer_norm", "LayerNorm by hand", True, inside, output.name, roles)
 
 
-def _variance_of(node: Any) -> list[Node] | None:
+def _variance_of(node: object) -> list[Node] | None:
     """The differences x - mean(x) whose spread this node is."""
     node = behind_casts(node)
     if is_call(node, "mean") and last_dim_only(node):
         difference = behind_casts(squared_operand(node.args[0]))
-        return [difference] if _is_centred(difference) else None
-    biased = is_call(node, "var") and _biased(node)
+        return [difference] if isinstance(difference, Node) and _is_centred(difference) else None
     if is_call(node, "getitem") and is_call(node.args[0], "var_mean") and node.args[1] == 0:
-        node, biased = node.args[0], _biased(node.args[0])
-    if biased and last_dim_only(node):
+        node = node.args[0]
+    if is_call(node, "var", "var_mean") and _is_biased(node) and last_dim_only(node):
         x = behind_casts(node.args[0])
-        return [n for n in users(x, "sub") if same(n.args[0], x) and _is_centred(n)]
+        return [n for n in users(x, "sub") if same(n.args[0], x) and _is_centred(n)] if isinstance(x, Node) else []
     return None
 
 
-def _is_centred(node: Any) -> bool:
+def _is_centred(node: object) -> bool:
     """x - mean of the same x over the last dimension, kept."""
     if not is_call(node, "sub") or number(argument(node, 2, "alpha", 1)) != 1:
         return False
     x, mean = (behind_casts(o) for o in operands(node))
-    if is_call(mean, "getitem") and is_call(mean.args[0], "var_mean") and mean.args[1] == 1:
-        return same(mean.args[0].args[0], x) and last_dim_only(mean.args[0]) and keeps_dim(mean, x)
+    if is_call(mean, "getitem") and is_call(pair := mean.args[0], "var_mean") and mean.args[1] == 1:
+        return same(pair.args[0], x) and last_dim_only(pair) and keeps_dim(mean, x)
     return is_call(mean, "mean") and same(mean.args[0], x) and last_dim_only(mean) and keeps_dim(mean, x)
 
 
-def _biased(node: Node) -> bool:
+def _is_biased(node: Node) -> bool:
     correction = node.kwargs.get("correction", 1)
     return bool(correction == 0) or (len(node.args) > 2 and node.args[2] is False)
 
@@ -201,9 +201,8 @@ def softmax(graph: Graph) -> Iterator[Match]:
 
 def _single_dim(node: Node) -> int | None:
     """The one dimension that a reduction runs over, non-negative; None for several or all."""
-    dims = argument(node, 1, "dim")
-    listed = [dims] if isinstance(dims, int) else list(dims or [])
-    return int(listed[0]) % max(1, len(shape(node.args[0]))) if len(listed) == 1 else None  # type: ignore[arg-type]
+    dims = integers(argument(node, 1, "dim"))
+    return dims[0] % max(1, len(shape(node.args[0]))) if len(dims) == 1 else None
 
 
 def _cast_after(node: Node) -> Node:

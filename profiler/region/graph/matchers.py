@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from torch.fx import Node
 
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_attention import attention
-from profiler.region.graph.match_model import Match, Matcher, Role
+from profiler.region.graph.match_model import Match, Matcher, Role, calls, covered_operations, operation_names, role
 from profiler.region.graph.match_norms import layer_norm, rms_norm, softmax
 from profiler.region.graph.nodes import behind_casts, is_call, number, operands, same, shape, users, value, vector_of
-from profiler.region.graph.roles import calls, covered_operations, operation_names, role
 
 
 def gated(graph: Graph) -> Iterator[Match]:
@@ -23,7 +21,7 @@ def gated(graph: Graph) -> Iterator[Match]:
             act = behind_casts(a)
             if is_call(act, "silu", "gelu") and isinstance(b, Node) and shape(act) == shape(b) and not same(b, act):
                 x = behind_casts(act.args[0])
-                if value(act).dim() < 2 or vector_of(b, shape(act)[-1]) or not _paired(x, behind_casts(b)):
+                if value(act).dim() < 2 or vector_of(b, shape(act)[-1]) or not _is_paired(x, behind_casts(b)):
                     continue
                 inside = covered_operations(graph, node, [x, behind_casts(b)])
                 if inside is not None:
@@ -32,9 +30,9 @@ def gated(graph: Graph) -> Iterator[Match]:
                 break
 
 
-def _paired(a: Node, b: Any) -> bool:
+def _is_paired(a: object, b: object) -> bool:
     """Activation and gate come from the same place: both given, or both computed. Else `b` is a mask or a scale."""
-    return isinstance(b, Node) and (a.op == "placeholder") == (b.op == "placeholder")
+    return isinstance(a, Node) and isinstance(b, Node) and (a.op == "placeholder") == (b.op == "placeholder")
 
 
 def gelu_tanh(graph: Graph) -> Iterator[Match]:
@@ -60,36 +58,42 @@ def rope(graph: Graph) -> Iterator[Match]:
     """x * cos + cat(-x2, x1) * sin."""
     for node in calls(graph, "add"):
         left, right = (behind_casts(o) for o in operands(node))
-        for plain, rotated in ((left, right), (right, left)):
-            if not (is_call(plain, "mul") and is_call(rotated, "mul")):
+        for unrotated, rotated in ((left, right), (right, left)):
+            if not (is_call(unrotated, "mul") and is_call(rotated, "mul")):
                 continue
             turned = [behind_casts(o) for o in operands(rotated)]
             cat = next((t for t in turned if is_call(t, "cat")), None)
-            if cat is None or not any(is_call(behind_casts(p), "neg") for p in cat.args[0]):
+            if not isinstance(cat, Node):
                 continue
-            x = next((o for o in operands(plain) if _sliced_from(cat, o)), None)
+            if not any(is_call(behind_casts(p), "neg") for p in _listed(cat)):
+                continue
+            x = next((o for o in operands(unrotated) if _sliced_from(cat, o)), None)
             inside = covered_operations(
-                graph, node, [x, *operands(plain), *operands(rotated)][:3] + _other(rotated, cat)
+                graph, node, [x, *operands(unrotated), *operands(rotated)][:3] + _other(rotated, cat)
             )
             if x is not None and inside is not None:
-                cos = next((o for o in operands(plain) if o is not x), None)
+                cos = next((o for o in operands(unrotated) if o is not x), None)
                 sin = next(iter(_other(rotated, cat)), None)
                 roles = {n: role(graph, behind_casts(o)) for n, o in (("x", x), ("cos", cos), ("sin", sin))}
                 yield Match("rope", "RoPE", False, inside, node.name, roles)
             break
 
 
-def _other(product: Node, cat: Node) -> list[Any]:
+def _other(product: Node, cat: Node) -> list[object]:
     return [o for o in operands(product) if behind_casts(o) is not cat]
 
 
-def _sliced_from(cat: Node, x: Any) -> bool:
-    parts: Any = cat.args[0]
-    sources = [behind_casts(p) for p in parts]
+def _listed(cat: Node) -> Sequence[object]:
+    """What a concatenation puts together."""
+    parts = cat.args[0]
+    return parts if isinstance(parts, list | tuple) else ()
+
+
+def _sliced_from(cat: Node, x: object) -> bool:
+    sources = [behind_casts(p) for p in _listed(cat)]
     sources = [behind_casts(s.args[0]) if is_call(s, "neg") else s for s in sources]
-    return all(is_call(s, "slice", "getitem", "narrow") for s in sources) and any(
-        behind_casts(s.args[0]) is behind_casts(x) for s in sources
-    )
+    slices = [s for s in sources if is_call(s, "slice", "getitem", "narrow")]
+    return len(slices) == len(sources) and any(behind_casts(s.args[0]) is behind_casts(x) for s in slices)
 
 
 def cross_entropy(graph: Graph) -> Iterator[Match]:

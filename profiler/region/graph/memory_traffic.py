@@ -51,10 +51,10 @@ def distinct(accesses: Iterable[Access]) -> dict[int, int]:
     for a in accesses:
         views[a.storage, a.view] = max(a.bytes, views.get((a.storage, a.view), 0))
         limits[a.storage] = a.limit
-    found = dict.fromkeys(limits, 0)
+    by_storage = dict.fromkeys(limits, 0)
     for (storage, _), size in views.items():
-        found[storage] += size
-    return {storage: min(size, limits[storage] or size) for storage, size in found.items()}
+        by_storage[storage] += size
+    return {storage: min(size, limits[storage] or size) for storage, size in by_storage.items()}
 
 
 def total(accesses: Iterable[Access]) -> int:
@@ -109,7 +109,7 @@ def eager_extra(operation: Operation) -> int:
 
 
 def nothing(operation: Operation) -> bool:
-    """Views, and memory that nobody fills: no bytes, no launch."""
+    """Views, and memory that is not filled: no bytes, no launch."""
     return operation.kind == op_kinds.VIEW or op_kinds.base_name(operation.target) in FREE
 
 
@@ -139,17 +139,17 @@ def _scatter_reads(operation: Operation, pairs: list[tuple[str, Tensor]], name: 
     """Indices and values; what is added to; and, where the result is new, all that it is a copy of."""
     adds = name.removesuffix("_") in ADDING or operation.accumulates
     if name.startswith("embedding_dense"):
-        given, target, source = pairs, operation.writes[0], operation.name
+        sources, target, source = pairs, operation.writes[0], operation.name
     else:
-        given, target, source = pairs[1:], pairs[0][1], pairs[0][0] if name.endswith("_") else operation.name
+        sources, target, source = pairs[1:], pairs[0][1], pairs[0][0] if name.endswith("_") else operation.name
         if not name.endswith("_"):
-            given = pairs
-    found = tuple(_whole(s, t) for s, t in given)
+            sources = pairs
+    accesses = tuple(_whole(s, t) for s, t in sources)
     if not adds:
-        return found
+        return accesses
     storage = target.storage if name.endswith("_") else operation.writes[0].storage
     touched = Access(storage, ("touched", operation.name), _touched_bytes(operation), target.extent, source)
-    return (*found, touched)
+    return (*accesses, touched)
 
 
 def _touched_bytes(operation: Operation) -> int:
@@ -163,7 +163,7 @@ def _touched_bytes(operation: Operation) -> int:
     if values.elements == 1 or values in indices[-1:]:  # one value for every place: as many as the indices say
         name = op_kinds.base_name(operation.target)
         index = max((t.elements for t in indices), default=1)
-        if "index_put" in name and not indices:  # a mask of u8, as torch takes it still: where, nobody knows
+        if "index_put" in name and not indices:  # a mask of u8, which torch still takes: how many places is unknown
             index = target.elements
         elif "index_put" in name:
             index *= math.prod(target.shape[max(len(t.shape) for t in indices) if indices[0].dtype == "bool"

@@ -1,10 +1,10 @@
-"""Small questions about fx nodes of an aten graph: what is this, what stands behind its casts and views."""
+"""Small questions about fx nodes of an aten graph: what is this, what is behind its casts and views."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch.fx import Node
@@ -26,30 +26,38 @@ def _name(target: object) -> str:
     return op_kinds.base_name(str(target))
 
 
-def is_call(node: object, *names: str) -> bool:
+def is_call(node: object, *names: str) -> TypeGuard[Node]:
     """The node calls an aten operation with one of these base names."""
     return name_of(node) in names
 
 
-def value(node: Node) -> torch.Tensor:
-    """The fake tensor that the node stands for."""
-    found: torch.Tensor = node.meta["val"]
-    return found
+def value(node: object) -> torch.Tensor:
+    """The fake tensor of a node."""
+    assert isinstance(node, Node)
+    fake: torch.Tensor = node.meta["val"]
+    return fake
 
 
-def shape(node: Node) -> tuple[int, ...]:
-    """Sizes of the tensor that the node stands for."""
+def shape(node: object) -> tuple[int, ...]:
+    """Sizes of a node's tensor."""
     return tuple(value(node).shape)
 
 
-def argument(node: Node, position: int, name: str, default: Any = None) -> Any:
+def argument(node: Node, position: int, name: str, default: object = None) -> object:
     """An argument by position or keyword."""
     if position < len(node.args):
         return node.args[position]
     return node.kwargs.get(name, default)
 
 
-def behind_casts(node: Any) -> Any:
+def integers(dims: object) -> list[int]:
+    """An argument that is one whole number, a list of them, or left out."""
+    if isinstance(dims, int):
+        return [dims]
+    return [d for d in dims if isinstance(d, int)] if isinstance(dims, list | tuple) else []
+
+
+def behind_casts(node: object) -> object:
     """The node behind dtype casts and detaches."""
     while is_call(node, *CASTS):
         node = node.args[0]
@@ -59,24 +67,24 @@ def behind_casts(node: Any) -> Any:
 BATCH_VIEWS = ("view", "_unsafe_view", "expand", "reshape")
 
 
-def behind_batch_views(node: Any) -> Any:
+def behind_batch_views(node: object) -> object:
     """The node behind casts and the views with which matmul folds batch dimensions: rows and columns stay."""
     while is_call(node, *CASTS) or (is_call(node, *BATCH_VIEWS) and shape(node)[-2:] == shape(node.args[0])[-2:]):
         node = node.args[0]
     return node
 
 
-def keeps_dim(reduced: Any, source: Any) -> bool:
+def keeps_dim(reduced: object, source: object) -> bool:
     """The reduction over the last dimension kept it, so that it broadcasts back along rows."""
     return len(shape(reduced)) == len(shape(source)) and shape(reduced)[-1] == 1
 
 
-def same(a: Any, b: Any) -> bool:
-    """Both stand for the same values, up to casts: the same node, or the same small expression written twice."""
+def same(a: object, b: object) -> bool:
+    """Both are the same values, up to casts: the same node, or the same small expression written twice."""
     return _alike(behind_casts(a), behind_casts(b), depth=3)
 
 
-def _alike(a: Any, b: Any, depth: int) -> bool:
+def _alike(a: object, b: object, depth: int) -> bool:
     if a is b:
         return True
     if not isinstance(a, Node) or not isinstance(b, Node) or depth == 0:
@@ -86,40 +94,38 @@ def _alike(a: Any, b: Any, depth: int) -> bool:
     return all(_alike(behind_casts(x), behind_casts(y), depth - 1) for x, y in zip(a.args, b.args, strict=True))
 
 
-def number(node: Any) -> float | None:
+def number(node: object) -> float | None:
     """A Python number, or None."""
     if isinstance(node, bool) or not isinstance(node, int | float):
         return None
     return float(node)
 
 
-def operands(node: Node) -> tuple[Any, Any]:
+def operands(node: Node) -> tuple[object, object]:
     """Both operands of a binary operation."""
     return node.args[0], node.args[1]
 
 
 def last_dim_only(node: Node) -> bool:
     """A reduction over exactly the last dimension."""
-    dims = argument(node, 1, "dim")
-    rank = len(shape(node.args[0]))  # type: ignore[arg-type]
-    listed = [dims] if isinstance(dims, int) else list(dims or [])
-    return [d % rank for d in listed] == [rank - 1] if rank else False
+    rank = len(shape(node.args[0]))
+    return [d % rank for d in integers(argument(node, 1, "dim"))] == [rank - 1] if rank else False
 
 
 def users(node: Node, *names: str) -> list[Node]:
     """Calls with one of these names that read the node, looking through casts."""
-    found: list[Node] = []
+    matching: list[Node] = []
     waiting = list(node.users)[::-1]
     while waiting:
         user = waiting.pop()
         if is_call(user, *CASTS):
             waiting += list(user.users)[::-1]
         elif name_of(user) in names:
-            found.append(user)
-    return found
+            matching.append(user)
+    return matching
 
 
-def vector_of(node: Any, length: int) -> bool:
+def vector_of(node: object, length: int) -> bool:
     """A tensor that varies along the last dimension only: [N], [1, N]."""
     if not isinstance(node, Node) or not isinstance(node.meta.get("val"), torch.Tensor):
         return False

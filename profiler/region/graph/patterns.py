@@ -14,16 +14,16 @@ from profiler.region.graph.operation import Operation
 
 def match(graph: Graph) -> tuple[Match, ...]:
     """Every pattern found, the one that covers most first; no two share an operation."""
-    found: list[Match] = []
+    candidates: list[Match] = []
     for matcher in MATCHERS:
-        found += matcher(graph)
-    found.sort(key=lambda m: (-len(m.operations), m.output))
+        candidates += matcher(graph)
+    candidates.sort(key=lambda m: (-len(m.operations), m.output))
     chosen: list[Match] = []
-    taken: set[str] = set()
-    for item in found:
-        if not item.operations & taken:
+    covered: set[str] = set()
+    for item in candidates:
+        if not item.operations & covered:
             chosen.append(item)
-            taken |= item.operations
+            covered |= item.operations
     return tuple(chosen)
 
 
@@ -33,17 +33,17 @@ def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
     if not working:
         return "copy", "views only"
     names = {o.name for o in working}
-    found = list(matches)
-    for item in found:
+    matched = list(matches)
+    for item in matched:
         rest = names - item.operations
         if not rest:
             return item.kind, item.title
-    if not any(m.kind == "attention" for m in found):
+    if not any(m.kind == "attention" for m in matched):
         tail = _gemm_tail(graph, working)
         if tail is not None:
             return tail
-    main = next((m for m in found if m.kind not in ("gemm", "softmax") or m.by_hand), None)
-    if main is not None and not (main.kind in ("swiglu", "geglu") and any(m.kind == "gemm" for m in found)):
+    main = next((m for m in matched if m.kind not in ("gemm", "softmax") or m.by_hand), None)
+    if main is not None and not (main.kind in ("swiglu", "geglu") and any(m.kind == "gemm" for m in matched)):
         others = [o for o in working if o.name not in main.operations]
         return main.kind, f"{main.title} with {_list_names(others)}"
     return _by_kinds(graph, working)
@@ -81,22 +81,22 @@ def tail_names(graph: Graph, gemm: Operation, tail: list[Operation]) -> list[str
         elif operation.label in ("mul", "div") and not outside:
             part = "scale"
         parts.append(part)
-    named = [p for p in dict.fromkeys(parts) if p != "bias"]
-    return named or ["bias"]
+    names = [p for p in dict.fromkeys(parts) if p != "bias"]
+    return names or ["bias"]
 
 
 def _feeds(graph: Graph, operation: Operation, gemm: Operation) -> bool:
     """The operation's result reaches the product's operands."""
-    wanted = list(gemm.inputs)
+    pending = list(gemm.inputs)
     inputs = {n for n, _ in graph.inputs}
-    seen: set[str] = set()
-    while wanted:
-        name = wanted.pop()
+    visited: set[str] = set()
+    while pending:
+        name = pending.pop()
         if name == operation.name:
             return True
-        if name not in seen and name not in inputs:
-            seen.add(name)
-            wanted += graph.operation(name).inputs
+        if name not in visited and name not in inputs:
+            visited.add(name)
+            pending += graph.operation(name).inputs
     return False
 
 
@@ -111,8 +111,8 @@ SPOKEN = {"gelu": "GELU", "relu": "ReLU", "silu": "SiLU", "sigmoid": "sigmoid", 
 
 def _list_names(operations: Iterable[Operation]) -> str:
     labels = [SPOKEN.get(o.label, o.label) for o in operations if o.label != "to"]
-    named = list(dict.fromkeys(labels)) or ["cast"]
-    return _join(named[:4]) + (" and more" if len(named) > 4 else "")
+    names = list(dict.fromkeys(labels)) or ["cast"]
+    return _join(names[:4]) + (" and more" if len(names) > 4 else "")
 
 
 def _join(parts: list[str]) -> str:

@@ -51,7 +51,7 @@ def splits(rows: int, columns: int, contiguous: bool) -> bool:
 
 
 def mixes(reduced: Sequence[Operation], rows: int, columns: int) -> bool:
-    """Split column reductions of `rows` x `columns` elements ride along with a row reduction of the same tensor.
+    """Split column reductions of `rows` x `columns` elements fuse with a row reduction of the same tensor.
 
     Inductor's mix_order_reduction: sums, many rows, rows that one program holds (`scheduler.MixOrderReduction`).
     """

@@ -1,4 +1,4 @@
-"""What torch keeps of every graph that a process ever made, and lets nobody forget."""
+"""What torch keeps of every graph that a process ever made, emptied by hand."""
 
 from __future__ import annotations
 

@@ -7,13 +7,14 @@ here, on the aten operations below a call: `linear`, `@` and `einsum` all come d
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.region.language import vocabulary
+from profiler.region.language.signatures import Args, Kwargs, Target
 from profiler.region.language.syntax import error
 from profiler.region.limits import BACKWARD, BACKWARD_OF, MAX_LOWERED
 
@@ -30,7 +31,7 @@ class RefusedError(Exception):
         self.code = code
 
 
-def label_of(target: Any) -> str:
+def label_of(target: object) -> str:
     """As the user would name it: gelu, @, add."""
     if isinstance(target, str):
         return target
@@ -38,7 +39,7 @@ def label_of(target: Any) -> str:
     return {"truediv": "div", "getitem": "index"}.get(name, name)
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
     """Every tensor in nested tuples and lists, in order."""
     if isinstance(value, torch.Tensor):
         yield value
@@ -47,7 +48,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(part)
 
 
-def refuse(node: ast.AST, target: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+def refuse(node: ast.AST, target: Target, args: Args, kwargs: Kwargs) -> None:
     """What is refused by the name of the call: strings that are no options, a softmax over no dimension."""
     tensors = list(tensors_in(args))
     equations = args[:1] if target is torch.einsum else ()
@@ -67,7 +68,7 @@ def refuse(node: ast.AST, target: Any, args: Any, kwargs: Mapping[str, Any]) -> 
             raise error(node, f"{label_of(target)} needs a dimension", hint="softmax(x, -1)", code="region-type")
 
 
-def _refuse_operands(node: ast.AST, args: tuple[Any, ...]) -> None:
+def _refuse_operands(node: ast.AST, args: Args) -> None:
     """einsum takes an equation and tensors, or a tensor and the list of its letters, in turn: torch tells the two apart
     by the first alone, and goes through a tensor that stands for letters element by element.
     """
@@ -82,10 +83,10 @@ def _refuse_operands(node: ast.AST, args: tuple[Any, ...]) -> None:
 
 def _refuse_bias(node: ast.AST, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> None:
     """A bias is added in place: it does not widen the result. The fake adds it as + does."""
-    made = [*x.shape[:-1], *weight.shape[:-1]]
-    given = list(bias.shape)
-    if len(given) > len(made) or any(b not in (1, m) for b, m in zip(given[::-1], made[::-1], strict=False)):
-        raise error(node, f"a bias of the shape {given} for a result of {made}", code="region-shape")
+    result = [*x.shape[:-1], *weight.shape[:-1]]
+    sizes = list(bias.shape)
+    if len(sizes) > len(result) or any(b not in (1, m) for b, m in zip(sizes[::-1], result[::-1], strict=False)):
+        raise error(node, f"a bias of the shape {sizes} for a result of {result}", code="region-shape")
 
 
 class Checking(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -107,7 +108,9 @@ class Checking(TorchDispatchMode):  # type: ignore[no-untyped-call]
             message = f"with {what} the region comes to more than {MAX_LOWERED:,} operations of torch{backward}"
             raise RefusedError(message, hint="write fewer rounds, or a part of it", code="region-too-long")
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:  # fmt: skip
         kwargs = kwargs or {}
         if func.namespace != "prim":  # prim.device and the like ask a tensor, and are free
             self.count(1 + (_backward_of(func) if self.gradient else 0), func.overloadpacket.__name__)
@@ -115,19 +118,19 @@ class Checking(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
 
-def _backward_of(function: Any) -> int:
+def _backward_of(function: OpOverload) -> int:
     if is_view(function):
         return 1
     return BACKWARD_OF.get(function.overloadpacket.__name__, BACKWARD)
 
 
-def is_view(function: Any) -> bool:
+def is_view(function: OpOverload) -> bool:
     """What comes out shares the memory of what goes in, and nothing is written."""
     returns = function._schema.returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
-def check(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check(function: OpOverload, args: Args, kwargs: Kwargs) -> None:
     """Raises RefusedError where CUDA has no kernel for these operands."""
     if function.namespace != "aten":
         return
@@ -140,7 +143,7 @@ def check(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> No
         rule(name, tensors, args, kwargs)
 
 
-def _takes_float8(function: Any, name: str) -> bool:
+def _takes_float8(function: OpOverload, name: str) -> bool:
     """What only moves bytes: views, copies, casts, gathers; and the scaled products."""
     return is_view(function) or "scaled" in name or name in FLOAT8_MOVES
 
@@ -151,7 +154,7 @@ FLOAT8_MOVES = frozenset(
     constant_pad_nd unsafe_split unsafe_chunk eq ne flip roll""".split()
 )
 
-Rule = Callable[[str, list[torch.Tensor], tuple[Any, ...], Mapping[str, Any]], None]
+Rule = Callable[[str, list[torch.Tensor], Args, Kwargs], None]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -163,7 +166,7 @@ def _dtypes(tensors: list[torch.Tensor]) -> str:
     return " and ".join(sorted({dtype_name(t.dtype) for t in tensors}))
 
 
-def _product(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _product(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     """cuBLAS: one dtype, and no integers."""
     if len({t.dtype for t in tensors}) > 1:
         message = f"a matrix product of {_dtypes(tensors)}: dtypes must be equal"
@@ -173,11 +176,11 @@ def _product(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
         raise RefusedError(message, hint="cast with .to(bf16), or torch._int_mm for i8")
 
 
-def _check_groups(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _check_groups(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     _product(name, tensors[:2])  # the third are the groups' offsets
 
 
-def _int_product(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _int_product(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     if any(t.dtype != torch.int8 for t in tensors):
         raise RefusedError(f"_int_mm takes i8, not {_dtypes(tensors)}")
     (m, k), n = tensors[0].shape, tensors[1].shape[-1]
@@ -189,7 +192,7 @@ def _int_product(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
 def _same(what: str) -> Rule:
     """All tensors in one dtype."""
 
-    def rule(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+    def rule(name: str, tensors: list[torch.Tensor], *_: object) -> None:
         if len({t.dtype for t in tensors}) > 1:
             message = f"{what} of {_dtypes(tensors)}: dtypes must be equal"
             raise RefusedError(message, hint=f"cast with .to({dtype_name(tensors[0].dtype)})")
@@ -198,7 +201,7 @@ def _same(what: str) -> Rule:
     return rule
 
 
-def _floating(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _floating(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     """The first operand is floating."""
     if tensors and not (tensors[0].is_floating_point() or tensors[0].is_complex()):
         label = _LABELS.get(name, name.removeprefix("native_").removeprefix("_").removesuffix("_with_indices"))
@@ -210,56 +213,56 @@ def _floating(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
 _LABELS = {"convolution": "a convolution", "nll_loss_forward": "nll_loss", "nll_loss2d_forward": "nll_loss"}
 
 
-def _softmax(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
+def _softmax(name: str, tensors: list[torch.Tensor], args: Args, *_: object) -> None:
     _floating(name, tensors)
     if len(args) > 1 and isinstance(args[1], int):
         _in_range(tensors[0], args[1])
 
 
-def _not_bool(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _not_bool(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     if tensors and all(t.dtype == torch.bool for t in tensors):
         hint = "use ^ or logical_xor" if name in ("sub", "rsub") else "cast with .int()"
         raise RefusedError(f"{name.strip('_')} does not take bool", hint=hint)
 
 
-def _bits(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _bits(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     if any(t.is_floating_point() or t.is_complex() for t in tensors):
         raise RefusedError("bitwise operators need integers or bool", hint="compare first: x > 0")
     if "shift" in name:
         _not_bool(name, tensors)
 
 
-def _whole(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _whole(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     if any(t.is_floating_point() or t.dtype == torch.bool for t in tensors):
         raise RefusedError(f"{name} takes integers")
 
 
-def _floating_or_u8(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _floating_or_u8(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     if tensors[0].dtype != torch.uint8:
         _floating(name, tensors)
 
 
-def _bernoulli(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
-    if len(args) == 1:  # with a rate beside it, the tensor's type is only the result's
+def _bernoulli(name: str, tensors: list[torch.Tensor], args: Args, *_: object) -> None:
+    if len(args) == 1:  # with a rate, the tensor's type is only the result's
         _floating(name, tensors)
 
 
-def _boundaries(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _boundaries(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     if tensors[-1].dim() != 1:
         raise RefusedError(f"boundaries have one dimension, not {tensors[-1].dim()}", code="region-shape")
 
 
-def _not_two_bools(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
-    if len(tensors) > 1:  # with a number beside it, a bool is promoted
+def _not_two_bools(name: str, tensors: list[torch.Tensor], *_: object) -> None:
+    if len(tensors) > 1:  # with a number, a bool is promoted
         _not_bool(name, tensors)
 
 
-def _mean(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _mean(name: str, tensors: list[torch.Tensor], args: Args, kwargs: Kwargs) -> None:
     if kwargs.get("dtype") is None:
         _floating(name, tensors)
 
 
-def _multinomial(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
+def _multinomial(name: str, tensors: list[torch.Tensor], args: Args, *_: object) -> None:
     _floating(name, tensors)
     replaced = len(args) > 2 and args[2] is True
     if not replaced and tensors[0].dim() and isinstance(args[1], int) and args[1] > tensors[0].shape[-1]:
@@ -267,7 +270,7 @@ def _multinomial(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], 
         raise RefusedError(message, code="region-shape")
 
 
-def _sort(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _sort(name: str, tensors: list[torch.Tensor], args: Args, kwargs: Kwargs) -> None:
     dims = [a for a in (*args[1:], *kwargs.values()) if type(a) is int]
     _in_range(tensors[0], dims[0] if dims else -1)
 
@@ -278,7 +281,7 @@ def _in_range(tensor: torch.Tensor, dim: int) -> None:
         raise RefusedError(f"dimension {dim} of a tensor of {tensor.dim()} dimensions", code="region-shape")
 
 
-def _power(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
+def _power(name: str, tensors: list[torch.Tensor], args: Args, *_: object) -> None:
     _not_two_bools(name, tensors)
     integers = not any(t.is_floating_point() or t.is_complex() for t in tensors)
     if integers and len(args) > 1 and isinstance(args[1], int) and args[1] < 0:
@@ -288,18 +291,18 @@ def _power(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: An
 def _index_at(position: int, dtypes: tuple[torch.dtype, ...] = INDEX) -> Rule:
     """The tensor argument at a position is an index."""
 
-    def rule(name: str, _: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def rule(name: str, _: list[torch.Tensor], args: Args, kwargs: Kwargs) -> None:
         index = args[position] if len(args) > position else kwargs.get("index")
         if isinstance(index, torch.Tensor) and index.dtype not in dtypes:
-            wanted = " or ".join(dtype_name(d) for d in dtypes)
+            names = " or ".join(dtype_name(d) for d in dtypes)
             raise RefusedError(
-                f"{name} takes an index of {wanted}, not {dtype_name(index.dtype)}", hint="cast with .long()"
+                f"{name} takes an index of {names}, not {dtype_name(index.dtype)}", hint="cast with .long()"
             )
 
     return rule
 
 
-def _check_gather(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _check_gather(name: str, tensors: list[torch.Tensor], args: Args, kwargs: Kwargs) -> None:
     """An index, and something to take: from a dimension of no elements the fakes take all the same."""
     _index_at(1 if name == "embedding" else 2)(name, tensors, args, kwargs)
     x = args[0]
@@ -310,16 +313,14 @@ def _check_gather(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...],
             raise RefusedError(f"{name} from dimension {dim}, which has no elements", code="region-shape")
 
 
-def _batch_norm(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _batch_norm(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     _floating(name, tensors)
     if tensors[0].dim() < 2:
         message = f"a batch norm needs a dimension of channels after the batch's, not {tensors[0].dim()} dimensions"
         raise RefusedError(message, code="region-shape")
 
 
-def _check_index_select(
-    name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> None:
+def _check_index_select(name: str, tensors: list[torch.Tensor], args: Args, kwargs: Kwargs) -> None:
     """The fake takes an index of any rank, the kernels one row of places."""
     _check_gather(name, tensors, args, kwargs)
     index = args[2]
@@ -330,7 +331,7 @@ def _check_index_select(
         raise RefusedError(message, hint="x[index] takes any", code="region-shape")
 
 
-def _not_of_nothing(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _not_of_nothing(name: str, tensors: list[torch.Tensor], args: Args, kwargs: Kwargs) -> None:
     """The largest of no elements is no number: the fake gives one all the same."""
     x = tensors[0]
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
@@ -345,7 +346,7 @@ def _not_of_nothing(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...
 def _moves_into(index: Rule, source: int) -> Rule:
     """An index, and a source of the destination's dtype."""
 
-    def rule(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def rule(name: str, tensors: list[torch.Tensor], args: Args, kwargs: Kwargs) -> None:
         index(name, tensors, args, kwargs)
         value = args[source] if len(args) > source else kwargs.get("src", kwargs.get("source"))
         if isinstance(value, torch.Tensor) and value.dtype != args[0].dtype:
@@ -355,7 +356,7 @@ def _moves_into(index: Rule, source: int) -> Rule:
     return rule
 
 
-def _indices(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
+def _indices(name: str, tensors: list[torch.Tensor], args: Args, *_: object) -> None:
     _into_something(args[0], args[1])
     for index in tensors_in(args[1]):
         if index.dtype not in (*INDEX, torch.bool, torch.uint8):
@@ -368,26 +369,28 @@ def _indices(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: 
         _fits(args[2], torch.ops.aten.index.Tensor(args[0], args[1]))
 
 
-def _into_something(x: torch.Tensor, indices: Any) -> None:
+def _into_something(x: torch.Tensor, indices: Iterable[object]) -> None:
     """Places in a dimension of no elements: the fake takes them."""
     position = 0
     for index in indices:
-        mask = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
         empty = position < x.dim() and x.shape[position] == 0
-        if isinstance(index, torch.Tensor) and not mask and empty and index.numel() > 0:
+        if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+            position += index.dim()
+            continue
+        if isinstance(index, torch.Tensor) and empty and index.numel() > 0:
             raise RefusedError(f"an index into dimension {position}, which has no elements", code="region-shape")
-        position += index.dim() if mask else 1
+        position += 1
 
 
 def _fits(value: torch.Tensor, places: torch.Tensor) -> None:
     """What is put is broadcast over the places, and these are not over it."""
-    given, wanted = list(value.shape), list(places.shape)
-    if len(given) > len(wanted) or any(a not in (1, b) for a, b in zip(given[::-1], wanted[::-1], strict=False)):
-        message = f"values of the shape {given} put into places of the shape {wanted}"
+    sizes, expected = list(value.shape), list(places.shape)
+    if len(sizes) > len(expected) or any(a not in (1, b) for a, b in zip(sizes[::-1], expected[::-1], strict=False)):
+        message = f"values of the shape {sizes} put into places of the shape {expected}"
         raise RefusedError(message, code="region-shape")
 
 
-def _check_search(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
+def _check_search(name: str, tensors: list[torch.Tensor], args: Args, *_: object) -> None:
     edges, values = args[0], args[1]
     rank = values.dim() if isinstance(values, torch.Tensor) else 0
     alike = rank == edges.dim() and list(edges.shape[:-1]) == list(values.shape[:-1])
@@ -396,7 +399,7 @@ def _check_search(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...],
         raise RefusedError(message, hint="all but the last dimension are the same", code="region-shape")
 
 
-def _condition(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_: Any) -> None:
+def _condition(name: str, tensors: list[torch.Tensor], args: Args, *_: object) -> None:
     mask = args[0] if name == "where" else args[1]
     allowed = (torch.bool, torch.uint8) if name == "where" else (torch.bool,)
     if isinstance(mask, torch.Tensor) and mask.dtype not in allowed:
@@ -405,14 +408,14 @@ def _condition(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *_
         )
 
 
-def _target(name: str, tensors: list[torch.Tensor], *_: Any) -> None:
+def _target(name: str, tensors: list[torch.Tensor], *_: object) -> None:
     _floating(name, tensors)
     if tensors[1].dtype not in (torch.int64, torch.uint8):
         raise RefusedError(f"the target is i64, not {dtype_name(tensors[1].dtype)}", hint="cast with .long()")
-    wanted = [*tensors[0].shape[:1], *tensors[0].shape[2:]]
-    if name.startswith("nll_loss2d") and list(tensors[1].shape) != wanted:
+    expected = [*tensors[0].shape[:1], *tensors[0].shape[2:]]
+    if name.startswith("nll_loss2d") and list(tensors[1].shape) != expected:
         message = f"a target of the shape {list(tensors[1].shape)} for {list(tensors[0].shape)}"
-        raise RefusedError(message, hint=f"the target has the shape {wanted}", code="region-shape")
+        raise RefusedError(message, hint=f"the target has the shape {expected}", code="region-shape")
     if len(tensors) > 2 and tensors[2].dtype != tensors[0].dtype:
         raise RefusedError(
             f"weights of {dtype_name(tensors[2].dtype)} for {dtype_name(tensors[0].dtype)}: dtypes must be equal"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
@@ -40,7 +39,7 @@ def _size(call: Call, default: int = 0) -> int:
     return _example_size(tensor.shape[dim])
 
 
-def _example_size(size: Any) -> int:
+def _example_size(size: int | torch.SymInt) -> int:
     """A symbolic size by its example: a comparison would pin it."""
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
@@ -72,10 +71,10 @@ def _unbind(call: Call) -> int:
 
 
 def _tensors(call: Call) -> int:
-    given = call.first("tensors", default=())
-    if len(given) == 1 and isinstance(given[0], tuple | list):
-        return len(given[0])
-    return len(given) if isinstance(given, tuple | list) else 1
+    tensors = call.first("tensors", default=())
+    if len(tensors) == 1 and isinstance(tensors[0], tuple | list):
+        return len(tensors[0])
+    return len(tensors) if isinstance(tensors, tuple | list) else 1
 
 
 def _dimensions(call: Call) -> int:

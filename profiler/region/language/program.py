@@ -10,7 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 import torch.fx
@@ -20,6 +20,7 @@ from profiler.region.language import scalar_values, syntax, vocabulary
 from profiler.region.language.checks import label_of
 from profiler.region.language.recorder import Recorder, empty_input, one_line, quiet, shape_of
 from profiler.region.language.scalar_values import has_tensor
+from profiler.region.language.signatures import Target
 from profiler.region.language.syntax import error, nearest
 from profiler.region.limits import MAX_ITEMS, MAX_OPERATIONS, operations, size_of_range
 from profiler.region.model import Region, RegionError
@@ -50,7 +51,9 @@ def program(region: Region, binding: Mapping[str, int] | None = None, device: st
     return program_in(region, region.bindings[0] if binding is None else binding, device)
 
 
-def program_in(region: Region, sizes: Mapping[str, Any], device: str, mode: FakeTensorMode | None = None) -> Program:
+def program_in(
+    region: Region, sizes: Mapping[str, int | torch.SymInt], device: str, mode: FakeTensorMode | None = None
+) -> Program:
     """The same in a fake mode of the caller's: sizes may then be torch.SymInt of the mode's ShapeEnv."""
     if not region.nodes:
         from profiler.region.language.text import parse, to_text
@@ -68,13 +71,13 @@ class _Builder:
     """Walks the statements once; values are fx nodes, numbers, strings, dtypes, slices, or tuples and lists of them."""
 
     def __init__(
-        self, region: Region, sizes: Mapping[str, Any], device: str, mode: FakeTensorMode | None = None
+        self, region: Region, sizes: Mapping[str, int | torch.SymInt], device: str, mode: FakeTensorMode | None = None
     ) -> None:
         self.region = region
         self.device = device
-        self.sizes = sizes
+        self.sizes = cast("Mapping[str, int]", sizes)  # a SymInt acts as an int
         self.recorder = Recorder(device, mode)
-        self.names: dict[str, Any] = dict(sizes)
+        self.names: dict[str, object] = dict(sizes)
         self.rounds = 1  # of the loops around the statement in hand
         self.line = 0
 
@@ -90,9 +93,9 @@ class _Builder:
     def built(self) -> Program:
         recorder = self.recorder
         with recorder.recording():
-            for item in self.region.inputs:
-                self.names[item.name] = recorder.input(item, self.sizes)
-            fakes = [self.names[item.name].meta["val"] for item in self.region.inputs]
+            inputs = {item.name: recorder.input(item, self.sizes) for item in self.region.inputs}
+            self.names |= inputs
+            fakes = [node.meta["val"] for node in inputs.values()]
             for statement in self.region.nodes:
                 self.statement(statement)
             results = []
@@ -123,7 +126,7 @@ class _Builder:
         elif isinstance(node, ast.Expr):
             self.value(node.value)
 
-    def assign(self, target: ast.expr, value: Any) -> None:
+    def assign(self, target: ast.expr, value: object) -> None:
         if isinstance(target, ast.Name):
             self.names[target.id] = value
             return
@@ -140,8 +143,9 @@ class _Builder:
 
     def loop(self, node: ast.For) -> None:
         assert isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name)
-        bounds = [self.value(a) for a in node.iter.args]
-        if not all(isinstance(b, int) and not isinstance(b, bool) for b in bounds):
+        values = [self.value(a) for a in node.iter.args]
+        bounds = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+        if len(bounds) < len(values):
             raise error(node.iter, "range takes whole numbers", code="region-type")
         try:
             count = size_of_range(tuple(bounds))
@@ -166,17 +170,17 @@ class _Builder:
             raise error(node, f"more than {MAX_ITEMS} values in one list", code="region-too-long")
         target.append(scalar_values.copy_for_keeping(node, self.value(node.args[0])))
 
-    def lookup(self, node: ast.Name) -> Any:
+    def lookup(self, node: ast.Name) -> object:
         if node.id in self.names:
             return self.names[node.id]
-        found = vocabulary.dtype("", node.id)
-        if found is not None:
-            return found
+        dtype = vocabulary.dtype("", node.id)
+        if dtype is not None:
+            return dtype
         hint = nearest(node.id, [*self.names, *vocabulary.known_names("")])
         names = ", ".join(list(self.names)[:12])
         raise error(node, f"{node.id} is not known here", hint=hint or f"known: {names}", code="region-unknown-name")
 
-    def value(self, node: ast.expr) -> Any:
+    def value(self, node: ast.expr) -> object:
         if isinstance(node, ast.Constant):
             return self.constant(node)
         if isinstance(node, ast.Name):
@@ -200,7 +204,7 @@ class _Builder:
             return self.function_call(node)
         raise error(node, f"{type(node).__name__} is not part of the language")
 
-    def index(self, node: ast.expr) -> Any:
+    def index(self, node: ast.expr) -> object:
         if isinstance(node, ast.Slice):
             parts = (node.lower, node.upper, node.step)
             return slice(*(None if p is None else self.value(p) for p in parts))
@@ -208,7 +212,7 @@ class _Builder:
             return tuple(self.index(e) for e in node.elts)
         return self.value(node)
 
-    def constant(self, node: ast.Constant) -> Any:
+    def constant(self, node: ast.Constant) -> object:
         """A string can only be an option of some function or an equation."""
         text = node.value
         if isinstance(text, str) and text not in vocabulary.STRINGS and text not in scalar_values.FLOATS:
@@ -216,19 +220,19 @@ class _Builder:
                 raise error(node, f"{text[:30]!r} is no option", code="region-type")
         return text
 
-    def binary(self, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
+    def binary(self, node: ast.AST, op: ast.operator, left: object, right: object) -> object:
         return self.call(node, scalar_values.BINARY[type(op)], (left, right), {})
 
-    def attribute(self, node: ast.Attribute) -> Any:
+    def attribute(self, node: ast.Attribute) -> object:
         limits = self.limits_of_dtype(node)
         if limits is not None:
             return limits
         path = _path(node)
         if path is not None and path[0] not in self.names:
             module, name = ".".join(path[:-1]), path[-1]
-            found = vocabulary.constant(module, name)
-            if found is not None:
-                return found
+            constant = vocabulary.constant(module, name)
+            if constant is not None:
+                return constant
             hint = nearest(name, vocabulary.known_names(module))
             raise error(node, f"{'.'.join(path)[:80]} is not known", hint=hint, code="region-unknown-name")
         value = self.value(node.value)
@@ -255,16 +259,16 @@ class _Builder:
             return None
         if _path(call.func) not in (["torch", "finfo"], ["torch", "iinfo"]):
             return None
-        given = [self.value(a) for a in call.args]
-        if node.attr not in ("min", "max", "eps", "tiny") or len(given) != 1 or not isinstance(given[0], torch.dtype):
+        args = [self.value(a) for a in call.args]
+        if node.attr not in ("min", "max", "eps", "tiny") or len(args) != 1 or not isinstance(args[0], torch.dtype):
             raise error(node, "it is written torch.finfo(x.dtype).min", code="region-type")
         try:
-            number: float = getattr(getattr(torch, call.func.attr)(given[0]), node.attr)
+            number: float = getattr(getattr(torch, call.func.attr)(args[0]), node.attr)
         except (TypeError, AttributeError) as fault:
             raise error(node, str(fault)[:200], code="region-type") from None
         return number
 
-    def function_call(self, node: ast.Call) -> Any:
+    def function_call(self, node: ast.Call) -> object:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             raise error(node, "* and ** are not part of the language")
         kwargs = {str(k.arg): self.value(k.value) for k in node.keywords}
@@ -292,7 +296,7 @@ class _Builder:
             kwargs["device"] = torch.device(self.device)
         return self.call(node, target, args, kwargs)
 
-    def method_call(self, node: ast.Call, func: ast.Attribute, kwargs: dict[str, Any]) -> Any:
+    def method_call(self, node: ast.Call, func: ast.Attribute, kwargs: dict[str, object]) -> object:
         value = self.value(func.value)
         if not isinstance(value, torch.fx.Node):
             raise error(func, f"only tensors have methods; .{func.attr} is called on a plain value", code="region-type")
@@ -306,7 +310,9 @@ class _Builder:
             kwargs["device"] = torch.device(self.device)
         return self.emit(node, func.attr, (value, *args), kwargs)
 
-    def number(self, node: ast.AST, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def number(
+        self, node: ast.AST, method: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         """What a method of a tensor says about its shape."""
         if has_tensor(args) or has_tensor(tuple(kwargs.values())):
             raise error(node, "this takes numbers", code="region-type")
@@ -316,13 +322,15 @@ class _Builder:
             raise error(node, one_line(fault), code="region-type") from None
         return tuple(result) if isinstance(result, tuple) else result
 
-    def emit(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def emit(self, node: ast.AST, target: Target, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         return self.recorder.emit(node, self.line, target, args, kwargs)
 
-    def call(self, node: ast.AST, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self, node: ast.AST, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         """A plain value where nothing in the arguments is a tensor, else a node."""
-        made = getattr(target, "__name__", "") in vocabulary.FACTORIES
-        if made or has_tensor(args) or has_tensor(tuple(kwargs.values())):
+        is_factory = getattr(target, "__name__", "") in vocabulary.FACTORIES
+        if is_factory or has_tensor(args) or has_tensor(tuple(kwargs.values())):
             return self.emit(node, target, args, kwargs)
         if target not in scalar_values.OPERATORS:
             raise error(node, f"{label_of(target)} needs a tensor", code="region-type")

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from profiler.region.language import scalar_values, vocabulary
 from profiler.region.language.checks import Checking, RefusedError, label_of, refuse, tensors_in
 from profiler.region.language.fanout import outputs, rounds
-from profiler.region.language.signatures import Call, MisplacedError, bind
+from profiler.region.language.signatures import Args, Call, Kwargs, MisplacedError, Target, bind
 from profiler.region.language.syntax import error
 from profiler.region.limits import (
     MAX_BYTES,
@@ -50,7 +50,7 @@ def quiet() -> Iterator[None]:
         setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 (its type forbids plain assignment)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecations, said on the server's console, help nobody
+            warnings.simplefilter("ignore")  # deprecations, of no use on the server's console
             yield
     finally:
         log.setLevel(level)
@@ -91,7 +91,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """What torch calls here is run on fakes, and looked at. To enter once: it costs as much as an operation."""
+        """What torch calls here is run on fakes, and checked. To enter once: it costs as much as an operation."""
         with self.mode, torch.no_grad(), self.checking:
             yield
 
@@ -102,11 +102,11 @@ class Recorder:
         for size in shape if item.strides is None else ():
             reach *= size
         if reach * vocabulary.DTYPES[item.dtype].itemsize > MAX_BYTES:
-            asked = ", ".join(map(str, shape))
-            message = f"{item.name} would be {item.dtype}[{asked}]: more than any GPU holds"
+            sizes_text = ", ".join(map(str, shape))
+            message = f"{item.name} would be {item.dtype}[{sizes_text}]: more than any GPU holds"
             raise RegionError(message, code="region-too-large", line=max(1, item.line))
         try:
-            fake: Any = empty_input(item, sizes, self.device)
+            fake = empty_input(item, sizes, self.device)
         except MemoryError:
             raise
         except Exception as fault:  # strides of [0, 2^40, 2^40] do not fit 64 bits
@@ -126,7 +126,7 @@ class Recorder:
             self.reached.add(node)
         return node
 
-    def emit(self, node: ast.AST, line: int, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def emit(self, node: ast.AST, line: int, target: Target, args: Args, kwargs: dict[str, Any]) -> object:
         """The call as a node, or a tuple of nodes. Raises RegionError at `node` where torch or CUDA would refuse it."""
         self.operations += 1
         if self.operations > MAX_OPERATIONS:
@@ -135,7 +135,7 @@ class Recorder:
         if refused:
             raise error(node, f"{min(refused)} is not part of the language", code="region-type")
         scalar_values.weigh(node, args, tuple(kwargs.values()))
-        fakes: Any = torch.fx.node.map_aggregate((args, kwargs), _fake)
+        fakes: Any = torch.fx.node.map_aggregate((args, kwargs), _fake)  # type: ignore[arg-type]
         refuse(node, target, fakes[0], fakes[1])
         self.keep_leaves(node, target, fakes[0], fakes[1])
         self.checking.gradient = bool(self.reached) and self.is_reached(args, kwargs)
@@ -153,21 +153,21 @@ class Recorder:
         for tensor in tensors_in(result):
             self.measure(node, tensor)
         kind = "call_method" if isinstance(target, str) else "call_function"
-        made = self.graph.create_node(kind, target, args, kwargs)
-        made.meta["val"] = result
+        new_node = self.graph.create_node(kind, target, args, kwargs)
+        new_node.meta["val"] = result
         if self.checking.gradient:
-            self.reached.add(made)
-            changed = next((a for a in args if isinstance(a, torch.fx.Node)), made)
-            self.reached.add(changed if label_of(target).endswith("_") else made)
+            self.reached.add(new_node)
+            changed = next((a for a in args if isinstance(a, torch.fx.Node)), new_node)
+            self.reached.add(changed if label_of(target).endswith("_") else new_node)
         several = isinstance(result, tuple | list)
-        made.meta["custom"] = {"line": line, "label": label_of(target), "at": place_of(node), "several": several}
-        if several:
-            return tuple(self.part(made, i, part) for i, part in enumerate(result))
+        new_node.meta["custom"] = {"line": line, "label": label_of(target), "at": place_of(node), "several": several}
+        if isinstance(result, tuple | list):
+            return tuple(self.part(new_node, i, part) for i, part in enumerate(result))
         if not isinstance(result, torch.Tensor):
             raise error(node, "this gives no tensor", code="region-type")
-        return made
+        return new_node
 
-    def bounded(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    def bounded(self, node: ast.AST, target: Target, args: Args, kwargs: Kwargs) -> Call | None:
         """The call's arguments by name, if it is no more work than a region may be."""
         label = label_of(target)
         try:
@@ -181,13 +181,13 @@ class Recorder:
         self.checking.count(max(0, outputs(label, call) - 1), f"what {label} gives")
         return call
 
-    def is_reached(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    def is_reached(self, args: Args, kwargs: Kwargs) -> bool:
         """A gradient passes through some argument."""
-        found: list[torch.fx.Node] = []
-        torch.fx.node.map_arg((args, dict(kwargs)), found.append)
-        return not self.reached.isdisjoint(found)
+        nodes: list[torch.fx.Node] = []
+        torch.fx.node.map_arg((args, dict(kwargs)), nodes.append)
+        return not self.reached.isdisjoint(nodes)
 
-    def keep_leaves(self, node: ast.AST, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def keep_leaves(self, node: ast.AST, target: Target, args: Args, kwargs: Kwargs) -> None:
         """Autograd refuses to change an input that requires a gradient."""
         if not self.leaves or not (label_of(target).endswith("_") or kwargs.get("inplace")):
             return
@@ -214,15 +214,15 @@ class Recorder:
         if self.bytes > MAX_REGION_BYTES:
             raise error(node, "the region's tensors together are larger than any GPU", code="region-too-large")
 
-    def part(self, made: torch.fx.Node, i: int, value: Any) -> torch.fx.Node:
-        node = self.graph.call_function(operator.getitem, (made, i))
-        if made in self.reached:
+    def part(self, whole: torch.fx.Node, i: int, value: object) -> torch.fx.Node:
+        node = self.graph.call_function(operator.getitem, (whole, i))
+        if whole in self.reached:
             self.reached.add(node)
         node.meta["val"] = value
-        node.meta["custom"] = made.meta["custom"]
+        node.meta["custom"] = whole.meta["custom"]
         return node
 
-    def misfit(self, node: ast.AST, fault: Exception, args: Any) -> RegionError:
+    def misfit(self, node: ast.AST, fault: Exception, args: Args) -> RegionError:
         message = re.sub(r"got (FakeTensor|meta tensor)", "got", one_line(fault))
         if type(fault).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
             hint = "sizes cannot depend on values: where(condition, a, b), or repeat_interleave(..., output_size=n)"
@@ -230,7 +230,7 @@ class Recorder:
         return error(node, message, hint=operands(args), code="region-shape")
 
 
-def call_on_fakes(target: Any, call: Call | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call_on_fakes(target: Target, call: Call | None, args: Args, kwargs: Kwargs) -> object:
     """The result on fakes. Of `aten.NAME` the overload that the arguments fit: trying all goes through a tensor."""
     if isinstance(target, str):
         return getattr(args[0], target)(*args[1:], **kwargs)
@@ -238,19 +238,19 @@ def call_on_fakes(target: Any, call: Call | None, args: tuple[Any, ...], kwargs:
     return (overload or target)(*args, **kwargs)
 
 
-def operands(args: Any) -> str:
+def operands(args: Args) -> str:
     """The tensors of a call, for a hint: their types and shapes."""
     shapes = [f"{vocabulary.DTYPE_NAMES.get(t.dtype, t.dtype)}{list(t.shape)}" for t in tensors_in(args)]
     return "operands: " + ", ".join(shapes) if shapes else ""
 
 
 def place_of(node: ast.AST) -> tuple[int, int, int, int]:
-    """Where an expression or statement stands in its source, as ast counts: lines from 1, columns in UTF-8 bytes."""
+    """The place of an expression or statement in its source, as ast counts: lines from 1, columns in UTF-8 bytes."""
     first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
     return first, getattr(node, "col_offset", 0), last or 0, getattr(node, "end_col_offset", 0) or 0
 
 
-def _fake(value: Any) -> Any:
+def _fake(value: object) -> object:
     return value.meta["val"] if isinstance(value, torch.fx.Node) else value
 
 

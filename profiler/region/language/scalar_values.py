@@ -40,7 +40,7 @@ FLOATS = ("inf", "-inf", "nan")
 """What float("...") reads."""
 
 
-def has_tensor(value: Any) -> bool:
+def has_tensor(value: object) -> bool:
     """A tensor anywhere in nested tuples, lists and slices."""
     if isinstance(value, tuple | list):
         return any(has_tensor(v) for v in value)
@@ -49,15 +49,15 @@ def has_tensor(value: Any) -> bool:
     return isinstance(value, torch.fx.Node)
 
 
-def weigh(node: ast.AST, *values: Any) -> None:
+def weigh(node: ast.AST, *values: object) -> None:
     """Raises RegionError where values hold more than MAX_ITEMS, counted with repetition: `(a, a)` doubles a; or are
     nested too deeply for what goes through them by recursion.
     """
-    stack, seen = [(value, 0) for value in values], 0
+    stack, count = [(value, 0) for value in values], 0
     while stack:
         value, depth = stack.pop()
-        seen += 1
-        if seen > MAX_ITEMS or len(stack) > MAX_ITEMS:
+        count += 1
+        if count > MAX_ITEMS or len(stack) > MAX_ITEMS:
             raise error(node, f"more than {MAX_ITEMS} values in one list", code="region-too-long")
         if isinstance(value, tuple | list):
             if depth >= MAX_NESTING:
@@ -65,7 +65,7 @@ def weigh(node: ast.AST, *values: Any) -> None:
             stack.extend((part, depth + 1) for part in value)
 
 
-def copy_for_keeping(node: ast.AST, value: Any) -> Any:
+def copy_for_keeping(node: ast.AST, value: object) -> object:
     """The value to put into a tuple or list: a list is copied, so that no list can come to hold itself."""
     weigh(node, value)
     return [copy_for_keeping(node, v) for v in value] if isinstance(value, list) else value
@@ -98,7 +98,7 @@ def apply(node: ast.AST, function: Operator, args: tuple[Any, ...]) -> Any:
     return result
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float | torch.SymInt)
 
 

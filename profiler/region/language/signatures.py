@@ -1,6 +1,6 @@
 """What each function of the language takes: its arguments bound by name, before anything is called.
 
-Two ways of calling torch iterate over a tensor that stands where a list belongs, element by element: Python functions
+Two ways of calling torch iterate over a tensor in the place of a list, element by element: Python functions
 (`F.unfold(x, x)`), and `aten.NAME`, which tries TorchScript's overloads for Python lists as well. Both are bound here
 first. Sources: the aten schemas, the annotations of torch's Python functions, and two small tables.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -35,9 +35,15 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"input": ("self",), "axis": ("dim", "dims"), "keepdims": ("keepdim",), "x": ("self",), "a": ("self",),
      "x1": ("self",), "x2": ("other",), "indices_or_sections": ("sections", "indices")}
 )  # fmt: skip
-"""Names that torch's functions take beside the schema's: their own for `self`, and numpy's."""
+"""Names that torch's functions take besides the schema's: their own for `self`, and numpy's."""
 
-DISPATCHED: Mapping[Any, Any] = MappingProxyType(
+Target = Callable[..., object] | str
+"""A function of torch, an operation of aten, or the name of a method."""
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+"""What a call is given: tensors, numbers, lists of these. Only the function that is called knows which."""
+
+DISPATCHED: Mapping[Target, Callable[..., object]] = MappingProxyType(
     {
         F.max_pool1d: F.max_pool1d_with_indices, F.max_pool2d: F.max_pool2d_with_indices,
         F.max_pool3d: F.max_pool3d_with_indices, F.adaptive_max_pool1d: F.adaptive_max_pool1d_with_indices,
@@ -56,7 +62,7 @@ UNANNOTATED_TENSORS = frozenset({"input", "self", "a", "b", "x1", "x2", "tensors
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter. type: see `ANY`; fixed: a list of this many numbers, for which one number may stand."""
+    """One parameter. type: see `ANY`; fixed: a list of this many numbers, or one number for all."""
 
     name: str
     type: str
@@ -66,13 +72,13 @@ class Parameter:
     variadic: bool = False  # takes all positional arguments that are left
     fixed: int | None = None
 
-    def takes_tensors_of(self, value: Any) -> bool:
-        """Whether the tensors in an argument, if any, stand where this parameter takes tensors."""
+    def takes_tensors_of(self, value: object) -> bool:
+        """Whether the tensors in an argument, if any, are where this parameter takes tensors."""
         if self.variadic and isinstance(value, tuple):  # all that was left: tensors, or one list of them
             return all(self._takes(v, many=len(value) == 1) for v in value)
         return self._takes(value, many=False)
 
-    def _takes(self, value: Any, many: bool) -> bool:
+    def _takes(self, value: object, many: bool) -> bool:
         if isinstance(value, torch.Tensor):
             return self.type in (TENSOR, ANY) or (self.variadic and self.type == TENSORS)
         if isinstance(value, tuple | list):
@@ -81,7 +87,7 @@ class Parameter:
             return not _holds_tensor(value)
         return True
 
-    def takes(self, value: Any, numbers_as_tensors: bool) -> bool:
+    def takes(self, value: object, numbers_as_tensors: bool) -> bool:
         """Whether an overload of aten with this parameter takes the argument."""
         if value is None:
             return self.optional
@@ -125,15 +131,15 @@ class Signature:
     overload: Any = None
 
     def __str__(self) -> str:
-        shown = [p.name if p.required else f"{p.name}=..." for p in self.parameters if p.name != "out"]
-        return f"({', '.join(shown)})"
+        parameters = [p.name if p.required else f"{p.name}=..." for p in self.parameters if p.name != "out"]
+        return f"({', '.join(parameters)})"
 
     def parameter(self, name: str) -> Parameter:
         return next(p for p in self.parameters if p.name == name)
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    def bind(self, args: Args, kwargs: Kwargs) -> dict[str, object] | None:
         """Arguments by the parameters' names, as Python binds them; None where they do not fit."""
-        bound: dict[str, Any] = {}
+        bound: dict[str, object] = {}
         rest = list(args)
         for parameter in self.parameters:
             if parameter.variadic:
@@ -145,8 +151,8 @@ class Signature:
         if rest:
             return None
         names = {p.name for p in self.parameters}
-        for given, value in kwargs.items():
-            name = next((n for n in (given, *ALIASES.get(given, ())) if n in names), None)
+        for keyword, value in kwargs.items():
+            name = next((n for n in (keyword, *ALIASES.get(keyword, ())) if n in names), None)
             if name is None or name in bound:
                 return None
             bound[name] = value
@@ -154,7 +160,7 @@ class Signature:
             return None
         return bound
 
-    def misplaced(self, bound: Mapping[str, Any]) -> Parameter | None:
+    def misplaced(self, bound: Mapping[str, object]) -> Parameter | None:
         """The first parameter that is given a tensor, or tensors, which it does not take."""
         return next((p for p in self.parameters if p.name in bound and not p.takes_tensors_of(bound[p.name])), None)
 
@@ -169,7 +175,7 @@ class Call:
     """A function's arguments, bound by one of its signatures."""
 
     signature: Signature
-    bound: Mapping[str, Any]
+    bound: Kwargs
 
     def first(self, *names: str, default: Any = None) -> Any:
         """The argument of the first of these names that was given."""
@@ -180,24 +186,24 @@ class MisplacedError(Exception):
     """No signature of the function takes these arguments."""
 
 
-def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
+def bind(target: Target, args: Args, kwargs: Kwargs) -> Call | None:
     """The call by the first signature that takes it; None where the function's signatures are not known to us in full.
 
     args, kwargs: with FakeTensors in them. Raises MisplacedError for a tensor where none belongs, and for arguments of
     `aten.NAME` and of what gives a list that fit no signature: what is not bound cannot be bounded.
     """
-    known = signatures(target)
+    candidates = signatures(target)
     exact = isinstance(target, torch._ops.OpOverloadPacket)
-    numbers = exact and torch._C._should_allow_numbers_as_tensors(target.__name__)
+    numbers = exact and torch._C._should_allow_numbers_as_tensors(str(getattr(target, "__name__", "")))
     misplaced: str = ""
     nearly: Call | None = None
-    for signature in known:
+    for signature in candidates:
         bound = signature.bind(args, kwargs)
         if bound is None:
             continue
         wrong = signature.misplaced(bound)
         if wrong is not None:
-            misplaced = misplaced or f"{wrong.name} is {wrong.words}, not {_show_given(bound[wrong.name])}"
+            misplaced = misplaced or f"{wrong.name} is {wrong.words}, not {_describe(bound[wrong.name])}"
         elif all(signature.parameter(n).takes(v, numbers) for n, v in bound.items()):
             return Call(signature, bound)
         elif not exact:  # torch's own parser says what is wrong, and goes through no tensor
@@ -206,14 +212,14 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call 
         return nearly
     if misplaced:
         raise MisplacedError(misplaced)
-    if known and (exact or any(s.outputs is None for s in known)):
-        ways = " or ".join(dict.fromkeys(str(s) for s in known[:3]))
+    if candidates and (exact or any(s.outputs is None for s in candidates)):
+        ways = " or ".join(dict.fromkeys(str(s) for s in candidates[:3]))
         raise MisplacedError(f"the arguments do not fit {ways}"[:220])
     return None
 
 
 @functools.cache
-def signatures(target: Any) -> tuple[Signature, ...]:
+def signatures(target: Target) -> tuple[Signature, ...]:
     """The ways to call a function of `vocabulary`, or a method by its name; () where torch says nothing about it."""
     if isinstance(target, str):
         if inspect.isfunction(getattr(torch.Tensor, target, None)):
@@ -256,19 +262,19 @@ def _of_schemas(packet: Any, *, method: bool = False, exact: bool = False) -> It
         yield Signature(tuple(parameters), None if several else len(schema.returns), overload if exact else None)
 
 
-def _of_argument(argument: Any) -> Parameter:
-    kind, shown = str(argument.real_type), str(argument.type)
+def _of_argument(argument: torch._C.Argument) -> Parameter:
+    kind, type_text = str(argument.real_type), str(argument.type)
     optional = kind.startswith("Optional[")
     kind = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
     if kind not in ("ScalarType", "MemoryFormat", "Layout"):
-        kind = shown.removeprefix("Optional[").removesuffix("]") if optional else shown
+        kind = type_text.removeprefix("Optional[").removesuffix("]") if optional else type_text
     return Parameter(
         argument.name,
         kind,
         optional,
         required=not argument.has_default_value() and not (argument.kwarg_only and optional),
         keyword_only=argument.kwarg_only,
-        fixed=argument.N,
+        fixed=argument.N,  # type: ignore[attr-defined]  # not in the stubs
     )
 
 
@@ -276,11 +282,11 @@ def _spread_numbers(parameters: list[Parameter], at: int) -> None:
     """`x.view(2, 3)`, `zeros(2, 3)`: sizes that are the only positional argument may be given one by one."""
     positional = [p for p in parameters if not p.keyword_only]
     if len(positional) == at + 1 and positional[at].type == "List[int]":
-        found = parameters[at]
-        parameters[at] = Parameter(found.name, found.type, found.optional, found.required, variadic=True)
+        sizes = parameters[at]
+        parameters[at] = Parameter(sizes.name, sizes.type, sizes.optional, sizes.required, variadic=True)
 
 
-def _of_python(function: Any, several: bool) -> Signature:
+def _of_python(function: Callable[..., object], several: bool) -> Signature:
     """By a Python function's annotations. several: it gives a list of tensors."""
     parameters = []
     for item in inspect.signature(function).parameters.values():
@@ -302,20 +308,20 @@ def _of_annotation(item: inspect.Parameter, variadic: bool) -> str:
     """`Tensor`, `List[Tensor]`, or what else the parameter takes, which is no tensor."""
     if item.annotation is inspect.Parameter.empty:
         tensor, lists = item.name in UNANNOTATED_TENSORS, False
-        plain = "number"
+        kind = "number"
     else:
         text = getattr(item.annotation, "__name__", "") if isinstance(item.annotation, type) else ""
         text = text or str(item.annotation)
         lists = "list[torch.Tensor]" in text
         tensor = "Tensor" in text.replace("list[torch.Tensor]", "")
-        plain = {"bool": "bool", "str": "str", "int": "int"}.get(text.removesuffix(" | None"), "number")
-        plain = "List[int]" if "list[int]" in text else plain
+        kind = {"bool": "bool", "str": "str", "int": "int"}.get(text.removesuffix(" | None"), "number")
+        kind = "List[int]" if "list[int]" in text else kind
     if variadic and (tensor or lists):
         return TENSORS
-    return ANY if tensor and lists else TENSORS if lists else TENSOR if tensor else plain
+    return ANY if tensor and lists else TENSORS if lists else TENSOR if tensor else kind
 
 
-def _spread(parameter: Parameter, rest: list[Any]) -> Any:
+def _spread(parameter: Parameter, rest: list[object]) -> object:
     """What a variadic parameter is given: one list, or all that is left."""
     if len(rest) == 1 and isinstance(rest[0], tuple | list) and parameter.type != TENSORS:
         return rest[0]
@@ -331,11 +337,11 @@ def _item_of(kind: str) -> Parameter | None:
     return Parameter("", inner.removeprefix("Optional[").removesuffix("]") if optional else inner, optional)
 
 
-def _holds_tensor(value: Any) -> bool:
+def _holds_tensor(value: object) -> bool:
     if isinstance(value, tuple | list):
         return any(_holds_tensor(v) for v in value)
     return isinstance(value, torch.Tensor)
 
 
-def _show_given(value: Any) -> str:
+def _describe(value: object) -> str:
     return "a tensor" if isinstance(value, torch.Tensor) else "these tensors"

@@ -61,13 +61,13 @@ def error(node: ast.AST, message: str, *, hint: str = "", code: str = "region-sy
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """A "did you mean" hint, or ""."""
     if len(name) > MAX_NAME:
         return ""
-    found = difflib.get_close_matches(name, sorted(known), n=5, cutoff=0.7)
-    found.sort(key=lambda k: sorted(k) != sorted(name))  # swapped letters first: gleu is gelu rather than glu
-    return f"did you mean {found[0]}?" if found else ""
+    matches = difflib.get_close_matches(name, sorted(names), n=5, cutoff=0.7)
+    matches.sort(key=lambda k: sorted(k) != sorted(name))  # swapped letters first: gleu is gelu rather than glu
+    return f"did you mean {matches[0]}?" if matches else ""
 
 
 def read(text: str) -> ast.Module:
@@ -103,12 +103,12 @@ def _unreadable(fault: SyntaxError) -> RegionError:
 def _check_bounds(module: ast.Module) -> None:
     """Depth and size, without recursion: a text nested to exhaustion must not exhaust us."""
     stack: list[tuple[ast.AST, int, ast.AST]] = [(module, 0, module)]
-    seen = 0
+    count = 0
     while stack:
         node, depth, place = stack.pop()
-        seen += 1
+        count += 1
         place = node if hasattr(node, "lineno") else place
-        if depth > MAX_DEPTH or seen > MAX_NODES:
+        if depth > MAX_DEPTH or count > MAX_NODES:
             raise error(place, "the expression is nested too deeply or too long", code="region-too-deep")
         stack.extend((child, depth + 1, place) for child in ast.iter_child_nodes(node))
 

@@ -44,14 +44,14 @@ def _region(module: ast.Module, name: str, text: str) -> Region:
     inputs: list[Input] = []
     nodes: list[ast.stmt] = []
     returned: ast.expr | None = None
-    known: set[str] = set()
+    declared: set[str] = set()
     for node in module.body:
         if returned is not None:
             raise error(node, "there is text after the return")
         if isinstance(node, ast.AnnAssign):
             if nodes:
                 raise error(node, "inputs come before the operations")
-            _declare(node, symbols, inputs, known)
+            _declare(node, symbols, inputs, declared)
         elif isinstance(node, ast.Return):
             if node.value is None:
                 raise error(node, "return at least one tensor")
@@ -83,15 +83,15 @@ def _region(module: ast.Module, name: str, text: str) -> Region:
     )
 
 
-def _declare(node: ast.AnnAssign, symbols: list[Symbol], inputs: list[Input], known: set[str]) -> None:
+def _declare(node: ast.AnnAssign, symbols: list[Symbol], inputs: list[Input], declared: set[str]) -> None:
     if not isinstance(node.target, ast.Name) or node.value is not None:
         raise error(node, "an input is written `x: bf16[8192, 4096]`")
     name = node.target.id
-    if name in known:
+    if name in declared:
         raise error(node.target, f"{name} is declared twice", code="region-declared-twice")
     if name in RESERVED or name.startswith("_") or len(name) > syntax.MAX_NAME:
         raise error(node.target, f"{name[: syntax.MAX_NAME]} cannot be the name of an input")
-    known.add(name)
+    declared.add(name)
     if isinstance(node.annotation, ast.Subscript) and getattr(node.annotation.value, "id", "") == "sizes":
         if inputs:
             raise error(node, "sizes that vary are declared before the inputs")
@@ -125,10 +125,10 @@ def _input(name: str, annotation: ast.expr, symbols: dict[str, Symbol]) -> Input
         if ("ones" if suffix == "mask" else suffix) in options:
             raise error(where, f".{suffix} is given twice")
         options |= _suffix(suffix, where, arguments, node.value.id, shape)
-    made = Input(name, node.value.id, shape, line=annotation.lineno, **options)  # type: ignore[arg-type]
-    if (made.strides is not None and made.channels_last) or (made.below is not None and made.offsets is not None):
+    item = Input(name, node.value.id, shape, line=annotation.lineno, **options)  # type: ignore[arg-type]
+    if (item.strides is not None and item.channels_last) or (item.below is not None and item.offsets is not None):
         raise error(annotation, "these two suffixes say different things")
-    return made
+    return item
 
 
 def _shape(node: ast.expr, symbols: dict[str, Symbol], itemsize: int) -> tuple[Size, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import threading
-from typing import Any
 
 _one = threading.RLock()  # what a collection runs in the middle may parse too
 TRIES = 5
@@ -18,22 +17,24 @@ TRIES = 5
 
 def module(text: str) -> ast.Module:
     """As `ast.parse`, with all that it raises for a text that it does not take."""
-    tree: ast.Module = _parse(text, "exec")
+    tree = _parse(text, "exec")
+    assert isinstance(tree, ast.Module)
     return tree
 
 
 def expression(text: str) -> ast.expr:
     """The one expression of a text."""
-    tree: ast.Expression = _parse(text, "eval")
+    tree = _parse(text, "eval")
+    assert isinstance(tree, ast.Expression)
     return tree.body
 
 
-def _parse(text: str, mode: str) -> Any:
-    for left in range(TRIES - 1, -1, -1):
+def _parse(text: str, mode: str) -> ast.mod:
+    for tries_left in range(TRIES - 1, -1, -1):
         try:
             with _one:
                 return ast.parse(text, mode=mode)
         except SystemError:
-            if not left:
+            if not tries_left:
                 raise
     raise AssertionError("unreachable")

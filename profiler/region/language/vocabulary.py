@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -98,7 +97,7 @@ MATH: Mapping[str, Callable[[float], float]] = MappingProxyType(
 )
 """`math.sqrt(64)`: on numbers."""
 
-CONSTANTS: Mapping[tuple[str, str], Any] = MappingProxyType(
+CONSTANTS: Mapping[tuple[str, str], float | torch.memory_format] = MappingProxyType(
     {
         ("math", "pi"): math.pi, ("math", "e"): math.e, ("math", "inf"): math.inf, ("torch", "pi"): math.pi,
         ("torch", "inf"): math.inf, ("torch", "nan"): math.nan,
@@ -110,18 +109,18 @@ CONSTANTS: Mapping[tuple[str, str], Any] = MappingProxyType(
 """`torch.inf`, `math.pi`, `torch.channels_last`."""
 
 
-def constant(module: str, name: str) -> Any:
+def constant(module: str, name: str) -> float | torch.memory_format | torch.dtype | None:
     """The dtype or constant meant by `torch.bfloat16`, `math.pi`; or None."""
     return CONSTANTS.get((module, name), dtype(module, name))
 
 
-def function(module: str, name: str) -> Callable[..., Any] | None:
+def function(module: str, name: str) -> Callable[..., object] | None:
     """The callable behind `torch.name`, `F.name`, `aten.name`, `torch.fft.name`, a bare name (module ""), or None."""
     module = MODULES.get(module, module)
     if module in ("F", "") and name in FUNCTIONAL:
-        found: Callable[..., Any] | None = getattr(F, name, None)
-        if found is not None:
-            return found
+        functional: Callable[..., object] | None = getattr(F, name, None)
+        if functional is not None:
+            return functional
     if module in ("torch", "") and name in TORCH:
         return getattr(torch, name, None)
     if module == "torch.linalg" and name in LINALG:
@@ -138,24 +137,22 @@ def dtype(module: str, name: str) -> torch.dtype | None:
     if module == "" and name in DTYPES:
         return DTYPES[name]
     if module == "torch" and name in TORCH_DTYPES:
-        found = getattr(torch, name)
-        return found if isinstance(found, torch.dtype) else None
+        meant = getattr(torch, name)
+        return meant if isinstance(meant, torch.dtype) else None
     return None
 
 
 def known_names(module: str) -> frozenset[str]:
     """Names that exist under a module, for "did you mean"."""
-    return {
+    names = {
+        **functions(),
         "torch": TORCH | TORCH_DTYPES | {n for m, n in CONSTANTS if m == "torch"},
-        "torch.linalg": LINALG,
         "math": frozenset(MATH),
-        "F": FUNCTIONAL,
-        "torch.fft": FFT,
-        "aten": ATEN,
         "": FUNCTIONAL | TORCH,
-    }.get(MODULES.get(module, module), frozenset())
+    }
+    return names.get(MODULES.get(module, module), frozenset())
 
 
 def functions() -> Mapping[str, frozenset[str]]:
-    """Every function by module, for the docs."""
+    """Every function by module."""
     return {"F": FUNCTIONAL, "torch": TORCH, "torch.fft": FFT, "torch.linalg": LINALG, "aten": ATEN}

@@ -25,15 +25,15 @@ class Maker:
     units: tuple[Unit, ...]
 
 
-def pairs(trace: Trace, found: Units) -> Mapping[int, Maker]:
+def pair_backward(trace: Trace, step_units: Units) -> Mapping[int, Maker]:
     """Backward unit's op -> what made its node, where that is in the step.
 
     Threads number on their own, so two may have one number: see `_Nodes.one_of`.
     """
-    makers = _makers(trace, found)
+    makers = _makers(trace, step_units)
     nodes = _Nodes(trace)
     chosen: dict[int, Maker] = {}
-    for unit in found.units:
+    for unit in step_units.units:
         by_thread = makers.get(unit.node_sequence) if unit.backward and unit.node_sequence != NONE else None
         maker = nodes.one_of(list(by_thread.values()), unit) if by_thread else None
         if maker is not None:
@@ -41,17 +41,17 @@ def pairs(trace: Trace, found: Units) -> Mapping[int, Maker]:
     return chosen
 
 
-def _makers(trace: Trace, found: Units) -> Mapping[int, Mapping[int, Maker]]:
+def _makers(trace: Trace, step_units: Units) -> Mapping[int, Mapping[int, Maker]]:
     """number -> thread -> the last operation of the forward pass that has it."""
     ops = trace.ops
     inside: dict[int, list[Unit]] = defaultdict(list)
-    for unit in found.units:
+    for unit in step_units.units:
         if unit.sequence == NONE and not unit.node:
             function = next((op for op in _above(trace, unit.op) if ops.sequence[op] != NONE), None)
             if function is not None:
                 inside[function].append(unit)
     numbered: dict[int, tuple[Unit, ...]] = {op: tuple(units) for op, units in inside.items()}
-    for op, unit in found.of_op.items():
+    for op, unit in step_units.of_op.items():
         if not unit.backward and ops.sequence[op] != NONE:
             numbered[op] = (unit,)
     makers: dict[int, dict[int, Maker]] = defaultdict(dict)
@@ -77,20 +77,20 @@ class _Nodes:
 
     def one_of(self, makers: Sequence[Maker], unit: Unit) -> Maker | None:
         """What a checkpoint computed again inside the very node that differentiates it; else what ran in no node: what
-        saved tensors were computed again for is thrown away; else what ran on the same GPU, else on the same thread.
+        saved tensors were computed again for is discarded; else what ran on the same GPU, else on the same thread.
         None where that leaves several.
         """
         if len(makers) == 1:
             return makers[0]
         outer = {op for op in _above(self.trace, unit.op) if self._number(op) not in (NONE, unit.node_sequence)}
         within = [m for m in makers if not outer.isdisjoint(_above(self.trace, m.op))]
-        left = within or [m for m in makers if not m.units[0].node] or list(makers)
-        if len(left) > 1:
+        remaining = within or [m for m in makers if not m.units[0].node] or list(makers)
+        if len(remaining) > 1:
             devices = self._devices([unit])
-            left = [m for m in left if not devices or self._devices(m.units) & devices] or left
-        if len(left) > 1:
-            left = [m for m in left if int(self.trace.ops.thread[m.op]) == unit.thread]
-        return left[0] if len(left) == 1 else None
+            remaining = [m for m in remaining if not devices or self._devices(m.units) & devices] or remaining
+        if len(remaining) > 1:
+            remaining = [m for m in remaining if int(self.trace.ops.thread[m.op]) == unit.thread]
+        return remaining[0] if len(remaining) == 1 else None
 
     def _number(self, op: int) -> int:
         return int(self.trace.ops.sequence[op])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from profiler.region.mining.execution_edges import Edges, Slot, Source, slot_of
-from profiler.region.mining.handwritten_patterns import ROTATION, letter
 from profiler.region.mining.output_shapes import Call, call
 from profiler.region.mining.partition import Part
 from profiler.region.mining.render import IDENTITIES, UnwritableError
+from profiler.region.mining.unit_letters import ROTATION, letter
 from profiler.region.mining.units import Sig, Unit
-from profiler.region.mining.values import SIZED, TYPED, Flow, Statement, Value, index_range, inputs_of, swaps_last
 from profiler.trace.model import NONE
 
+TYPED = frozenset({"to", "type_as"})
+"""These read only the dtype of their second tensor."""
+SIZED = frozenset({"expand_as", "view_as", "reshape_as"})
+"""These read only the sizes of their second operand."""
 VIEWS_IN = frozenset("LMX")
 """Letters of what a transpose of an outer tensor is written with: `x @ w.t()`."""
 MANY = frozenset({"routing", "pointwise"})
@@ -27,18 +30,52 @@ LONGEST = 64
 """Views in a row that are followed."""
 
 
+@dataclass(slots=True, eq=False)
+class Value:
+    """A tensor: an input of the region (producer None) or output `index` of a statement."""
+
+    sig: Sig
+    producer: Statement | None = None
+    index: int = 0
+    readers: int = 0
+    role: str = ""
+    below: int | None = None
+    offsets: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Statement:
+    """One operation with the value behind every tensor argument. own: one of the region's units, else a view."""
+
+    unit: Unit
+    letter: str
+    call: Call
+    operands: dict[str, list[Value]]
+    own: bool
+    outputs: list[Value] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Flow:
+    """The statements of a part in order and its inputs in order of first use."""
+
+    statements: list[Statement]
+    inputs: list[Value]
+    outputs: list[Value]
+
+
 def call_of(unit: Unit) -> Call:
     """What the unit does. Raises UnwritableError where shapes are missing or its outputs are not known."""
     if not unit.args and unit.aten:
         raise UnwritableError("shapes were not recorded: profile with record_shapes=True")
     if not unit.aten:
         raise UnwritableError(f"{unit.name} is a custom operation: the trace does not say what it computes")
-    found = call(unit.written or unit.name, unit.args, "" if unit.written else unit.overload)
-    if found is None:
+    operation = call(unit.written or unit.name, unit.args, "" if unit.written else unit.overload)
+    if operation is None:
         raise UnwritableError(f"no form of {unit.name} takes the recorded arguments")
-    if not found.known:
+    if not operation.outputs_known:
         raise UnwritableError(f"what {unit.name} gives is not known from the recorded arguments")
-    return found
+    return operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +108,27 @@ def graph_of(units: Sequence[Unit], edges: Edges) -> Graph:
     return Graph({u.op: u for u in units}, edges, readers)
 
 
-def beside(view: Unit, graph: Graph, has: Callable[[int], bool]) -> int:
+def op_written_with(view: Unit, graph: Graph, has: Callable[[int], bool]) -> int:
     """The op of the unit that a view is written with: what reads it, through other views; else what made what it views.
 
     NONE where the edges lead to no unit that `has` accepts.
     """
     for towards in (graph.readers_of, graph.sources_of):
-        pending, seen = [view.op], {view.op}
+        pending, visited = [view.op], {view.op}
         while pending:
             op = pending.pop(0)
             if has(op):
                 return op
             unit = graph.units.get(op)
-            further = [] if unit is None or unit.kernels else [o for o in towards(unit) if o not in seen]
-            seen.update(further)
+            further = [] if unit is None or unit.kernels else [o for o in towards(unit) if o not in visited]
+            visited.update(further)
             pending += further
     return NONE
 
 
 def is_bound(part: Part, graph: Graph) -> bool:
     """Every tensor operand of the part has an edge or is known to come from outside."""
-    known = graph.edges
+    edges = graph.edges
     slots = (
         slot_of(unit, place, member)
         for unit in part.units
@@ -99,7 +136,7 @@ def is_bound(part: Part, graph: Graph) -> bool:
         if argument.kind in ("tensor", "tensors")
         for member in range(len(argument.sigs))
     )
-    return all(slot in known.sources or slot in known.outside for slot in slots)
+    return all(slot in edges.sources or slot in edges.outside for slot in slots)
 
 
 def flow(part: Part, graph: Graph) -> Flow:
@@ -127,17 +164,17 @@ class _Bound:
         self.graph = graph
         self.units = graph.units
         self.edges = graph.edges
-        self.own = {u.op for u in part.units}
+        self.own_ops = {u.op for u in part.units}
         self.statements: list[Statement] = []
-        self.made: dict[int, Statement] = {}
+        self.statement_of: dict[int, Statement] = {}
         self.inputs: dict[object, Value] = {}
 
     def flow(self) -> Flow:
         for unit in self.part.units:
-            found = call_of(unit)
-            statement = Statement(unit, letter(unit), found, {}, own=True)
-            for place, name in enumerate(found.names):
-                argument = found.arguments[name]
+            operation = call_of(unit)
+            statement = Statement(unit, letter(unit), operation, {}, own=True)
+            for place, name in enumerate(operation.names):
+                argument = operation.arguments[name]
                 if argument.kind in ("tensor", "tensors") and (unit.base not in TYPED or name != "other"):
                     statement.operands[name] = [
                         self._operand(statement, slot_of(unit, place, member), name, sig)
@@ -153,8 +190,8 @@ class _Bound:
         source = self.edges.sources.get(slot)
         if source is None:
             return self._input(self.edges.outside.get(slot, slot), reader, name, sig)
-        if source[0] in self.made:
-            return self.made[source[0]].outputs[source[1]]
+        if source[0] in self.statement_of:
+            return self.statement_of[source[0]].outputs[source[1]]
         view = self.units.get(source[0])
         if view is not None and self._leads_in(view, reader.letter):
             return self._view(view, source[1], reader, name)
@@ -162,7 +199,7 @@ class _Bound:
 
     def _leads_in(self, unit: Unit, letter_: str) -> bool:
         """A view of a value or input of the part; or a transpose of an outer tensor that a product reads."""
-        if not _is_view(unit) or not _known(unit):
+        if not _is_view(unit) or not _outputs_known(unit):
             return False
         at = unit
         for _ in range(LONGEST):
@@ -172,25 +209,25 @@ class _Bound:
                 return True
             if source is None:
                 break
-            if source[0] in self.own:
-                return source[0] in self.made
+            if source[0] in self.own_ops:
+                return source[0] in self.statement_of
             before = self.units.get(source[0])
-            if before is None or not _is_view(before) or not _known(before):
+            if before is None or not _is_view(before) or not _outputs_known(before):
                 break
             at = before
         index = letter_ in INDEXED and unit.base in SPREADING and _dtype(unit).startswith("i")
         return index or (letter_ in VIEWS_IN and swaps_last(unit))
 
     def _view(self, unit: Unit, index: int, reader: Statement, read_as: str) -> Value:
-        found = call_of(unit)
-        statement = Statement(unit, letter(unit), found, {}, own=False)
-        for place, name in enumerate(found.names):
-            argument = found.arguments[name]
+        operation = call_of(unit)
+        statement = Statement(unit, letter(unit), operation, {}, own=False)
+        for place, name in enumerate(operation.names):
+            argument = operation.arguments[name]
             if argument.kind == "tensor":
                 role = "other" if swaps_last(unit) else read_as if unit.base in SPREADING and not place else name
                 statement.operands[name] = [self._operand(reader, (unit.op, place, 0), role, argument.sigs[0])]
-        source = statement.operands[found.names[0]][0]
-        if unit.base in IDENTITIES and found.outputs[0] == source.sig:
+        source = statement.operands[operation.names[0]][0]
+        if unit.base in IDENTITIES and operation.outputs[0] == source.sig:
             return source
         self._emit(statement)
         return statement.outputs[index]
@@ -216,27 +253,27 @@ class _Bound:
         if statement.unit.base in FIRST_ONLY:
             statement.outputs = statement.outputs[:1]
         self.statements.append(statement)
-        self.made[statement.unit.op] = statement
+        self.statement_of[statement.unit.op] = statement
 
     def _finish(self) -> Flow:
-        """Outputs are what the part's units made and a forward unit outside reads, or nobody."""
+        """Outputs are what the part's units made and a forward unit outside reads, or no unit."""
         escaping = self._escaping() if self.edges.exact else set()
-        own = [v for s in self.statements if s.own for v in s.outputs]
+        own_values = [v for s in self.statements if s.own for v in s.outputs]
         outputs = [
-            v for v in own
-            if v.made is not None and ((v.made.unit.op, v.index) in escaping or not v.readers)
-        ] or own[-1:]  # fmt: skip
+            v for v in own_values
+            if v.producer is not None and ((v.producer.unit.op, v.index) in escaping or not v.readers)
+        ] or own_values[-1:]  # fmt: skip
         several = self.part.kind in MANY or ROTATION in self.part.letters
         if not self.edges.exact and self.part.by_hand and not several:
             outputs = outputs[-1:]
-        kept: set[int] = set()
+        kept_ids: set[int] = set()
         pending = list(outputs)
         while pending:
-            made = pending.pop().made
-            if made is not None and id(made) not in kept:
-                kept.add(id(made))
-                pending += [v for vs in made.operands.values() for v in vs]
-        statements = [s for s in self.statements if id(s) in kept]
+            producer = pending.pop().producer
+            if producer is not None and id(producer) not in kept_ids:
+                kept_ids.add(id(producer))
+                pending += [v for vs in producer.operands.values() for v in vs]
+        statements = [s for s in self.statements if id(s) in kept_ids]
         used: dict[int, Value] = {}
         for statement in statements:
             if statement.own:
@@ -245,21 +282,21 @@ class _Bound:
 
     def _escaping(self) -> set[Source]:
         """Values that forward units outside the part read: with a kernel, or through views with one."""
-        made = ((s.unit.op, i) for s in self.statements if s.own for i in range(len(s.outputs)))
-        return {source for source in made if self._is_read(*source)}
+        own_outputs = ((s.unit.op, i) for s in self.statements if s.own for i in range(len(s.outputs)))
+        return {source for source in own_outputs if self._is_read(*source)}
 
     def _is_read(self, op: int, index: int) -> bool:
         pending = [r for i, r in self.graph.readers.get(op, ()) if i == index]
-        seen = set(pending)
+        visited = set(pending)
         while pending:
             reader = pending.pop()
             unit = self.units.get(reader)
-            if unit is None or unit.backward or reader in self.own:
+            if unit is None or unit.backward or reader in self.own_ops:
                 continue
             if unit.kernels:
                 return True
-            further = {r for _, r in self.graph.readers.get(reader, ())} - seen
-            seen |= further
+            further = {r for _, r in self.graph.readers.get(reader, ())} - visited
+            visited |= further
             pending += further
         return False
 
@@ -270,8 +307,8 @@ def _own_first(statement: Statement) -> None:
     if statement.unit.base not in ("add", "mul") or len(one) != 1 or len(two) != 1:
         return
     alpha = statement.call.arguments.get("alpha")
-    plain = alpha is None or alpha.value in (1, 1.0, None)
-    if plain and one[0].made is None and two[0].made is not None and one[0].sig == two[0].sig:
+    unscaled = alpha is None or alpha.value in (1, 1.0, None)
+    if unscaled and one[0].producer is None and two[0].producer is not None and one[0].sig == two[0].sig:
         statement.operands = {**statement.operands, "self": two, "other": one}
 
 
@@ -285,6 +322,44 @@ def _dtype(unit: Unit) -> str:
     return unit.args[0].sigs[0].dtype
 
 
-def _known(unit: Unit) -> bool:
-    found = call(unit.written or unit.name, unit.args, "" if unit.written else unit.overload)
-    return found is not None and found.known and bool(found.outputs)
+def _outputs_known(unit: Unit) -> bool:
+    operation = call(unit.written or unit.name, unit.args, "" if unit.written else unit.overload)
+    return operation is not None and operation.outputs_known and bool(operation.outputs)
+
+
+def inputs_of(statement: Statement, used: dict[int, Value]) -> None:
+    """Adds the inputs that a statement reads, in the order of its arguments, through views."""
+    for name in statement.call.names:
+        for value in statement.operands.get(name, ()):
+            if value.producer is None:
+                used.setdefault(id(value), value)
+            elif not value.producer.own:
+                inputs_of(value.producer, used)
+
+
+def swaps_last(unit: Unit) -> bool:
+    """The unit transposes the last two dimensions."""
+    if unit.base in ("t", "numpy_T", "adjoint", "mT"):
+        return True
+    rank = len(unit.args[0].sigs[0].dims)
+    if unit.base != "transpose" or len(unit.args) < 3 or rank < 2:
+        return False
+    dims = [a.value for a in unit.args[1:3]]
+    return all(isinstance(d, int) for d in dims) and {d % rank for d in dims if isinstance(d, int)} == {
+        rank - 2,
+        rank - 1,
+    }
+
+
+def index_range(statement: Statement, name: str) -> int | None:
+    """The range of an index input: rows of the table it selects from."""
+    args, base = statement.call.arguments, statement.unit.base
+    if base == "embedding" and name == "indices":
+        return args["weight"].sigs[0].dims[0]
+    if name == "index" and "self" in args and args["self"].sigs:
+        dim = args["dim"].value if "dim" in args else 0
+        dims = args["self"].sigs[0].dims
+        return dims[dim] if isinstance(dim, int) and -len(dims) <= dim < len(dims) else None
+    if name == "target" and args["self"].sigs and len(args["self"].sigs[0].dims) > 1:
+        return args["self"].sigs[0].dims[1]
+    return None

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from profiler.region.language.program import program
 from profiler.region.language.text import parse, to_text
-from profiler.region.mining.dataflow import Graph, flow
+from profiler.region.mining.dataflow import Flow, Graph, Statement, Value, flow
 from profiler.region.mining.inline import fold
 from profiler.region.mining.output_shapes import contiguous, same_layout
 from profiler.region.mining.partition import Part
 from profiler.region.mining.render import Arguments, UnwritableError, expression, literal
 from profiler.region.mining.units import Argument, Sig
-from profiler.region.mining.values import Flow, Statement, Value
 from profiler.region.model import FLOATING, ITEMSIZE, RegionError
 
 log = logging.getLogger("tritonworthy.mining")
@@ -81,7 +80,7 @@ def _odd(error: Exception) -> Text:
 
 
 def _fault_text(part: Part, error: Exception) -> Text:
-    """A defect of ours costs one part its text, and is told in the log."""
+    """A defect of ours costs one part its text, and goes to the log."""
     log.error("the part %r could not be written down", part.title, exc_info=error)
     return Text(None, f"writing it down failed ({type(error).__name__}: {str(error)[:80]})")
 
@@ -129,7 +128,7 @@ class _Writer:
         self.flow = graph
         self.names: dict[int, str] = {}
         self.assumed: list[str] = []
-        self.seen = ""  # letters of the statements written so far
+        self.letters_written = ""  # letters of the statements written so far
 
     def text(self) -> str:
         if not self.flow.inputs:
@@ -146,7 +145,7 @@ class _Writer:
             if source != targets:
                 lines.append(f"{targets} = {source}")
             if statement.own:
-                self.seen += statement.letter
+                self.letters_written += statement.letter
         lines.append("return " + ", ".join(self._return_text(v) for v in self.flow.outputs))
         return "\n".join(lines) + "\n"
 
@@ -157,7 +156,7 @@ class _Writer:
     def _name_of(self, value: Value) -> str:
         """The value in an expression: a complex input is declared as its real and imaginary parts."""
         name = self.names[id(value)]
-        return f"view_as_complex({name})" if value.sig.complex and value.made is None else name
+        return f"view_as_complex({name})" if value.sig.complex and value.producer is None else name
 
     def _last_reads(self) -> dict[int, int]:
         last: dict[int, int] = {}
@@ -195,10 +194,10 @@ class _Writer:
                 (s, n) for s in self.flow.statements for n, vs in s.operands.items() if any(v is value for v in vs)
             )
             name = self._role(statement, argument, value)
-            taken = set(self.names.values())
+            used_names = set(self.names.values())
             number = 2
             unique = name
-            while unique in taken:
+            while unique in used_names:
                 unique = f"{name}{number}"
                 number += 1
             self.names[id(value)] = unique
@@ -248,7 +247,7 @@ class _Writer:
         for value in statement.outputs:
             single = len(self.flow.outputs) == 1 and id(value) in finals
             name = "y" if single and "y" not in inputs else NAMES.get(statement.letter, "z")
-            if name == "scores" and (self.part.kind != "attention" or "M" in self.seen):
+            if name == "scores" and (self.part.kind != "attention" or "M" in self.letters_written):
                 name = "z"
             if not statement.own and name == "z":
                 operand = self.names.get(id(_operands(statement)[0]), "z")
@@ -264,11 +263,11 @@ class _Writer:
         text: dict[str, str] = {}
         for name, argument in statement.call.arguments.items():
             if argument.kind in ("tensor", "tensors"):
-                named = [self._name_of(v) for v in statement.operands[name]] if name in statement.operands else []
+                names = [self._name_of(v) for v in statement.operands[name]] if name in statement.operands else []
                 if argument.kind == "tensors":
-                    text[name] = f"[{', '.join(named)}]"
-                elif named:
-                    text[name] = named[0]
+                    text[name] = f"[{', '.join(names)}]"
+                elif names:
+                    text[name] = names[0]
             elif argument.kind == "lost":
                 text[name] = self._assume(statement, argument)
             elif argument.kind == "value":
@@ -284,21 +283,21 @@ class _Writer:
 
     def _capped(self) -> bool:
         """The factor right before or behind the tanh of the scores."""
-        letters, at = self.part.letters, len(self.seen)
+        letters, at = self.part.letters, len(self.letters_written)
         return letters[at + 1 : at + 2] == "h" or letters[max(0, at - 1) : at] == "h"
 
     def _number(self, statement: Statement, argument: Argument) -> tuple[float | int, str]:
         kind, symbol = self.part.kind, statement.letter
         if argument.sigs[0].dtype == "bool":
             return True, "the flag"
-        if self.seen.endswith("R"):  # 1 / x is recorded as reciprocal, mul
+        if self.letters_written.endswith("R"):  # 1 / x is recorded as reciprocal, mul
             return 1, "the numerator"
         if argument.sigs[0].dtype == "i64":
             return (2 if symbol in "XV" or statement.unit.base == "floor_divide" else 1), "the whole number"
         if symbol == "P" and kind in ("rms_norm", "layer_norm"):
             return (
                 1e-5 if kind == "layer_norm" else 1e-6
-            ) if "r" not in self.seen and "q" not in self.seen else 1.0, "eps"
+            ) if "r" not in self.letters_written and "q" not in self.letters_written else 1.0, "eps"
         if kind == "attention" and symbol in "XV" and self._capped():
             return CAP, "the cap of the scores"
         if kind == "attention" and symbol in "XV":
@@ -307,11 +306,11 @@ class _Writer:
         if kind == "gelu_tanh":
             if symbol == "P":
                 return 1.0, "the constant"
-            if "h" in self.seen or "p" not in self.seen:
+            if "h" in self.letters_written or "p" not in self.letters_written:
                 return 0.5, "the constant"
-            return (0.044715 if "a" not in self.seen else math.sqrt(2 / math.pi)), "the constant"
-        if self.part.title == "GELU by hand" and "k" not in self.seen:
-            before_erf = self.part.letters[len(self.seen) + 1 : len(self.seen) + 2] == "k"
+            return (0.044715 if "a" not in self.letters_written else math.sqrt(2 / math.pi)), "the constant"
+        if self.part.title == "GELU by hand" and "k" not in self.letters_written:
+            before_erf = self.part.letters[len(self.letters_written) + 1 : len(self.letters_written) + 2] == "k"
             return (math.sqrt(2) if symbol == "V" else math.sqrt(0.5) if before_erf else 0.5), "the constant"
         if self.part.title == "QuickGELU by hand":
             return 1.702, "the factor"

@@ -29,14 +29,14 @@ def node_of(trace: Trace, unit: Unit, execution: Execution) -> Node | None:
     record = int(trace.ops.record_id[unit.op])
     if record == NONE or execution.name(record) not in (f"aten::{unit.name}", unit.name):
         return None
-    found = execution.node(record)
-    if found is None or (unit.args and len(found.inputs) != len(unit.args)):
+    node = execution.node(record)
+    if node is None or (unit.args and len(node.inputs) != len(unit.args)):
         return None
-    for argument, operand in zip(unit.args, found.inputs, strict=False):
+    for argument, operand in zip(unit.args, node.inputs, strict=False):
         if argument.kind == "tensor" and operand.kind == "tensor" and operand.tensors[0] is not None:
             if argument.sigs[0].dims != operand.tensors[0].dims:
                 return None
-    return found
+    return node
 
 
 def joined_share(trace: Trace, units: Sequence[Unit], execution: Execution) -> float:
@@ -53,8 +53,8 @@ def exact(trace: Trace, units: Sequence[Unit], execution: Execution) -> Edges:
     """
     sources: dict[Slot, Source] = {}
     outside: dict[Slot, object] = {}
-    made: dict[tuple[int, int], tuple[Source, tuple[int, ...]]] = {}
-    written: dict[int, Source] = {}
+    producer_of: dict[tuple[int, int], tuple[Source, tuple[int, ...]]] = {}
+    last_write: dict[int, Source] = {}
     for unit in sorted(units, key=lambda u: u.start_us):
         node = node_of(trace, unit, execution)
         if node is None:
@@ -66,8 +66,8 @@ def exact(trace: Trace, units: Sequence[Unit], execution: Execution) -> Edges:
                     continue
                 pair = (tensor.tensor, tensor.storage)
                 read.add(pair)
-                known = made.get(pair)
-                source = known[0] if known and known[1] == tensor.dims else written.get(tensor.storage)
+                producer = producer_of.get(pair)
+                source = producer[0] if producer and producer[1] == tensor.dims else last_write.get(tensor.storage)
                 if source is None:
                     outside[unit.op, place, member] = (*pair, tensor.dims)
                 else:
@@ -79,8 +79,8 @@ def exact(trace: Trace, units: Sequence[Unit], execution: Execution) -> Edges:
             pair = (tensor.tensor, tensor.storage)
             if pair in read and not node.changes_operands:
                 continue
-            made[pair] = ((unit.op, index), tensor.dims)
-            written[tensor.storage] = (unit.op, index)
+            producer_of[pair] = ((unit.op, index), tensor.dims)
+            last_write[tensor.storage] = (unit.op, index)
     return Edges(sources, outside, exact=True)
 
 

@@ -1,137 +1,123 @@
-"""What people write by hand, as sequences of operations. Torch-free data.
+"""What people write by hand, as sequences of operations.
 
-Each unit of a step is one letter; a pattern is a regular expression over the letters. A pattern's groups, where it has
-any, are the units it takes; letters outside its groups are left for others. Earlier patterns win.
+Each unit of a step is one letter (see unit_letters); a pattern is a regular expression over the letters. A pattern's
+groups, where it has any, are the units it takes; letters outside its groups are left for others. Earlier patterns win.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
-from profiler.region import op_kinds
-from profiler.region.mining.units import Unit
-from profiler.region.operations import kind_of
+from profiler.region.mining.output_shapes import contiguous, outputs, same_layout
+from profiler.region.mining.titles import residual
+from profiler.region.mining.units import Sig, Unit
 
-LETTERS: Mapping[str, str] = {
-    "t": "to _to_copy type_as float half bfloat16",
-    "p": "pow square",
-    "m": "mean",
-    "v": "var var_mean std std_mean",
-    "a": "add __add__ __iadd__",
-    "s": "sub rsub",
-    "x": "mul multiply",
-    "d": "div true_divide",
-    "r": "rsqrt",
-    "q": "sqrt",
-    "M": "matmul bmm baddbmm einsum tensordot",
-    "L": "linear addmm mm addmv mv _addmm_activation dot addbmm _scaled_mm _int_mm _scaled_grouped_mm",
-    "G": "_grouped_mm grouped_mm",
-    "C": """conv1d conv2d conv3d convolution _convolution cudnn_convolution miopen_convolution conv_transpose1d
-            conv_transpose2d conv_transpose3d convolution_overrideable cudnn_convolution_add_relu
-            miopen_depthwise_convolution""",
-    "A": """scaled_dot_product_attention _scaled_dot_product_flash_attention _flash_attention_forward
-            _scaled_dot_product_efficient_attention _efficient_attention_forward
-            _scaled_dot_product_cudnn_attention _cudnn_attention_forward _scaled_dot_product_attention_math
-            _flash_attention_backward _scaled_dot_product_flash_attention_backward
-            _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward
-            _efficient_attention_backward _native_multi_head_attention""",
-    "S": "softmax _softmax _safe_softmax",
-    "l": "log_softmax _log_softmax",
-    "j": "nll_loss nll_loss_nd nll_loss_forward nll_loss2d",
-    "E": "cross_entropy_loss",
-    "K": "topk",
-    "O": """sort argsort cumsum cumprod searchsorted bucketize unique _unique2 unique_consecutive histc bincount
-            nonzero""",
-    "g": "gelu",
-    "i": "silu",
-    "h": "tanh",
-    "u": "relu leaky_relu elu hardtanh hardswish mish softplus relu6 clamp_min clamp selu threshold",
-    "o": "sigmoid",
-    "n": "neg",
-    "c": "cat stack concat _cat",
-    "e": "exp",
-    "w": "where masked_fill",
-    "D": "dropout native_dropout _fused_dropout",
-    "N": "layer_norm native_layer_norm rms_norm _fused_rms_norm group_norm native_group_norm instance_norm",
-    "B": """batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index
-            _native_batch_norm_legit""",
-    "b": "sum amax amin max min logsumexp all any argmax argmin prod",
-    "H": "norm linalg_vector_norm linalg_norm",
-    "R": "reciprocal",
-    "k": "erf",
-    "Z": "embedding",
-    "I": "index index_select gather take take_along_dim _unsafe_index masked_select one_hot",
-    "W": """scatter scatter_add scatter_reduce index_add index_put _index_put_impl index_copy index_fill
-            masked_scatter segment_reduce""",
-    "F": "zeros ones full new_zeros new_full zeros_like ones_like full_like fill zero new_ones arange eye",
-    "y": "copy clone contiguous reshape repeat repeat_interleave flatten pad constant_pad_nd roll flip tile",
-}  # fmt: skip
-_LETTER: dict[str, str] = {name: letter for letter, names in LETTERS.items() for name in names.split()}
+Check = Callable[[Sequence[Unit], str], Sequence[int]]
 
-COMMUNICATION, OPTIMIZER, COMPILED, OTHER, POINTWISE = "J", "Y", "Q", ".", "f"
-ROTATION = "U"
-"""A product of complex numbers that stand for pairs of real ones."""
-WITH_NUMBER: Mapping[str, str] = {"x": "X", "d": "V", "a": "P", "s": "T"}
-"""The second operand is a number."""
-
-ALONE = frozenset("LMGCAJYQEKO.")
-"""Never joins a chain of others: a library's kernel, or one that synchronises."""
-TAIL = frozenset("aPxXdVsTgiuhoqDwtek")
-"""What may follow a GEMM in its epilogue."""
-TAIL_STARTS = frozenset("gihuow")
-COPIES = frozenset("cy")
-"""Two of these in a row are two regions: each moves its own tensor."""
-CHAINS = frozenset("tpmvasxdrqSlghiuoncewDNBbIWFyfXVPTjZHRkU")
-
-COMPILED_PREFIX = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
-
-
-def letter(unit: Unit) -> str:
-    """The unit's letter."""
-    if not unit.aten and kind_of(unit.name) == op_kinds.COMMUNICATION:
-        return COMMUNICATION
-    if unit.optimizer or unit.name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad")):
-        return OPTIMIZER
-    if not unit.aten:
-        return COMPILED if COMPILED_PREFIX.match(unit.name) else OTHER
-    if unit.base == "add" and unit.args and unit.args[0].sigs and not unit.args[0].sigs[0].dims:
-        return OTHER  # batch norm counts its batches in a scalar on the GPU
-    found = _LETTER.get(unit.base) or _LETTER.get(unit.name)
-    if found is None:
-        kind = kind_of(f"aten::{unit.base}")
-        return POINTWISE if kind == op_kinds.POINTWISE else OTHER
-    if unit.base in ("min", "max") and len(unit.args) == 2 and unit.args[1].kind == "tensor":
-        return POINTWISE
-    if found in WITH_NUMBER and len(unit.args) > 1 and unit.args[1].kind in ("lost", "value"):
-        return WITH_NUMBER[found]
-    return found
-
-
-def rotates(unit: Unit, following: Sequence[Unit]) -> bool:
-    """A product of complex tensors that is read as real at once: behind it, or behind the product of the keys."""
-    if unit.base != "mul" or (unit.args and not any(s.complex for a in unit.args for s in a.sigs)):
-        return False
-    after = [u.base for u in following[:2]]
-    return after[:1] == ["view_as_real"] or after == ["mul", "view_as_real"]
+PACKED = frozenset({"i8", "u8", "i32", "f8e4m3", "f8e5m2"})
+FLOATS = frozenset({"f32", "f16", "bf16", "f64"})
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """kind and title as the page shows them; what it looks like.
 
-    check: name of the function in trace_checks that says which of the units taken are it, by sizes and data types.
+    check: says which of the units taken are it, by sizes, data types and layouts, which letters cannot tell: from the
+    units and their letters the indices of those that are it; none of them is no match.
     """
 
     kind: str
     title: str
     by_hand: bool
     expression: re.Pattern[str]
-    check: str
+    check: Check
 
 
-def _pattern(kind: str, title: str, expression: str, by_hand: bool = True, check: str = "") -> Pattern:
+def _accept(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    return range(len(units))
+
+
+def _check_norm(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    """Without the residual product or add behind it, unless it is the product with the inverse."""
+    end = len(units)
+    while end > 1 and letters[end - 1] in "xa" and residual(units[end - 1]) and letters[end - 2] not in "rR":
+        end -= 1
+    return range(end)
+
+
+def _check_attention(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    """The softmax is of what the first product made: as many elements, where both are known."""
+    produced = outputs(units[letters.index("M")])
+    at = next(i for i, symbol in enumerate(letters) if symbol in "Sb")
+    read = _tensor(units[at])
+    if produced and read and produced[0].elements != read.elements:
+        return range(0)
+    return range(len(units))
+
+
+def _check_logits(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    """The casts and copies before a cross entropy that are of its logits: as wide, floating, and no fewer."""
+    loss = _tensor(units[-1])
+    return [i for i, unit in enumerate(units) if unit is units[-1] or loss is None or _covers(_tensor(unit), loss)]
+
+
+def _covers(sig: Sig | None, loss: Sig) -> bool:
+    if sig is None or not sig.dims or not loss.dims or sig.dtype not in FLOATS:
+        return False
+    return sig.elements == loss.elements or (sig.dims[-1] == loss.dims[-1] and sig.elements > loss.elements)
+
+
+def _check_log_sum_exp(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    """logsumexp(x) - x[target]: no other reduction."""
+    return range(len(units) if any(u.base == "logsumexp" for u in units) else 0)
+
+
+def _check_dequantise(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    """A packed weight made floating, scaled, and read by the product."""
+    cast = letters.index("t")
+    packed, weight = _tensor(units[cast]), next((s for s in outputs(units[-2])), None)
+    if packed is None or packed.dtype not in PACKED or len(packed.dims) < 2 or weight is None:
+        return range(0)
+    read = [s.elements for a in units[-1].args if a.kind == "tensor" for s in a.sigs]
+    return range(len(units)) if weight.dtype in FLOATS and weight.elements in read else range(0)
+
+
+def _check_halves(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    """gelu(a) * b of the two halves of one tensor: both are slices of it, laid out alike."""
+    gate = _tensor(units[0])
+    others = [s for a in units[1].args if a.kind == "tensor" for s in a.sigs]
+    if gate is None or gate.strides is None or same_layout(gate.dims, gate.strides, contiguous(gate.dims)):
+        return range(0)
+    has_other_half = any(s.dims == gate.dims and s.strides == gate.strides for s in others)
+    return range(len(units)) if has_other_half else range(0)
+
+
+def _check_rotation(units: Sequence[Unit], letters: str) -> Sequence[int]:
+    """Complex products with the casts and copies around them that are of the same numbers, taken as real ones."""
+    first, last = letters.index("U"), letters.rindex("U")
+    sizes = {2 * s.elements for u in units[first : last + 1] for s in outputs(u)}
+    begin, end = first, last + 1
+    while begin and _is_of(outputs(units[begin - 1]), sizes):
+        begin -= 1
+    while end < len(units) and _is_of([s for s in [_tensor(units[end])] if s is not None], sizes):
+        end += 1
+    if not sizes:  # not recorded: a cast for each product, where there is one
+        count = last + 1 - first
+        begin, end = max(0, first - count), min(len(units), last + 1 + count)
+    return range(begin, end)
+
+
+def _is_of(sigs: Sequence[Sig], sizes: Set[int]) -> bool:
+    return any(s.dtype in ("f32", "f64") and s.elements in sizes for s in sigs)
+
+
+def _tensor(unit: Unit) -> Sig | None:
+    return next((a.sigs[0] for a in unit.args if a.kind == "tensor"), None)
+
+
+def _pattern(kind: str, title: str, expression: str, by_hand: bool = True, check: Check = _accept) -> Pattern:
     return Pattern(kind, title, by_hand, re.compile(expression), check)
 
 
@@ -141,15 +127,17 @@ _INVERSE = "(?:r[xX]|q(?:[dV]|RX?[xX]))"
 PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         "attention", "attention by hand",
-        rf"t{{0,3}}[xX]?X?My?[xXdVaPTwfFhty]{{0,12}}{_SOFTMAX}t?[wx]?D?t?y?Mt?", check="attention",
+        rf"t{{0,3}}[xX]?X?My?[xXdVaPTwfFhty]{{0,12}}{_SOFTMAX}t?[wx]?D?t?y?Mt?", check=_check_attention,
     ),
     _pattern(
         "layer_norm", "LayerNorm by hand",
         rf"t?(?:m(?:t?s(?:[px]m|v)|v[sT]|sv){_EPS}{_INVERSE}|msx?v{_EPS}?[dV]|vs{_EPS}{_INVERSE}|v{_EPS}rs[xX])t?x?a?t?",
-        check="norm",
+        check=_check_norm,
     ),
-    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?r(?:xt|tx|x)(?:[Pa]?x)?t?", check="norm"),
-    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?q(?:RX?)?(?:dt|td|d|xt|tx|x)(?:[Pa]?x)?t?", check="norm"),
+    _pattern("rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?r(?:xt|tx|x)(?:[Pa]?x)?t?", check=_check_norm),
+    _pattern(
+        "rms_norm", "RMSNorm by hand", rf"t?[px]m{_EPS}?q(?:RX?)?(?:dt|td|d|xt|tx|x)(?:[Pa]?x)?t?", check=_check_norm
+    ),
     _pattern("rms_norm", "RMSNorm by hand", rf"t?H[XV]{_EPS}?(?:R?X?[xd])(?:t?x)?t?"),
     _pattern("normalisation", "L2 normalise by hand", r"t?H[uP]?d(?:t?x)?t?"),
     _pattern("gelu_tanh", "GELU (tanh) by hand", rf"[xX]?t?[xXpt]{{2,4}}{_EPS}[xX]{{1,2}}h{_EPS}[xX]{{1,2}}"),
@@ -157,25 +145,25 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("rope", "RoPE", r"[xX]y?nc[xX][aP]"),
     _pattern("rope", "RoPE", r"nc[xX][xX][aP]"),
     _pattern("rope", "RoPE", r"xxsxxa[cy]"),
-    _pattern("rope", "RoPE", r"[ty]{0,4}UU[ty]{0,2}", check="rotation"),
-    _pattern("rope", "RoPE", r"[ty]{0,2}U[ty]?", check="rotation"),
+    _pattern("rope", "RoPE", r"[ty]{0,4}UU[ty]{0,2}", check=_check_rotation),
+    _pattern("rope", "RoPE", r"[ty]{0,2}U[ty]?", check=_check_rotation),
     _pattern("scatter", "segment softmax by hand", r"(?:II[a]u?)?F?WI[sa]eF?W[aP]?Id"),
     _pattern("scatter", "segment mean by hand", r"F?WF{0,2}Wud"),
     _pattern("scatter", "gather, multiply and scatter-add", r"Iy?x[yF]*W"),
     _pattern("scatter", "gather and scatter-add", r"I[yF]*W"),
-    _pattern("cross_entropy", "cross entropy", r"(t?)(y?)[yfFO]{0,5}(E)", by_hand=False, check="logits"),
+    _pattern("cross_entropy", "cross entropy", r"(t?)(y?)[yfFO]{0,5}(E)", by_hand=False, check=_check_logits),
     _pattern("cross_entropy", "cross entropy", r"t?lj", by_hand=False),
     _pattern("cross_entropy", "cross entropy by hand", r"t?lIn?[mb]?"),
-    _pattern("cross_entropy", "cross entropy by hand", r"t?(?:bI|Ib)s[mb]?", check="log_sum_exp"),
+    _pattern("cross_entropy", "cross entropy by hand", r"t?(?:bI|Ib)s[mb]?", check=_check_log_sum_exp),
     _pattern(
-        "quantised_gemm", "dequantise and GEMM", r"(?:[f]{0,3}c)?t[sTaPxXdVt]{0,4}y?[LM]", check="dequantise"
+        "quantised_gemm", "dequantise and GEMM", r"(?:[f]{0,3}c)?t[sTaPxXdVt]{0,4}y?[LM]", check=_check_dequantise
     ),
     _pattern("routing", "routing", r"t?[So]t?K[^LMGCAJYQNZ_.]*"),
     _pattern("routing", "routing", r"K[^LMGCAJYQNZ_.]*S[^LMGCAJYQNZ_.]*"),
     _pattern("routing", "expert combine", r"(?<=G)w?x[tFf]*W?[tFfI]*I[ty]*b?t?"),
     _pattern("swiglu", "SwiGLU", r"(i)L?(x)"),
     _pattern("geglu", "GeGLU", r"(g)L(x)"),
-    _pattern("geglu", "GeGLU", r"gx", by_hand=False, check="halves"),
+    _pattern("geglu", "GeGLU", r"gx", by_hand=False, check=_check_halves),
     _pattern("softmax", "softmax by hand", r"bsebd"),
     _pattern("pointwise", "QuickGELU by hand", r"[xX]ox"),
 )  # fmt: skip

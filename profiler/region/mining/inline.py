@@ -34,12 +34,12 @@ class _Versions(ast.NodeTransformer):
 
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names
-        self.seen: list[str] = []
+        self.names_read: list[str] = []
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id not in self.names:
             return node
-        self.seen.append(self.names[node.id])
+        self.names_read.append(self.names[node.id])
         return ast.Name(self.names[node.id], ast.Load())
 
 
@@ -71,9 +71,9 @@ def _is_plain(node: ast.stmt) -> bool:
     if not isinstance(node, ast.Assign):
         return False
     target = node.targets[0]
-    named = target.elts if isinstance(target, ast.Tuple) else [target]
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
     changing = any(isinstance(n, ast.Attribute) and n.attr.endswith("_") for n in ast.walk(node.value))
-    return all(isinstance(n, ast.Name) for n in named) and not changing
+    return all(isinstance(n, ast.Name) for n in targets) and not changing
 
 
 def _versions(inputs: list[str], statements: list[ast.stmt], returned: ast.expr) -> tuple[list[_Line], _Line]:
@@ -92,8 +92,8 @@ def _versions(inputs: list[str], statements: list[ast.stmt], returned: ast.expr)
 
 def _rename(value: ast.expr, names: dict[str, str]) -> tuple[ast.expr, list[str]]:
     change = _Versions(names)
-    made = change.visit(value)
-    return made, change.seen
+    renamed = change.visit(value)
+    return renamed, change.names_read
 
 
 def _merge(lines: list[_Line], result: _Line) -> None:
@@ -109,11 +109,11 @@ def _merge(lines: list[_Line], result: _Line) -> None:
             at += 1
             continue
         reader = readers[0]
-        made = _Place(name, line.value).visit(trees.expression(ast.unparse(reader.value)))
-        if len(re.sub(r"__\d+", "", ast.unparse(made))) + len(reader.targets[0]) > LONGEST:
+        merged = _Place(name, line.value).visit(trees.expression(ast.unparse(reader.value)))
+        if len(re.sub(r"__\d+", "", ast.unparse(merged))) + len(reader.targets[0]) > LONGEST:
             at += 1
             continue
-        reader.value = made
+        reader.value = merged
         reader.reads = [r for r in reader.reads if r != name] + line.reads
         del lines[at]
 
@@ -128,26 +128,26 @@ def _name_values(inputs: list[str], lines: list[_Line], result: _Line) -> list[s
     last: dict[str, int] = {}
     for at, line in enumerate([*lines, result]):
         last.update(dict.fromkeys(line.reads, at))
-    given = {f"{name}__0": name for name in inputs}
-    written = []
+    name_of = {f"{name}__0": name for name in inputs}
+    body = []
     for at, line in enumerate(lines):
-        value, _ = _rename(line.value, given)
-        taken = {given[v] for v in given if last.get(v, -1) > at} | set(inputs)
+        value, _ = _rename(line.value, name_of)
+        used_names = {name_of[v] for v in name_of if last.get(v, -1) > at} | set(inputs)
         for version in line.targets:
             base = version.split("__")[0]
-            own = base in inputs and not any(given[v] == base and last.get(v, -1) > at for v in given)
-            name = base if own else _free("z" if UNNAMED.fullmatch(base) else base, taken)
-            given[version] = name
-            taken.add(name)
-        written.append(f"{', '.join(given[v] for v in line.targets)} = {ast.unparse(value)}")
-    value, _ = _rename(result.value, given)
+            is_input = base in inputs and not any(name_of[v] == base and last.get(v, -1) > at for v in name_of)
+            name = base if is_input else _free("z" if UNNAMED.fullmatch(base) else base, used_names)
+            name_of[version] = name
+            used_names.add(name)
+        body.append(f"{', '.join(name_of[v] for v in line.targets)} = {ast.unparse(value)}")
+    value, _ = _rename(result.value, name_of)
     text = ast.unparse(value)
-    return [*written, f"return {text[1:-1] if isinstance(value, ast.Tuple) and text.startswith('(') else text}"]
+    return [*body, f"return {text[1:-1] if isinstance(value, ast.Tuple) and text.startswith('(') else text}"]
 
 
-def _free(base: str, taken: set[str]) -> str:
+def _free(base: str, used_names: set[str]) -> str:
     stem = base.rstrip("0123456789") or base
     number = 1
-    while (stem if number == 1 else f"{stem}{number}") in taken:
+    while (stem if number == 1 else f"{stem}{number}") in used_names:
         number += 1
     return stem if number == 1 else f"{stem}{number}"

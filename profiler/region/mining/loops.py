@@ -1,6 +1,6 @@
 """Loops that a program ran operation by operation: recurrences over time, experts in turn, an optimizer by hand.
 
-Each is many kernels too small to matter alone and one region together. Found as runs in which a sequence of operation
+Each is many kernels too small to matter alone and one region together. They are runs in which a sequence of operation
 names repeats; what the rounds read and make decides what the loop is, and that it is none (a stack of layers repeats
 too). Torch-free but for the outputs of operations.
 """
@@ -51,13 +51,15 @@ class Loop:
         return (self.stop - self.start) // self.period
 
 
-def loops(every: Sequence[Unit], busy: Sequence[Unit], letters: Sequence[str], backward: bool = False) -> list[Loop]:
-    """The loops of one thread, none overlapping another. every: all its units, with those that launched nothing.
+def find_loops(
+    units: Sequence[Unit], busy: Sequence[Unit], letters: Sequence[str], backward: bool = False
+) -> list[Loop]:
+    """The loops of one thread, none overlapping another. units: all of its, with those that launched nothing.
 
     backward: they run in autograd nodes, where each round is of another tensor.
     """
-    position = {u.op: i for i, u in enumerate(every)}
-    found: list[Loop] = []
+    position = {u.op: i for i, u in enumerate(units)}
+    loops: list[Loop] = []
     taken = np.zeros(len(busy), dtype=bool)
     for start, stop, period in _repeats(busy, letters):
         while start < stop and taken[start]:
@@ -65,16 +67,16 @@ def loops(every: Sequence[Unit], busy: Sequence[Unit], letters: Sequence[str], b
         if stop - start < 2 * period or taken[start:stop].any():
             continue
         run, symbols = busy[start:stop], letters[start : start + period]
-        timed = _goes_over_time(
-            every[max(0, position[run[0].op] - LOOKBACK) : position[run[-1].op] + 1], len(run) // period
+        over_time = _goes_over_time(
+            units[max(0, position[run[0].op] - LOOKBACK) : position[run[-1].op] + 1], len(run) // period
         )
-        named = None if timed else _over_tensors(run, symbols, backward)
-        if named is None and not backward:
-            named = _name_loop(run, symbols, timed)
-        if named is not None:
+        kind_and_title = None if over_time else _over_tensors(run, symbols, backward)
+        if kind_and_title is None and not backward:
+            kind_and_title = _name_loop(run, symbols, over_time)
+        if kind_and_title is not None:
             taken[start:stop] = True
-            found.append(Loop(*named, start, stop, period))
-    return _bridge(sorted(found, key=lambda item: item.start), busy, letters)
+            loops.append(Loop(*kind_and_title, start, stop, period))
+    return _bridge(sorted(loops, key=lambda item: item.start), busy, letters)
 
 
 def _repeats(busy: Sequence[Unit], letters: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -87,15 +89,15 @@ def _repeats(busy: Sequence[Unit], letters: Sequence[str]) -> list[tuple[int, in
         ],
         dtype=np.int64,
     )
-    found = []
+    runs = []
     for period in range(1, min(MAX_PERIOD, len(ids) // 2) + 1):
         equal = np.concatenate(([False], ids[:-period] == ids[period:], [False]))
         edges = np.flatnonzero(equal[1:] != equal[:-1])
         for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             enough = end - start >= period * (1 if period > 1 else MIN_ROUNDS - 1)
             if enough and not _is_repeated(ids[start : start + period].tolist()):
-                found.append((start, end + period, period))
-    return sorted(found, key=lambda run: (run[0] - run[1], run[2]))
+                runs.append((start, end + period, period))
+    return sorted(runs, key=lambda run: (run[0] - run[1], run[2]))
 
 
 def _is_repeated(names: list[int]) -> bool:
@@ -118,7 +120,7 @@ def _over_tensors(run: Sequence[Unit], symbols: Sequence[str], backward: bool) -
     return "pointwise", f"{', '.join(u.base for u in first)} over many tensors"
 
 
-def _name_loop(run: Sequence[Unit], symbols: Sequence[str], timed: bool) -> tuple[str, str] | None:
+def _name_loop(run: Sequence[Unit], symbols: Sequence[str], over_time: bool) -> tuple[str, str] | None:
     """(kind, title) of a loop of several operations; None where the repetition is none."""
     period = len(symbols)
     rounds = len(run) // period
@@ -127,13 +129,13 @@ def _name_loop(run: Sequence[Unit], symbols: Sequence[str], timed: bool) -> tupl
         return "expert_loop", "expert loop"
     if rounds < MIN_ROUNDS:
         return None
-    if not timed and not present & (MATRIX | LAYERS) and _updates(first):
+    if not over_time and not present & (MATRIX | LAYERS) and _updates(first):
         return "optimizer", "optimizer step (one tensor at a time)"
     if len({u.name for u in first}) == 1 or "_" in present or not _same_sizes(run, period) or not _carried(run, period):
         return None
-    known = any(u.args for u in first)
-    plain = not present & MATRIX and rounds >= (MIN_ROUNDS + 2 if known else 2 * CELL_ROUNDS)
-    if timed or plain:
+    has_sizes = any(u.args for u in first)
+    is_plain = not present & MATRIX and rounds >= (MIN_ROUNDS + 2 if has_sizes else 2 * CELL_ROUNDS)
+    if over_time or is_plain:
         return None if present & MATRIX and present & LAYERS else ("recurrence", "unrolled recurrence")
     return ("recurrence", "unrolled recurrence") if _is_cell(run, symbols, rounds) else None
 
@@ -150,7 +152,7 @@ def _updates(first: Sequence[Unit]) -> bool:
 
 
 def _scaled_add(first: Sequence[Unit]) -> bool:
-    """`p.add_(g, alpha=-lr)` among them; where its factor was not recorded: an add beside other operations."""
+    """`p.add_(g, alpha=-lr)` among them; where its factor was not recorded: an add among other operations."""
     adds = [u for u in first if u.base in ("add", "sub", "addcmul")]
     factors = [u.args[-1] for u in adds if u.args and u.args[-1].kind in ("value", "lost")]
     if len(factors) < len(adds):
@@ -184,13 +186,13 @@ def _goes_over_time(between: Sequence[Unit], rounds: int) -> bool:
     """Views that step through a tensor: `x[:, t]` with another t in each round, or `for x in xs` before the loop."""
     if any(u.base == "unbind" and _pieces(u) >= rounds - 1 for u in between[: LOOKBACK + 1]):
         return True
-    seen: dict[tuple[object, ...], set[object]] = {}
+    cursor_steps: dict[tuple[object, ...], set[object]] = {}
     for unit in between:
         if unit.base in CURSORS and not unit.kernels and unit.args and unit.args[0].sigs:
             values = [a.value for a in unit.args[1:] if a.kind == "value"]
             if len(values) >= 2:
-                seen.setdefault((unit.base, unit.args[0].sigs, values[0]), set()).add(values[1])
-    return any(len(steps) >= rounds - 1 for steps in seen.values())
+                cursor_steps.setdefault((unit.base, unit.args[0].sigs, values[0]), set()).add(values[1])
+    return any(len(steps) >= rounds - 1 for steps in cursor_steps.values())
 
 
 def _pieces(unit: Unit) -> int:
@@ -207,17 +209,17 @@ def _same_sizes(run: Sequence[Unit], period: int) -> bool:
 
 def _carried(run: Sequence[Unit], period: int) -> bool:
     """The second round reads something like what the first one made last; true where sizes are unknown."""
-    made = outputs(run[period - 1])
-    if not made:
+    produced = outputs(run[period - 1])
+    if not produced:
         return not any(u.args for u in run[:period])
     reads = [s for u in run[period : 2 * period] for a in u.args if a.kind != "lost" for s in a.sigs]
-    return any(alike(r, m) for r in reads for m in made)
+    return any(alike(r, m) for r in reads for m in produced)
 
 
-def _bridge(found: Sequence[Loop], busy: Sequence[Unit], letters: Sequence[str]) -> list[Loop]:
+def _bridge(loops: Sequence[Loop], busy: Sequence[Unit], letters: Sequence[str]) -> list[Loop]:
     """Runs of one expert loop joined, and a last expert added: one without tokens launches less than the others."""
     joined: list[Loop] = []
-    for loop in found:
+    for loop in loops:
         before = joined[-1] if joined else None
         if loop.kind == "expert_loop":
             begin = before.start if before is not None and before.title == loop.title else loop.start
@@ -241,7 +243,7 @@ def _last(loop: Loop, busy: Sequence[Unit], letters: Sequence[str]) -> int:
     return stop
 
 
-def around(loop: Loop, letters: Sequence[str], taken: Sequence[bool]) -> Iterator[int]:
+def loop_units(loop: Loop, letters: Sequence[str], taken: Sequence[bool]) -> Iterator[int]:
     """Indices of the loop's units, with the list of its results stacked at its end."""
     yield from range(loop.start, loop.stop)
     if loop.kind == "recurrence" and loop.stop < len(letters):

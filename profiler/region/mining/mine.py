@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from profiler.region.mining.dataflow import Graph, beside, graph_of, identity, is_bound
+from profiler.region.mining.dataflow import Graph, graph_of, identity, is_bound, op_written_with
 from profiler.region.mining.emit_text import Text, bind, write
 from profiler.region.mining.execution_edges import Edges, join, joined_share
 from profiler.region.mining.infer_edges import infer
-from profiler.region.mining.partition import Part, parts
+from profiler.region.mining.partition import Part, partition
 from profiler.region.mining.steps import chosen_steps
 from profiler.region.mining.symbolic_sizes import Sized, merge
-from profiler.region.mining.units import Unit, Units, units
+from profiler.region.mining.units import Unit, Units, collect_units
 from profiler.region.model import Binding, Workload
 from profiler.region.op_kinds import COMMUNICATION
 from profiler.region.operations import kind_of
@@ -46,7 +46,7 @@ class MinedRegion:
     module: the innermost nn.Module that all its operations ran in, of the first call; "" without recorded stacks.
     operations: one round of them, where the region is a loop (rounds > 1).
     text is None where the region cannot be written; `missing` says why. assumed: numbers and indices that the trace
-    does not record, as they stand in the text. time_us_per_step: summed kernel durations. launches: kernels per step.
+    does not record, as they are in the text. time_us_per_step: summed kernel durations. launches: kernels per step.
     """
 
     id_hint: str
@@ -111,7 +111,7 @@ class Mining:
 
     @property
     def paired_backward_share(self) -> float | None:
-        """Share of it that stands with its forward: in one region, or in one that names it. None without backward."""
+        """Share of it that is paired with its forward: in its region or one that names it. None without backward."""
         paired = sum(r.backward_time_us_per_step for r in self.regions if r.forward_of or r.forward_time_us_per_step)
         return paired / self.backward_time_us if self.backward_time_us else None
 
@@ -140,29 +140,29 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
     chosen = (step,) if step is not None else chosen_steps(trace, execution)
     if not chosen:
         return Mining((), 0.0, 0.0, 0.0, (), ())
-    found: list[_Call] = []
+    calls: list[_Call] = []
     unlinked: list[int] = []
     joined = []
     for one in chosen:
-        taken = units(trace, one)
-        unlinked += taken.unlinked
+        step_units = collect_units(trace, one)
+        unlinked += step_units.unlinked
         edges = None
         if execution is not None:
-            joined.append(joined_share(trace, taken.units, execution))
-            edges = join(trace, taken.units, execution)
-        found += _calls(trace, taken, edges)
+            joined.append(joined_share(trace, step_units.units, execution))
+            edges = join(trace, step_units.units, execution)
+        calls += _calls(trace, step_units, edges)
     count, step_time = len(chosen), _step_time_us(trace, chosen)
-    collective = [c for c in found if c.part.kind == "communication"]
-    regions = _regions(trace, [c for c in found if c.part.kind != "communication"], count, step_time)
+    collective = [c for c in calls if c.part.kind == "communication"]
+    regions = _regions(trace, [c for c in calls if c.part.kind != "communication"], count, step_time)
     rests = _rests(trace, chosen, unlinked, [k for c in collective for k in c.part.kernels])
     groups = [r.kernels for r in regions] + [r.kernels for r in rests if r.name != COPIES]
-    parts = shares(trace, chosen, groups)
+    gpu_shares = shares(trace, chosen, groups)
     regions = tuple(
         replace(r, workload=replace(r.workload, share_of_step=share if step_time > 0 else None))
-        for r, share in zip(regions, parts.shares, strict=False)
+        for r, share in zip(regions, gpu_shares.shares, strict=False)
     )
     return replace(
-        _of_steps(trace, chosen, parts),
+        _of_steps(trace, chosen, gpu_shares),
         regions=regions,
         rests=rests,
         joined_share=sum(joined) / count if joined else None,
@@ -175,7 +175,7 @@ def without_regions(trace: Trace) -> Mining:
     return _of_steps(trace, chosen, shares(trace, chosen, [])) if chosen else Mining((), 0.0, 0.0, 0.0, (), ())
 
 
-def _of_steps(trace: Trace, chosen: Sequence[Step], parts: Shares) -> Mining:
+def _of_steps(trace: Trace, chosen: Sequence[Step], gpu_shares: Shares) -> Mining:
     count = len(chosen)
     return Mining(
         steps=tuple(s.name for s in chosen),
@@ -185,7 +185,7 @@ def _of_steps(trace: Trace, chosen: Sequence[Step], parts: Shares) -> Mining:
         regions=(),
         rests=(),
         mined=tuple(chosen),
-        shares=parts,
+        shares=gpu_shares,
     )
 
 
@@ -202,18 +202,18 @@ class _Call:
     forward: Part | None = None
 
 
-def _calls(trace: Trace, taken: Units, edges: Edges | None) -> list[_Call]:
+def _calls(trace: Trace, step_units: Units, edges: Edges | None) -> list[_Call]:
     threads: dict[int, list[Unit]] = defaultdict(list)
-    for unit in taken.units:
+    for unit in step_units.units:
         if not unit.backward:
             threads[unit.thread].append(unit)
-    written: dict[object, Text] = {}
+    texts: dict[object, Text] = {}
     calls = []
-    cut = parts(trace, taken)  # completes the units' arguments, so before the edges
-    graphs = [] if edges is None else [graph_of(taken.units, edges)]
-    graphs.append(graph_of(taken.units, _infer(threads.values(), cut)))
-    owner = {u.op: part for part in cut if not part.units[0].backward for u in part.units}
-    for part in cut:
+    step_parts = partition(trace, step_units)  # completes the units' arguments, so before the edges
+    graphs = [] if edges is None else [graph_of(step_units.units, edges)]
+    graphs.append(graph_of(step_units.units, _infer(threads.values(), step_parts)))
+    owner = {u.op: part for part in step_parts if not part.units[0].backward for u in part.units}
+    for part in step_parts:
         forward = _forward(part, graphs, owner)
         graph = next((g for g in graphs if is_bound(part, g)), graphs[-1])
         if not is_bound(part, graph) and part.units[0].backward and len(part.units) > 1 and not part.period:
@@ -225,34 +225,34 @@ def _calls(trace: Trace, taken: Units, edges: Edges | None) -> list[_Call]:
             calls.append(_Call(part, bound, forward))
             continue
         key = (part.title, part.letters, bool(part.backward), identity(bound))
-        if key not in written:
-            written[key] = write(part, bound)
-        calls.append(_Call(part, written[key], forward))
+        if key not in texts:
+            texts[key] = write(part, bound)
+        calls.append(_Call(part, texts[key], forward))
     return calls
 
 
 def _forward(part: Part, graphs: Sequence[Graph], owner: Mapping[int, Part]) -> Part | None:
     """The part that a backward part's makers are in or, being views, are written with."""
     for maker in part.makers:
-        found = (beside(maker, graph, owner.__contains__) for graph in graphs)
-        op = next((op for op in found if op != NONE), NONE)
+        candidates = (op_written_with(maker, graph, owner.__contains__) for graph in graphs)
+        op = next((op for op in candidates if op != NONE), NONE)
         if op != NONE:
             return owner[op]
     return None
 
 
-def _infer(threads: Iterable[Sequence[Unit]], cut: Sequence[Part]) -> Edges:
+def _infer(threads: Iterable[Sequence[Unit]], step_parts: Sequence[Part]) -> Edges:
     """Edges of the forward threads, and of backward parts that are one operation or a loop: chains are not inferred."""
-    chains = [*threads, *(p.units for p in cut if p.units[0].backward and (p.period or len(p.units) == 1))]
-    found = [infer(chain) for chain in chains]
+    chains = [*threads, *(p.units for p in step_parts if p.units[0].backward and (p.period or len(p.units) == 1))]
+    inferred = [infer(chain) for chain in chains]
     return Edges(
-        {slot: source for edges in found for slot, source in edges.sources.items()},
-        {slot: key for edges in found for slot, key in edges.outside.items()},
+        {slot: source for edges in inferred for slot, source in edges.sources.items()},
+        {slot: key for edges in inferred for slot, key in edges.outside.items()},
     )
 
 
 def _regions(trace: Trace, calls: Sequence[_Call], steps: int, step_time: float) -> tuple[MinedRegion, ...]:
-    made: list[MinedRegion] = []
+    regions: list[MinedRegion] = []
     of_part: dict[int, str] = {}
     for gradients in (False, True):  # regions before those that name them
         groups: dict[tuple[object, ...], list[_Call]] = defaultdict(list)
@@ -264,9 +264,9 @@ def _regions(trace: Trace, calls: Sequence[_Call], steps: int, step_time: float)
         costliest = sorted(groups.items(), key=lambda item: -sum(c.part.time_us for c in item[1]))
         for m in merge([Sized(g[0].text.text, g[0].part.kind, key[:-1], g) for key, g in costliest]):
             partner = of_part.get(id(m.groups[0][0].forward), "")
-            made.append(_region(trace, m.text, m.bindings, m.groups, steps, step_time, partner))
-            of_part |= {id(c.part): made[-1].id_hint for g in m.groups for c in g}
-    return tuple(sorted(made, key=lambda r: -r.time_us_per_step))
+            regions.append(_region(trace, m.text, m.bindings, m.groups, steps, step_time, partner))
+            of_part |= {id(c.part): regions[-1].id_hint for g in m.groups for c in g}
+    return tuple(sorted(regions, key=lambda r: -r.time_us_per_step))
 
 
 def _names(part: Part) -> tuple[str, ...]:

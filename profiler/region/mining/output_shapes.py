@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
+from torch._C import FunctionSchema
+from torch._ops import OpOverload, OpOverloadPacket
 
 from profiler.region.language import vocabulary
 from profiler.region.language.vocabulary import DTYPES
-from profiler.region.mining.handwritten_patterns import LETTERS
-from profiler.region.mining.recorded_fanout import is_bounded
+from profiler.region.limits import MAX_ITEMS
+from profiler.region.mining.unit_letters import LETTERS
 from profiler.region.mining.units import SCALAR_TYPES, Argument, Sig, Unit
 
 MAX_ELEMENTS = 2**40
+MAX_ROUNDS = 64
+"""Of one operation that is made of itself: differences of differences."""
 
 TYPES: Mapping[str, torch.dtype] = {**DTYPES, "c64": torch.complex64, "c128": torch.complex128}
 TYPE_NAMES = {dtype: name for name, dtype in TYPES.items()}
@@ -41,13 +44,13 @@ class Call:
     arguments: Mapping[str, Argument]
     defaults: Mapping[str, object]
     outputs: tuple[Sig, ...]
-    known: bool  # the outputs are known
+    outputs_known: bool
     gives: tuple[str, ...] = ()
     overload: str = ""
     changes: bool = False  # the schema marks an argument as written to
 
 
-LOST: Mapping[str, object] = {
+UNRECORDED: Mapping[str, object] = {
     "training": True,
     "momentum": 0.1,
     "eps": 1e-5,
@@ -58,16 +61,16 @@ LOST: Mapping[str, object] = {
 
 
 @dataclass(slots=True)
-class _Known:
+class _CallCache:
     """Calls that were looked up. weight: of all of them, one each and one for each output."""
 
     calls: dict[tuple[str, tuple[Argument, ...], str], Call | None] = field(default_factory=dict)
     weight: int = 0
 
 
-_known = _Known()
-MAX_KNOWN = 200_000
-"""Weight at which they are forgotten: one operation may give thousands of tensors."""
+_cache = _CallCache()
+MAX_CACHED = 200_000
+"""Weight at which the cache is emptied: one operation may give thousands of tensors."""
 
 
 def call(name: str, args: tuple[Argument, ...], overload: str = "") -> Call | None:
@@ -76,14 +79,14 @@ def call(name: str, args: tuple[Argument, ...], overload: str = "") -> Call | No
     overload: where an execution trace names it; "" takes the first that fits and runs.
     """
     key = (name, args, overload)
-    if key not in _known.calls:
-        if _known.weight > MAX_KNOWN:
-            _known.calls.clear()
-            _known.weight = 0
-        found = _call(name, args, overload)
-        _known.calls[key] = found
-        _known.weight += 1 + (len(found.outputs) if found is not None else 0)
-    return _known.calls[key]
+    if key not in _cache.calls:
+        if _cache.weight > MAX_CACHED:
+            _cache.calls.clear()
+            _cache.weight = 0
+        result = _call(name, args, overload)
+        _cache.calls[key] = result
+        _cache.weight += 1 + (len(result.outputs) if result is not None else 0)
+    return _cache.calls[key]
 
 
 ALLOWED = (
@@ -110,7 +113,7 @@ ALLOWED = (
 """What may run on meta tensors: a trace names operations, and anybody can write a trace."""
 
 
-def _call(name: str, args: tuple[Argument, ...], wanted: str) -> Call | None:
+def _call(name: str, args: tuple[Argument, ...], wanted_overload: str) -> Call | None:
     if not args or (name not in ALLOWED and name.removesuffix("_") not in ALLOWED):
         return None
     packet = getattr(torch.ops.aten, name, None)
@@ -118,35 +121,35 @@ def _call(name: str, args: tuple[Argument, ...], wanted: str) -> Call | None:
         return None
     fallback: Call | None = None
     for schema, overload in _overloads(packet, len(args)):
-        if wanted and wanted != (schema.overload_name or "default"):
+        if wanted_overload and wanted_overload != (schema.overload_name or "default"):
             continue
-        lost = name.endswith("_backward") or name.startswith(("_foreach_", "_fused_"))
-        if not all(_fits(a, str(s.type), lost) for a, s in zip(args, schema.arguments, strict=True)):
+        may_lack_tensors = name.endswith("_backward") or name.startswith(("_foreach_", "_fused_"))
+        if not all(_fits(a, str(s.type), may_lack_tensors) for a, s in zip(args, schema.arguments, strict=True)):
             continue
         names = tuple(a.name for a in schema.arguments)
         bound = dict(zip(names, args, strict=True))
         defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-        made = _outputs(name, overload, schema, bound)
+        results = _outputs(name, overload, schema, bound)
         label, changes = schema.overload_name or "default", schema.is_mutable
-        if made is not None:
-            outputs, gives = tuple(s for s, _ in made), tuple(g for _, g in made)
+        if results is not None:
+            outputs, gives = tuple(s for s, _ in results), tuple(g for _, g in results)
             return Call(names, bound, defaults, outputs, True, gives, label, changes)
         fallback = fallback or Call(names, bound, defaults, (), False, (), label, changes)
     return fallback
 
 
-def _overloads(packet: Any, arity: int) -> list[tuple[Any, Any]]:
-    found = []
-    for label in packet.overloads():
+def _overloads(packet: OpOverloadPacket, arity: int) -> list[tuple[FunctionSchema, OpOverload]]:
+    overloads = []
+    for label in packet.overloads():  # type: ignore[no-untyped-call]
         if "out" in label.split("_"):
             continue
         overload = getattr(packet, label)
         if len(overload._schema.arguments) == arity:
-            found.append((overload._schema, overload))
-    return found
+            overloads.append((overload._schema, overload))
+    return overloads
 
 
-def _fits(argument: Argument, kind: str, lost: bool) -> bool:
+def _fits(argument: Argument, kind: str, may_lack_tensors: bool) -> bool:
     """lost: tensors may be missing from the record, as undefined ones of a backward and long lists are."""
     if argument.kind == "tensor":
         return kind in ("Tensor", "Optional[Tensor]") or (kind == "number" and not argument.sigs[0].dims)
@@ -158,27 +161,29 @@ def _fits(argument: Argument, kind: str, lost: bool) -> bool:
         if isinstance(argument.value, tuple):
             return kind.startswith("List[") or kind.startswith("Optional[List[")
         return "Tensor" not in kind and not kind.startswith(("List[", "Optional[List["))
-    return lost or (not kind.startswith("Tensor") and kind != "List[Tensor]")
+    return may_lack_tensors or (not kind.startswith("Tensor") and kind != "List[Tensor]")
 
 
 def _outputs(
-    name: str, overload: Any, schema: Any, bound: Mapping[str, Argument]
+    name: str, overload: OpOverload, schema: FunctionSchema, bound: Mapping[str, Argument]
 ) -> tuple[tuple[Sig, str], ...] | None:  # fmt: skip
     """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run."""
     if name in ATTENTION:
         return _attention(bound)
-    positional, keyword, named = [], {}, {}
-    given: list[tuple[torch.Tensor, str]] = []
+    positional: list[object] = []
+    keyword: dict[str, object] = {}
+    by_name: dict[str, object] = {}
+    inputs: list[tuple[object, str]] = []
     try:
         for item in schema.arguments:
             argument = bound[item.name]
             if argument.kind == "none":
                 if item.name == "reduce":
-                    value: Any = "amax"  # strings are lost; the reductions of a segment softmax and of max pooling
+                    value: object = "amax"  # strings are lost; the reductions of a segment softmax and of max pooling
                 elif item.name == "device":
                     value = torch.device("meta")
-                elif item.name in LOST:
-                    value = LOST[item.name]
+                elif item.name in UNRECORDED:
+                    value = UNRECORDED[item.name]
                 elif not item.has_default_value() and str(item.type).startswith(("Optional", "int", "bool", "str")):
                     value = None
                 elif item.has_default_value():
@@ -187,8 +192,8 @@ def _outputs(
                     return None
             else:
                 value = _value(argument, str(item.type), item.name)
-                given += [(t, item.name) for t in (value if isinstance(value, list) else [value])]
-            named[item.name] = value
+                inputs += [(t, item.name) for t in (value if isinstance(value, list) else [value])]
+            by_name[item.name] = value
             if item.kwarg_only:
                 if item.name not in ("device", "layout", "pin_memory"):
                     keyword[item.name] = value
@@ -201,7 +206,7 @@ def _outputs(
         elif any(a.name == "device" and not a.kwarg_only for a in schema.arguments):
             places = [a.name for a in schema.arguments if not a.kwarg_only]
             positional = [torch.device("meta") if n == "device" else p for n, p in zip(places, positional, strict=True)]
-        if not is_bounded(schema, named):
+        if not is_bounded(schema, by_name):
             return None
         with torch.no_grad():
             result = overload(*positional, **keyword)
@@ -209,14 +214,14 @@ def _outputs(
         return None
     if result is None:
         return ()  # changes its operands and gives nothing
-    made = [result] if isinstance(result, torch.Tensor) else result
-    if not isinstance(made, tuple | list):
+    results = [result] if isinstance(result, torch.Tensor) else result
+    if not isinstance(results, tuple | list):
         return None
-    tensors = [r for r in made if isinstance(r, torch.Tensor)]
-    return tuple((_sig(r), next((name for t, name in given if t is r), "")) for r in tensors)
+    tensors = [r for r in results if isinstance(r, torch.Tensor)]
+    return tuple((_sig(r), next((name for t, name in inputs if t is r), "")) for r in tensors)
 
 
-def _value(argument: Argument, kind: str, name: str) -> Any:
+def _value(argument: Argument, kind: str, name: str) -> object:
     if argument.kind == "tensor":
         return _meta(argument.sigs[0])
     if argument.kind == "tensors":
@@ -284,8 +289,8 @@ def alike(operand: Sig, value: Sig) -> bool:
 
 def outputs(unit: Unit) -> list[Sig]:
     """The unit's outputs, without scalars; [] where they are not known."""
-    made = call(unit.written or unit.name, unit.args)
-    return [] if made is None else [s for s in made.outputs if s.dims]
+    operation = call(unit.written or unit.name, unit.args)
+    return [] if operation is None else [s for s in operation.outputs if s.dims]
 
 
 READERS = 24
@@ -315,14 +320,14 @@ def _infer_indexed(unit: Unit, following: Sequence[Unit]) -> None:
 
 def _infer_put(unit: Unit) -> None:
     """`x[index] = values`: the index is as long as the values."""
-    own, values = unit.args[0], unit.args[2]
-    if own.kind != "tensor" or values.kind != "tensor" or not own.sigs[0].dims or not values.sigs[0].dims:
+    target, values = unit.args[0], unit.args[2]
+    if target.kind != "tensor" or values.kind != "tensor" or not target.sigs[0].dims or not values.sigs[0].dims:
         return
-    if own.sigs[0].dims[1:] != values.sigs[0].dims[1:]:
+    if target.sigs[0].dims[1:] != values.sigs[0].dims[1:]:
         return
     size, add = values.sigs[0].dims[0], unit.args[3].value is True
     index = Argument("tensor", (Sig("i64", (size,), (1,)),))
-    unit.args = (own, Argument("value", (), 0), index, values, *([Argument("value", (), 1)] if add else []))
+    unit.args = (target, Argument("value", (), 0), index, values, *([Argument("value", (), 1)] if add else []))
     unit.written = "index_add" if add else "index_copy"
     unit.guessed = f"an index of {size} elements along dimension 0, after the values"
 
@@ -346,14 +351,68 @@ def complete(units: Sequence[Unit]) -> None:
         lists = [s for a in unit.args if a.kind == "tensors" for s in a.sigs]
         if not lists or not unit.aten or len(lists) > 64:
             continue
-        seen = units[max(0, at - LIST_WINDOW) : at]
-        found = next((s.dtype for u in reversed(seen) for s in _signatures(u) if any(alike(m, s) for m in lists)), None)
-        if found:
+        before = units[max(0, at - LIST_WINDOW) : at]
+        dtype = next(
+            (s.dtype for u in reversed(before) for s in _signatures(u) if any(alike(m, s) for m in lists)), None
+        )
+        if dtype:
             unit.args = tuple(
-                Argument(a.kind, tuple(Sig(found, s.dims, s.strides) for s in a.sigs)) if a.kind == "tensors" else a
+                Argument(a.kind, tuple(Sig(dtype, s.dims, s.strides) for s in a.sigs)) if a.kind == "tensors" else a
                 for a in unit.args
             )
 
 
 def _signatures(unit: Unit) -> list[Sig]:
     return outputs(unit) + [s for a in unit.args if a.kind == "tensor" for s in a.sigs]
+
+
+# -- how many tensors an operation gives, before it runs: one `aten::unsafe_split` of 2^30 rows would give as many
+
+
+def is_bounded(schema: FunctionSchema, arguments: Mapping[str, object]) -> bool:
+    """Whether the call gives at most MAX_ITEMS tensors in at most MAX_ROUNDS rounds.
+
+    arguments: by the schema's names, tensors on meta. A list whose length the arguments do not tell is not bounded.
+    """
+    number = result_count(schema, arguments)
+    return number is not None and number <= MAX_ITEMS and _rounds(schema, arguments) <= MAX_ROUNDS
+
+
+def result_count(schema: FunctionSchema, arguments: Mapping[str, object]) -> int | None:
+    """Tensors that the call gives, or a bound on them; None where the arguments do not tell."""
+    if not any(str(r.type) == "List[Tensor]" for r in schema.returns):
+        return len(schema.returns)
+    size = _size(arguments)
+    for name in ("split_size", "split_sizes"):
+        split = arguments.get(name)
+        if isinstance(split, list):
+            return len(split)
+        if isinstance(split, int):
+            return max(1, -(-size // split)) if split > 0 else 1
+    chunks, sections, indices = (arguments.get(n) for n in ("chunks", "sections", "indices"))
+    if isinstance(chunks, int):
+        return min(chunks, size) if size else chunks  # nothing is cut into as many pieces as are asked for
+    if isinstance(sections, int):
+        return sections
+    if isinstance(indices, list):
+        return len(indices) + 1
+    if schema.name == "aten::unbind":
+        return size
+    if schema.name == "aten::where":
+        condition = arguments.get("condition")
+        return condition.dim() if isinstance(condition, torch.Tensor) else None
+    lists = [v for v in arguments.values() if isinstance(v, list) and all(isinstance(t, torch.Tensor) for t in v)]
+    return sum(map(len, lists)) if any(lists) else None
+
+
+def _size(arguments: Mapping[str, object]) -> int:
+    """The tensor's size along the dimension that is named, else along the first; 0 where torch will refuse it."""
+    tensor, dim = arguments.get("self"), arguments.get("dim", 0)
+    if not isinstance(tensor, torch.Tensor) or not isinstance(dim, int) or not -tensor.dim() <= dim < tensor.dim():
+        return 0
+    return int(tensor.shape[dim])
+
+
+def _rounds(schema: FunctionSchema, arguments: Mapping[str, object]) -> int:
+    number = arguments.get("n") if schema.name == "aten::diff" else 1
+    return number if isinstance(number, int) else 1

@@ -6,12 +6,22 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from profiler.region.mining import handwritten_patterns as patterns
-from profiler.region.mining import titles as names
-from profiler.region.mining.backward_pairs import Maker, pairs
-from profiler.region.mining.loops import around, loops
+from profiler.region.mining import titles
+from profiler.region.mining.backward_pairs import Maker, pair_backward
+from profiler.region.mining.handwritten_patterns import PATTERNS, Pattern
+from profiler.region.mining.loops import find_loops, loop_units
 from profiler.region.mining.output_shapes import alike, complete, outputs, reads
-from profiler.region.mining.pattern_checks import CHECKS
+from profiler.region.mining.unit_letters import (
+    ALONE,
+    CHAINS,
+    COPIES,
+    OPTIMIZER,
+    ROTATION,
+    TAIL,
+    TAIL_STARTS,
+    letter,
+    rotates,
+)
 from profiler.region.mining.units import Sig, Unit, Units
 from profiler.trace.model import NONE, Trace
 
@@ -54,28 +64,28 @@ class Part:
         return [k for u in (*self.units, *self.backward) for k in u.kernels]
 
 
-def parts(trace: Trace, found: Units) -> list[Part]:
+def partition(trace: Trace, step_units: Units) -> list[Part]:
     """Every unit that launched kernels is in exactly one part."""
     forward: list[Part] = []
-    accumulated = [u for u in found.units if u.kernels and _accumulates(trace, u)]
-    apart = {u.op for u in accumulated}
+    accumulated = [u for u in step_units.units if u.kernels and _accumulates(trace, u)]
+    accumulated_ops = {u.op for u in accumulated}
     threads: dict[int, list[Unit]] = {}
-    for unit in found.units:
-        if not unit.backward and unit.op not in apart:
+    for unit in step_units.units:
+        if not unit.backward and unit.op not in accumulated_ops:
             threads.setdefault(unit.thread, []).append(unit)
     views: list[tuple[Unit, Part]] = []
     for thread in sorted(threads):
         complete(threads[thread])
-        cut = _Cutter(threads[thread]).cut()
-        views += _inside(threads[thread], cut)
-        forward += cut
-    left = _backward(trace, found, forward, views, apart)
+        thread_parts = _Cutter(threads[thread]).cut()
+        views += _inside(threads[thread], thread_parts)
+        forward += thread_parts
+    backward_parts = _backward(trace, step_units, forward, views, accumulated_ops)
     if accumulated:
-        letters = "".join(patterns.letter(u) for u in accumulated)
+        letters = "".join(letter(u) for u in accumulated)
         adds = any(u.base != "mul" and u.base != "div" for u in accumulated)
         title = "gradient accumulation" if adds else "gradient scaling"
-        left.append(Part("accumulation", title, False, accumulated, letters=letters, period=1))
-    return forward + left
+        backward_parts.append(Part("accumulation", title, False, accumulated, letters=letters, period=1))
+    return forward + backward_parts
 
 
 def _accumulates(trace: Trace, unit: Unit) -> bool:
@@ -85,20 +95,22 @@ def _accumulates(trace: Trace, unit: Unit) -> bool:
     return name.endswith("AccumulateGrad") and unit.base in ("add", "copy", "clone", "detach", "to", "mul", "div")
 
 
-def _inside(thread: Sequence[Unit], cut: Sequence[Part]) -> list[tuple[Unit, Part]]:
+def _inside(thread: Sequence[Unit], thread_parts: Sequence[Part]) -> list[tuple[Unit, Part]]:
     """Views whose backward is a part's: those between two of its units, and the pieces that its first unit reads."""
-    part_of = {u.op: p for p in cut for u in p.units}
-    found: list[tuple[Unit, Part]] = []
+    part_of = {u.op: p for p in thread_parts for u in p.units}
+    owned_views: list[tuple[Unit, Part]] = []
     before: Part | None = None
-    waiting: list[Unit] = []
+    pending_views: list[Unit] = []
     for unit in thread:
         if not unit.kernels:
-            waiting.append(unit)
+            pending_views.append(unit)
             continue
         part = part_of[unit.op]
-        found += [(v, part) for v in waiting if part is before or (v.base in PIECES and reads(unit, outputs(v)))]
-        before, waiting = part, []
-    return found
+        owned_views += [
+            (v, part) for v in pending_views if part is before or (v.base in PIECES and reads(unit, outputs(v)))
+        ]
+        before, pending_views = part, []
+    return owned_views
 
 
 class _Cutter:
@@ -113,20 +125,20 @@ class _Cutter:
         self.taken = [False] * len(self.busy)
 
     def cut(self) -> list[Part]:
-        found = self._optimizer()
-        found += self._loops()
-        found += self._casts()
-        for pattern in patterns.PATTERNS:
-            found += self._matches(pattern)
-        found += self._tails()
-        found += self._rest()
-        return found
+        parts = self._optimizer()
+        parts += self._loops()
+        parts += self._casts()
+        for pattern in PATTERNS:
+            parts += self._matches(pattern)
+        parts += self._tails()
+        parts += self._rest()
+        return parts
 
     def _letter(self, unit: Unit) -> str:
         at = self.position[unit.op] + 1
-        if patterns.rotates(unit, self.all[at : at + 2]):
-            return patterns.ROTATION
-        return "_" if _apart(unit) else patterns.letter(unit)
+        if rotates(unit, self.all[at : at + 2]):
+            return ROTATION
+        return "_" if _is_lone_cast(unit) else letter(unit)
 
     def _take(self, kind: str, title: str, by_hand: bool, indices: Iterable[int]) -> Part:
         chosen = sorted(indices)
@@ -137,7 +149,7 @@ class _Cutter:
 
     def _optimizer(self) -> list[Part]:
         """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own."""
-        chosen = [i for i, s in enumerate(self.letters) if s == patterns.OPTIMIZER]
+        chosen = [i for i, s in enumerate(self.letters) if s == OPTIMIZER]
         inside = [i for i in chosen if self.busy[i].optimizer]
         if not inside:
             return self._updates(chosen, "optimizer step ({})")
@@ -149,30 +161,30 @@ class _Cutter:
     def _updates(self, chosen: Sequence[int], title: str) -> list[Part]:
         if not chosen:
             return []
-        done = " ".join({self.busy[i].name for i in chosen})
-        how = "fused" if "_fused_" in done else "foreach" if "_foreach_" in done else "one tensor at a time"
+        names_run = " ".join({self.busy[i].name for i in chosen})
+        how = "fused" if "_fused_" in names_run else "foreach" if "_foreach_" in names_run else "one tensor at a time"
         return [self._take("optimizer", title.format(how), False, chosen)]
 
     def _loops(self) -> list[Part]:
-        found = []
-        for loop in loops(self.all, self.busy, self.letters, self.backward):
-            part = self._take(loop.kind, loop.title, True, around(loop, self.letters, self.taken))
+        parts = []
+        for loop in find_loops(self.all, self.busy, self.letters, self.backward):
+            part = self._take(loop.kind, loop.title, True, loop_units(loop, self.letters, self.taken))
             part.period = loop.period
-            found.append(part)
-        return found
+            parts.append(part)
+        return parts
 
     def _casts(self) -> list[Part]:
         return [
             self._take("copy", "autocast cast", False, [i])
             for i, u in enumerate(self.busy)
-            if _apart(u) and not self.taken[i]
+            if _is_lone_cast(u) and not self.taken[i]
         ]
 
     def _string(self) -> str:
         return "".join("_" if taken else s for s, taken in zip(self.letters, self.taken, strict=True))
 
-    def _matches(self, pattern: patterns.Pattern) -> list[Part]:
-        found = []
+    def _matches(self, pattern: Pattern) -> list[Part]:
+        parts = []
         string, at = self._string(), 0
         while (match := pattern.expression.search(string, at)) is not None:
             at = match.start() + 1  # where it is refused, another may begin inside
@@ -180,32 +192,32 @@ class _Cutter:
             chosen = [i for a, b in spans for i in range(a, b)]
             chosen = [i for i in chosen if not self.taken[i]]
             units, letters = [self.busy[i] for i in chosen], "".join(self.letters[i] for i in chosen)
-            chosen = [chosen[i] for i in CHECKS[pattern.check](units, letters)]
+            chosen = [chosen[i] for i in pattern.check(units, letters)]
             if chosen:
                 at = match.end()
-                found.append(self._take(pattern.kind, pattern.title, pattern.by_hand, chosen))
-        return found
+                parts.append(self._take(pattern.kind, pattern.title, pattern.by_hand, chosen))
+        return parts
 
     def _tails(self) -> list[Part]:
         """A GEMM with the pointwise operations that follow it and read what it made."""
-        found = []
+        parts = []
         for i, symbol in enumerate(self.letters):
             if self.taken[i] or symbol not in "LM":
                 continue
             tail = self._tail(i)
             if tail:
-                named = list(dict.fromkeys(self._tail_label(j) for j in tail))
-                named = [n for n in named if n != "bias" or len(named) == 1]
-                title = f"GEMM with {' and '.join(filter(None, [', '.join(named[:-1]), named[-1]]))} tail"
-                found.append(self._take("gemm_tail", title, False, [i, *tail]))
-        return found
+                labels = list(dict.fromkeys(self._tail_label(j) for j in tail))
+                labels = [n for n in labels if n != "bias" or len(labels) == 1]
+                title = f"GEMM with {' and '.join(filter(None, [', '.join(labels[:-1]), labels[-1]]))} tail"
+                parts.append(self._take("gemm_tail", title, False, [i, *tail]))
+        return parts
 
     def _tail(self, start: int) -> list[int]:
         flow = _Flow(self, start)
         tail: list[int] = []
         for j in range(start + 1, min(start + 9, len(self.busy))):
             symbol = self.letters[j]
-            if self.taken[j] or symbol not in patterns.TAIL or not flow.reaches(j):
+            if self.taken[j] or symbol not in TAIL or not flow.reaches(j):
                 break
             tail.append(j)
             flow.add(j)
@@ -216,23 +228,23 @@ class _Cutter:
     def _in_epilogue(self, j: int) -> bool:
         """An activation or a bias: a residual add, a factor or a dropout alone make no tail."""
         symbol = self.letters[j]
-        if symbol in patterns.TAIL_STARTS:
+        if symbol in TAIL_STARTS:
             return True
         unit = self.busy[j]
-        return bool(unit.args) and symbol == "a" and not names.residual(unit)
+        return bool(unit.args) and symbol == "a" and not titles.residual(unit)
 
     def _tail_label(self, j: int) -> str:
         symbol, unit = self.letters[j], self.busy[j]
         if symbol == "a":
-            return "residual" if names.residual(unit) else "bias"
+            return "residual" if titles.residual(unit) else "bias"
         if symbol == "x":
-            return "mask" if names.residual(unit) or not unit.args else "scale"
+            return "mask" if titles.residual(unit) or not unit.args else "scale"
         if symbol in "XVPT":
             return "scale"
-        return {"t": "cast"}.get(symbol) or names.label(unit, symbol)
+        return {"t": "cast"}.get(symbol) or titles.label(unit, symbol)
 
     def _rest(self) -> list[Part]:
-        found = []
+        parts = []
         i = 0
         while i < len(self.busy):
             if self.taken[i]:
@@ -240,25 +252,25 @@ class _Cutter:
                 continue
             chain, flow = [i], _Flow(self, i)
             j = i + 1
-            if self.letters[i] in patterns.CHAINS:
+            if self.letters[i] in CHAINS:
                 while j < len(self.busy) and not self.taken[j] and len(chain) < MAX_CHAIN:
-                    copies = self.letters[j - 1] in patterns.COPIES and self.letters[j] in patterns.COPIES
-                    if copies or self.letters[j] not in patterns.CHAINS or not flow.reaches(j):
+                    copies = self.letters[j - 1] in COPIES and self.letters[j] in COPIES
+                    if copies or self.letters[j] not in CHAINS or not flow.reaches(j):
                         break
                     chain.append(j)
                     flow.add(j)
                     j += 1
-            kind, title, by_hand = names.name([self.busy[c] for c in chain], "".join(self.letters[c] for c in chain))
-            found.append(self._take(kind, title, by_hand, chain))
+            kind, title, by_hand = titles.name([self.busy[c] for c in chain], "".join(self.letters[c] for c in chain))
+            parts.append(self._take(kind, title, by_hand, chain))
             i = j
-        return found
+        return parts
 
 
-def _apart(unit: Unit) -> bool:
+def _is_lone_cast(unit: Unit) -> bool:
     """An autocast cast for a library call: its own region, as bf16 weights would remove it."""
     if not unit.cast:
         return False
-    return patterns.letter(Unit(0, unit.calls, True, 0, (), NONE, NONE, 0.0)) in patterns.ALONE | {"N", "B"}
+    return letter(Unit(0, unit.calls, True, 0, (), NONE, NONE, 0.0)) in ALONE | {"N", "B"}
 
 
 class _Flow:
@@ -268,22 +280,22 @@ class _Flow:
         self.cutter = cutter
         self.unread: list[Sig] = []
         self.at = cutter.position[cutter.busy[first].op]
-        self.known = False
+        self.has_outputs = False
         self.add(first)
 
     def add(self, index: int) -> None:
         unit = self.cutter.busy[index]
         self.at = self.cutter.position[unit.op]
-        made = outputs(unit)
-        self.known = bool(made)
+        produced = outputs(unit)
+        self.has_outputs = bool(produced)
         self._read(unit)
-        self.unread += made
+        self.unread += produced
 
     def reaches(self, index: int) -> bool:
         """The unit reads a value that nothing has read yet, directly or through views; without shapes: is adjacent."""
         unit = self.cutter.busy[index]
-        if not unit.args or not self.known:
-            return self.cutter.letters[index] in patterns.CHAINS - {"B"}
+        if not unit.args or not self.has_outputs:
+            return self.cutter.letters[index] in CHAINS - {"B"}
         for between in self.cutter.all[self.at + 1 : self.cutter.position[unit.op]]:
             if not between.kernels and reads(between, self.unread):
                 self.unread += outputs(between)
@@ -292,23 +304,27 @@ class _Flow:
     def _read(self, unit: Unit) -> None:
         """Takes one value away for every operand that looks like it: the latest."""
         for sig in (s for a in unit.args if a.kind != "lost" for s in a.sigs):
-            found = next((i for i in range(len(self.unread) - 1, -1, -1) if alike(sig, self.unread[i])), None)
-            if found is not None:
-                del self.unread[found]
+            latest = next((i for i in range(len(self.unread) - 1, -1, -1) if alike(sig, self.unread[i])), None)
+            if latest is not None:
+                del self.unread[latest]
 
 
 def _backward(
-    trace: Trace, found: Units, forward: Sequence[Part], views: Sequence[tuple[Unit, Part]], apart: AbstractSet[int]
+    trace: Trace,
+    step_units: Units,
+    forward: Sequence[Part],
+    views: Sequence[tuple[Unit, Part]],
+    accumulated_ops: AbstractSet[int],
 ) -> list[Part]:
     """Backward units to the parts whose forward they belong to; the others are parts of their own."""
     part_of = {u.op: p for p in forward for u in p.units} | {u.op: p for u, p in views}
-    made = pairs(trace, found)
-    alone: dict[tuple[int, int], list[Unit]] = {}
+    maker_of = pair_backward(trace, step_units)
+    unpaired: dict[tuple[int, int], list[Unit]] = {}
     makers: dict[int, Unit] = {}
-    for unit in found.units:
-        if not unit.backward or not unit.kernels or unit.op in apart:
+    for unit in step_units.units:
+        if not unit.backward or not unit.kernels or unit.op in accumulated_ops:
             continue
-        maker = made.get(unit.op)
+        maker = maker_of.get(unit.op)
         owners = [] if maker is None else [p for p in map(part_of.get, (u.op for u in maker.units)) if p is not None]
         if maker is not None and owners and (len(maker.units) == 1 or _is_all_of(owners, maker)):
             owners[0].backward.append(unit)
@@ -317,14 +333,14 @@ def _backward(
         if costliest is not None:
             makers[unit.op] = costliest
         owner = part_of.get(costliest.op) if costliest is not None else None
-        alone.setdefault((unit.thread, NONE if owner is None else owner.units[0].op), []).append(unit)
-    left: list[Part] = []
-    for thread in sorted(alone):
-        for part in _Cutter(alone[thread], backward=True).cut():
+        unpaired.setdefault((unit.thread, NONE if owner is None else owner.units[0].op), []).append(unit)
+    parts: list[Part] = []
+    for thread in sorted(unpaired):
+        for part in _Cutter(unpaired[thread], backward=True).cut():
             part.title += ", backward"
             part.makers = [makers[u.op] for u in sorted(part.units, key=lambda u: -u.time_us) if u.op in makers]
-            left.append(part)
-    return left
+            parts.append(part)
+    return parts
 
 
 def _is_all_of(owners: Sequence[Part], maker: Maker) -> bool:

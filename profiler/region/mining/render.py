@@ -259,8 +259,8 @@ def _zeros(fill: str) -> Callable[[Arguments], str]:
     def render(a: Arguments) -> str:
         if not a.has("size"):
             return f"{fill}_like({a.first()})"
-        own = a.call.arguments.get("self")
-        dtype = a.dtype() or (own.sigs[0].dtype if own is not None and own.sigs else "f32")
+        tensor = a.call.arguments.get("self")
+        dtype = a.dtype() or (tensor.sigs[0].dtype if tensor is not None and tensor.sigs else "f32")
         return f"{fill}({a.text['size']}, dtype={dtype})"
 
     return render
@@ -292,8 +292,8 @@ def _histc(a: Arguments) -> str:
 
 
 def _copy(a: Arguments) -> str:
-    own, source = a.call.arguments["self"].sigs[0], a.call.arguments["src"].sigs[0]
-    return f"{a.text['src']}.clone()" if own.dtype == source.dtype else f"{a.text['src']}.to({own.dtype})"
+    target, source = a.call.arguments["self"].sigs[0], a.call.arguments["src"].sigs[0]
+    return f"{a.text['src']}.clone()" if target.dtype == source.dtype else f"{a.text['src']}.to({target.dtype})"
 
 
 def _pad(a: Arguments) -> str:

@@ -45,14 +45,14 @@ def _most_covered_step(trace: Trace, busy: list[Step], steady: Step, execution: 
     best = max((share for share, _ in shares), default=0.0)
     if best < COVERED or _share(trace, steady, execution) >= NEARLY * best:
         return steady
-    wanted = step_time_us(trace, steady)
+    steady_us = step_time_us(trace, steady)
     covered = [step for share, step in shares if share >= NEARLY * best]
-    return min(covered, key=lambda step: abs(step_time_us(trace, step) - wanted))
+    return min(covered, key=lambda step: abs(step_time_us(trace, step) - steady_us))
 
 
 def _share(trace: Trace, step: Step, execution: Execution) -> float:
     """Share of the step's outermost operations that the execution trace has by number and name."""
     ops, names = trace.ops, trace.names
     numbered = zip(ops.record_id[step.ops].tolist(), ops.name[step.ops].tolist(), strict=True)
-    found = sum(execution.name(record) == names[name] for record, name in numbered)
-    return found / len(step.ops) if len(step.ops) else 0.0
+    matching = sum(execution.name(record) == names[name] for record, name in numbered)
+    return matching / len(step.ops) if len(step.ops) else 0.0

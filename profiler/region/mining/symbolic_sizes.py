@@ -50,16 +50,16 @@ def merge(items: Sequence[Sized[T]]) -> list[Merged[T]]:
             merged.append(Merged(None, ((),), (item.group,)))
         else:
             families[item.identity, item.kind, _skeleton(item.text, item.kind)].append(item)
-    alone = [f[0] for f in families.values() if len(f) == 1 and STRIDES.search(f[0].text or "")]
-    for key in [k for k, f in families.items() if f[0] in alone]:
+    single_strided = [f[0] for f in families.values() if len(f) == 1 and STRIDES.search(f[0].text or "")]
+    for key in [k for k, f in families.items() if f[0] in single_strided]:
         del families[key]
-    for item in _permute(alone):
+    for item in _permute(single_strided):
         families[item.identity, item.kind, _skeleton(item.text or "", item.kind)].append(item)
     for family in list(families.values()):
         by_text: dict[str | None, Sized[T]] = {}
         for item in family:
-            same = by_text.get(item.text)
-            group = item.group if same is None else [*same.group, *item.group]
+            existing = by_text.get(item.text)
+            group = item.group if existing is None else [*existing.group, *item.group]
             by_text[item.text] = Sized(item.text, item.kind, item.identity, group)
         distinct = list(by_text.values())
         merged += [_join(distinct[at : at + MAX_SIZES]) for at in range(0, len(distinct), MAX_SIZES)]
@@ -82,22 +82,22 @@ STRIDES = re.compile(
 
 
 def _permute(items: Sequence[Sized[T]]) -> list[Sized[T]]:
-    """Strides are numbers, so sizes cannot vary beside them: where several items differ in sizes only, their transposed
+    """Strides are numbers, so sizes cannot vary with them: where several items differ in sizes only, their transposed
     inputs are written as they lie in memory, with the permute that leads to them. Others stay as they are.
     """
     families: dict[object, list[tuple[Sized[T], str]]] = defaultdict(list)
     for item in items:
-        written = _in_memory_order(item.text or "")
-        families[item.identity, item.kind, _skeleton(written, item.kind)].append((item, written))
+        in_memory = _in_memory_order(item.text or "")
+        families[item.identity, item.kind, _skeleton(in_memory, item.kind)].append((item, in_memory))
     return [
-        item if len(family) == 1 else Sized(written, item.kind, item.identity, item.group)
+        item if len(family) == 1 else Sized(in_memory, item.kind, item.identity, item.group)
         for family in families.values()
-        for item, written in family
+        for item, in_memory in family
     ]
 
 
 def _in_memory_order(text: str) -> str:
-    lines, moved = [], []
+    lines, view_lines = [], []
     for line in text.splitlines():
         match = STRIDES.match(line)
         memory = _memory(match) if match else None
@@ -107,9 +107,9 @@ def _in_memory_order(text: str) -> str:
         name, dtype, _, grad, _, below = match.groups()
         shape, views = memory
         lines.append(f"{name}: {dtype}[{', '.join(map(str, shape))}]{grad or ''}{below or ''}")
-        moved.append(f"{name} = {name}{views}")
+        view_lines.append(f"{name} = {name}{views}")
     first = next(i for i, line in enumerate(lines) if not re.match(r"\w+: ", line))
-    return "\n".join([*lines[:first], *moved, *lines[first:]]) + "\n"
+    return "\n".join([*lines[:first], *view_lines, *lines[first:]]) + "\n"
 
 
 def _memory(match: re.Match[str]) -> tuple[list[int], str] | None:
@@ -147,8 +147,8 @@ def _join(family: Sequence[Sized[T]]) -> Merged[T]:
     numbers = [[int(n) for n in NUMBER.findall(t)] for t in texts]
     columns = list(zip(*numbers, strict=True))
     names: dict[tuple[int, ...], str] = {}
-    taken = set(re.findall(r"[A-Za-z_]\w*", texts[0]))
-    free = [s for s in SYMBOLS if s not in taken] + [f"N{i}" for i in range(1, 100)]
+    used_names = set(re.findall(r"[A-Za-z_]\w*", texts[0]))
+    free = [s for s in SYMBOLS if s not in used_names] + [f"N{i}" for i in range(1, 100)]
     for column in columns:
         if len(set(column)) > 1 and column not in names:
             names[column] = free[len(names)]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler.region.mining.handwritten_patterns import COMPILED, OTHER
+from profiler.region.mining.unit_letters import COMPILED, OTHER
 from profiler.region.mining.units import SCALAR_TYPES, Unit
 from profiler.region.operations import TITLES, kind_of
 
@@ -154,9 +154,9 @@ def name(chain: Sequence[Unit], letters: str) -> tuple[str, str, bool]:
         if symbol == COMPILED:
             return "compiled", f"torch.compile kernel {unit.name}", False
         return kind_of_one(unit, symbol), label(unit, symbol), False
-    for known in KNOWN:
-        if known.expression.fullmatch(letters) and known.holds(chain):
-            return known.kind, known.title, known.by_hand
+    for named in NAMED_CHAINS:
+        if named.expression.fullmatch(letters) and named.holds(chain):
+            return named.kind, named.title, named.by_hand
     labels = [label(unit, symbol) for unit, symbol in zip(chain, letters, strict=True)]
     distinct = [n for n in dict.fromkeys(labels) if n != "fill"] or labels[:1]
     present = {NAMED.get(symbol, ("pointwise", ""))[0] for symbol in letters}
@@ -168,7 +168,7 @@ def name(chain: Sequence[Unit], letters: str) -> tuple[str, str, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _NamedChain:
     """A chain that has a name of its own."""
 
     kind: str
@@ -184,8 +184,8 @@ def _scaled(chain: Sequence[Unit]) -> bool:
 
 def _quantises(chain: Sequence[Unit]) -> bool:
     """Its last cast is to a type of eight bits."""
-    made = chain[-1].args[1].value if len(chain[-1].args) > 1 else None
-    return isinstance(made, int) and SCALAR_TYPES.get(made) in ("f8e4m3", "f8e5m2", "i8", "u8")
+    dtype_number = chain[-1].args[1].value if len(chain[-1].args) > 1 else None
+    return isinstance(dtype_number, int) and SCALAR_TYPES.get(dtype_number) in ("f8e4m3", "f8e5m2", "i8", "u8")
 
 
 def _softplus(chain: Sequence[Unit]) -> bool:
@@ -203,15 +203,15 @@ def _computes(*bases: str) -> Callable[[Sequence[Unit]], bool]:
     return holds
 
 
-KNOWN: tuple[_Known, ...] = (
-    _Known("pointwise", "layer scale, residual add", False, re.compile("xa"), _scaled),
-    _Known("layer_norm", "layer scale, residual add, LayerNorm", False, re.compile("xaN"), _scaled),
-    _Known("pointwise", "sigmoid gate (SiLU or GLU by hand)", True, re.compile("ox"), _always),
-    _Known("pointwise", "Mish by hand", True, re.compile("uhx"), _softplus),
-    _Known("embedding", "relative position bias", True, re.compile(".*w.*Z"), _computes("log", "embedding")),
-    _Known("pointwise", "rotary table", False, re.compile(".*"), _computes("cos", "sin")),
-    _Known("reduction", "greedy sampling", False, re.compile("[^Z]*"), _computes("argmax")),
-    _Known("quantise", "quantise by row", True, re.compile(".*b.*t"), _quantises),
-    _Known("quantise", "quantise", True, re.compile(".*[dVxXfR].*t"), _quantises),
+NAMED_CHAINS: tuple[_NamedChain, ...] = (
+    _NamedChain("pointwise", "layer scale, residual add", False, re.compile("xa"), _scaled),
+    _NamedChain("layer_norm", "layer scale, residual add, LayerNorm", False, re.compile("xaN"), _scaled),
+    _NamedChain("pointwise", "sigmoid gate (SiLU or GLU by hand)", True, re.compile("ox"), _always),
+    _NamedChain("pointwise", "Mish by hand", True, re.compile("uhx"), _softplus),
+    _NamedChain("embedding", "relative position bias", True, re.compile(".*w.*Z"), _computes("log", "embedding")),
+    _NamedChain("pointwise", "rotary table", False, re.compile(".*"), _computes("cos", "sin")),
+    _NamedChain("reduction", "greedy sampling", False, re.compile("[^Z]*"), _computes("argmax")),
+    _NamedChain("quantise", "quantise by row", True, re.compile(".*b.*t"), _quantises),
+    _NamedChain("quantise", "quantise", True, re.compile(".*[dVxXfR].*t"), _quantises),
 )
 """Earlier ones win."""

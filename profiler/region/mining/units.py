@@ -133,8 +133,8 @@ def _arguments(detail: Detail) -> Iterator[Argument]:
 
 def _sig(dtype: str, dims: tuple[object, ...], strides: object) -> Sig:
     sizes = tuple(d for d in dims if isinstance(d, int))
-    known = isinstance(strides, tuple) and len(strides) == len(sizes) and all(isinstance(s, int) for s in strides)
-    return Sig(dtype, sizes, tuple(s for s in strides if isinstance(s, int)) if known else None)  # type: ignore[attr-defined]
+    has_strides = isinstance(strides, tuple) and len(strides) == len(sizes) and all(isinstance(s, int) for s in strides)
+    return Sig(dtype, sizes, tuple(s for s in strides if isinstance(s, int)) if has_strides else None)  # type: ignore[attr-defined]
 
 
 def _literal(text: str) -> object:
@@ -147,10 +147,10 @@ def _literal(text: str) -> object:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    plain = isinstance(value, int | float | bool) or (
+    is_plain = isinstance(value, int | float | bool) or (
         isinstance(value, list) and all(isinstance(v, int | float | bool) for v in value)
     )
-    if not plain:
+    if not is_plain:
         return None
     return tuple(value) if isinstance(value, list) else value
 
@@ -169,7 +169,7 @@ class Units:
     of_op: Mapping[int, Unit]
 
 
-def units(trace: Trace, step: Step) -> Units:
+def collect_units(trace: Trace, step: Step) -> Units:
     """The units of one step. Every kernel of the step is in exactly one unit or in `unlinked`."""
     parent, names = trace.ops.parent, trace.names
     roots = set(step.ops.tolist())
@@ -211,11 +211,11 @@ def _roots(parent: Ints, ops: Ints) -> Longs:
 
 def _optimizer_windows(trace: Trace) -> list[tuple[float, float]]:
     notes = trace.annotations
-    wanted = {i for i, n in enumerate(trace.names) if n.startswith(("Optimizer.step", "Optimizer.zero_grad"))}
+    window_names = {i for i, n in enumerate(trace.names) if n.startswith(("Optimizer.step", "Optimizer.zero_grad"))}
     return [
         (float(notes.start_us[i]), float(notes.end_us[i]))
         for i in range(len(notes.name))
-        if int(notes.name[i]) in wanted
+        if int(notes.name[i]) in window_names
     ]
 
 

@@ -22,13 +22,13 @@ MOST_PAIRS = 16_000_000
 """Length of one sequence times the other's, beyond which no order is looked for: that takes time in proportion."""
 
 ALIKE_SHARE = 0.75
-"""Share of a graph's kernels that must stand in the lender in the same order, or it is of another model. Of the traces
+"""Share of a graph's kernels that must be in the lender in the same order, or it is of another model. Of the traces
 here those of other transformers reach up to 0.64, by the GEMMs and pointwise kernels that all have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lender:
-    """Launches of another trace, in order: kernel name ("" where it is not recorded), and the operation round each."""
+    """Launches of another trace, in order: kernel name ("" where it is not recorded), and the operation around each."""
 
     names: tuple[str, ...]
     ops: Ints
@@ -51,45 +51,45 @@ def lender_of_step(other: Trace) -> Lender | None:
 def lender_of_launches(other: Trace, launches: Sequence[tuple[tuple[str, str], float, str]]) -> Lender | None:
     """The launches of a capture (thread, microseconds from the trace's origin, kernel name), in order."""
     number = {thread: i for i, thread in enumerate(other.threads)}
-    known = sorted((at, number[thread], name) for thread, at, name in launches if thread in number)
-    if not known:
+    launched = sorted((at, number[thread], name) for thread, at, name in launches if thread in number)
+    if not launched:
         return None
-    at = np.array([a for a, _, _ in known])
-    thread = np.array([t for _, t, _ in known], np.int32)
+    at = np.array([a for a, _, _ in launched])
+    thread = np.array([t for _, t, _ in launched], np.int32)
     ops = other.ops
     op = innermost(thread, at, ops.thread, ops.start_us, ops.end_us, ops.parent)
     inside = np.flatnonzero(op != NONE)
     if not len(inside):
         return None
-    return Lender(tuple(known[i][2] for i in inside.tolist()), op[inside], other)
+    return Lender(tuple(launched[i][2] for i in inside.tolist()), op[inside], other)
 
 
 def match(borrower: Sequence[str], lender: Sequence[str], kinds: Sequence[object]) -> list[int]:
     """For each kernel name of the borrower the place in the lender's sequence, or NONE.
 
     In order first: the blocks of equal names that both have (difflib); less than ALIKE_SHARE of it is no match at all.
-    A kernel that is left is given the last of its name if all of that name are of one kind (kinds: hashable, of each of
+    A kernel that is left gets the last of its name if all of that name are of one kind (kinds: hashable, of each of
     the lender's kernels). Names that the lender lacks match by place alone where both sequences are equally long and it
     recorded none.
     """
     if not any(lender) and len(borrower) == len(lender):
         return list(range(len(borrower)))
-    found = [NONE] * len(borrower)
+    places = [NONE] * len(borrower)
     if len(borrower) * len(lender) <= MOST_PAIRS:
         blocks = difflib.SequenceMatcher(None, borrower, lender, autojunk=False).get_matching_blocks()
         for a, b, size in blocks:
-            found[a : a + size] = range(b, b + size)
-    if sum(place != NONE for place in found) < ALIKE_SHARE * len(borrower):
+            places[a : a + size] = range(b, b + size)
+    if sum(place != NONE for place in places) < ALIKE_SHARE * len(borrower):
         return [NONE] * len(borrower)
     of_name: defaultdict[str, list[int]] = defaultdict(list)
     for place, name in enumerate(lender):
         if name:
             of_name[name].append(place)
     for place, name in enumerate(borrower):
-        known = of_name.get(name, [])
-        if found[place] == NONE and known and len({kinds[i] for i in known}) == 1:
-            found[place] = known[-1]
-    return found
+        places_of_name = of_name.get(name, [])
+        if places[place] == NONE and places_of_name and len({kinds[i] for i in places_of_name}) == 1:
+            places[place] = places_of_name[-1]
+    return places
 
 
 def borrow(trace: Trace, lender: Lender, name: str) -> Trace:
@@ -102,24 +102,24 @@ def borrow(trace: Trace, lender: Lender, name: str) -> Trace:
     kinds = _kinds(lender)
     copies = _Copies(trace, other)
     op = trace.kernels.op.copy()
-    wanted = given = 0.0
+    hidden_us = filled_us = 0.0
     for graph in find_graphs(trace):
         first = graph.replays[0].kernels
         sequence = [trace.names[i] for i in trace.kernels.name[first].tolist()]
         places = np.array(match(sequence, lender.names, kinds), np.int64)
         for replay in graph.replays:
             hidden = trace.kernels.op[replay.kernels] == NONE
-            wanted += float(trace.kernels.duration_us[replay.kernels[hidden]].sum())
-            taken = hidden & (places != NONE)
-            if not taken.any():
+            hidden_us += float(trace.kernels.duration_us[replay.kernels[hidden]].sum())
+            matched = hidden & (places != NONE)
+            if not matched.any():
                 continue
-            rows = replay.kernels[taken]
-            given += float(trace.kernels.duration_us[rows].sum())
-            op[rows] = copies.add(replay, lender.ops[places[taken]])
-    if not wanted:
+            rows = replay.kernels[matched]
+            filled_us += float(trace.kernels.duration_us[rows].sum())
+            op[rows] = copies.add(replay, lender.ops[places[matched]])
+    if not hidden_us:
         return trace
-    note = _note(name, given / wanted, trace, other)
-    if not given:
+    note = _note(name, filled_us / hidden_us, trace, other)
+    if not filled_us:
         return replace(trace, notes=(*trace.notes, note))
     ops = copies.ops()
     return replace(
@@ -133,7 +133,7 @@ def borrow(trace: Trace, lender: Lender, name: str) -> Trace:
         steps=tuple(_with_ops(step, ops, len(trace.ops.name)) for step in trace.steps),
         has_shapes=trace.has_shapes or other.has_shapes,
         triton_files={**other.triton_files, **trace.triton_files},
-        notes=(*(n for n in trace.notes if n.code not in _ANSWERED or given < wanted), note),
+        notes=(*(n for n in trace.notes if n.code not in _ANSWERED or filled_us < hidden_us), note),
     )
 
 
@@ -160,9 +160,9 @@ def _note(name: str, share: float, trace: Trace, other: Trace) -> Note:
     return Note("borrowed", "info", message)
 
 
-def _with_ops(step: Step, ops: Ops, own: int) -> Step:
+def _with_ops(step: Step, ops: Ops, own_count: int) -> Step:
     """The step with the borrowed operations that begin inside it."""
-    lent = own + np.flatnonzero(ops.parent[own:] == NONE)
+    lent = own_count + np.flatnonzero(ops.parent[own_count:] == NONE)
     inside = lent[(ops.start_us[lent] >= step.start_us) & (ops.start_us[lent] < step.end_us)]
     return replace(step, ops=np.concatenate((step.ops, inside)))
 
@@ -172,9 +172,9 @@ class _Copies:
 
     def __init__(self, trace: Trace, other: Trace) -> None:
         self._trace, self._other = trace, other
-        known = {name: i for i, name in enumerate(trace.names)}
-        renamed = [known.setdefault(name, len(known)) for name in other.names]
-        self.names = tuple(known)
+        number_of = {name: i for i, name in enumerate(trace.names)}
+        renamed = [number_of.setdefault(name, len(number_of)) for name in other.names]
+        self.names = tuple(number_of)
         self._renamed = np.array(renamed, np.int32)
         outermost = np.flatnonzero(other.ops.parent == NONE)
         place = np.searchsorted(outermost, np.arange(len(other.ops.name)), side="right") - 1
@@ -214,7 +214,7 @@ class _Copies:
         """All of them, in the order that Ops has (thread, start, end): every copy is on threads of its own."""
         own, other = self._trace.ops, self._other.ops
         base, parts = len(own.name), []
-        apart = int(max(own.sequence.max(initial=0), other.sequence.max(initial=0))) + 1
+        sequence_stride = int(max(own.sequence.max(initial=0), other.sequence.max(initial=0))) + 1
         for number, (rows, begin, at, scale) in enumerate(self._parts, 1):
             above = other.parent[rows]
             sequence = other.sequence[rows]
@@ -228,7 +228,7 @@ class _Copies:
                     detail=_shift(other.detail[rows], len(self._trace.details)),
                     external_id=np.full(len(rows), NONE, np.int64),
                     record_id=np.full(len(rows), NONE, np.int64),
-                    sequence=np.where(sequence == NONE, NONE, sequence + apart * number),
+                    sequence=np.where(sequence == NONE, NONE, sequence + sequence_stride * number),
                     module=_shift(other.module[rows], len(self._trace.modules)),
                 )
             )

@@ -8,18 +8,19 @@ neither, by the order: between two heavy operations (matrix products, convolutio
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
 from profiler.trace.analyze.compile_blocker_kinds import COLLECTIVES, HEAVY, OWN_NAMESPACES
-from profiler.trace.analyze.time_windows import Windows
 from profiler.trace.model import NONE, Step, Trace
 
 MODULE, ANNOTATION, ORDER = "module", "annotation", "order"
-"""How a call is known to be the model's. The last is what the order of operations suggests, and is said so."""
+"""How a call is known to be the model's. The last is only what the order of operations suggests."""
 
 _FORWARD = re.compile(r"\bforward\b|\.forward$", re.IGNORECASE)
 _NOT_FORWARD = ("Optimizer.step", "Optimizer.zero_grad", "enumerate(DataLoader)")
@@ -31,6 +32,45 @@ SCRIPT = "<forward op>"
 _CUSTOM = re.compile(r"^([A-Za-z_]\w*)::[A-Za-z_][\w.]*$")
 _WEIGHT = {"embedding": 0, "addmm": 2, "addbmm": 2, "baddbmm": 2}
 """Which argument of a heavy operation is its weight, where it is not the second."""
+
+
+class Windows:
+    """Half-open spans of time [start, end), in microseconds, which may nest and overlap, indexed by their start."""
+
+    def __init__(self, spans: Iterable[tuple[float, float]]) -> None:
+        self.spans = sorted(spans)
+        self._starts = [start for start, _ in self.spans]
+        self._reach = list(accumulate((end for _, end in self.spans), max))
+
+    def __bool__(self) -> bool:
+        return bool(self.spans)
+
+    def __contains__(self, at_us: float) -> bool:
+        place = bisect_right(self._starts, at_us) - 1
+        return place >= 0 and at_us < self._reach[place]
+
+    def innermost(self, at_us: float) -> tuple[float, float] | None:
+        """The span round an instant that starts last; None where there is none."""
+        place = bisect_right(self._starts, at_us) - 1
+        while place >= 0 and at_us < self._reach[place]:
+            if at_us < self.spans[place][1]:
+                return self.spans[place]
+            place -= 1
+        return None
+
+    def starting_in(self, start_us: float, end_us: float) -> Windows:
+        """Those that start in [start, end)."""
+        return Windows(self.spans[bisect_left(self._starts, start_us) : bisect_left(self._starts, end_us)])
+
+
+@dataclass(slots=True)
+class _Launches:
+    """What one operation launched: kernels, copies to the host, pageable copies from it, copies of any direction."""
+
+    kernels: int = 0
+    to_host: int = 0
+    to_gpu: int = 0
+    any_copy: int = 0
 
 
 @dataclass(slots=True)
@@ -72,21 +112,21 @@ def calls(trace: Trace, steps: Sequence[Step]) -> list[list[Call]]:
     ops = trace.ops
     roles = [_role(name) for name in trace.names]
     role = [roles[i] for i in ops.name.tolist()]
-    shut = annotated_windows(trace, lambda name: name.startswith((*_NOT_FORWARD, COMPILED_CODE)))
+    shut_windows = annotated_windows(trace, lambda name: name.startswith((*_NOT_FORWARD, COMPILED_CODE)))
     forwards = annotated_windows(trace, forward_name)
-    holds = _holds(trace)
+    launches = _launch_counts(trace)
     outermost = np.flatnonzero(ops.parent == NONE)
-    every = []
+    calls_by_step = []
     for step in steps:
-        found: list[Call] = []
+        step_calls: list[Call] = []
         for root in sorted(step.ops.tolist()):
             after = int(np.searchsorted(outermost, root, side="right"))
             end = int(outermost[after]) if after < len(outermost) else len(ops.parent)
-            _visit(root, end, trace, role, holds, found)
-        found = [c for c in found if c.start_us not in shut]
-        _place(trace, step, found, forwards.starting_in(step.start_us, step.end_us))
-        every.append(sorted(found, key=lambda c: (c.thread, c.start_us, c.op)))
-    return every
+            _visit(root, end, trace, role, launches, step_calls)
+        step_calls = [c for c in step_calls if c.start_us not in shut_windows]
+        _place(trace, step, step_calls, forwards.starting_in(step.start_us, step.end_us))
+        calls_by_step.append(sorted(step_calls, key=lambda c: (c.thread, c.start_us, c.op)))
+    return calls_by_step
 
 
 def _role(name: str) -> str:
@@ -99,8 +139,8 @@ def _role(name: str) -> str:
 
 
 def _visit(
-    root: int, end: int, trace: Trace, role: Sequence[str], holds: dict[int, tuple[int, int, int, int]],
-    found: list[Call],
+    root: int, end: int, trace: Trace, role: Sequence[str], launches: dict[int, _Launches],
+    step_calls: list[Call],
 ) -> None:  # fmt: skip
     ops = trace.ops
     parents = ops.parent[root:end].tolist()
@@ -112,44 +152,44 @@ def _visit(
             owner[op] = call
             if call is not None:
                 call.beneath.append(op)
-                _count(call, holds.get(op))
+                _count(call, launches.get(op))
         elif role[op] == "shut":
             owner[op] = None
         elif role[op] == "call":
             call = Call(op, trace.names[int(ops.name[op])], int(ops.thread[op]), float(ops.start_us[op]))
-            _count(call, holds.get(op))
+            _count(call, launches.get(op))
             owner[op] = call
-            found.append(call)
+            step_calls.append(call)
 
 
-def _count(call: Call, own: tuple[int, int, int, int] | None) -> None:
-    if own is not None:
-        call.kernels += own[0]
-        call.to_host += own[1]
-        call.to_gpu += own[2]
-        call.any_copy += own[3]
+def _count(call: Call, launches: _Launches | None) -> None:
+    if launches is not None:
+        call.kernels += launches.kernels
+        call.to_host += launches.to_host
+        call.to_gpu += launches.to_gpu
+        call.any_copy += launches.any_copy
 
 
-def _holds(trace: Trace) -> dict[int, tuple[int, int, int, int]]:
-    """Kernels, copies to the host, pageable copies from it, and copies of any kind that each operation launched."""
-    held: dict[int, list[int]] = {}
+def _launch_counts(trace: Trace) -> dict[int, _Launches]:
+    """What each operation launched."""
+    counts: defaultdict[int, _Launches] = defaultdict(_Launches)
     for op in trace.kernels.op[trace.kernels.op != NONE].tolist():
-        held.setdefault(op, [0, 0, 0, 0])[0] += 1
+        counts[op].kernels += 1
     for op, number in zip(trace.memory.op.tolist(), trace.memory.name.tolist(), strict=True):
         name = trace.names[number]
         if op == NONE or not name.startswith("Memcpy"):
             continue
-        row = held.setdefault(op, [0, 0, 0, 0])
-        row[1] += "DtoH" in name
-        row[2] += "HtoD" in name and "Pinned" not in name
-        row[3] += 1
-    return {op: (a, b, c, d) for op, (a, b, c, d) in held.items()}
+        row = counts[op]
+        row.to_host += "DtoH" in name
+        row.to_gpu += "HtoD" in name and "Pinned" not in name
+        row.any_copy += 1
+    return dict(counts)
 
 
-def annotated_windows(trace: Trace, wanted: Callable[[str], object]) -> Windows:
-    """Where the annotations are open whose names are wanted."""
+def annotated_windows(trace: Trace, accepts: Callable[[str], object]) -> Windows:
+    """Where the annotations are open whose names are accepted."""
     notes = trace.annotations
-    chosen = np.array([bool(wanted(name)) for name in trace.names], np.bool_)
+    chosen = np.array([bool(accepts(name)) for name in trace.names], np.bool_)
     rows = np.flatnonzero(chosen[notes.name]) if len(notes.name) else np.empty(0, np.int64)
     return Windows(zip(notes.start_us[rows].tolist(), notes.end_us[rows].tolist(), strict=True))
 
@@ -159,23 +199,23 @@ def forward_name(name: str) -> bool:
     return _FORWARD.search(name) is not None
 
 
-def _place(trace: Trace, step: Step, found: list[Call], forwards: Windows) -> None:
+def _place(trace: Trace, step: Step, step_calls: list[Call], forwards: Windows) -> None:
     """Sets `within` of those that are the model's."""
     if trace.modules:
-        _by_module(trace, found)
+        _by_module(trace, step_calls)
     elif forwards:
-        for call in found:
+        for call in step_calls:
             call.within = ANNOTATION if call.start_us in forwards else ""
     else:
-        _by_order(trace, step, found)
+        _by_order(trace, step, step_calls)
 
 
-def _by_module(trace: Trace, found: Sequence[Call]) -> None:
+def _by_module(trace: Trace, step_calls: Sequence[Call]) -> None:
     """In an nn.Module whose outermost module holds heavy work: a loss or a metric alone is no model."""
     module = trace.ops.module
-    root = {c.op: trace.modules[int(module[c.op])].split("/")[0] for c in found if int(module[c.op]) != NONE}
-    models = {root[c.op] for c in found if c.op in root and heavy(c)}
-    for call in found:
+    root = {c.op: trace.modules[int(module[c.op])].split("/")[0] for c in step_calls if int(module[c.op]) != NONE}
+    models = {root[c.op] for c in step_calls if c.op in root and heavy(c)}
+    for call in step_calls:
         call.within = MODULE if root.get(call.op) in models else ""
 
 
@@ -186,16 +226,16 @@ def heavy(call: Call) -> bool:
     return call.name.removeprefix("aten::") in HEAVY or bool(custom_namespace(call.name))
 
 
-def _by_order(trace: Trace, step: Step, found: Sequence[Call]) -> None:
+def _by_order(trace: Trace, step: Step, step_calls: Sequence[Call]) -> None:
     """Between two heavy calls of one forward pass, on the thread that has most of them."""
     loads: dict[int, int] = {}
-    for call in found:
+    for call in step_calls:
         if heavy(call):
             loads[call.thread] = loads.get(call.thread, 0) + 1
     if not loads:
         return
     main = max(loads, key=lambda t: loads[t])
-    ordered = sorted((c for c in found if c.thread == main), key=lambda c: c.start_us)
+    ordered = sorted((c for c in step_calls if c.thread == main), key=lambda c: c.start_us)
     borders = _borders(trace, step)
     segments: dict[int, list[Call]] = {}
     for call in ordered:

@@ -56,15 +56,15 @@ def replays(trace: Trace, steps: Sequence[Step] | None = None) -> tuple[Replay, 
     correlation = kernels.correlation[chosen]
     order = np.argsort(correlation, kind="stable")
     cuts = np.flatnonzero(np.diff(correlation[order])) + 1
-    found = []
+    launched = []
     for rows in np.split(chosen[order], cuts):
         if not len(rows) or kernels.correlation[rows[0]] in (NONE, 0):
             continue
-        known = bool(kernels.graph[rows[0]])
-        if known or (len(rows) > 1 and not kernels.launched[rows[0]]):
+        is_graph = bool(kernels.graph[rows[0]])
+        if is_graph or (len(rows) > 1 and not kernels.launched[rows[0]]):
             at = kernels.launch_us[rows[0]]
-            found.append(Replay(rows[np.argsort(kernels.start_us[rows], kind="stable")], float(at)))
-    return tuple(sorted(found, key=lambda r: float(kernels.start_us[r.kernels[0]])))
+            launched.append(Replay(rows[np.argsort(kernels.start_us[rows], kind="stable")], float(at)))
+    return tuple(sorted(launched, key=lambda r: float(kernels.start_us[r.kernels[0]])))
 
 
 def _together(steps: Sequence[Step]) -> Longs:
@@ -80,7 +80,7 @@ def find_graphs(trace: Trace, steps: Sequence[Step] | None = None) -> tuple[Grap
     looked_at = slice(None) if steps is None else _together(steps)
     total = float(kernels.duration_us[looked_at].sum())
     vendor = "HIP graph" if _AMD.search(" ".join((trace.device or "", *trace.names))) else "CUDA graph"
-    found = []
+    graphs = []
     for group in same.values():
         rows = np.concatenate([r.kernels for r in group])
         time = kernels.duration_us[rows]
@@ -88,21 +88,21 @@ def find_graphs(trace: Trace, steps: Sequence[Step] | None = None) -> tuple[Grap
         by_name: Counter[str] = Counter()
         for name, one in zip(kernels.name[rows].tolist(), time.tolist(), strict=True):
             by_name[trace.names[name]] += one
-        own = float(time.sum())
+        own_us = float(time.sum())
         hidden = float(time[kernels.op[rows] == NONE].sum())
-        found.append(
+        graphs.append(
             Graph(
                 name=vendor,
                 replays=tuple(group),
                 kernels_per_replay=len(group[0].kernels),
                 time_us_per_replay=float(np.mean(busy)),
-                share_of_kernel_time=own / total if total > 0.0 else 0.0,
-                hidden_share=hidden / own if own > 0.0 else 0.0,
+                share_of_kernel_time=own_us / total if total > 0.0 else 0.0,
+                hidden_share=hidden / own_us if own_us > 0.0 else 0.0,
                 kernel_names=tuple(name for name, _ in by_name.most_common()),
             )
         )
-    found.sort(key=lambda g: -g.share_of_kernel_time)
-    return tuple(_number(graph, i, len(found)) for i, graph in enumerate(found, 1))
+    graphs.sort(key=lambda g: -g.share_of_kernel_time)
+    return tuple(_number(graph, i, len(graphs)) for i, graph in enumerate(graphs, 1))
 
 
 def _number(graph: Graph, number: int, count: int) -> Graph:

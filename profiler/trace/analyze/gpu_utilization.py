@@ -52,9 +52,9 @@ def even_split(start_us: Floats, end_us: Floats, group: Longs, groups: int, wind
     start, end = np.maximum(start_us, window[0]), np.minimum(end_us, window[1])
     order = np.argsort(group, kind="stable")
     cuts = np.searchsorted(group[order], np.arange(groups + 1))
-    whole = [merge_intervals(start[order[a:b]], end[order[a:b]]) for a, b in pairwise(cuts)]
-    starts, ends = (np.concatenate([w[side] for w in whole]) if whole else np.empty(0) for side in (0, 1))
-    owner = np.repeat(np.arange(groups), [len(w[0]) for w in whole])
+    merged = [merge_intervals(start[order[a:b]], end[order[a:b]]) for a, b in pairwise(cuts)]
+    starts, ends = (np.concatenate([w[side] for w in merged]) if merged else np.empty(0) for side in (0, 1))
+    owner = np.repeat(np.arange(groups), [len(w[0]) for w in merged])
     if not len(starts):
         return np.zeros(groups)
     edges, place = np.unique(np.concatenate((starts, ends)), return_inverse=True)
@@ -65,8 +65,8 @@ def even_split(start_us: Floats, end_us: Floats, group: Longs, groups: int, wind
     # Per unit of time each running group gets this much; its integral up to every edge.
     rate = np.divide(1.0, running, out=np.zeros(len(running)), where=running > 0.5)
     reached = np.concatenate(([0.0], np.cumsum(rate * np.diff(edges))))
-    own = reached[place[len(starts) :]] - reached[place[: len(starts)]]
-    parts: Floats = np.bincount(owner, weights=own, minlength=groups).astype(np.float64)
+    shared = reached[place[len(starts) :]] - reached[place[: len(starts)]]
+    parts: Floats = np.bincount(owner, weights=shared, minlength=groups).astype(np.float64)
     return parts
 
 
@@ -141,11 +141,11 @@ def shares(trace: Trace, steps: Sequence[Step], kernel_groups: Sequence[Sequence
     copies = np.full(len(trace.memory.start_us), count + 1, np.int64)
     for step in steps:
         window = gpu_window(trace, step)
-        mine = np.zeros(len(owner), np.bool_)
-        mine[step.kernels] = True
+        own_kernels = np.zeros(len(owner), np.bool_)
+        own_kernels[step.kernels] = True
         of_memory = copies.copy()
         of_memory[step.memory] = count
-        group = np.concatenate((np.where(mine, owner, count + 1), of_memory))
+        group = np.concatenate((np.where(own_kernels, owner, count + 1), of_memory))
         inside = np.flatnonzero((end > window[0]) & (start < window[1]))
         total += even_split(start[inside], end[inside], group[inside], count + 2, window)
         wall += window[1] - window[0]

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.trace.analyze.forward_calls import ANNOTATION, MODULE, Call, annotated_windows, forward_name
-from profiler.trace.analyze.time_windows import Windows
+from profiler.trace.analyze.forward_calls import ANNOTATION, MODULE, Call, Windows, annotated_windows, forward_name
 from profiler.trace.model import NONE, Step, Trace
 
 _OWN_KERNELS = ("at::", "nccl", "ncclDevKernel", "rccl", "Memcpy", "Memset", "cub::", "thrust::")
-"""Launched by PyTorch itself or by its libraries, though the operation round them was not recorded."""
+"""Launched by PyTorch itself or by its libraries, though the operation around them was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +26,29 @@ class Gap:
 
 
 def between_calls(
-    trace: Trace, steps: Sequence[Step], every: Sequence[Sequence[Call]]
+    trace: Trace, steps: Sequence[Step], calls_by_step: Sequence[Sequence[Call]]
 ) -> dict[tuple[str, str], list[Gap]]:
     """(kind, name) -> where: waits for the GPU and kernels launched past PyTorch, between two calls of the model.
 
-    every: the calls of each step, as `forward.calls` gives them.
+    calls_by_step: the calls of each step, as `forward_calls.calls` gives them.
     """
-    found: dict[tuple[str, str], list[Gap]] = {}
+    gaps: dict[tuple[str, str], list[Gap]] = {}
     forwards = annotated_windows(trace, forward_name)
-    for step, made in zip(steps, every, strict=True):
+    for step, step_calls in zip(steps, calls_by_step, strict=True):
         by_thread: dict[int, list[Call]] = {}
-        for call in made:
+        for call in step_calls:
             by_thread.setdefault(call.thread, []).append(call)
-        firsts = {thread: next((c for c in own if c.within), own[0]) for thread, own in by_thread.items()}
-        starts = {thread: [c.start_us for c in own] for thread, own in by_thread.items()}
+        firsts = {
+            thread: next((c for c in thread_calls if c.within), thread_calls[0])
+            for thread, thread_calls in by_thread.items()
+        }
+        starts = {thread: [c.start_us for c in thread_calls] for thread, thread_calls in by_thread.items()}
         for kind, name, thread, at_us in (*_waits(trace, step), *_extension_kernels(trace, step, by_thread)):
             place = bisect_right(starts.get(thread, ()), at_us)
             gap = _gap(trace, by_thread[thread], firsts[thread], place, at_us) if thread in by_thread else None
             if gap is not None and (gap.within != ANNOTATION or _amid(forwards, starts[thread], place, at_us)):
-                found.setdefault((kind, name), []).append(gap)
-    return found
+                gaps.setdefault((kind, name), []).append(gap)
+    return gaps
 
 
 def _amid(forwards: Windows, starts: Sequence[float], place: int, at_us: float) -> bool:
@@ -73,21 +75,21 @@ def _extension_kernels(
     """
     main = max(by_thread, key=lambda t: len(by_thread[t]), default=NONE)
     kernels = trace.kernels
-    alone = (kernels.op == NONE) & kernels.launched & ~kernels.graph
-    for row in step.kernels[alone[step.kernels]].tolist():
+    outside_ops = (kernels.op == NONE) & kernels.launched & ~kernels.graph
+    for row in step.kernels[outside_ops[step.kernels]].tolist():
         name = trace.names[int(kernels.name[row])].removeprefix("void ")
         if "(" in name and not name.startswith(_OWN_KERNELS):
             yield "extension-call", name.split("(")[0].split("<")[0] or name, main, float(kernels.launch_us[row])
 
 
-def _gap(trace: Trace, made: Sequence[Call], first: Call, place: int, at_us: float) -> Gap | None:
+def _gap(trace: Trace, thread_calls: Sequence[Call], first: Call, place: int, at_us: float) -> Gap | None:
     """The gap before the call at `place`, where it and the one before are the model's; None elsewhere.
 
     first: the model's first call in the step.
     """
-    if not 0 < place < len(made):
+    if not 0 < place < len(thread_calls):
         return None
-    before, after = made[place - 1], made[place]
+    before, after = thread_calls[place - 1], thread_calls[place]
     thread = after.thread
     if not before.within or not after.within or at_us < float(trace.ops.end_us[before.op]):
         return None
@@ -105,9 +107,9 @@ def _path(trace: Trace, call: Call) -> list[str]:
 
 
 def _shared_path(one: Sequence[str], other: Sequence[str]) -> str:
-    kept = []
+    shared = []
     for a, b in zip(one, other, strict=False):
         if a != b:
             break
-        kept.append(a)
-    return "/".join(kept)
+        shared.append(a)
+    return "/".join(shared)

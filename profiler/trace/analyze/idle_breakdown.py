@@ -1,7 +1,7 @@
 """Why the GPU idles inside a step, and what the step's bottleneck is.
 
-The wall time of a step (`busy.gpu_window`) falls into the time in which anything ran on the GPU and the gaps in which
-nothing did. Every gap has one cause, by what ends it: the kernel, copy or set that starts next.
+The wall time of a step (`gpu_utilization.gpu_window`) falls into the time in which anything ran on the GPU and the
+gaps in which nothing did. Every gap has one cause, by what ends it: the kernel, copy or set that starts next.
 
 - communication: that work or the last before it is a communication kernel and was launched before the gap began (it
   waited for another rank, or for a collective to be done); or the host stood in a communication call for more than half
@@ -32,8 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiler.trace.analyze.communication import communication_kernels, is_communication_op
 from profiler.trace.analyze.gpu_utilization import gaps, gpu_window, merge_intervals, union_us, work_intervals
+from profiler.trace.analyze.kernel_kinds import communication_kernels, is_communication_op
 from profiler.trace.model import NONE, Floats, Kernels, Longs, Step, Trace
 
 PAUSE_US = 200.0
@@ -118,10 +118,10 @@ def _inside(trace: Trace, step: Step) -> tuple[tuple[float, float], Longs, Float
 def _gaps(trace: Trace, step: Step, host: _Host) -> Iterator[Gap]:
     window, inside, begin, finish = _inside(trace, step)
     start, end = work_intervals(trace)
-    launch, called, apart = host.launch_us[inside], host.called_us[inside], host.communication[inside]
+    launch, handed_over, communication = host.launch_us[inside], host.handed_over_us[inside], host.communication[inside]
     free_from, free_to = gaps(begin, finish, window)
-    found = _causes(free_from, free_to, start[inside], end[inside], launch, called, apart, host)
-    return (gap for gap in found if gap.length_us > 0.0)
+    parts = _causes(free_from, free_to, start[inside], end[inside], launch, handed_over, communication, host)
+    return (gap for gap in parts if gap.length_us > 0.0)
 
 
 class _Host:
@@ -132,14 +132,14 @@ class _Host:
         kernels, memory, ops = trace.kernels, trace.memory, trace.ops
         copies = memory.launch_us if memory.launch_us is not None else np.full(len(memory.start_us), np.nan)
         self.launch_us = np.concatenate((kernels.launch_us, copies))
-        self.called_us = np.concatenate((_call_ends(kernels), copies))
+        self.handed_over_us = np.concatenate((_call_ends(kernels), copies))
         marked = communication_kernels(trace.names, kernels.name)
         self.communication = np.concatenate((marked, np.zeros(len(memory.start_us), np.bool_)))
         launching = np.unique(ops.thread[kernels.op[kernels.op != NONE]])
-        own = np.isin(ops.thread, launching)
-        known = self.launch_us[~np.isnan(self.launch_us)]
+        on_launching = np.isin(ops.thread, launching)
+        launches_us = self.launch_us[~np.isnan(self.launch_us)]
         calls = _calls(kernels)
-        ticks = np.unique(np.concatenate((ops.start_us[own], ops.end_us[own], known, *calls)))
+        ticks = np.unique(np.concatenate((ops.start_us[on_launching], ops.end_us[on_launching], launches_us, *calls)))
         long = np.flatnonzero(np.diff(ticks) > PAUSE_US)
         # Every start and end of a call is a tick: between two of them the host is inside one all the time, or never.
         middle = (ticks[long] + ticks[long + 1]) / 2
@@ -163,22 +163,22 @@ def _calls(kernels: Kernels) -> tuple[Floats, Floats]:
 def _call_ends(kernels: Kernels) -> Floats:
     """When the call that launched each kernel had handed it over: its end for the first kernel of a call, else its
     start; NaN where it is not in the window."""
-    called = kernels.launch_us.copy()
+    handed_over_us = kernels.launch_us.copy()
     if kernels.launch_end_us is not None:
         # Kernels are in order of start: the first of each launch is the one that the host was handing over.
         first = np.unique(kernels.launch_us, return_index=True)[1]
-        called[first] = np.maximum(kernels.launch_end_us[first], called[first])
-    return called
+        handed_over_us[first] = np.maximum(kernels.launch_end_us[first], handed_over_us[first])
+    return handed_over_us
 
 
 def _causes(
-    free_from: Floats, free_to: Floats, start: Floats, end: Floats, launch: Floats, called: Floats,
-    apart: npt.NDArray[np.bool_], host: _Host,
+    free_from: Floats, free_to: Floats, start: Floats, end: Floats, launch: Floats, handed_over: Floats,
+    communication: npt.NDArray[np.bool_], host: _Host,
 ) -> Iterator[Gap]:  # fmt: skip
     """Each gap, or its parts in order; parts may be empty.
 
-    start, end, launch, called, apart: of the work in the window. called: when the call that launched it had handed it
-    over; apart: whether it is communication.
+    start, end, launch, handed_over, communication: of the work in the window. handed_over: when the call that launched
+    it had handed it over; communication: whether it is any.
     """
     by_start, by_end = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
     following = np.searchsorted(start[by_start], free_to)
@@ -189,24 +189,24 @@ def _causes(
             yield Gap(a, b - a, "host")
             continue
         work = by_start[after]
-        asked, handed = float(launch[work]), float(called[work])
-        late = asked > a
-        around = apart[work] or (last >= 0 and apart[by_end[last]])
+        launch_us, handed_over_us = float(launch[work]), float(handed_over[work])
+        late = launch_us > a
+        around = communication[work] or (last >= 0 and communication[by_end[last]])
         if (around and not late) or _overlap(host.collectives, a, b) > (b - a) / 2:
             yield Gap(a, b - a, "communication")
             continue
         if not late:
-            calling = max(0.0, min(b, handed) - a) if handed > a else 0.0
-            yield Gap(a, calling, "launch")
-            yield Gap(a + calling, b - a - calling, "device")
+            calling_us = max(0.0, min(b, handed_over_us) - a) if handed_over_us > a else 0.0
+            yield Gap(a, calling_us, "launch")
+            yield Gap(a + calling_us, b - a - calling_us, "device")
             continue
-        waited = _overlap(host.syncs, a, asked) > 0.0 or _longest(host.pauses, a, min(asked, b)) > PAUSE_US
-        queued = b - handed if b - handed > PAUSE_US else 0.0
-        calling = max(0.0, min(b, handed) - asked) if handed - asked > PAUSE_US else 0.0
-        waiting = b - a - calling - queued
-        yield Gap(a, waiting, "host" if waited else "launch")
-        yield Gap(a + waiting, calling, "launch")
-        yield Gap(b - queued, queued, "device")
+        host_waited = _overlap(host.syncs, a, launch_us) > 0.0 or _longest(host.pauses, a, min(launch_us, b)) > PAUSE_US
+        queued_us = b - handed_over_us if b - handed_over_us > PAUSE_US else 0.0
+        calling_us = max(0.0, min(b, handed_over_us) - launch_us) if handed_over_us - launch_us > PAUSE_US else 0.0
+        waiting_us = b - a - calling_us - queued_us
+        yield Gap(a, waiting_us, "host" if host_waited else "launch")
+        yield Gap(a + waiting_us, calling_us, "launch")
+        yield Gap(b - queued_us, queued_us, "device")
 
 
 def _overlap(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> float:

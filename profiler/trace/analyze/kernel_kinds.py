@@ -1,4 +1,4 @@
-"""What a GPU kernel computes and what to call it, by its name alone: for pictures of where the time goes. Torch-free.
+"""What a GPU kernel computes, what to call it and whether it moves data between ranks, by its name alone. Torch-free.
 
 Names are all that a trace has of a kernel that no operation is linked to, and of every one on a graph.
 """
@@ -6,19 +6,16 @@ Names are all that a trace has of a kernel that no operation is linked to, and o
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
-from profiler.trace.analyze.communication import is_communication
+import numpy as np
+import numpy.typing as npt
 
 COMMUNICATION, INDUCTOR, OPTIMIZER, ATTENTION = "communication", "torch.compile's", "optimizer, foreach", "attention"
 NORM, SOFTMAX, CONVOLUTION, GEMM = "normalisation", "softmax, loss", "convolution", "matrix product"
 LOOKUP, SORT, RANDOM, COPY = "embedding, index", "sort, scan", "dropout, random", "copy, cast, layout"
 REDUCTION, POINTWISE, OTHER = "reduction", "pointwise", "other"
-
-KINDS = (
-    GEMM, CONVOLUTION, ATTENTION, INDUCTOR, POINTWISE, REDUCTION, NORM, SOFTMAX, COPY, LOOKUP, RANDOM, SORT, OPTIMIZER,
-    COMMUNICATION, OTHER,
-)  # fmt: skip
 
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # The first row that has a part of the lowered name wins: cuDNN's batch norm before its convolutions, flash
@@ -43,6 +40,14 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (POINTWISE, ("elementwise", "pointwise", "activation", "silu", "gelu", "relu", "rotary", "rope", "_add", "_mul")),
 )  # fmt: skip
 
+_COMMUNICATION_KERNELS = (
+    "nccldev", "ncclkernel", "rccl", "mscclkernel", "cross_device_reduce", "multimem_all_reduce", "nvshmem",
+    "deep_ep::", "quick_all_reduce",
+)  # fmt: skip
+"""NCCL, RCCL and MSCCL name their kernels so; the others are all-reduces of vLLM, torch's symmetric memory, DeepEP."""
+
+_COMMUNICATION_OPS = ("nccl:", "gloo:", "mpi:", "ucc:", "c10d::", "_c10d_functional::", "record_param_comms")
+
 READ = 600
 """Characters of a name that are read: the patterns take quadratic time on what is no name."""
 _NAMESPACES = re.compile(r"(?:\w+|\(anonymous namespace\))::")
@@ -57,18 +62,35 @@ _HOLDERS = frozenset(
 )
 """What only holds the functor that computes."""
 _ENTRIES = frozenset({"Kernel", "Kernel2", "kentry"})
-"""Of a library's every kernel: what it computes stands in its template."""
+"""Of a library's every kernel: what it computes is in its template."""
 _SYMBOL = re.compile(r"(?:St|L)?(\d+)")
 _CASTS = {"direct_copy": "copy", "bfloat16_copy": "cast to bf16", "float16_copy": "cast to f16", "Fill": "fill"}
 
 
+def is_communication(kernel: str) -> bool:
+    """Whether a kernel of this name moves data between ranks."""
+    lowercase = kernel.lower()
+    return any(part in lowercase for part in _COMMUNICATION_KERNELS)
+
+
+def is_communication_op(name: str) -> bool:
+    """Whether an operation or annotation of this name does."""
+    return name.startswith(_COMMUNICATION_OPS)
+
+
+def communication_kernels(names: Sequence[str], name: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """bool [kernels]: which of them move data between ranks. name: int [kernels], indices into names."""
+    marked = np.array([is_communication(text) for text in names], np.bool_)
+    return marked[name] if len(marked) else np.zeros(len(name), np.bool_)
+
+
 @lru_cache(maxsize=8192)
 def kernel_kind(name: str) -> str:
-    """One of KINDS; OTHER where the name tells nothing."""
+    """What the kernel computes, as the pages call it: GEMM, POINTWISE, ...; OTHER where the name tells nothing."""
     if is_communication(name):
         return COMMUNICATION
-    lowered = name.lower().replace("fbgemm", "")  # a library of embeddings
-    return next((kind for kind, parts in _PARTS if any(part in lowered for part in parts)), OTHER)
+    lowercase = name.lower().replace("fbgemm", "")  # a library of embeddings
+    return next((kind for kind, parts in _PARTS if any(part in lowercase for part in parts)), OTHER)
 
 
 @lru_cache(maxsize=8192)
@@ -90,8 +112,8 @@ def kernel_label(name: str, longest: int = 60) -> str:
 
 def _functor(arguments: str) -> str:
     """What an ATen kernel's template says that it computes; "" where it does not."""
-    for found in _FUNCTOR.finditer(arguments):
-        inner = next(group for group in found.groups() if group)
+    for match in _FUNCTOR.finditer(arguments):
+        inner = next(group for group in match.groups() if group)
         if inner not in _HOLDERS:
             return _CASTS.get(inner, inner)
     return ""
@@ -101,33 +123,33 @@ def _plain(text: str) -> str:
     """Before the first bracket of arguments, without the return type and namespaces."""
     text = text.removeprefix("void ").replace("(anonymous namespace)::", "")
     depth = 0
-    kept: list[str] = []
+    letters: list[str] = []
     for letter in text:
-        if letter in "<(" and not (letter == "(" and not kept):
+        if letter in "<(" and not (letter == "(" and not letters):
             depth += 1
         elif letter in ">)" and depth:
             depth -= 1
             continue
         if not depth:
-            kept.append(letter)
-    bare = "".join(kept).strip() or text
+            letters.append(letter)
+    bare = "".join(letters).strip() or text
     return _NAMESPACES.sub("", bare).strip() or bare
 
 
 def _demangle(text: str) -> str:
     """The last name of an Itanium-mangled symbol's path; the symbol where it cannot be read."""
     at, names = 2 + text[2:].startswith("N"), []
-    while found := _SYMBOL.match(text, at):
-        length = int(found[1])
-        if not length or found.end() + length > len(text):
+    while match := _SYMBOL.match(text, at):
+        length = int(match[1])
+        if not length or match.end() + length > len(text):
             break
-        names.append(text[found.end() : found.end() + length])
-        at = found.end() + length
-    known = [n for n in names if not n.startswith("_GLOBAL__")]
-    if known and known[-1] in _ENTRIES:
+        names.append(text[match.end() : match.end() + length])
+        at = match.end() + length
+    named = [n for n in names if not n.startswith("_GLOBAL__")]
+    if named and named[-1] in _ENTRIES:
         inside = (text[f.end() : f.end() + int(f[1])] for f in re.finditer(r"(?<!\d)(\d{2})(?=[A-Za-z_])", text[:4096]))
-        known += [name for name in inside if name not in known and not name.startswith("_GLOBAL__")][:1]
-    return known[-1] if known else text
+        named += [name for name in inside if name not in named and not name.startswith("_GLOBAL__")][:1]
+    return named[-1] if named else text
 
 
 def _cut(text: str, longest: int) -> str:

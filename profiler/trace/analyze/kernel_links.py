@@ -51,19 +51,19 @@ def enclosing(thread: Ints, end_us: Floats) -> Ints:
     """
     if len(thread) <= PIECE_ROWS:
         return _enclosing(thread, end_us)
-    found = cast("Ints", empty(len(thread), np.int32))
+    parents = cast("Ints", empty(len(thread), np.int32))
     still_open: list[int] = []
-    for at in pieces(len(thread), thread, end_us, found):
+    for at in pieces(len(thread), thread, end_us, parents):
         rows = np.concatenate((np.array(still_open, np.int64), np.arange(at.start, at.stop)))
         parent = _enclosing(thread[rows], end_us[rows])
-        found[at] = np.where(parent != NONE, rows[parent], NONE)[len(still_open) :]
+        parents[at] = np.where(parent != NONE, rows[parent], NONE)[len(still_open) :]
         still_open.clear()
         row = len(rows) - 1
         while row != NONE:
             still_open.append(int(rows[row]))
             row = int(parent[row])
         still_open.reverse()
-    return found
+    return parents
 
 
 def _order(thread: Ints, start_us: Floats, end_us: Floats) -> Longs:
@@ -115,7 +115,7 @@ def _enclosing(thread: Ints, end_us: Floats) -> Ints:
 
 def _sweep(thread: Ints, end_us: Floats, encloses: npt.NDArray[np.bool_]) -> Ints:
     """As `_enclosing`, in linear time whatever the nesting; only spans marked in `encloses` can be parents."""
-    found: list[int] = []
+    parents: list[int] = []
     stack: list[int] = []
     ends = end_us.tolist()
     current = NONE
@@ -127,10 +127,10 @@ def _sweep(thread: Ints, end_us: Floats, encloses: npt.NDArray[np.bool_]) -> Int
         # An instant (stays = False) is no span: only what has ended by then goes.
         while stack and ends[stack[-1]] < end:
             stack.pop()
-        found.append(stack[-1] if stack else NONE)
+        parents.append(stack[-1] if stack else NONE)
         if stays:
             stack.append(i)
-    return np.array(found, dtype=np.int32)
+    return np.array(parents, dtype=np.int32)
 
 
 def innermost(
@@ -140,14 +140,14 @@ def innermost(
 
     The spans are sorted, with parents, as `nesting` gives them.
     """
-    found = cast("Ints", empty(len(at_us), np.int32))
+    spans = cast("Ints", empty(len(at_us), np.int32))
     # Fewer instants at once: they lie far apart among the spans.
-    for at in pieces(len(at_us), found, at_thread, at_us, thread, start_us, end_us, parent, rows=PIECE_ROWS // 8):
+    for at in pieces(len(at_us), spans, at_thread, at_us, thread, start_us, end_us, parent, rows=PIECE_ROWS // 8):
         part = _innermost(at_thread[at], at_us[at], thread, start_us, end_us, parent)
         if part is None:
             return _innermost_by_sweep(at_thread, at_us, thread, start_us, end_us)
-        found[at] = part
-    return found
+        spans[at] = part
+    return spans
 
 
 def _innermost(
@@ -158,23 +158,23 @@ def _innermost(
     Going up from the last span that started is exact also
     where spans overlap without nesting: any span still open that started earlier encloses the ones passed on the way.
     """
-    found = np.full(len(at_us), NONE, np.int32)
+    spans = np.full(len(at_us), NONE, np.int32)
     if not len(at_us) or not len(start_us):
-        return found
+        return spans
     by_thread = np.argsort(at_thread, kind="stable")
     changes = np.flatnonzero(np.diff(at_thread[by_thread])) + 1
     for rows in np.split(by_thread, changes):
         of = at_thread[rows[0]]
         lo, hi = np.searchsorted(thread, (of, of + 1))
         candidates = lo + np.searchsorted(start_us[lo:hi], at_us[rows], side="right") - 1
-        found[rows] = np.where(candidates >= lo, candidates, NONE)
-    unsure = np.flatnonzero(found != NONE)
+        spans[rows] = np.where(candidates >= lo, candidates, NONE)
+    unsure = np.flatnonzero(spans != NONE)
     for _ in range(_ROUNDS):
-        unsure = unsure[end_us[found[unsure]] < at_us[unsure]]
+        unsure = unsure[end_us[spans[unsure]] < at_us[unsure]]
         if not len(unsure):
-            return found
-        found[unsure] = parent[found[unsure]]
-        unsure = unsure[found[unsure] != NONE]
+            return spans
+        spans[unsure] = parent[spans[unsure]]
+        unsure = unsure[spans[unsure] != NONE]
     return None
 
 
@@ -186,9 +186,9 @@ def _innermost_by_sweep(
     end = np.concatenate((end_us, at_us))
     order = np.lexsort((-end, np.concatenate((start_us, at_us)), both))
     parent = _sweep(both[order], end[order], order < len(thread))
-    found = np.full(len(both), NONE, np.int32)
-    found[order] = np.where(parent != NONE, order[parent], NONE)
-    return found[len(thread) :]
+    spans = np.full(len(both), NONE, np.int32)
+    spans[order] = np.where(parent != NONE, order[parent], NONE)
+    return spans[len(thread) :]
 
 
 def launch_of(correlation: Longs, start_us: Floats, launches: Launches) -> Longs:
@@ -201,17 +201,17 @@ def launch_of(correlation: Longs, start_us: Floats, launches: Launches) -> Longs
     ordered = take(launches.correlation, order)
     if not len(ordered):
         return np.full(len(correlation), NONE, np.int64)
-    found = cast("Longs", empty(len(correlation), np.int64))
-    for at in pieces(len(correlation), correlation, found):
-        wanted = correlation[at]
-        near = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-        hit = (ordered[near] == wanted) & (wanted != NONE) & (wanted != 0)
-        found[at] = np.where(hit, order[near], NONE)
+    launch = cast("Longs", empty(len(correlation), np.int64))
+    for at in pieces(len(correlation), correlation, launch):
+        ids = correlation[at]
+        near = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
+        hit = (ordered[near] == ids) & (ids != NONE) & (ids != 0)
+        launch[at] = np.where(hit, order[near], NONE)
     again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(again):
-        rows = np.flatnonzero((found != NONE) & np.isin(correlation, again))
-        found[rows] = _last_before(correlation[rows], start_us[rows], launches, found[rows])
-    return found
+        rows = np.flatnonzero((launch != NONE) & np.isin(correlation, again))
+        launch[rows] = _last_before(correlation[rows], start_us[rows], launches, launch[rows])
+    return launch
 
 
 def _last_before(correlation: Longs, at_us: Floats, launches: Launches, otherwise: Longs) -> Longs:
@@ -221,9 +221,9 @@ def _last_before(correlation: Longs, at_us: Floats, launches: Launches, otherwis
     numbers, group = np.unique(launches.correlation[order], return_inverse=True)
     # One ascending key for (correlation, start): searched once for all.
     key = group * (len(times) + 1) + np.searchsorted(times, launches.start_us[order], side="left")
-    mine = np.searchsorted(numbers, correlation)
-    place = np.searchsorted(key, mine * (len(times) + 1) + np.searchsorted(times, at_us, side="right"), side="left") - 1
-    hit = (place >= 0) & (group[place] == mine)
+    rows = np.searchsorted(numbers, correlation)
+    place = np.searchsorted(key, rows * (len(times) + 1) + np.searchsorted(times, at_us, side="right"), side="left") - 1
+    hit = (place >= 0) & (group[place] == rows)
     return np.where(hit, order[place], otherwise)
 
 
@@ -235,14 +235,14 @@ def external_disagreement(op: Ints, external_id: Longs, op_external_id: Longs) -
     if not len(op_external_id) or not len(external_id):
         return 0, 0
     # The ids of the kernels are sorted, not those of the operators: there are fewer.
-    asked, place = np.unique(external_id, return_inverse=True)
-    seen = np.zeros(len(asked), np.bool_)
+    ids, place = np.unique(external_id, return_inverse=True)
+    is_op_id = np.zeros(len(ids), np.bool_)
     for at in pieces(len(op_external_id), op_external_id):
-        ids = op_external_id[at]
-        near = np.minimum(np.searchsorted(asked, ids), len(asked) - 1)
-        seen[near[asked[near] == ids]] = True
-    found = seen[place]
-    comparable = (op != NONE) & (external_id != NONE) & found
+        op_ids = op_external_id[at]
+        near = np.minimum(np.searchsorted(ids, op_ids), len(ids) - 1)
+        is_op_id[near[ids[near] == op_ids]] = True
+    has_op = is_op_id[place]
+    comparable = (op != NONE) & (external_id != NONE) & has_op
     if not comparable.any():
         return 0, 0
     differ = take(op_external_id, op[comparable]) != external_id[comparable]

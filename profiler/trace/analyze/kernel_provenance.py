@@ -37,9 +37,9 @@ Mask = npt.NDArray[np.bool_]
 
 def compiled_kernels(trace: Trace) -> tuple[Mask, Mask]:
     """bool [kernels] twice: Inductor's own Triton kernels; every kernel that a compiled region launched, those too."""
-    own = _by_name(trace, [COMPILED.match(name) is not None for name in trace.names])
+    by_inductor = _by_name(trace, [COMPILED.match(name) is not None for name in trace.names])
     inside = _by_op(trace, [name in trace.triton_files for name in trace.names])
-    own |= inside & _by_op(trace, [COMPILED.match(name) is not None for name in trace.names])
+    by_inductor |= inside & _by_op(trace, [COMPILED.match(name) is not None for name in trace.names])
     marks = np.array([name.startswith(_COMPILED_OPS) for name in trace.names], np.bool_)
     if marks.any():
         kernels = np.flatnonzero(trace.kernels.op != NONE)
@@ -48,7 +48,7 @@ def compiled_kernels(trace: Trace) -> tuple[Mask, Mask]:
             inside[kernels] |= marks[trace.ops.name[above]]
             above = trace.ops.parent[above].astype(np.int64)
             kernels, above = kernels[above != NONE], above[above != NONE]
-    return own, inside | own
+    return by_inductor, inside | by_inductor
 
 
 def hand_written_triton(trace: Trace) -> Mask:
@@ -56,9 +56,9 @@ def hand_written_triton(trace: Trace) -> Mask:
     outside of aten operations.
 
     C++ kernels carry their signature or a mangled name; Triton names a kernel as its Python function. A custom op or
-    nothing at all is round the launch. Without operations in the trace only kernels of graphs are looked at.
+    nothing at all is around the launch. Without operations in the trace only kernels of graphs are looked at.
     """
-    plain = _by_name(
+    plain_name = _by_name(
         trace,
         [
             _PLAIN.match(name) is not None and not _LIBRARIES.search(name) and not COMPILED.match(name)
@@ -67,11 +67,11 @@ def hand_written_triton(trace: Trace) -> Mask:
     )
     linked = trace.kernels.op != NONE
     aten = _by_op(trace, [name.startswith("aten::") for name in trace.names])
-    told = linked | trace.kernels.graph | (trace.kernels.launched & (len(trace.ops.name) > 0))
+    launch_known = linked | trace.kernels.graph | (trace.kernels.launched & (len(trace.ops.name) > 0))
     run_by_compile = _by_op(trace, [name in trace.triton_files for name in trace.names])
     written_by_it = run_by_compile & compiled_kernels(trace)[0]
-    found: Mask = (plain & ~aten & told | run_by_compile) & ~written_by_it
-    return found
+    hand_written: Mask = (plain_name & ~aten & launch_known | run_by_compile) & ~written_by_it
+    return hand_written
 
 
 def _by_name(trace: Trace, marks: list[bool]) -> Mask:
@@ -81,8 +81,8 @@ def _by_name(trace: Trace, marks: list[bool]) -> Mask:
 
 def _by_op(trace: Trace, marks: list[bool]) -> Mask:
     """Marks of the operations' names, for each kernel that of the one it is linked to."""
-    found = np.zeros(len(trace.kernels.op), np.bool_)
+    mask = np.zeros(len(trace.kernels.op), np.bool_)
     linked = np.flatnonzero(trace.kernels.op != NONE)
     if len(linked):
-        found[linked] = np.array(marks, np.bool_)[take(trace.ops.name, trace.kernels.op[linked])]
-    return found
+        mask[linked] = np.array(marks, np.bool_)[take(trace.ops.name, trace.kernels.op[linked])]
+    return mask

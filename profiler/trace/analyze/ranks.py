@@ -39,18 +39,18 @@ class RankSpread:
     waiting_share: float
 
 
-def rank_of(name: str, seen: int | None, position: int) -> int:
+def rank_of(name: str, recorded: int | None, position: int) -> int:
     """The rank that the trace names, else the one in its file's name ("rank-3"), else its position."""
-    if seen is not None:
-        return seen
-    found = _IN_NAME.search(name)
-    return int(found.group(1)) if found else position
+    if recorded is not None:
+        return recorded
+    match = _IN_NAME.search(name)
+    return int(match.group(1)) if match else position
 
 
-def rank_numbers(names: Sequence[str], seen: Sequence[int | None]) -> tuple[int, ...]:
+def rank_numbers(names: Sequence[str], recorded: Sequence[int | None]) -> tuple[int, ...]:
     """A rank for each file; their positions where two would have the same one."""
-    found = tuple(rank_of(name, rank, i) for i, (name, rank) in enumerate(zip(names, seen, strict=True)))
-    return found if len(set(found)) == len(found) else tuple(range(len(found)))
+    ranks = tuple(rank_of(name, rank, i) for i, (name, rank) in enumerate(zip(names, recorded, strict=True)))
+    return ranks if len(set(ranks)) == len(ranks) else tuple(range(len(ranks)))
 
 
 def rank_spread(parts: Sequence[tuple[int, StepParts]]) -> RankSpread | None:
@@ -69,11 +69,11 @@ def rank_spread(parts: Sequence[tuple[int, StepParts]]) -> RankSpread | None:
         )
         for rank, p in sorted(parts, key=lambda item: item[0])
     )
-    own = [r.own_us for r in ranks]
+    own_us = [r.own_us for r in ranks]
     wall = median(r.wall_us for r in ranks)
     return RankSpread(
         ranks=ranks,
         slowest=max(ranks, key=lambda r: r.own_us).rank,
-        spread=(max(own) - min(own)) / wall if wall > 0.0 else 0.0,
+        spread=(max(own_us) - min(own_us)) / wall if wall > 0.0 else 0.0,
         waiting_share=sum(r.wait_us / r.wall_us for r in ranks if r.wall_us > 0.0) / len(ranks),
     )

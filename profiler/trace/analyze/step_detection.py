@@ -12,7 +12,7 @@ import numpy.typing as npt
 from profiler.trace.model import NONE, Floats, Ints, Kernels, Longs, Ops
 
 SAME_SHARE = 0.95
-"""Share of kernels whose name must stand again one period later: autotuned and split variants differ now and then."""
+"""Share of kernels whose name must occur again one period later: autotuned and split variants differ now and then."""
 
 COVERED_SHARE = 0.8
 """Share of the sequence that the repetition must cover; what is before it is a warm-up, what is after it a cut step."""
@@ -60,25 +60,25 @@ def find_repetition(name: Ints, at_us: Floats, duration_us: Floats) -> Repetitio
             continue
         last = high + period
         first = _phase(at_us, low, last, period)
-        whole = (last - first) // period
-        if whole < 2:
-            first, whole = low, (last - low) // period
-        if whole >= 2:
-            return _join(Repetition(first, period, whole), at_us)
+        repetitions = (last - first) // period
+        if repetitions < 2:
+            first, repetitions = low, (last - low) // period
+        if repetitions >= 2:
+            return _join(Repetition(first, period, repetitions), at_us)
     return None
 
 
-def _join(found: Repetition, at_us: Floats) -> Repetition:
+def _join(repetition: Repetition, at_us: Floats) -> Repetition:
     """Where every m-th repetition begins after a long pause, m of them are one: a step of m equal layers."""
-    starts = found.first + found.period * np.arange(1, found.count)
+    starts = repetition.first + repetition.period * np.arange(1, repetition.count)
     pause = at_us[starts] - at_us[starts - 1]
     long = np.flatnonzero(pause > LONG_PAUSE * np.median(pause)) + 1
     together = int(long[0]) if len(long) else 1
-    if together < 2 or found.count < 2 * together or (long != together * np.arange(1, len(long) + 1)).any():
-        return found
-    if len(long) != (found.count - 1) // together:
-        return found
-    return Repetition(found.first, found.period * together, found.count // together)
+    if together < 2 or repetition.count < 2 * together or (long != together * np.arange(1, len(long) + 1)).any():
+        return repetition
+    if len(long) != (repetition.count - 1) // together:
+        return repetition
+    return Repetition(repetition.first, repetition.period * together, repetition.count // together)
 
 
 def _candidates(name: Ints) -> list[int]:
@@ -89,15 +89,15 @@ def _candidates(name: Ints) -> list[int]:
     """
     order = np.argsort(name, kind="stable")
     cuts = np.flatnonzero(np.diff(name[order])) + 1
-    found: Counter[int] = Counter()
+    occurrences: Counter[int] = Counter()
     groups = sorted(np.split(order, cuts), key=len)
     for places in [g for g in groups if len(g) > 1][:CANDIDATES]:
-        for apart in range(1, min(len(places), 9)):
-            distances = Counter((places[apart:] - places[:-apart]).tolist())
+        for distance in range(1, min(len(places), 9)):
+            distances = Counter((places[distance:] - places[:-distance]).tolist())
             period, times = distances.most_common(1)[0]
             if period >= SHORTEST:
-                found[period] += times
-    return sorted(period for period, _ in found.most_common(CANDIDATES))
+                occurrences[period] += times
+    return sorted(period for period, _ in occurrences.most_common(CANDIDATES))
 
 
 def _longest_run(same: npt.NDArray[np.bool_]) -> tuple[int, int]:
@@ -112,17 +112,17 @@ def _longest_run(same: npt.NDArray[np.bool_]) -> tuple[int, int]:
 def _holds_everything(name: Ints, duration_us: Floats, low: int, period: int) -> bool:
     """Whether one period has (nearly) every name that the whole sequence has."""
     tile = np.unique(name[low : low + period])
-    known = np.isin(name, tile)
+    in_tile = np.isin(name, tile)
     time = float(duration_us.sum())
-    by_time = float(duration_us[known].sum()) / time if time > 0.0 else 1.0
+    by_time = float(duration_us[in_tile].sum()) / time if time > 0.0 else 1.0
     return by_time >= KNOWN_TIME_SHARE and len(tile) >= KNOWN_NAMES_SHARE * len(np.unique(name))
 
 
 def _phase(at_us: Floats, low: int, high: int, period: int) -> int:
     """The first kernel after the pause that is longest on average over the repetitions."""
-    whole = (high - low) // period
-    pause = np.diff(at_us[low : low + whole * period], prepend=np.nan)
-    table = pause.reshape(whole, period)
+    repetitions = (high - low) // period
+    pause = np.diff(at_us[low : low + repetitions * period], prepend=np.nan)
+    table = pause.reshape(repetitions, period)
     middle = np.nanmean(table, axis=0)
     return low + int(np.argmax(middle))
 
@@ -134,10 +134,10 @@ def repeated_windows(kernels: Kernels, ops: Ops) -> list[Window]:
     """
     at = np.where(np.isnan(kernels.launch_us), kernels.start_us, kernels.launch_us)
     order = np.argsort(at, kind="stable")
-    found = find_repetition(kernels.name[order], at[order], kernels.duration_us[order])
-    if found is None:
+    repetition = find_repetition(kernels.name[order], at[order], kernels.duration_us[order])
+    if repetition is None:
         return []
-    edges = [found.first + i * found.period for i in range(found.count + 1)]
+    edges = [repetition.first + i * repetition.period for i in range(repetition.count + 1)]
     starts = [_begins(edge, order, at, kernels, ops) for edge in edges if edge < len(order)]
     if len(starts) < len(edges):
         starts.append(_ends(int(order[-1]), at, kernels, ops))
@@ -145,7 +145,7 @@ def repeated_windows(kernels: Kernels, ops: Ops) -> list[Window]:
 
 
 def _begins(edge: int, order: Longs, at: Floats, kernels: Kernels, ops: Ops) -> float:
-    """Start of the outermost operation round the launch of a kernel, where no earlier kernel was launched in it."""
+    """Start of the outermost operation around the launch of a kernel, where no earlier kernel was launched in it."""
     kernel = int(order[edge])
     launch, op = float(at[kernel]), int(kernels.op[kernel])
     before = float(at[order[edge - 1]]) if edge else -np.inf

@@ -23,7 +23,7 @@ WARM_UP_RATIO = 1.5
 """First steps this much longer than the median are a warm-up (allocator, lazy loading, autotuning) and left out."""
 
 COVERING_SHARE = 0.5
-"""Share of the kernel time that must be launched inside an annotation for it to be taken for the step."""
+"""Share of the kernel time that must be launched inside an annotation for it to count as the step."""
 
 _MARKERS = ("Optimizer.zero_grad#", "Optimizer.step#", "enumerate(DataLoader)#")
 """What PyTorch itself annotates once a step where the user annotated nothing."""
@@ -62,7 +62,7 @@ def find_steps(
 
 
 def _profiler_windows(names: Sequence[str], annotations: Annotations) -> list[Window]:
-    """One window for each distinct ProfilerStep name (a name may stand on several threads), in order of start."""
+    """One window for each distinct ProfilerStep name (a name may be on several threads), in order of start."""
     chosen = {i: name for i, name in enumerate(names) if name.startswith(STEP_PREFIX)}
     windows: dict[str, Window] = {}
     for number, start, end in zip(
@@ -106,7 +106,7 @@ def _annotation_windows(
         return sorted(groups[chosen], key=lambda w: w[1])
     opening = _opening_marker([sorted(starts) for starts in markers.values() if len(starts) > 1])
     if opening:
-        ends = [*opening[1:], max(end_us, opening[-1])]  # the last may stand behind all work
+        ends = [*opening[1:], max(end_us, opening[-1])]  # the last may come after all work
         return [(f"step {i}", start, end) for i, (start, end) in enumerate(zip(opening, ends, strict=True))]
     return groups[min(covering, key=lambda key: (key[0], -covering[key]))] if covering else []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler.trace.errors import TraceError
-from profiler.trace.read.gunzip import GZIP, Packed
+from profiler.trace.read.gunzip import GZIP, Compressed
 
 _BLOCK = 512
 _REGULAR = (b"0", b"\0", b"7")
@@ -23,11 +23,11 @@ def is_tar(head: bytes) -> bool:
 class Member:
     """The text of the archive's only trace. Raises TraceError where there is none, and at the end where more follow."""
 
-    def __init__(self, archive: Packed) -> None:
+    def __init__(self, archive: Compressed) -> None:
         self.truncated = False
         self._archive = archive
         self._text = b""
-        self._left = 0  # bytes of the member that are not read yet
+        self._remaining = 0  # bytes of the member that are not read yet
         self._padding = 0
         self._name = self._seek()
         if not self._name:
@@ -47,15 +47,15 @@ class Member:
         return self._next()
 
     def _next(self) -> bytes:
-        if not self._left:
+        if not self._remaining:
             self._end()
             return b""
         if not self._text and not self._more():
-            self.truncated, self._left = True, 0
+            self.truncated, self._remaining = True, 0
             return b""
-        data = self._text[: self._left]
-        self._text = self._text[self._left :]
-        self._left -= len(data)
+        data = self._text[: self._remaining]
+        self._text = self._text[self._remaining :]
+        self._remaining -= len(data)
         return data
 
     def _more(self) -> bool:
@@ -87,14 +87,14 @@ class Member:
             self._padding = -size % _BLOCK
             name = header[:100].split(b"\0")[0].decode("utf-8", "replace")
             if header[156:157] in _REGULAR and self._is_trace(name, size):
-                self._left = size
+                self._remaining = size
                 return name
             self._skip(size + self._padding)
 
     def _is_trace(self, name: str, size: int) -> bool:
         """By its name; a long one is cut off at 100 characters, so by its first byte too."""
         base = name.rsplit("/", 1)[-1]
-        if base.startswith("._"):  # beside each file in archives from macOS
+        if base.startswith("._"):  # archives from macOS have one with each file
             return False
         if base.lower().endswith(_TRACES):
             return True
@@ -128,5 +128,5 @@ def _number(text: bytes) -> int | None:
 
 
 def _checksum(header: bytes) -> int:
-    """The sum of all bytes, the checksum's own taken for blanks."""
+    """The sum of all bytes, the checksum's own counted as blanks."""
     return sum(header[:148]) + 8 * 0x20 + sum(header[156:])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.trace.analyze.kernel_links import Launches, external_disagreement, innermost, launch_of, nesting
-from profiler.trace.analyze.modules import module_paths
 from profiler.trace.analyze.steps import STEP_PREFIX, find_steps
 from profiler.trace.errors import Damage
 from profiler.trace.model import (
@@ -25,13 +24,16 @@ from profiler.trace.model import (
     Trace,
 )
 from profiler.trace.notes import trace_notes
-from profiler.trace.read.columns import Columns, GpuColumns, Spans
+from profiler.trace.read.columns import MODULE_PREFIX, Columns, GpuColumns, Spans
 from profiler.trace.read.events import Header
-from profiler.trace.read.mmap_columns import empty, look_up, pieces, rest, take
+from profiler.trace.read.mmap_columns import empty, look_up, pieces, release, take
 from profiler.trace.read.timestamp_repair import FARTHEST_US, LONGEST_US, drop_far
 
 _EXACT_US = 2.0**43
 """Below this (102 days) a float64 of microseconds tells nanoseconds apart. Older files count from the epoch."""
+
+_LONGEST_PATH = 1000
+"""Characters of a path that are kept, counted from its end: hostile nesting would make them quadratic otherwise."""
 
 
 def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, damage: Damage = Damage.NONE) -> Trace:
@@ -52,7 +54,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
     kernels, external_id = _kernels(columns.kernels, clock.kernels, launches, ops)
     memory, memory_launch_us = _memory(columns.memory, clock.memory, launches, ops)
     steps, profiler_steps, step_source = find_steps(names, ops, kernels, memory, memory_launch_us, annotations)
-    rest(*(getattr(ops, column) for column in Ops.__slots__))
+    release(*(getattr(ops, column) for column in Ops.__slots__))
     trace = Trace(
         names=names,
         threads=threads,
@@ -94,7 +96,9 @@ class _Clock:
         times = [time for ts in raw for time in _extremes(ts)]
         first, last = min(times, default=0.0), max(times, default=0.0)
         if last - first > LONGEST_US or last > FARTHEST_US or first < -FARTHEST_US:
-            columns.timeless += drop_far(parts, raw)
+            columns.timeless += drop_far(
+                [[getattr(part, f.name) for f in fields(part) if f.name != "ts"] for part in parts], raw
+            )
             times = [time for ts in raw for time in _extremes(ts)]
         self.origin_us = min(times, default=0.0)
         exact = max(map(abs, times), default=0.0) < _EXACT_US
@@ -139,12 +143,12 @@ def _host_spans(columns: Columns, clock: _Clock, names: tuple[str, ...], detail_
         is_step = steps[name]
         a_name, a_start = np.append(a_name, name[is_step]), np.append(a_start, start[is_step])
         a_end, a_thread = np.append(a_end, end[is_step]), np.append(a_thread, thread[is_step])
-        kept = np.flatnonzero(~is_step)
-        order, parent = nesting(thread[kept], start[kept], end[kept])
-        order = kept[order]
+        op_rows = np.flatnonzero(~is_step)
+        order, parent = nesting(thread[op_rows], start[op_rows], end[op_rows])
+        order = op_rows[order]
     else:
         order, parent = nesting(thread, start, end)
-    # Each unsorted column is let go as soon as it is sorted.
+    # Each unsorted column is freed as soon as it is sorted.
     clock.ops = np.empty(0)
     start = cast("Floats", take(start, order))
     end = cast("Floats", take(end, order))
@@ -192,10 +196,37 @@ def _with_modules(frames: Spans, clock: _Clock, names: tuple[str, ...], ops: Ops
     if not len(start):
         return ops, ()
     end = _ends(start, frames.dur.floats())
-    modules, module = module_paths(
+    modules, module = _module_paths(
         frames.name.ints(), frames.thread.ints(), start, end, names, ops.thread, ops.start_us
     )
     return replace(ops, module=module), modules
+
+
+def _module_paths(
+    frame_name: Ints,
+    frame_thread: Ints,
+    frame_start_us: Floats,
+    frame_end_us: Floats,
+    names: tuple[str, ...],
+    op_thread: Ints,
+    op_start_us: Floats,
+) -> tuple[tuple[str, ...], Ints]:
+    """(paths, index of each op's path or NONE): "Model_0/Block_2/RMSNorm_0" from the frames open when the op starts.
+
+    A backward op runs outside its module's frame and has none.
+    """
+    order, parent = nesting(frame_thread, frame_start_us, frame_end_us)
+    paths: dict[str, int] = {}
+    frame_path: list[str] = []
+    for name, outer in zip(frame_name[order].tolist(), parent.tolist(), strict=True):
+        module = names[name].removeprefix(MODULE_PREFIX)
+        frame_path.append(f"{frame_path[outer][-_LONGEST_PATH:]}/{module}" if outer != NONE else module)
+    path_of = np.array([paths.setdefault(path, len(paths)) for path in frame_path], dtype=np.int32)
+    frame = innermost(op_thread, op_start_us, frame_thread[order], frame_start_us[order], frame_end_us[order], parent)
+    if len(path_of):
+        for at in pieces(len(frame), frame):
+            frame[at] = np.where(frame[at] != NONE, path_of[frame[at]], NONE)
+    return tuple(paths), frame
 
 
 def _links(correlation: Longs, start_us: Floats, launches: Launches, ops: Ops) -> tuple[Longs, Floats, Ints]:

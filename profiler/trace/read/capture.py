@@ -1,7 +1,7 @@
 """The launches of a graph's capture: runtime calls that carry the name of the kernel they put into the graph.
 
 While a graph is captured nothing runs, so the trace has operations and launches but no kernels. ROCm writes each
-kernel's name beside its launch.
+kernel's name with its launch.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Part = npt.NDArray[np.generic]
 
 
 class Column:
-    """Numbers of one kind; taking them empties it. A long one is kept in a file (see spill)."""
+    """Numbers of one kind; taking them empties it. A long one is kept in a file (see mmap_columns)."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
@@ -30,7 +30,7 @@ class Column:
         self._file: IO[bytes] | None = None
         self._written = 0  # numbers in the file, all of _kind
         self._kind = self._narrow
-        self._same: tuple[int, int] | None = None  # an id that is everywhere the same (often NONE), and how often
+        self._repeated: tuple[int, int] | None = None  # an id that is everywhere the same (often NONE), and how often
 
     def __del__(self) -> None:
         if self._file is not None:
@@ -50,13 +50,13 @@ class Column:
         self.append(part)
 
     def append(self, part: Part) -> None:
-        """Appends what another column gave as its `whole`."""
+        """Appends what another column gave from `drain`."""
         if not len(part):
             return
         if self._dtype == np.int64 and not self._waiting and not self._written:
-            value, count = self._same or (int(part[0]), 0)
+            value, count = self._repeated or (int(part[0]), 0)
             if (part == value).all():
-                self._same = value, count + len(part)
+                self._repeated = value, count + len(part)
                 return
             self._unfold()
         self._parts.append(part)
@@ -66,9 +66,9 @@ class Column:
 
     def _unfold(self) -> None:
         """The constant so far as numbers."""
-        if self._same is not None:
-            value, count = self._same
-            self._same = None
+        if self._repeated is not None:
+            value, count = self._repeated
+            self._repeated = None
             self._parts.append(self._constant(value, count))
             self._waiting += count
 
@@ -102,29 +102,29 @@ class Column:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, self._narrow)
 
-    def whole(self) -> Part:
+    def drain(self) -> Part:
         """All of it, as narrow as it is kept; the column is empty afterwards."""
-        if self._same is not None:
-            value, count = self._same
+        if self._repeated is not None:
+            value, count = self._repeated
             self._reset()
             return self._constant(value, count)
         if self._written and self._waiting:
             self._write()
-        found = self._join()
+        numbers = self._join()
         if self._file is not None and self._written:
-            kept = map_numbers(self._file, self._written, self._kind)
-            found = np.concatenate((kept, found)) if self._waiting else kept
+            in_file = map_numbers(self._file, self._written, self._kind)
+            numbers = np.concatenate((in_file, numbers)) if self._waiting else in_file
         if self._file is not None:
             self._file.close()
         self._reset()
-        return found
+        return numbers
 
     def ints(self) -> Ints:
-        return self.whole().astype(np.int32, copy=False)
+        return self.drain().astype(np.int32, copy=False)
 
     def longs(self, order: Longs | None = None) -> Longs:
         """As int64, in this order where one is given."""
-        whole = self.whole()
+        whole = self.drain()
         if order is None and len(whole) and not any(whole.strides):
             return np.broadcast_to(np.int64(whole[0]), len(whole))
         if order is not None:
@@ -137,10 +137,10 @@ class Column:
         return cast("Longs", wide)
 
     def floats(self) -> Floats:
-        return self.whole().astype(np.float64, copy=False)
+        return self.drain().astype(np.float64, copy=False)
 
     def flags(self) -> npt.NDArray[np.bool_]:
-        return self.whole().astype(np.bool_, copy=False)
+        return self.drain().astype(np.bool_, copy=False)
 
 
 def longs() -> Column:

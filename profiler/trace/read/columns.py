@@ -16,8 +16,7 @@ from msgspec import Raw
 
 from profiler.trace.model import NONE, Detail, Ints
 from profiler.trace.read.column import Column, flags, floats, ints, longs
-from profiler.trace.read.details import SEPARATOR, parse_detail
-from profiler.trace.read.events import MALFORMED, Any, Args, Event, Phaseless
+from profiler.trace.read.events import MALFORMED, AnyEvent, Args, Event, Phaseless
 from profiler.trace.read.timestamp_repair import keep_timed
 
 OPS = frozenset({"cpu_op", "operator"})
@@ -41,6 +40,10 @@ MODULE_PREFIX = "nn.Module: "
 TRITON = "triton"
 """The kernel_backend of what torch.compile launches through its own runner of Triton kernels."""
 
+SEPARATOR = b"\0"
+"""Between dims, types, strides and concrete inputs: never part of JSON text."""
+
+_UNTYPED = msgspec.json.Decoder()
 _NO_ARGS = Args()
 _NO_CORRELATION = frozenset({0, NONE})
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0")
@@ -130,10 +133,10 @@ class Columns:
         self.is_trace = False  # any event with a phase
         self.tables = tables or Tables()
 
-    def add(self, events: list[Any]) -> None:
+    def add(self, events: list[AnyEvent]) -> None:
         """Adds one batch. Only complete events (ph X) with a time become rows; all are counted."""
         self.events += len(events)
-        groups: defaultdict[str, list[Any]] = defaultdict(list)
+        groups: defaultdict[str, list[AnyEvent]] = defaultdict(list)
         for event in events:
             groups[event.cat].append(event)
         self.is_trace = self.is_trace or not all(isinstance(event, Phaseless) for event in events)
@@ -199,16 +202,16 @@ class Columns:
         to.external.extend(_external(args), size)
 
     def _add_launches(self, group: list[Event]) -> None:
-        kept = [e for e in group if e.args is not None and e.args.correlation not in _NO_CORRELATION]
-        args = [cast("Args", e.args) for e in kept]
+        launches = [e for e in group if e.args is not None and e.args.correlation not in _NO_CORRELATION]
+        args = [cast("Args", e.args) for e in launches]
         size = len(args)
         to = self.launches
-        to.ts.extend(lambda: map(_ts, kept), size)
-        to.dur.extend(lambda: map(_dur, kept), size)
-        to.thread.extend(self._threads(kept), size)
+        to.ts.extend(lambda: map(_ts, launches), size)
+        to.dur.extend(lambda: map(_dur, launches), size)
+        to.thread.extend(self._threads(launches), size)
         to.correlation.extend(lambda: map(_correlation, args), size)
         to.external.extend(_external(args), size)
-        to.graph.extend(lambda: [any(map(e.name.__contains__, GRAPH_LAUNCHES)) for e in kept], size)
+        to.graph.extend(lambda: [any(map(e.name.__contains__, GRAPH_LAUNCHES)) for e in launches], size)
         self._add_spans(self.syncs, [e for e in group if "Synchronize" in e.name])
 
     def names(self) -> tuple[str, ...]:
@@ -222,13 +225,36 @@ class Columns:
 
         The same shapes with other spacing are one Detail.
         """
-        found: dict[Detail, int] = {}
+        distinct: dict[Detail, int] = {}
         index = np.full(max(1, len(self.tables.details) - 1), NONE, np.int32)
         for key, number in self.tables.details.items():
-            detail = parse_detail(key) if number != NONE else None
+            detail = _parse_detail(key) if number != NONE else None
             if detail is not None:
-                index[number] = found.setdefault(detail, len(found))
-        return tuple(found), index
+                index[number] = distinct.setdefault(detail, len(distinct))
+        return tuple(distinct), index
+
+
+def _parse_detail(key: bytes) -> Detail | None:
+    """The Detail of dims, types, strides and concrete inputs as the trace spells them; None for none or unreadable."""
+    parts = key.split(SEPARATOR)
+    try:
+        dims, types, strides, concrete = (_UNTYPED.decode(part) if part else None for part in parts)
+        return Detail(dims=_sizes(dims), types=_as_texts(types), strides=_sizes(strides), concrete=_as_texts(concrete))
+    except (*MALFORMED, ValueError):
+        return None
+
+
+def _as_texts(values: object) -> tuple[str, ...]:
+    return tuple(map(str, values)) if isinstance(values, list) else ()
+
+
+def _sizes(values: object) -> tuple[tuple[object, ...], ...]:
+    """Sizes or strides of each argument; a TensorList is a tuple of tuples."""
+    return tuple(_freeze(v) if isinstance(v, list) else () for v in values) if isinstance(values, list) else ()
+
+
+def _freeze(values: list[object]) -> tuple[object, ...]:
+    return tuple(_freeze(v) if isinstance(v, list) else v if isinstance(v, int) else str(v) for v in values)
 
 
 def _external(args: list[Args]) -> Values:
@@ -250,5 +276,5 @@ def _stream(number: int | str, tid: int | str) -> int:
     text = tid if number == NONE else number
     if isinstance(text, int):
         return text
-    found = _NUMBER.search(text)
-    return int(found.group(), 0) if found else NONE
+    match = _NUMBER.search(text)
+    return int(match.group(), 0) if match else NONE

@@ -52,7 +52,7 @@ class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     args: Args | None = None
 
 
-class Passed(msgspec.Struct, gc=False):
+class OtherPhase(msgspec.Struct, gc=False):
     """An event of another phase (flows, instants, metadata): counted, and nothing of it decoded."""
 
     cat: ClassVar[str] = ""
@@ -64,12 +64,12 @@ class Phaseless(msgspec.Struct, gc=False):
     cat: ClassVar[str] = ""
 
 
-Any = Event | Passed | Phaseless
+AnyEvent = Event | OtherPhase | Phaseless
 
 # The tag tells msgspec which fields to decode before it builds anything: a third of the events of a real trace are
 # flows, and unpacking and decoding takes 1.06 to 1.15 times less than with one struct for all phases.
 _PHASES = [
-    msgspec.defstruct(f"Phase{code}", [], bases=(Passed,), tag_field="ph", tag=chr(code), gc=False)
+    msgspec.defstruct(f"Phase{code}", [], bases=(OtherPhase,), tag_field="ph", tag=chr(code), gc=False)
     for code in range(0x21, 0x7F)
     if chr(code) != "X"
 ]
@@ -82,7 +82,7 @@ class DeviceProperties(msgspec.Struct, gc=False):
 
 
 class Header(msgspec.Struct, gc=False):
-    """The keys beside traceEvents that Trace uses."""
+    """The keys other than traceEvents that Trace uses."""
 
     devices: list[DeviceProperties] | None = msgspec.field(default=None, name="deviceProperties")
     record_shapes: object = None
@@ -99,7 +99,7 @@ class Header(msgspec.Struct, gc=False):
         )
 
 
-_EITHER: type[Any] = Union[(Event, *_PHASES)]  # type: ignore[assignment]
+_EITHER: type[AnyEvent] = Union[(Event, *_PHASES)]  # type: ignore[assignment]
 _ONE = msgspec.json.Decoder(_EITHER)
 _STRICT = msgspec.json.Decoder(list[_EITHER])  # type: ignore[valid-type]
 _LENIENT = msgspec.json.Decoder(list[_EITHER], strict=False)  # type: ignore[valid-type]
@@ -109,7 +109,7 @@ MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for text that is not JSON or not of the type. Bad UTF-8 in a string is UnicodeDecodeError."""
 
 
-def decode_list(text: bytes | memoryview) -> list[Any]:
+def decode_list(text: bytes | memoryview) -> list[AnyEvent]:
     """Events of `[{...}, {...}]`. Raises one of MALFORMED unless the text is exactly a list of whole events.
 
     A cut inside a string or a nested list cannot decode, so a wrong cut is never accepted.
@@ -117,18 +117,18 @@ def decode_list(text: bytes | memoryview) -> list[Any]:
     return _STRICT.decode(text)
 
 
-def decode(text: bytes) -> list[Any]:
+def decode(text: bytes) -> list[AnyEvent]:
     """As `decode_list`, of `{...}, {...}`."""
     return _STRICT.decode(b"[" + text + b"]")
 
 
-def decode_lenient(text: bytes) -> list[Any]:
+def decode_lenient(text: bytes) -> list[AnyEvent]:
     """As `decode`; numbers may be strings, as some writers have timestamps."""
     return _LENIENT.decode(b"[" + text + b"]")
 
 
 def decode_header(text: bytes) -> Header:
-    """The keys beside traceEvents. Raises one of MALFORMED."""
+    """The keys other than traceEvents. Raises one of MALFORMED."""
     try:
         return _HEADER.decode(text)
     except MALFORMED:
@@ -167,7 +167,7 @@ def repair(text: bytes) -> bytes:
     return _TOKEN.sub(_repair_token, valid)
 
 
-def decode_one(text: bytes) -> Any | None:
+def decode_one(text: bytes) -> AnyEvent | None:
     """One event out of `{...}`; None where it is not exactly one object."""
     try:
         return _ONE.decode(text)
@@ -175,7 +175,7 @@ def decode_one(text: bytes) -> Any | None:
         return None
 
 
-def decode_repaired(text: bytes) -> Any | None:
+def decode_repaired(text: bytes) -> AnyEvent | None:
     """As `decode_one`, after repair and with any field of any type."""
     try:
         loose = json.loads(repair(text))
@@ -184,10 +184,10 @@ def decode_repaired(text: bytes) -> Any | None:
     return _coerce(loose) if isinstance(loose, dict) else None
 
 
-def _coerce(loose: dict[str, object]) -> Any:
+def _coerce(loose: dict[str, object]) -> AnyEvent:
     phase = _text(loose.get("ph"))
     if phase != "X":
-        return Passed() if phase else Phaseless()
+        return OtherPhase() if phase else Phaseless()
     args = loose.get("args")
     return Event(
         cat=_text(loose.get("cat")),
@@ -256,8 +256,8 @@ def _number(value: object, otherwise: float) -> float:
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
 
 
-def pieces(text: bytes) -> Iterator[tuple[int, int]]:
-    """(start, end) of what stands between `}` and `, {`: one event each, unless a `}, {` stands inside one."""
+def split_events(text: bytes) -> Iterator[tuple[int, int]]:
+    """(start, end) of what lies between `}` and `, {`: one event each, unless a `}, {` lies inside one."""
     start = 0
     for match in _BOUNDARY.finditer(text):
         yield start, match.start() + 1

@@ -34,30 +34,30 @@ def callers(
 
     Frames inside of torch are passed over. "" where none is open. Raises what read_trace raises.
     """
-    found = [""] * len(instants)
+    functions = [""] * len(instants)
     if not trace.has_stacks or not instants:
-        return found
-    began = [-math.inf] * len(instants)
+        return functions
+    frame_start_us = [-math.inf] * len(instants)
     by_thread: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for i, (thread, at_us) in enumerate(instants):
         by_thread.setdefault(trace.threads[thread], []).append((at_us, i))
-    for asked in by_thread.values():
-        asked.sort()
+    for thread_instants in by_thread.values():
+        thread_instants.sort()
     with Source(Path(path), limits) as source:
         for batch in EventStream(source, limits):
             for event in batch:
                 if not isinstance(event, Event) or event.cat.lower() not in FRAMES:
                     continue
-                asked = by_thread.get((str(event.pid), str(event.tid)), [])
+                thread_instants = by_thread.get((str(event.pid), str(event.tid)), [])
                 start = event.ts - trace.origin_us
-                for place in range(bisect_left(asked, (start, -1)), len(asked)):
-                    at_us, i = asked[place]
+                for place in range(bisect_left(thread_instants, (start, -1)), len(thread_instants)):
+                    at_us, i = thread_instants[place]
                     if at_us > start + event.dur:
                         break
-                    text = _caller(event.name) if start >= began[i] else ""
+                    text = _caller(event.name) if start >= frame_start_us[i] else ""
                     if text:
-                        found[i], began[i] = text, start
-    return found
+                        functions[i], frame_start_us[i] = text, start
+    return functions
 
 
 def _caller(name: str) -> str:

@@ -23,7 +23,7 @@ _HEADER_BYTES = 10
 _TRAILER_BYTES = 8
 _HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT, _RESERVED = 0x02, 0x04, 0x08, 0x10, 0xE0
 _TEXT_BYTES = 64 * 1024
-"""Longest name and longest comment in a header: with more it is taken for no gzip."""
+"""Longest name and longest comment in a header: with more it counts as no gzip."""
 
 PIECE_BYTES = 32 * 1024
 """Unpacked at once: where the compressed data is broken, what the decompressor has unpacked in that call, and up to
@@ -37,7 +37,7 @@ _RESCUED_BYTES = 128 * 1024
 _STEP_BYTES = 512
 
 
-class Packed(Protocol):
+class Compressed(Protocol):
     """Where compressed bytes come from."""
 
     @property
@@ -72,13 +72,13 @@ class Gunzip:
     as far as it was read.
     """
 
-    def __init__(self, packed: Packed) -> None:
+    def __init__(self, packed: Compressed) -> None:
         self.truncated = False
         self.damage = Damage.NONE
         self._packed = packed
         self._raw = b""
         self._at = 0  # in _raw: what lies before it is taken
-        self._given = 0
+        self._unpacked_bytes = 0
         self._members = 0  # that were unpacked to their end
         self._ended = False
         self._member: _Decompressor | None = None
@@ -103,8 +103,8 @@ class Gunzip:
             piece = self._piece()
             pieces.append(piece)
             size += len(piece)
-        self._given += size
-        if self.truncated and self._given == 0:
+        self._unpacked_bytes += size
+        if self.truncated and self._unpacked_bytes == 0:
             raise TraceError(
                 "trace-bad-gzip",
                 "The file starts like gzip, but nothing in it can be unpacked.",
@@ -216,17 +216,17 @@ class Gunzip:
             size += 2 + self._byte(size) + 256 * self._byte(size + 1)
         for flag in (_NAME, _COMMENT):
             if flags & flag:
-                found = self._zero(size)
-                if found is None:
+                zero = self._zero(size)
+                if zero is None:
                     return None
-                size = found + 1
+                size = zero + 1
         size += 2 if flags & _HEADER_CHECKSUM else 0
         return size if self._has(size) else None
 
     def _zero(self, start: int) -> int | None:
         """Where the first zero byte at or after `start` lies, counted from here."""
-        while (found := self._raw.find(b"\0", self._at + start)) < 0:
+        while (position := self._raw.find(b"\0", self._at + start)) < 0:
             here = len(self._raw) - self._at
             if here > start + _TEXT_BYTES or not self._has(here + 1):
                 return None
-        return found - self._at
+        return position - self._at

@@ -14,7 +14,7 @@ CHUNK_BYTES = 512 * 1024
 class Limits:
     """What a trace may cost before reading stops with `trace-too-large`.
 
-    max_bytes: uncompressed size. max_ratio: uncompressed to compressed, checked beyond 64 MiB (seen: up to 30).
+    max_bytes: uncompressed size. max_ratio: uncompressed to compressed, checked beyond 64 MiB (real traces: up to 30).
     max_events: events in the file. max_event_bytes: one event, or the header before the events, as text.
     """
 

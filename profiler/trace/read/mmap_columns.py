@@ -45,8 +45,8 @@ def map_numbers(file: IO[bytes], count: int, dtype: npt.DTypeLike) -> Array:
     return np.frombuffer(mmap.mmap(file.fileno(), count * dtype.itemsize), dtype)
 
 
-def rest(*arrays: Array) -> None:
-    """Takes the pages of mapped columns out of this process's memory until they are looked at again."""
+def release(*arrays: Array) -> None:
+    """Takes the pages of mapped columns out of this process's memory until they are read again."""
     for array in arrays:
         pages = _pages(array)
         if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
@@ -62,11 +62,11 @@ def _pages(array: Array) -> mmap.mmap | None:
 
 
 def pieces(count: int, *arrays: Array, rows: int = 0) -> Iterator[slice]:
-    """Slices of so many rows (0: PIECE_ROWS) that cover [0, count); after each one the arrays rest."""
+    """Slices of so many rows (0: PIECE_ROWS) that cover [0, count); after each one the arrays are released."""
     rows = rows or PIECE_ROWS
     for start in range(0, count, rows):
         yield slice(start, min(start + rows, count))
-        rest(*arrays)
+        release(*arrays)
 
 
 def take(array: Array, order: Array, dtype: npt.DTypeLike | None = None) -> Array:

@@ -18,17 +18,17 @@ from profiler.trace.read.stream import EventStream
 def read_trace(path: Path | str, limits: Limits = Limits(), processes: int | None = None) -> Trace:  # noqa: B008 (frozen)
     """Reads a Chrome trace as torch.profiler writes it: JSON, plain, gzip or in a tar, whole, damaged or truncated.
 
-    Columns of more than 400,000 rows lie in temporary files (see spill), 60 bytes for each operator; so memory hardly
-    grows with the file. It does by some temporaries for each kernel, and where operators are not in order of time. A
-    recording lists all operators first, then launches and kernels: none can be left out before the end, all are kept.
-    A large file is read by two processes where there are two cores; processes=1 forbids it.
+    Columns of more than 400,000 rows lie in temporary files (see mmap_columns), 60 bytes for each operator; so memory
+    hardly grows with the file. It does by some temporaries for each kernel, and where operators are not in order of
+    time. A recording lists all operators first, then launches and kernels: none can be left out before the end, all are
+    kept. A large file is read by two processes where there are two cores; processes=1 forbids it.
 
     What is missing or was repaired is in `notes`; a trace without kernels is no error. Raises TraceError for a file
     that is not a trace or is beyond the limits, OSError where the file cannot be opened.
     """
     path = Path(path)
-    found = read_in_two(path, limits) if pays(path, processes) else None
-    columns, header, dropped, truncated, damage = found or _read_alone(path, limits)
+    halves = read_in_two(path, limits) if pays(path, processes) else None
+    columns, header, dropped, truncated, damage = halves or _read_alone(path, limits)
     check_events(columns.events, limits)
     if columns.events and not columns.is_trace:
         raise TraceError(

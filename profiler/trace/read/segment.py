@@ -15,7 +15,7 @@ from profiler.trace.read.source import Source
 
 _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
 _SEARCH_BYTES = 8 * 1024 * 1024
-"""No event is longer in any trace seen; beyond it the file is read in one piece."""
+"""No event is longer in any trace of the corpus; beyond it the file is read in one piece."""
 
 
 class MisfitError(Exception):
@@ -80,12 +80,12 @@ class Segments:
             pass
         if number == 0:
             return Segment(self, stop)
-        found = self._boundary(start)
-        if found is None:
+        boundary = self._boundary(start)
+        if boundary is None:
             return None
-        if start + found.start() >= stop:
+        if start + boundary.start() >= stop:
             return Segment(self, stop, empty=True)
-        self._skip(found.end())
+        self._skip(boundary.end())
         return Segment(self, stop)
 
     def before(self, stop: int) -> bytes:
@@ -98,19 +98,19 @@ class Segments:
 
     def up_to_boundary(self, stop: int) -> tuple[bytes, bool]:
         """(text up to the first boundary at or after byte `stop`, whether the file ends). Nothing is skipped."""
-        found = self._boundary(stop)
-        if found is None:
+        boundary = self._boundary(stop)
+        if boundary is None:
             text, self._text = self._text, b""
             self._at += len(text)
             return text, True
-        return self._text[: found.start() + 1], False
+        return self._text[: boundary.start() + 1], False
 
     def _boundary(self, start: int) -> re.Match[bytes] | None:
         """The first one at or after byte `start`, where the text has come to; None where the file ends before it."""
         while True:
-            found = _BOUNDARY.search(self._text) if self._at == start else None
-            if found is not None:
-                return found
+            boundary = _BOUNDARY.search(self._text) if self._at == start else None
+            if boundary is not None:
+                return boundary
             if len(self._text) > _SEARCH_BYTES:
                 raise MisfitError
             if not self._more():

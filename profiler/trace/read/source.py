@@ -52,7 +52,7 @@ class _File:
     def __init__(self, file: BufferedReader) -> None:
         self._file = file
         self.head = file.read(CHUNK_BYTES)
-        self.taken = len(self.head)
+        self.read_bytes = len(self.head)
         self._first = True
 
     def read(self) -> bytes:
@@ -60,7 +60,7 @@ class _File:
             self._first = False
             return self.head
         data = self._file.read(CHUNK_BYTES)
-        self.taken += len(data)
+        self.read_bytes += len(data)
         return data
 
 
@@ -75,7 +75,7 @@ class Source:
     def __init__(self, path: Path, limits: Limits) -> None:
         self._limits = limits
         self._file = path.open("rb")
-        self._given = 0
+        self._read_bytes = 0
         try:
             file = _File(self._file)
             if not file.head:
@@ -111,16 +111,16 @@ class Source:
 
     @property
     def damage(self) -> Damage:
-        found = Damage.NONE
+        damage = Damage.NONE
         for layer in self._layers:
             if isinstance(layer, Gunzip):
-                found |= layer.damage
-        return found
+                damage |= layer.damage
+        return damage
 
     def read(self) -> bytes:
         """The next chunk, at most CHUNK_BYTES long; b"" at the end."""
         data = self._layers[-1].read()
-        self._given += len(data)
+        self._read_bytes += len(data)
         self._check_size()
         if not data:
             self._read_rest()
@@ -130,18 +130,18 @@ class Source:
         """What follows the trace in a compressed archive: blanks as a rule, and the checksum of all."""
         for layer in reversed(self._layers[:-1]):
             while isinstance(layer, Gunzip) and (data := layer.read()):
-                self._given += len(data)
+                self._read_bytes += len(data)
                 self._check_size()
 
     def _check_size(self) -> None:
         limits = self._limits
-        if self._given > limits.max_bytes:
+        if self._read_bytes > limits.max_bytes:
             raise TraceError(
                 "trace-too-large",
                 f"The trace is larger than {limits.max_bytes / 1024**3:.3g} GiB uncompressed.",
                 "Record fewer steps: torch.profiler.schedule(wait=1, warmup=2, active=3) is enough.",
             )
-        if self._given > RATIO_FLOOR_BYTES and self._given > limits.max_ratio * self._on_disk.taken:
+        if self._read_bytes > RATIO_FLOOR_BYTES and self._read_bytes > limits.max_ratio * self._on_disk.read_bytes:
             raise TraceError(
                 "trace-too-large",
                 f"The file unpacks to more than {limits.max_ratio:.0f} times its size, which no trace does.",

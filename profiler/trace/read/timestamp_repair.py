@@ -6,14 +6,13 @@ CUPTI gives a kernel whose times it could not collect start and end 0; one such 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from math import isfinite, isnan
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
 from profiler.trace.model import Floats
+from profiler.trace.read.column import Column
 from profiler.trace.read.events import Event
 
 LONGEST_US = 24 * 3600e6
@@ -35,19 +34,20 @@ def keep_timed(group: list[Event], measured: bool) -> list[Event]:
     if isfinite(sum(map(_ts, group)) + total) and total <= LONGEST_US:
         if not measured or min(map(_dur, group), default=0.0) >= 0.0:
             return group
-    found = []
+    usable = []
     for event in group:
         if isnan(event.dur) and not measured:
             event.dur = 0.0
         if isfinite(event.ts + event.dur) and event.dur <= LONGEST_US and (event.dur >= 0.0 or not measured):
-            found.append(event)
-    return found
+            usable.append(event)
+    return usable
 
 
-def drop_far(groups: Sequence[Any], starts: list[Floats]) -> int:
+def drop_far(groups: Sequence[Sequence[Column]], starts: list[Floats]) -> int:
     """Takes out of groups of columns the rows that lie more than LONGEST_US from the middle; how many.
 
-    starts: of each group, taken from it already; they are replaced here. The middle is the median of the longest group.
+    groups: all columns of each group but that of the start. starts: of each group; they are replaced here. The middle
+    is the median of the longest group.
     A group of which half or more lies far has another clock: it stays, but for what lies beyond FARTHEST_US.
     """
     with np.errstate(over="ignore"):
@@ -63,7 +63,7 @@ def drop_far(groups: Sequence[Any], starts: list[Floats]) -> int:
         if not far:
             continue
         starts[number] = start[near]
-        for column in (getattr(group, field.name) for field in fields(group) if field.name != "ts"):
-            column.append(column.whole()[near])
+        for column in group:
+            column.append(column.drain()[near])
         dropped += far
     return dropped

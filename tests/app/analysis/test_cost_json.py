@@ -7,8 +7,7 @@ from typing import Any
 from app.analysis.cost_json import cost_json
 from profiler.hardware import find_device
 from profiler.oracle.model import Extern, OracleKernel, Prediction, Replaced
-from profiler.region.graph.boundary_bytes import bytes_through
-from profiler.region.graph.cost import cost
+from profiler.region.graph.cost import bytes_through, cost
 from profiler.region.graph.lowering import lower
 from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,19 +10,29 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from profiler.child.limits import MIB
+from profiler.hardware import Device
 from profiler.oracle import process
 from profiler.oracle.cache import Cache
-from profiler.oracle.process import Oracle, question
+from profiler.oracle.process import Oracle
+from profiler.oracle.serialization import PredictQuestion
 from tests.processes import wait_for
 from tests.profiler.oracle.asking import EXAMPLE, device, text
 
 LONG = text("linear_recurrence_loop")  # 128 steps, unrolled: seconds
+
+
+def question(text: str, device: Device, mode: str, binding: dict[str, int] | None) -> dict[str, object]:
+    """As the cache is asked for an answer."""
+    fields: dict[str, object] = msgspec.to_builtins(PredictQuestion(text, device, mode, binding))
+    return fields
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +184,7 @@ def test_a_fresh_process_takes_over_once_it_is_up(monkeypatch: pytest.MonkeyPatc
         fresh = oracle._next
         assert fresh is not None
         deadline = time.monotonic() + 60
-        while not process._has_said(fresh) and time.monotonic() < deadline:
+        while not process._has_message(fresh) and time.monotonic() < deadline:
             time.sleep(0.05)
         second = answering()
         assert second == fresh.process.pid and oracle._next is None
@@ -270,3 +281,9 @@ def test_a_process_that_does_not_end_is_told_of_until_it_does(monkeypatch: pytes
     os.kill(child.process.pid, signal.SIGKILL)
     wait_for(lambda: made.stuck() == [])
     made.stop()
+
+
+def test_the_key_of_answers_that_are_on_disk_already_stays() -> None:
+    asked = {"ask": "predict", "text": EXAMPLE, "device": asdict(device()), "mode": "default", "binding": {"N": 3}}
+    now = question(EXAMPLE, device(), "default", {"N": 3})
+    assert json.dumps(now, sort_keys=True) == json.dumps(asked, sort_keys=True)

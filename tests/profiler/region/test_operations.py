@@ -17,7 +17,7 @@ from profiler.region.graph.fusion import groups
 from profiler.region.graph.lowering import lower
 from profiler.region.language import checks, vocabulary
 from profiler.region.language.text import parse
-from profiler.region.mining import handwritten_patterns
+from profiler.region.mining import unit_letters
 from profiler.region.operations import BY_NAME, LIBRARY_KINDS, OPERATIONS, TORCH, Falls, find
 from tests.profiler.oracle.asking import device
 from tests.profiler.region import calls
@@ -209,7 +209,7 @@ KINDS_OF_LETTERS = {
 
 @pytest.mark.parametrize("letter", KINDS_OF_LETTERS)
 def test_a_letter_of_a_trace_stands_for_operations_of_one_kind(letter: str) -> None:
-    told = kinds_of(handwritten_patterns.LETTERS[letter].split())
+    told = kinds_of(unit_letters.LETTERS[letter].split())
     assert {n: k for n, k in told.items() if k not in {None, *KINDS_OF_LETTERS[letter]}} == {}
 
 

@@ -18,7 +18,7 @@ from profiler.region.language.program import program
 from profiler.region.language.text import parse
 from profiler.region.mining.execution_edges import exact, joined_share
 from profiler.region.mining.mine import mine
-from profiler.region.mining.units import units
+from profiler.region.mining.units import collect_units
 from profiler.trace.analyze.steps import steady_step
 from profiler.trace.execution_trace import Execution, read_execution
 from profiler.trace.model import NONE
@@ -42,7 +42,7 @@ def test_forward_edges_of_the_llama_trace_are_inferred() -> None:
 def test_edges_with_the_execution_trace_are_exact() -> None:
     """Each against a plain reading of the file: the latest operation whose output has this tensor id."""
     trace, execution = read_trace(LLAMA), read_execution(BESIDE)
-    taken = units(trace, steady_step(trace))
+    taken = collect_units(trace, steady_step(trace))
     edges = exact(trace, taken.units, execution)
     assert joined_share(trace, taken.units, execution) == 1.0
     with gzip.open(BESIDE) as file:

@@ -19,9 +19,9 @@ from profiler.region.language.text import parse
 from profiler.region.mining.dataflow import flow, graph_of
 from profiler.region.mining.infer_edges import infer
 from profiler.region.mining.mine import COPIES, MinedRegion, mine
-from profiler.region.mining.partition import parts
+from profiler.region.mining.partition import partition
 from profiler.region.mining.render import UnwritableError
-from profiler.region.mining.units import units
+from profiler.region.mining.units import collect_units
 from profiler.trace.analyze.steps import steady_step
 from profiler.trace.model import NONE, Step, Trace
 from profiler.trace.read.reader import read_trace
@@ -133,10 +133,10 @@ def test_data_flow_is_that_of_the_execution_trace() -> None:
             attributes = {a["name"]: a.get("value") for a in node.get("attrs", ())}
             exact[attributes.get("rf_id", NONE)] = node
     step = steady_step(trace)
-    taken = units(trace, step)
+    taken = collect_units(trace, step)
     thread = [u for u in taken.units if not u.backward]
     right = wrong = 0
-    cut = parts(trace, taken)
+    cut = partition(trace, taken)
     graph = graph_of(taken.units, infer(thread))
     for part in cut:
         try:
@@ -150,8 +150,8 @@ def test_data_flow_is_that_of_the_execution_trace() -> None:
                 members = inputs[at] if values and isinstance(inputs[at][0], list) else [inputs[at]]
                 real = [m for m in members if values and m[3]]
                 for value, tensor in zip(values, real, strict=True):
-                    if value.made is not None:
-                        made = exact[int(trace.ops.record_id[value.made.unit.op])]["outputs"]["values"][value.index]
+                    if value.producer is not None:
+                        made = exact[int(trace.ops.record_id[value.producer.unit.op])]["outputs"]["values"][value.index]
                         right, wrong = right + (made[0] == tensor[0]), wrong + (made[0] != tensor[0])
     assert right > 150
     assert wrong == 0

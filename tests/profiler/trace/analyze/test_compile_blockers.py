@@ -11,7 +11,7 @@ import pytest
 from profiler.trace import read_trace
 from profiler.trace.analyze.compile_blocker_kinds import KINDS
 from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
-from profiler.trace.analyze.time_windows import Windows
+from profiler.trace.analyze.forward_calls import Windows
 from tests.profiler.trace.files import annotation, kernel, launch, op, written
 
 Event = dict[str, object]

@@ -84,7 +84,7 @@ def test_regions_of_the_graph_are_those_of_the_eager_trace() -> None:
     assert time == pytest.approx(real(GRAPH).kernel_time_us / 3, rel=0.01)
 
 
-def test_a_capture_lends_by_the_kernel_names_beside_its_launches() -> None:
+def test_a_capture_lends_by_the_kernel_names_of_its_launches() -> None:
     capture = real(CAPTURE)
     launches = captured_launches(TRACES / CAPTURE, capture)
     assert len(launches) == 428  # hipModuleLaunchKernel 252, hipLaunchKernel 104, hipExtModuleLaunchKernel 72
@@ -100,7 +100,7 @@ def test_a_capture_lends_by_the_kernel_names_beside_its_launches() -> None:
         if name == "kernel_unified_attention_2d":
             assert op_name == "vllm::unified_attention_with_output"
     assert_ordered(found)
-    assert captured_launches(TRACES / EAGER, real(EAGER)) == [], "CUDA names no kernel beside its launch"
+    assert captured_launches(TRACES / EAGER, real(EAGER)) == [], "CUDA names no kernel at its launch"
 
 
 def assert_ordered(trace: Trace) -> None:

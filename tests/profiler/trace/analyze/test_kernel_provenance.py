@@ -1,4 +1,4 @@
-"""Which Triton kernels torch.compile wrote and which somebody else did, by what its runner records beside a launch."""
+"""Which Triton kernels torch.compile wrote and which somebody else did, by what its runner records of a launch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiler.trace.analyze.kernel_provenance import compiled_kernels, hand_writ
 from profiler.trace.read.assemble import assemble
 from profiler.trace.read.parallel_reader import read_in_two
 from tests.profiler.trace.files import TRACES, kernel, launch, loaded, op, real, written
-from tests.profiler.trace.test_reader_in_two import LIMITS
+from tests.profiler.trace.read.test_parallel_reader import LIMITS
 
 WITH_FILES = [
     "handrolled_blocks_bf16_compiled.json.gz",
@@ -32,7 +32,7 @@ def run_by_compile(name: str, ts: float, file: str = "/tmp/torchinductor_me/ab/c
 
 
 @pytest.mark.parametrize("name", WITH_FILES)
-def test_the_files_are_those_beside_the_launches(name: str) -> None:
+def test_the_files_are_those_of_the_launches(name: str) -> None:
     want = {
         e["name"]: e["args"]["kernel_file"]
         for e in reversed(loaded(name)["traceEvents"])

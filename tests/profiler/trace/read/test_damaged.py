@@ -212,7 +212,7 @@ def test_an_event_far_from_the_recording_does_not_stretch_its_step(tmp_path: Pat
 
 
 @pytest.mark.parametrize("others", [[], [op("a", 0, 10)], [annotation("ProfilerStep#1", 0, 10), op("a", 0, 10)]])
-def test_a_time_that_no_clock_has_is_dropped_however_few_there_are_beside_it(
+def test_a_time_that_no_clock_has_is_dropped_however_few_there_are_of_it(
     tmp_path: Path, others: list[dict[str, object]]
 ) -> None:
     trace = read_trace(written(tmp_path, json.dumps([*others, op("b", 1e308, 1e9), annotation("r", 1e308, 1)])))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiler.trace import read_trace
-from profiler.trace.analyze.compile_blockers import Obstacle, beside, find_obstacles
+from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles, obstacles_of_region
 from profiler.trace.read.frames import callers
 from tests.profiler.trace.files import TRACES, loaded, real, written
 
@@ -150,7 +150,7 @@ def test_without_stacks_there_is_no_caller():
 
 # --- a model with eleven obstacles planted in it, recorded on an H200 with torch 2.11 (thinned: one step, short LSTM)
 
-PLANTED = Path(__file__).parent / "data" / "planted_obstacles.json.gz"
+PLANTED = Path(__file__).parents[1] / "data" / "planted_obstacles.json.gz"
 """Net.forward, in order: linear; x.abs().max().item(); if (x > 0).any(); x[x[:, 0] > 0]; torch.unique; a torch.library
 operation; linear; torch.ones(256).to(device); torch.cuda.synchronize(); a kernel of a pybind extension; nn.LSTM;
 x.mean().cpu(); a product of complex numbers; linear. Round it, and not to be found: inputs made on the host and
@@ -179,21 +179,21 @@ def test_what_was_planted_is_found_once_each_and_nothing_round_the_model(within:
         assert callers(path, trace, asked) == ["planted.py:13 forward"] * len(asked)
 
 
-# --- beside one region
+# --- of one region
 
 
 def test_inside_a_region_is_what_lies_between_its_operations():
     obstacle = of_trace("llama_decode_bf16_eager.json.gz")[0]
     thread, first = obstacle.at[0]
-    [inside] = beside([obstacle], [(thread, first - 10, first + 10)], "")
+    [inside] = obstacles_of_region([obstacle], [(thread, first - 10, first + 10)], "")
     assert inside.inside and inside.calls_per_step == 1.0
-    assert beside([obstacle], [(thread, first + 1, first + 2)], "") == ()
-    assert beside([obstacle], [(thread + 1, first - 10, first + 10)], "") == ()
+    assert obstacles_of_region([obstacle], [(thread, first + 1, first + 2)], "") == ()
+    assert obstacles_of_region([obstacle], [(thread + 1, first - 10, first + 10)], "") == ()
 
 
-def test_in_a_regions_module_is_beside_it_and_elsewhere_is_not():
+def test_in_a_regions_module_concerns_it_and_elsewhere_does_not():
     [obstacle] = of_trace("tl_h100_bert_small.json.gz")
-    [found] = beside([obstacle], [], "BertLMHeadModel_0/BertModel_0")
+    [found] = obstacles_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0")
     assert not found.inside
-    assert beside([obstacle], [], "BertLMHeadModel_0/BertModel_0/BertEncoder_0") == ()
-    assert beside([obstacle], [], "") == ()
+    assert obstacles_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0/BertEncoder_0") == ()
+    assert obstacles_of_region([obstacle], [], "") == ()

@@ -23,7 +23,7 @@ from profiler.region.language.text import parse
 from tests.profiler.oracle.asking import EVEN, EXAMPLE, TRAINED, UNEVEN, device
 
 
-def wrote(text: str, mode: str = "default") -> pipeline.Kept:
+def wrote(text: str, mode: str = "default") -> pipeline.InductorOutput:
     return pipeline.ask(parse(text), None, device(), mode)
 
 

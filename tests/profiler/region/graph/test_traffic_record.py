@@ -14,7 +14,7 @@ from profiler.region.language.text import parse
 from tools.gpu import check_traffic
 from tools.records import traffic_record as tr
 
-RECORDS = Path(__file__).resolve().parents[2] / "records"
+RECORDS = Path(__file__).resolve().parents[3] / "records"
 
 RAW = """==PROF== Connected to process 4711 (/usr/bin/python3.12)
 ==PROF== Profiling "spin_kernel" - 0: 0%....50%....100% - 1 pass

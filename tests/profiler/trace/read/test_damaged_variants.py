@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from profiler.trace import Trace, TraceError, read_trace
 from tests.profiler.trace.files import EXPECTED, plain
-from tests.profiler.trace.test_truncation import starts_of_events
+from tests.profiler.trace.read.test_truncation import starts_of_events
 
 NAMES = (
     "hta_triton_example.json.gz",

@@ -15,7 +15,7 @@ from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 from profiler.region.operations import OPERATIONS
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "cost.md"
+DOCS = Path(__file__).resolve().parents[4] / "docs" / "cost.md"
 
 PRODUCTS = {
     "mm": "x: f32[8, 16]\nw: f32[16, 24]\nreturn x @ w\n",

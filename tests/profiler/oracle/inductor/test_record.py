@@ -18,7 +18,7 @@ from profiler.region.language.text import parse
 from tests.profiler.oracle.asking import device
 from tools.gpu.check_oracle import VERSIONS, compare, summary, texts
 
-RECORDS = Path(__file__).resolve().parents[2] / "records"
+RECORDS = Path(__file__).resolve().parents[3] / "records"
 
 
 @cache

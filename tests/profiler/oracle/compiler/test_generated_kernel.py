@@ -26,7 +26,7 @@ from profiler.oracle.compiler.generated_kernel import (
 from profiler.oracle.compiler.machine import ASYNC_COPY, GLOBAL_LOAD, GLOBAL_STORE, LOCAL_LOAD, LOCAL_STORE
 from profiler.oracle.compiler.machine_code import CompileError
 from tests.effort import calls_of
-from tests.profiler.oracle.readings import load_bits, sentences, store_bits
+from tests.profiler.oracle.compiler.readings import load_bits, sentences, store_bits
 
 HERE = Path(__file__).parent / "inductor_kernels"
 VERSION = ".".join(torch.__version__.split(".")[:2])

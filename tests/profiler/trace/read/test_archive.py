@@ -1,4 +1,4 @@
-"""A trace inside a tar archive is read as if it lay beside it."""
+"""A trace inside a tar archive is read as if it lay outside it."""
 
 from __future__ import annotations
 

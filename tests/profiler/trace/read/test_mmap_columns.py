@@ -16,7 +16,7 @@ from profiler.trace.analyze.kernel_links import enclosing, innermost, nesting
 from profiler.trace.read import mmap_columns
 from profiler.trace.read.column import floats, ints, longs
 from tests.profiler.trace.files import TRACES, real
-from tests.profiler.trace.test_reader_in_two import assert_equal
+from tests.profiler.trace.read.test_parallel_reader import assert_equal
 
 NAMES = ["gpt2_train_autocast_eager_stack.json.gz", "hta_mi250_minitoy.json.gz", "t5_train_autocast_eager.json.gz"]
 
@@ -103,7 +103,7 @@ def test_without_room_on_disk_the_columns_stay_in_memory(monkeypatch: pytest.Mon
             values = [kind(i * 60 + k) for k in range(60)]
             column.extend(values.copy, 60)
             want += values
-        whole = column.whole()
+        whole = column.drain()
         assert whole.tolist() == want
         assert not is_mapped(whole)
     name = "gpt2_train_autocast_eager_stack.json.gz"
@@ -122,6 +122,6 @@ def test_mapped_pages_leave_memory_when_they_rest() -> None:
     before = resident_mb()
     column[:] = 3.0
     assert resident_mb() - before > 50
-    mmap_columns.rest(column[100:200])
+    mmap_columns.release(column[100:200])
     assert resident_mb() - before < 10
     assert float(column.sum()) == 24e6

@@ -155,7 +155,7 @@ def test_sdpa_in_training_is_costed_as_attention() -> None:
     assert [k.kind for k in found.kernels] == ["attention", "attention"]
 
 
-REGIONS = Path(__file__).resolve().parents[2] / "regions"
+REGIONS = Path(__file__).resolve().parents[3] / "regions"
 
 
 @pytest.fixture

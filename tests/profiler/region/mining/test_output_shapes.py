@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from profiler.region.limits import MAX_ITEMS
-from profiler.region.mining.output_shapes import ALLOWED, call
-from profiler.region.mining.recorded_fanout import MAX_ROUNDS, is_bounded, results
+from profiler.region.mining.output_shapes import ALLOWED, MAX_ROUNDS, call, is_bounded, result_count
 from profiler.region.mining.units import Argument, Sig
 
 X = torch.empty(12, 6, 4, device="meta")
@@ -49,7 +48,7 @@ CALLS: list[tuple[Any, dict[str, Any]]] = [
 def test_the_number_is_what_torch_gives(overload: Any, arguments: Mapping[str, Any]) -> None:
     made = overload(**arguments)
     given = len(made) if isinstance(made, tuple | list) else 1
-    counted = results(overload._schema, arguments)
+    counted = result_count(overload._schema, arguments)
     assert counted is not None
     # chunk and tensor_split may give fewer than are asked for
     assert given <= counted <= max(given, int(arguments.get("chunks", 0)))
@@ -73,7 +72,7 @@ def test_what_gives_more_than_the_limit_is_not_run(name: str, arguments: tuple[i
     given = (Argument("tensor", (Sig("f32", (size,), (1,)),)), *(Argument("value", (), v) for v in rest))
     found = call(name, given)
     assert found is not None
-    assert not found.known
+    assert not found.outputs_known
 
 
 def test_at_the_limit_it_is_run() -> None:
@@ -98,7 +97,7 @@ def test_every_list_that_a_trace_may_ask_for_is_counted_or_refused() -> None:
             schema = getattr(packet, label)._schema
             if any(str(r.type) == "List[Tensor]" for r in schema.returns):
                 given = {a.name: _sample(str(a.type)) for a in schema.arguments}
-                if results(schema, given) is None:
+                if result_count(schema, given) is None:
                     unknown.append(f"{name}.{label}")
     assert unknown == ["tensor_split.tensor_indices_or_sections"]
 

@@ -106,14 +106,14 @@ def test_an_archive_with_a_wrong_checksum_is_read_and_said(tmp_path: Path) -> No
     assert (trace.truncated, trace.damage) == (False, Damage.CHECKSUM)
 
 
-def test_damage_of_what_is_given_beside_a_trace_is_said_with_its_name(tmp_path: Path) -> None:
+def test_damage_of_a_companion_is_said_with_its_name(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, TEXT))
     observed = b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"name": "aten::add", "rf_id": 1}]}'
     execution = Companion(written(tmp_path, member(observed, checksum=1), "et.json.gz"), "et.json.gz")
     assert read_execution(execution.path).damage == Damage.CHECKSUM
     told, _ = observe(trace, execution, strict=True)
-    beside = Companion(written(tmp_path, member(TEXT, trailer=3), "eager.json.gz"), "eager.json.gz")
-    told = lend(told, beside, Limits(), strict=True)
+    companion = Companion(written(tmp_path, member(TEXT, trailer=3), "eager.json.gz"), "eager.json.gz")
+    told = lend(told, companion, Limits(), strict=True)
     said = {note.code: note.message for note in told.notes}
     assert said["bad-checksum"].startswith("et.json.gz: ")
     assert said["no-checksum"].startswith("eager.json.gz: ")
