@@ -120,6 +120,8 @@ class Report(Found):
     counts: Counts
     source_root: str
     software: Versions
+    id: NotRequired[str]
+    created_at: NotRequired[str]
 
 
 class CheckSummary(TypedDict):

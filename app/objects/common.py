@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypeAlias
+from typing import Generic, Literal, NotRequired, TypeAlias, TypeVar
 
 from typing_extensions import TypedDict
 
@@ -17,6 +17,16 @@ State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 Level = Literal["info", "warning", "error"]
 """How much a note matters."""
+
+
+Item = TypeVar("Item")
+
+
+class Page(TypedDict, Generic[Item]):
+    """One page of a list, newest first; `next` goes into `?after=`, null on the last page."""
+
+    items: list[Item]
+    next: str | None
 
 
 class Range(TypedDict):

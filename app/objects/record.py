@@ -137,6 +137,26 @@ class ArchiveRow(TypedDict):
     ratio_to_eager: float | None
 
 
+class RecordVersion(TypedDict):
+    """A record of the same subject that is there already."""
+
+    id: str
+    torch: str | None
+    date: str
+
+
+class ArchiveStep(TypedDict):
+    """What becomes of a record that is put into a folder. lacking: what it does not tell of what it should."""
+
+    action: Literal["added", "identical", "beside", "replaced"]
+    source: str
+    id: str
+    name: str
+    torch: str | None
+    others: list[RecordVersion]
+    lacking: list[str]
+
+
 class RegressionSide(TypedDict):
     """Today's rule with one of both measurements. best: the fastest candidate, with its time."""
 
