@@ -46,7 +46,10 @@ class Interval(TypedDict):
 
 
 class Error(TypedDict):
-    """Why a trace or a job failed. line, column, end_column: in a region's text, from 1."""
+    """Why a trace or a job failed. line, column, end_column: in a region's text, from 1.
+
+    shown: the place in the text, with a caret under it.
+    """
 
     code: str
     message: str
@@ -54,6 +57,8 @@ class Error(TypedDict):
     line: NotRequired[int | None]
     column: NotRequired[int | None]
     end_column: NotRequired[int | None]
+    hint: NotRequired[str]
+    shown: NotRequired[str]
 
 
 class Note(TypedDict):

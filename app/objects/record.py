@@ -113,7 +113,7 @@ class MeasuredDevice(TypedDict):
     candidates: list[MeasuredCandidate]
 
 
-class MeasuredDeviceList(TypedDict):
+class MeasuredDevices(TypedDict):
     """A region's measurements, the fastest device first. said: whether the advice differs between them, in words."""
 
     items: list[MeasuredDevice]

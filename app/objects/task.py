@@ -12,7 +12,7 @@ from app.objects.region import RegionShape, SlimRegion
 from app.objects.trace import SlimTrace
 
 
-class HostFacts(TypedDict):
+class ProbedHost(TypedDict):
     """What was found out of a host, as `kernels.host.from_json` reads it."""
 
     gpu: str | None
@@ -35,7 +35,7 @@ class RegionLimits(TypedDict, total=False):
 class Context(TypedDict, total=False):
     """What a server tells all its children. thresholds: of the rule, by name."""
 
-    host: HostFacts
+    host: ProbedHost
     thresholds: dict[str, float]
     region_limits: RegionLimits
 

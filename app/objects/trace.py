@@ -301,10 +301,30 @@ class Rank(TypedDict):
     wait_us: float
 
 
+class RankSpread(TypedDict):
+    """The ranks of one group by number. spread: how far apart their own times are, of a step; waiting_share: of a step.
+
+    slowest: the rank that the others wait for.
+    """
+
+    ranks: list[Rank]
+    slowest: int
+    spread: float
+    waiting_share: float
+
+
+class GroupRank(Rank):
+    """A rank of a group, with the trace that tells of it. slowest: whether the others wait for it."""
+
+    id: str
+    name: str
+    slowest: bool
+
+
 class Ranks(TypedDict):
     """The ranks of one group by number; nulls and no ranks for fewer than two that are read."""
 
-    ranks: list[Rank]
+    ranks: list[GroupRank]
     slowest: int | None
     spread: float | None
     waiting_share: float | None

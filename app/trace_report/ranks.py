@@ -18,7 +18,7 @@ class RankReports(TypedDict):
     """The report of each file, by rank, and the spread between them: None for fewer than two that have a step."""
 
     ranks: list[objects.TraceBody]
-    spread: objects.Ranks | None
+    spread: objects.RankSpread | None
 
 
 def report_ranks(paths: Sequence[Path], beside: Path | None = None, thresholds: Thresholds = DEFAULTS) -> RankReports:
@@ -41,7 +41,7 @@ def _report(path: Path, lender: Companion | None, thresholds: Thresholds) -> obj
         raise TraceError(error.code, f"{path.name}: {error.message}", error.remedy) from error
 
 
-def spread_json(traces: Iterable[objects.TraceFigures]) -> objects.Ranks | None:
+def spread_json(traces: Iterable[objects.TraceFigures]) -> objects.RankSpread | None:
     """The spread between reports that have a rank and their step's parts; None for fewer than two."""
     spread = rank_spread([(rank_of(t), parts_of(parts)) for t in traces if (parts := t.get("step_parts"))])
     return None if spread is None else _json(spread)
@@ -68,7 +68,7 @@ def parts_of(figures: objects.StepParts) -> StepParts:
     )
 
 
-def _json(spread: RankSpread) -> objects.Ranks:
+def _json(spread: RankSpread) -> objects.RankSpread:
     return {
         "ranks": [
             {
@@ -86,7 +86,7 @@ def _json(spread: RankSpread) -> objects.Ranks:
     }
 
 
-def spread_text(spread: objects.Ranks) -> str:
+def spread_text(spread: objects.RankSpread) -> str:
     """A line for each rank and one for the spread."""
     lines = [
         f"rank {r['rank']}: step {r['wall_us'] / 1e3:.2f} ms, of it {r['own_us'] / 1e3:.2f} its own and "

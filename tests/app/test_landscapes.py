@@ -43,7 +43,7 @@ def children(server: Serving, mode: str, gpu: str | None = "NVIDIA H200") -> Non
     server.state.queue.command = lambda _: [sys.executable, str(CHILD), mode, "{fd}"]
     found: Future[Host] = Future()
     found.set_result(Host(gpu=gpu))
-    server.state.host.found = found
+    server.state.host.probe = found
 
 
 def settled(server: Serving, job_id: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI
 
@@ -18,11 +18,12 @@ from app.check.formats import BY_SUFFIX
 from app.check.schema import assertions_schema, check_schema
 from app.errors import TITLES
 from app.requests.regions import MAX_CANDIDATES
-from app.web.api.schemas import ProblemBody
+from app.web.api.responses import problem_schema
 from app.web.server.access import Access, Declaration
 from app.web.server.contract import Contract
 
-Json = dict[str, Any]
+Json: TypeAlias = dict[str, Any]
+"""A part of the description, as FastAPI makes it."""
 
 EXAMPLES = Path(__file__).with_name("examples.json")
 """Answers as a server gave them, written by `tools/checks/check_api.py --examples`."""
@@ -67,7 +68,7 @@ def complete_description(document: Json, contract: Contract) -> Json:
     schemas = found["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas["Problem"] = {**ProblemBody.model_json_schema(), "title": "Problem"}
+    schemas["Problem"] = problem_schema()
     found["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "Where the server has a token."}
     }

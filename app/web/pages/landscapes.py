@@ -8,13 +8,14 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app.errors import not_found
+from app.objects.job import Job
+from app.objects.landscape import Landscape
 from app.requests import landscapes as submit_landscape
 from app.requests.state import state_of
 from app.storage import landscapes
 from app.web.api import codes as api_codes
-from app.web.api.landscape_schemas import Landscape, LandscapeRequest
+from app.web.api.request_schemas import LandscapeRequest
 from app.web.api.responses import JSON_ONLY, answer, errors
-from app.web.api.schemas import Job
 from app.web.charts import landscape as landscape_chart
 from app.web.pages.common import host_facts, missing
 from app.web.pages.page_and_json import page_and_json, wants_json

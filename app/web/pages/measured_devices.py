@@ -9,10 +9,10 @@ from fastapi.responses import Response
 
 from app.archive import by_device
 from app.errors import not_found, without_text
+from app.objects.record import MeasuredDevices
 from app.requests import regions
 from app.requests.state import state_of
 from app.web.api.responses import answer, errors
-from app.web.api.schemas import Answer
 from app.web.charts import measured_devices
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
@@ -25,56 +25,11 @@ pages = APIRouter(include_in_schema=False)
 Json = dict[str, Any]
 
 
-class Interval(Answer):
-    """A median with its 95 % interval."""
-
-    median: float
-    low: float
-    high: float
-
-
-class KindCandidate(Answer):
-    """One candidate on one kind of GPU."""
-
-    name: str
-    tool: str | None
-    status: str
-    time_us: Interval | None
-    wall_us: float | None
-    ratio_to_eager: Interval | None
-    ratio_to_best_other: Interval | None
-    share_of_limit: float | None
-
-
-class MeasuredKind(Answer):
-    """The newest measurement of a region on one kind of GPU. here: by this server; else a record of the archive.
-    decided_by: "device time", or "wall time" where the region is launch-bound there: the ratios are of it.
-    """
-
-    id: str
-    device: str
-    here: bool
-    date: str
-    software: dict[str, str]
-    outcome: str
-    best: str | None
-    tool: str | None
-    decided_by: str
-    candidates: list[KindCandidate]
-
-
-class MeasuredKinds(Answer):
-    """One region on every kind that it was measured on, the fastest first; `said` tells whether one candidate wins."""
-
-    items: list[MeasuredKind]
-    said: str
-
-
 Devices = Annotated[
     str, Query(max_length=500, description="Only on these, separated by commas: H200,MI300X.", alias="device")
 ]
 
-ANSWERS: dict[int | str, Json] = {200: {"model": MeasuredKinds}, **errors(404, 422)}
+ANSWERS: dict[int | str, Json] = {200: {"model": MeasuredDevices}, **errors(404, 422)}
 
 
 @api.get("/regions/{region_id}/measured-devices", responses=ANSWERS)
