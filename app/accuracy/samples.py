@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from app.accuracy.case import Case
 from app.accuracy.question import Question
@@ -34,6 +33,7 @@ from app.estimate.call_time import (
 from app.estimate.facts import RegionFacts
 from app.estimate.predict import Prediction
 from app.estimate.rates import BACKWARD, SIXTEEN_BIT, Rates
+from app.objects.accuracy import KernelTable
 from profiler.hardware import Device
 from profiler.region.model import Binding
 
@@ -98,7 +98,7 @@ class Samples:
         )
 
 
-def samples(questions: Sequence[Question], table: Mapping[str, Any] | None, device: Device) -> Samples:
+def samples(questions: Sequence[Question], table: KernelTable | None, device: Device) -> Samples:
     """Of these questions' cases, and of the table of kernels. Lowers the table's texts: a second or two."""
     timed, calls = [], []
     for asked in questions:
