@@ -86,8 +86,18 @@ def case_of(record: ArchiveRecord, asked: str | None = None) -> Case | None:
         return None
     of_program = program(validation.region)
     name = label.name if label else str(record.get("name") or "region")
-    return Case(str(record["id"]), name, validation.region, of_program, half(of_program), label, validation, contenders, by,
-                asked)  # fmt: skip
+    return Case(
+        record=str(record["id"]),
+        name=name,
+        text=validation.region,
+        program=of_program,
+        half=half(of_program),
+        label=label,
+        validation=validation,
+        contenders=contenders,
+        by=by,
+        asked=asked,
+    )
 
 
 def cases(records: Sequence[ArchiveRecord], asked: str | None = None) -> tuple[Case, ...]:
