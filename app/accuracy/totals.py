@@ -43,9 +43,9 @@ class Calibration:
     error_geomean: float | None
 
 
-def totals(found: Iterable[Regretted]) -> Totals:
+def totals(cases: Iterable[Regretted]) -> Totals:
     """Geometric mean and worst of the regrets, share right."""
-    scores = list(found)
+    scores = list(cases)
     if not scores:
         return Totals(0, None, None, None)
     regrets = [s.regret for s in scores]

@@ -116,12 +116,12 @@ class _Reader:
         """For each dimension whether it is 1 where another input's is not: a row of biases is no matrix of them."""
         sizes = {s.name: max(s.sizes) for s in self.region.symbols}
         others = [i.shape[::-1] for i in self.region.inputs if i.name != item.name]
-        found = [
+        stretched = [
             sizes.get(str(size), size) == 1
             and any(len(o) > place and sizes.get(str(o[place]), o[place]) != 1 for o in others)
             for place, size in enumerate(item.shape[::-1])
         ]
-        return tuple(found[::-1])
+        return tuple(stretched[::-1])
 
     def outputs(self) -> tuple[str, ...]:
         for statement in self.region.nodes:

@@ -64,20 +64,20 @@ def describe(app: FastAPI, contract: Contract) -> Callable[[], Json]:
 
 def complete_description(document: Json, contract: Contract) -> Json:
     """A description with every error, header and example."""
-    found = copy.deepcopy(document)
-    schemas = found["components"]["schemas"]
+    described = copy.deepcopy(document)
+    schemas = described["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas["Problem"] = problem_schema()
-    found["components"]["securitySchemes"] = {
+    described["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "Where the server has a token."}
     }
-    found["components"]["headers"] = {name: {**h, "schema": {"type": "string"}} for name, h in HEADERS.items()}
-    for path, method, operation in operations(found):
+    described["components"]["headers"] = {name: {**h, "schema": {"type": "string"}} for name, h in HEADERS.items()}
+    for path, method, operation in operations(described):
         _complete(path, method.upper(), operation, contract)
-    _forms(found)
-    found["x-complete"] = True
-    return found
+    _forms(described)
+    described["x-complete"] = True
+    return described
 
 
 def operations(document: Json) -> Iterator[tuple[str, str, Json]]:
@@ -187,8 +187,8 @@ def _one(field: str, schema: Json, other: str) -> Json:
 
 @cache
 def _known_examples() -> Json:
-    found: Json = json.loads(EXAMPLES.read_text(encoding="utf-8")) if EXAMPLES.exists() else {}
-    return found
+    examples: Json = json.loads(EXAMPLES.read_text(encoding="utf-8")) if EXAMPLES.exists() else {}
+    return examples
 
 
 def _examples(name: str, operation: Json) -> None:
