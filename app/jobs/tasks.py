@@ -74,8 +74,13 @@ def stopped() -> bool:
 
 
 def read(request: Json, say: Say) -> Json:
-    """A trace file as the API's trace, with its regions and their advice."""
+    """A trace file as the API's trace, with its regions and their advice.
+
+    With `advice_inputs`, what the advice on each region is issued on: the store keeps them and the API does not show
+    them.
+    """
     say({"type": "progress", "phase": "reading"})
+    from app.analysis.advice_inputs import to_stored
     from app.thresholds import Thresholds
     from app.trace_report import report
     from app.trace_report.companions import Companion
@@ -100,6 +105,7 @@ def read(request: Json, say: Say) -> Json:
                 say({"type": "part", "position": stage.position, "region": stage.region})
                 continue
             trace = {**stage.trace, "notes": [*stage.trace["notes"], *added], **own}
+            trace["advice_inputs"] = [to_stored(inputs) for inputs in stage.inputs]
             if isinstance(stage, report.Parts):
                 say({"type": "part", "trace": trace})
     except TraceError as error:

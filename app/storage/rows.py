@@ -46,9 +46,14 @@ VALIDATION: Json = {
 }
 """A validation that is not done yet."""
 
-TRACE_OWN = frozenset({"id", "name", "status", "regions", "gain", "created_at", "bytes", "sha256", "error", "job"})
+TRACE_OWN = frozenset(
+    {"id", "name", "status", "regions", "advice_inputs", "gain", "created_at", "bytes", "sha256", "error", "job"}
+)
 REGION_OWN = frozenset({"id", "created_at", "validations"})
-"""Fields that the store itself gives."""
+"""Fields that the store itself gives. advice_inputs: those of `regions`, which the store keeps with each."""
+
+SHOWN = tuple(column for column in regions.c if column.name != "inputs")
+"""The columns that a region is answered from."""
 
 
 def trace_of(row: Any) -> Json:
@@ -68,21 +73,31 @@ def trace_of(row: Any) -> Json:
     }
 
 
-def insert_region(connection: sa.Connection, region: Json, *, trace_id: str | None, position: int) -> str:
-    """A new row; its id."""
+def insert_region(
+    connection: sa.Connection, region: Json, *, trace_id: str | None, position: int, inputs: Json | None = None
+) -> str:
+    """A new row; its id. inputs: what the advice is issued on."""
     region_id = new_id()
     connection.execute(
         regions.insert().values(
-            id=region_id, trace_id=trace_id, position=position, created_at=now(), **_columns(region, trace_id)
+            id=region_id,
+            trace_id=trace_id,
+            position=position,
+            created_at=now(),
+            inputs=finite(inputs),
+            **_columns(region, trace_id),
         )
     )
     return region_id
 
 
-def update_region(connection: sa.Connection, region: Json, *, trace_id: str, position: int) -> None:
-    """What is known now of the region at that place of a trace."""
+def update_region(
+    connection: sa.Connection, region: Json, *, trace_id: str, position: int, inputs: Json | None = None
+) -> None:
+    """What is known now of the region at that place of a trace. inputs: None leaves those that are kept."""
     place = sa.and_(regions.c.trace_id == trace_id, regions.c.position == position)
-    connection.execute(regions.update().where(place).values(**_columns(region, trace_id)))
+    more = {} if inputs is None else {"inputs": finite(inputs)}
+    connection.execute(regions.update().where(place).values(**_columns(region, trace_id), **more))
 
 
 def _columns(region: Json, trace_id: str | None) -> Json:

@@ -14,6 +14,7 @@ from app.storage import checks, job_table, landscapes, measurements
 from app.storage.database import Database, finite, is_id, new_id, now
 from app.storage.paging import Page, page_of
 from app.storage.rows import (
+    SHOWN,
     STATUS,
     TRACE,
     TRACE_OWN,
@@ -163,10 +164,10 @@ class Store:
 
     # --- regions
 
-    def add_region(self, region: Json) -> str:
-        """A region that somebody wrote down; its new id."""
+    def add_region(self, region: Json, inputs: Json | None = None) -> str:
+        """A region that somebody wrote down; its new id. inputs: what its advice was issued on."""
         with self.database.write() as connection:
-            return insert_region(connection, region, trace_id=None, position=0)
+            return insert_region(connection, region, trace_id=None, position=0, inputs=inputs)
 
     def region(self, region_id: str) -> Json | None:
         if not is_id(region_id):
@@ -180,8 +181,16 @@ class Store:
         if not is_id(region_id):
             return None
         with self.database.read() as connection:
-            row = connection.execute(sa.select(regions).where(regions.c.id == region_id)).mappings().first()
+            row = connection.execute(sa.select(*SHOWN).where(regions.c.id == region_id)).mappings().first()
         return None if row is None else region_of(row, [])
+
+    def advice_inputs(self, region_id: str) -> Json | None:
+        """What a region's advice was issued on, as it was stored; None where nothing was, or for an unknown id."""
+        if not is_id(region_id):
+            return None
+        with self.database.read() as connection:
+            found: Json | None = connection.scalar(sa.select(regions.c.inputs).where(regions.c.id == region_id))
+            return found
 
     def put_oracle(self, region_id: str, foreseen: Json) -> None:
         """Keep what the oracle said of a region (`oracle`, `recompiles`) and the `advice` issued again with it.
@@ -204,14 +213,14 @@ class Store:
 
     def region_list(self, limit: int = 50, after: str | None = None) -> Page:
         """Regions that were written down, newest first."""
-        query = sa.select(regions).where(regions.c.trace_id.is_(None))
+        query = sa.select(*SHOWN).where(regions.c.trace_id.is_(None))
         page = page_of(self.database, query, regions, limit, after, lambda row: row["id"])
         with self.database.read() as connection:
             found = {r["id"]: r for r in self._regions(connection, regions.c.id.in_(page["items"]))}
         return {"items": [found[i] for i in page["items"] if i in found], "next": page["next"]}
 
     def _regions(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Json]:
-        found = connection.execute(sa.select(regions).where(condition).order_by(regions.c.position)).mappings().all()
+        found = connection.execute(sa.select(*SHOWN).where(condition).order_by(regions.c.position)).mappings().all()
         ids = [row["id"] for row in found]
         made: dict[str, list[Any]] = {region_id: [] for region_id in ids}
         newest = (
@@ -318,7 +327,10 @@ class Store:
             return job_table.events_after(connection, job_id, after)
 
     def put_parts(self, *, job_id: str, owner: str, attempt: int, trace: Json) -> bool:
-        """Show what is known of a trace while it is still read; False when the job is no longer ours."""
+        """Show what is known of a trace while it is still read; False when the job is no longer ours.
+
+        trace: with `advice_inputs`, one for each of its regions, where these are known; they are kept with the regions.
+        """
         with self.database.write() as connection:
             if not job_table.is_held(connection, job_id=job_id, owner=owner, attempt=attempt):
                 return False
@@ -337,7 +349,8 @@ class Store:
     def finish_read(self, *, job_id: str, owner: str, attempt: int, trace: Json) -> bool:
         """Store what was read and end its job, both or neither; False when the job is no longer ours.
 
-        Regions that were shown before keep their ids: somebody may look at one, or have asked for its validation.
+        trace: as in `put_parts`. Regions that were shown before keep their ids: somebody may look at one, or have asked
+        for its validation.
         """
         with self.database.write() as connection:
             if not job_table.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
@@ -351,17 +364,18 @@ class Store:
             traces.update().where(traces.c.id == trace_id).values(body=body, group_name=body.get("group"))
         )
         found = trace.get("regions", [])
+        inputs = trace.get("advice_inputs") or [None] * len(found)
         columns = (regions.c.position, regions.c.name, regions.c.body)
         wanted = sa.select(*columns).where(regions.c.trace_id == trace_id).order_by(regions.c.position)
         shown = connection.execute(wanted).all()
         if [(row.position, row.name) for row in shown] == [(i, region["name"]) for i, region in enumerate(found)]:
-            for row, region in zip(shown, found, strict=True):
+            for row, region, own in zip(shown, found, inputs, strict=True):
                 if row.body.get("advice") is None:  # what has its advice may have been asked about since
-                    update_region(connection, region, trace_id=trace_id, position=row.position)
+                    update_region(connection, region, trace_id=trace_id, position=row.position, inputs=own)
             return
         connection.execute(regions.delete().where(regions.c.trace_id == trace_id))
-        for position, region in enumerate(found):
-            insert_region(connection, region, trace_id=trace_id, position=position)
+        for position, (region, own) in enumerate(zip(found, inputs, strict=True)):
+            insert_region(connection, region, trace_id=trace_id, position=position, inputs=own)
 
     def finish_validation(self, *, job_id: str, owner: str, attempt: int, validation: Json) -> bool:
         """Store what was measured and end its job, both or neither; False when the job is no longer ours."""

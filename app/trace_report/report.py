@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from app.advice import sensitivity
 from app.advice.rule import advise
 from app.analysis import region_failed
-from app.analysis.analyze import AdviceContext, decide, prepare
+from app.analysis.advice_inputs import AdviceInputs, TraceFacts
+from app.analysis.analyze import decide
 from app.analysis.device_choice import choose_device
-from app.analysis.other_devices import move_to_device
 from app.analysis.region_json import region_json
+from app.analysis.service import prepare_from_inputs
 from app.estimate.facts import RegionFacts
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.breakdown import owners, streams, where_json
@@ -29,7 +30,6 @@ from profiler.child.each import each
 from profiler.child.limits import GIB, Limits, is_of_memory
 from profiler.child.pool import Failure
 from profiler.hardware import Device
-from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
@@ -51,9 +51,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The trace as soon as its parts are known: the API's object, its regions without advice, in their final order."""
+    """The trace as soon as its parts are known: the API's object, its regions without advice, in their final order.
+
+    inputs: what each region's advice is issued on.
+    """
 
     trace: Json
+    inputs: tuple[AdviceInputs, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,10 @@ class Advised:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The trace with everything."""
+    """The trace with everything. inputs: as in Parts."""
 
     trace: Json
+    inputs: tuple[AdviceInputs, ...]
 
 
 Stage = Parts | Advised | Whole
@@ -144,11 +149,11 @@ def stages(
     owner = owners(trace, mining, order)
     found["where"] = where_json(trace, mining, owner)
     found["timeline"] = timeline_json(trace, mining, owner)
-    yield Parts({**found, "gain": None})
+    inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target) for i in order)
+    yield Parts({**found, "gain": None}, inputs)
 
     def advise_one(position: int) -> Json:
-        index = order[position]
-        return _region(mining, mining.regions[index], device, stops[index], thresholds, target)
+        return _region(mining.regions[order[position]], inputs[position], target, thresholds)
 
     probe.join()
     for position, made in each(advise_one, range(len(order)), limits):
@@ -157,7 +162,7 @@ def stages(
         regions[position] |= {k: v for k, v in made.items() if k in ADVISED}
         yield Advised(position, regions[position])
     found = {**found, "regions": regions, "notes": region_failed.among(regions) + found["notes"]}
-    yield Whole({**found, "gain": gain(found) if target is device else None})
+    yield Whole({**found, "gain": gain(found) if target is device else None}, inputs)
 
 
 def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Json]]:
@@ -302,13 +307,36 @@ def _busy_us(mining: Mining) -> float:
     return (mining.shares.wall_us - mining.shares.idle_us) / len(mining.mined)
 
 
-def _region(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
-    target: Device,
-) -> Json:  # fmt: skip
-    """device: where the trace was recorded; target: which the advice is for. A region that fails has no advice."""
+def _inputs(
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], target: Device
+) -> AdviceInputs:
+    """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for."""
+    step_time = _step_time(mining)
+    kernels = mined.kernels_per_call * mined.calls_per_step
+    step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
+    return AdviceInputs(
+        device=device.name,
+        workload=mined.workload,
+        observed=TraceFacts(
+            title=mined.title,
+            gpu_idle_share=max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
+            mean_kernel_us=_busy_us(mining) / step_kernels if step_kernels else None,
+            launches=kernels / mined.calls_per_step if mined.calls_per_step else None,
+            compiled=mined.kind == "compiled",
+            optimizer=mined.kind == "optimizer",
+            already_tuned=mined.title.startswith(CUSTOM),
+            communication=mined.kind == "communication",
+            obstacles=obstacles,
+        ),
+        notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
+        target=None if target is device else target.name,
+    )
+
+
+def _region(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> Json:
+    """A region with its advice; without where that fails."""
     try:
-        return _advise(mining, mined, device, obstacles, thresholds, target)
+        return _advise(mined, inputs, target, thresholds)
     except Exception as fault:  # one region, whatever it is, is never the whole trace
         memory = is_of_memory(fault)
         log.exception("no advice on the region %r", mined.title)
@@ -317,51 +345,23 @@ def _region(
         return _failed_region(mined, fault)
 
 
-def _advise(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
-    target: Device,
-) -> Json:  # fmt: skip
-    step_time = _step_time(mining)
-    workload = mined.workload
-    kernels = mined.kernels_per_call * mined.calls_per_step
-    step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
-    situation = AdviceContext(
-        thresholds=thresholds,
-        notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
-        facts={
-            "title": mined.title,
-            "gpu_idle_share": max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
-            "mean_kernel_us": _busy_us(mining) / step_kernels if step_kernels else None,
-            "launches": kernels / mined.calls_per_step if mined.calls_per_step else None,
-            "compiled": mined.kind == "compiled",
-            "optimizer": mined.kind == "optimizer",
-            "already_tuned": mined.title.startswith(CUSTOM),
-            "communication": mined.kind == "communication",
-            "obstacles": obstacles,
-        },
-    )
-    if mined.text is not None:
-        try:
-            region = parse(mined.text, mined.title)
-            prepared = prepare(region, workload, device, situation)
-            evaluated = decide(prepared if target is device else move_to_device(prepared, target))
-        except RegionError as fault:
-            # A text that mining checked and that does not lower is our defect: say so, keep the region.
-            return _without_text(mined, workload, target, situation) | {"missing": f"no cost: {fault.message}"}
-        found = region_json(evaluated, workload, name=mined.title, source=_source(mined))
-        left = launches_left(evaluated.facts, evaluated.advice)
-        return found | {"launches_left": left}
-    return _without_text(mined, workload, target, situation)
+def _advise(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> Json:
+    if mined.text is None:
+        return _without_text(mined, inputs, target, thresholds)
+    try:
+        evaluated = decide(prepare_from_inputs(mined.text, inputs, thresholds))
+    except RegionError as fault:
+        # A text that mining checked and that does not lower is our defect: say so, keep the region.
+        return _without_text(mined, inputs, target, thresholds) | {"missing": f"no cost: {fault.message}"}
+    found = region_json(evaluated, inputs.workload, name=mined.title, source=_source(mined))
+    return found | {"launches_left": launches_left(evaluated.facts, evaluated.advice)}
 
 
-def _without_text(mined: MinedRegion, workload: Any, device: Device, situation: AdviceContext) -> Json:
-    facts = RegionFacts(
-        name=mined.title, kind=mined.kind, by_hand=mined.by_hand,
-        **{k: v for k, v in situation.facts.items() if v is not None},
-    )  # fmt: skip
-    advice = advise(facts, workload, device, situation.thresholds)
-    advice = replace(advice, would_change=sensitivity.would_change(facts, workload, device, situation.thresholds))
-    return {"text": None, "irregularity": None, "cost": None, "advice": to_json(advice)}
+def _without_text(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> Json:
+    facts = RegionFacts(name=mined.title, kind=mined.kind, by_hand=mined.by_hand, **inputs.observed.known())
+    advice = advise(facts, inputs.workload, target, thresholds)
+    changes = sensitivity.would_change(facts, inputs.workload, target, thresholds)
+    return {"text": None, "irregularity": None, "cost": None, "advice": to_json(replace(advice, would_change=changes))}
 
 
 def _failed_region(mined: MinedRegion, fault: Exception) -> Json:
