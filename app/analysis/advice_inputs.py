@@ -51,7 +51,7 @@ class AdviceInputs:
     """
 
     device: str | None = None
-    workload: Workload = Workload()
+    workload: Workload = field(default_factory=Workload)
     observed: TraceFacts = field(default_factory=TraceFacts)
     objective: str = "time"
     notes: tuple[str, ...] = ()
