@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
+from app.advice import criteria
 from app.check.toml_bounds import BoundsError, check_bounds
 from app.check.toml_keys import line_of
 from app.objects.check import CheckEvidence as Evidence
@@ -32,15 +33,7 @@ TOOLS = ("library", "compile", "triton", "cuda")
 """Fires on a region that the advice has this tool for."""
 
 CRITERIA: Mapping[str, tuple[bool, bool]] = {
-    "fast-enough": (False, False),
-    "worth-it": (True, True),
-    "kernel-problem": (False, False),
-    "library-covers": (True, True),
-    "compile-fuses": (True, True),
-    "bandwidth-bound-or-custom": (True, True),
-    "several-shapes": (True, True),
-    "portable": (False, True),
-    "needs-cuda": (True, True),
+    criterion.name: (criterion.fires_at, not criterion.always) for criterion in criteria.CRITERIA
 }
 """Criterion -> (fires where `holds` is this, only where there is something to do about the region)."""
 

@@ -85,8 +85,13 @@ def stopped() -> bool:
 
 
 def read(request: ReadTask, say: Say) -> TraceBody:
-    """A trace file as the API's trace, with its regions and their advice."""
+    """A trace file as the API's trace, with its regions and their advice.
+
+    With `advice_inputs`, what the advice on each region is issued on: the store keeps them and the API does not show
+    them.
+    """
     say({"type": "progress", "phase": "reading"})
+    from app.analysis.advice_inputs import to_stored
     from app.thresholds import Thresholds
     from app.trace_report import report
     from app.trace_report.companions import Companion
@@ -115,6 +120,7 @@ def read(request: ReadTask, say: Say) -> TraceBody:
                 "notes": [*stage.trace["notes"], *added],
                 "group": request.get("group"),
                 "companions": {field: file["name"] for field, file in companions.items()},
+                "advice_inputs": [to_stored(inputs) for inputs in stage.inputs],
             }
             if isinstance(stage, report.Parts):
                 say({"type": "part", "trace": trace})

@@ -14,6 +14,9 @@ from app.objects.obstacle import Obstacle
 from app.objects.oracle import OraclePrediction, Recompiles
 from app.objects.record import NearestRecord
 
+StoredInputs: TypeAlias = dict[str, object]
+"""What an advice was issued on, as app.analysis.advice_inputs writes and reads it; kept with the region, not shown."""
+
 
 class RegionSource(TypedDict):
     """Where a trace's region is from: the trace's id, the module, the line as its stacks tell it, its operations."""

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from app.objects.common import Error, Note, Range
 from app.objects.obstacle import Obstacle
-from app.objects.region import Region, RegionBody, SlimRegion
+from app.objects.region import Region, RegionBody, SlimRegion, StoredInputs
 
 StepSource = Literal["profiler", "annotation", "repetition", "window"]
 
@@ -220,9 +220,10 @@ class TraceFigures(TypedDict):
 
 
 class TraceBody(TraceFigures):
-    """A trace as it is built."""
+    """A trace as it is built. advice_inputs: of each of its regions, for the store alone."""
 
     regions: list[RegionBody]
+    advice_inputs: NotRequired[list[StoredInputs]]
     gain: NotRequired[Gain | None]
 
 

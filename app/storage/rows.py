@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from app.objects.common import Error
 from app.objects.record import Validation
-from app.objects.region import Region, RegionBody
+from app.objects.region import Region, RegionBody, StoredInputs
 from app.objects.trace import TraceSummary
 from app.storage.database import finite, new_id, now
 from app.storage.tables import jobs, regions, validations
@@ -51,9 +51,14 @@ VALIDATION: Mapping[str, object] = {
 }
 """A validation that is not done yet."""
 
-TRACE_OWN = frozenset({"id", "name", "status", "regions", "gain", "created_at", "bytes", "sha256", "error", "job"})
+TRACE_OWN = frozenset(
+    {"id", "name", "status", "regions", "advice_inputs", "gain", "created_at", "bytes", "sha256", "error", "job"}
+)
 REGION_OWN = frozenset({"id", "created_at", "validations"})
-"""Fields that the store itself gives."""
+"""Fields that the store itself gives. advice_inputs: those of `regions`, which the store keeps with each."""
+
+SHOWN = tuple(column for column in regions.c if column.name != "inputs")
+"""The columns that a region is answered from."""
 
 
 def trace_of(row: sa.RowMapping) -> TraceSummary:
@@ -74,21 +79,36 @@ def trace_of(row: sa.RowMapping) -> TraceSummary:
     return cast("TraceSummary", trace)
 
 
-def insert_region(connection: sa.Connection, region: RegionBody, *, trace_id: str | None, position: int) -> str:
-    """A new row; its id."""
+def insert_region(
+    connection: sa.Connection,
+    region: RegionBody,
+    *,
+    trace_id: str | None,
+    position: int,
+    inputs: StoredInputs | None = None,
+) -> str:
+    """A new row; its id. inputs: what the advice is issued on."""
     region_id = new_id()
     connection.execute(
         regions.insert().values(
-            id=region_id, trace_id=trace_id, position=position, created_at=now(), **_columns(region, trace_id)
+            id=region_id,
+            trace_id=trace_id,
+            position=position,
+            created_at=now(),
+            inputs=finite(inputs),
+            **_columns(region, trace_id),
         )
     )
     return region_id
 
 
-def update_region(connection: sa.Connection, region: RegionBody, *, trace_id: str, position: int) -> None:
-    """What is known now of the region at that place of a trace."""
+def update_region(
+    connection: sa.Connection, region: RegionBody, *, trace_id: str, position: int, inputs: StoredInputs | None = None
+) -> None:
+    """What is known now of the region at that place of a trace. inputs: None leaves those that are kept."""
     place = sa.and_(regions.c.trace_id == trace_id, regions.c.position == position)
-    connection.execute(regions.update().where(place).values(**_columns(region, trace_id)))
+    more = {} if inputs is None else {"inputs": finite(inputs)}
+    connection.execute(regions.update().where(place).values(**_columns(region, trace_id), **more))
 
 
 def _columns(region: RegionBody, trace_id: str | None) -> dict[str, object]:

@@ -15,13 +15,14 @@ from app.objects.common import Page, State
 from app.objects.job import HistoryEntry, Job, JobEvent, JobKind
 from app.objects.landscape import Landscape
 from app.objects.record import Validation, ValidationBody
-from app.objects.region import Region, RegionAdvised, RegionBody
+from app.objects.region import Region, RegionAdvised, RegionBody, StoredInputs
 from app.objects.task import ReadTask, Task, ValidateTask
 from app.objects.trace import Trace, TraceBody, TraceProgress, TraceSummary
 from app.storage import checks, job_table, landscapes, measurements
 from app.storage.database import Database, finite, is_id, new_id, now
 from app.storage.paging import page_of
 from app.storage.rows import (
+    SHOWN,
     STATUS,
     TRACE,
     TRACE_OWN,
@@ -168,10 +169,10 @@ class Store:
 
     # --- regions
 
-    def add_region(self, region: RegionBody) -> str:
-        """A region that somebody wrote down; its new id."""
+    def add_region(self, region: RegionBody, inputs: StoredInputs | None = None) -> str:
+        """A region that somebody wrote down; its new id. inputs: what its advice was issued on."""
         with self.database.write() as connection:
-            return insert_region(connection, region, trace_id=None, position=0)
+            return insert_region(connection, region, trace_id=None, position=0, inputs=inputs)
 
     def region(self, region_id: str) -> Region | None:
         if not is_id(region_id):
@@ -185,8 +186,18 @@ class Store:
         if not is_id(region_id):
             return None
         with self.database.read() as connection:
-            row = connection.execute(sa.select(regions).where(regions.c.id == region_id)).mappings().first()
+            row = connection.execute(sa.select(*SHOWN).where(regions.c.id == region_id)).mappings().first()
         return None if row is None else region_of(row, [])
+
+    def advice_inputs(self, region_id: str) -> StoredInputs | None:
+        """What a region's advice was issued on, as it was stored; None where nothing was, or for an unknown id."""
+        if not is_id(region_id):
+            return None
+        with self.database.read() as connection:
+            inputs: StoredInputs | None = connection.scalar(
+                sa.select(regions.c.inputs).where(regions.c.id == region_id)
+            )
+            return inputs
 
     def put_oracle(self, region_id: str, advised: RegionAdvised) -> None:
         """Keep what the oracle said of a region (`oracle`, `recompiles`) and the `advice` issued again with it.
@@ -209,14 +220,14 @@ class Store:
 
     def region_list(self, limit: int = 50, after: str | None = None) -> Page[Region]:
         """Regions that were written down, newest first."""
-        query = sa.select(regions).where(regions.c.trace_id.is_(None))
+        query = sa.select(*SHOWN).where(regions.c.trace_id.is_(None))
         page = page_of(self.database, query, regions, limit, after, _id_of)
         with self.database.read() as connection:
             by_id = {r["id"]: r for r in self._regions(connection, regions.c.id.in_(page["items"]))}
         return {"items": [by_id[i] for i in page["items"] if i in by_id], "next": page["next"]}
 
     def _regions(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Region]:
-        rows = connection.execute(sa.select(regions).where(condition).order_by(regions.c.position)).mappings().all()
+        rows = connection.execute(sa.select(*SHOWN).where(condition).order_by(regions.c.position)).mappings().all()
         ids = [row["id"] for row in rows]
         measured: dict[str, list[sa.RowMapping]] = {region_id: [] for region_id in ids}
         newest = (
@@ -324,7 +335,10 @@ class Store:
             return job_table.events_after(connection, job_id, after)
 
     def put_parts(self, *, job_id: str, owner: str, attempt: int, trace: TraceBody) -> bool:
-        """Show what is known of a trace while it is still read; False when the job is no longer ours."""
+        """Show what is known of a trace while it is still read; False when the job is no longer ours.
+
+        trace: with `advice_inputs`, one for each of its regions, where these are known; they are kept with the regions.
+        """
         with self.database.write() as connection:
             if not job_table.is_held(connection, job_id=job_id, owner=owner, attempt=attempt):
                 return False
@@ -343,7 +357,8 @@ class Store:
     def finish_read(self, *, job_id: str, owner: str, attempt: int, trace: TraceBody) -> bool:
         """Store what was read and end its job, both or neither; False when the job is no longer ours.
 
-        Regions that were shown before keep their ids: somebody may look at one, or have asked for its validation.
+        trace: as in `put_parts`. Regions that were shown before keep their ids: somebody may look at one, or have asked
+        for its validation.
         """
         with self.database.write() as connection:
             if not job_table.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
@@ -357,17 +372,18 @@ class Store:
             traces.update().where(traces.c.id == trace_id).values(body=body, group_name=body.get("group"))
         )
         new = trace.get("regions", [])
+        inputs: Sequence[StoredInputs | None] = trace.get("advice_inputs") or [None] * len(new)
         columns = (regions.c.position, regions.c.name, regions.c.body)
         wanted = sa.select(*columns).where(regions.c.trace_id == trace_id).order_by(regions.c.position)
         shown = connection.execute(wanted).all()
         if [(row.position, row.name) for row in shown] == [(i, region["name"]) for i, region in enumerate(new)]:
-            for row, region in zip(shown, new, strict=True):
+            for row, region, own in zip(shown, new, inputs, strict=True):
                 if row.body.get("advice") is None:  # what has its advice may have been asked about since
-                    update_region(connection, region, trace_id=trace_id, position=row.position)
+                    update_region(connection, region, trace_id=trace_id, position=row.position, inputs=own)
             return
         connection.execute(regions.delete().where(regions.c.trace_id == trace_id))
-        for position, region in enumerate(new):
-            insert_region(connection, region, trace_id=trace_id, position=position)
+        for position, (region, own) in enumerate(zip(new, inputs, strict=True)):
+            insert_region(connection, region, trace_id=trace_id, position=position, inputs=own)
 
     def finish_validation(self, *, job_id: str, owner: str, attempt: int, validation: ValidationBody) -> bool:
         """Store what was measured and end its job, both or neither; False when the job is no longer ours."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 from app.advice import sensitivity
 from app.advice.rule import advise
 from app.analysis import region_failed
-from app.analysis.analyze import AdviceContext, decide, prepare
+from app.analysis.advice_inputs import AdviceInputs, TraceFacts
+from app.analysis.analyze import decide
 from app.analysis.device_choice import choose_device
-from app.analysis.other_devices import move_to_device
 from app.analysis.region_json import region_json
+from app.analysis.service import prepare_from_inputs
 from app.estimate.facts import RegionFacts
 from app.objects import obstacle as obstacle_object
 from app.objects import trace as objects
@@ -33,8 +34,7 @@ from profiler.child.each import each
 from profiler.child.limits import GIB, Limits, is_of_memory
 from profiler.child.pool import Failure
 from profiler.hardware import Device
-from profiler.region.language.text import parse
-from profiler.region.model import RegionError, Workload
+from profiler.region.model import RegionError
 from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
 from profiler.trace.analyze.compile_blockers import beside as near
@@ -53,9 +53,13 @@ log = logging.getLogger("tritonworthy.trace_report")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The trace as soon as its parts are known: its regions without advice, in their final order."""
+    """The trace as soon as its parts are known: its regions without advice, in their final order.
+
+    inputs: what each region's advice is issued on.
+    """
 
     trace: objects.TraceBody
+    inputs: tuple[AdviceInputs, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,10 @@ class Advised:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The trace with everything."""
+    """The trace with everything. inputs: as in Parts."""
 
     trace: objects.TraceBody
+    inputs: tuple[AdviceInputs, ...]
 
 
 Stage = Parts | Advised | Whole
@@ -154,11 +159,11 @@ def stages(
     owner = owners(trace, mining, order)
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
-    yield Parts({**body, "gain": None})
+    inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target) for i in order)
+    yield Parts({**body, "gain": None}, inputs)
 
     def advise_one(position: int) -> RegionAdvised:
-        index = order[position]
-        return _region(mining, mining.regions[index], device, stops[index], thresholds, target)
+        return _region(mining.regions[order[position]], inputs[position], target, thresholds)
 
     probe.join()
     for position, made in each(advise_one, range(len(order)), limits):
@@ -170,7 +175,7 @@ def stages(
         regions[position] = {**regions[position], **advised}
         yield Advised(position, regions[position])
     body = {**body, "regions": regions, "notes": region_failed.among(regions) + body["notes"]}
-    yield Whole({**body, "gain": gain(body) if target is device else None})
+    yield Whole({**body, "gain": gain(body) if target is device else None}, inputs)
 
 
 def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Note]]:
@@ -315,13 +320,36 @@ def _busy_us(mining: Mining) -> float:
     return (mining.shares.wall_us - mining.shares.idle_us) / len(mining.mined)
 
 
-def _region(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
-    target: Device,
-) -> RegionAdvised:  # fmt: skip
-    """device: where the trace was recorded; target: which the advice is for. A region that fails has no advice."""
+def _inputs(
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], target: Device
+) -> AdviceInputs:
+    """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for."""
+    step_time = _step_time(mining)
+    kernels = mined.kernels_per_call * mined.calls_per_step
+    step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
+    return AdviceInputs(
+        device=device.name,
+        workload=mined.workload,
+        observed=TraceFacts(
+            title=mined.title,
+            gpu_idle_share=max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
+            mean_kernel_us=_busy_us(mining) / step_kernels if step_kernels else None,
+            launches=kernels / mined.calls_per_step if mined.calls_per_step else None,
+            compiled=mined.kind == "compiled",
+            optimizer=mined.kind == "optimizer",
+            already_tuned=mined.title.startswith(CUSTOM),
+            communication=mined.kind == "communication",
+            obstacles=obstacles,
+        ),
+        notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
+        target=None if target is device else target.name,
+    )
+
+
+def _region(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> RegionAdvised:
+    """A region with its advice; without where that fails."""
     try:
-        return _advise(mining, mined, device, obstacles, thresholds, target)
+        return _advise(mined, inputs, target, thresholds)
     except Exception as fault:  # one region, whatever it is, is never the whole trace
         memory = is_of_memory(fault)
         log.exception("no advice on the region %r", mined.title)
@@ -330,61 +358,33 @@ def _region(
         return _failed_region(mined, fault)
 
 
-def _advise(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
-    target: Device,
-) -> RegionAdvised:  # fmt: skip
-    step_time = _step_time(mining)
-    workload = mined.workload
-    kernels = mined.kernels_per_call * mined.calls_per_step
-    step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
-    situation = AdviceContext(
-        thresholds=thresholds,
-        notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
-        facts={
-            "title": mined.title,
-            "gpu_idle_share": max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
-            "mean_kernel_us": _busy_us(mining) / step_kernels if step_kernels else None,
-            "launches": kernels / mined.calls_per_step if mined.calls_per_step else None,
-            "compiled": mined.kind == "compiled",
-            "optimizer": mined.kind == "optimizer",
-            "already_tuned": mined.title.startswith(CUSTOM),
-            "communication": mined.kind == "communication",
-            "obstacles": obstacles,
-        },
-    )
-    if mined.text is not None:
-        try:
-            region = parse(mined.text, mined.title)
-            prepared = prepare(region, workload, device, situation)
-            evaluated = decide(prepared if target is device else move_to_device(prepared, target))
-        except RegionError as fault:
-            # A text that mining checked and that does not lower is our defect: say so, keep the region.
-            bare = _without_text(mined, workload, target, situation)
-            return {**bare, "missing": f"no cost: {fault.message}"}
-        region_body = region_json(evaluated, workload, name=mined.title, source=_source(mined))
-        return {
-            "kind": region_body["kind"],
-            "by_hand": region_body["by_hand"],
-            "text": region_body["text"],
-            "irregularity": region_body["irregularity"],
-            "cost": region_body["cost"],
-            "oracle": region_body["oracle"],
-            "recompiles": region_body["recompiles"],
-            "advice": region_body["advice"],
-            "launches_left": launches_left(evaluated.facts, evaluated.advice),
-        }
-    return _without_text(mined, workload, target, situation)
+def _advise(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> RegionAdvised:
+    if mined.text is None:
+        return _without_text(mined, inputs, target, thresholds)
+    try:
+        evaluated = decide(prepare_from_inputs(mined.text, inputs, thresholds))
+    except RegionError as fault:
+        # A text that mining checked and that does not lower is our defect: say so, keep the region.
+        return {**_without_text(mined, inputs, target, thresholds), "missing": f"no cost: {fault.message}"}
+    region = region_json(evaluated, inputs.workload, name=mined.title, source=_source(mined))
+    return {
+        "kind": region["kind"],
+        "by_hand": region["by_hand"],
+        "text": region["text"],
+        "irregularity": region["irregularity"],
+        "cost": region["cost"],
+        "oracle": region["oracle"],
+        "recompiles": region["recompiles"],
+        "advice": region["advice"],
+        "launches_left": launches_left(evaluated.facts, evaluated.advice),
+    }
 
 
-def _without_text(mined: MinedRegion, workload: Workload, device: Device, situation: AdviceContext) -> RegionAdvised:
-    facts = RegionFacts(
-        name=mined.title, kind=mined.kind, by_hand=mined.by_hand,
-        **{k: v for k, v in situation.facts.items() if v is not None},
-    )  # fmt: skip
-    advice = advise(facts, workload, device, situation.thresholds)
-    advice = replace(advice, would_change=sensitivity.would_change(facts, workload, device, situation.thresholds))
-    return {"text": None, "irregularity": None, "cost": None, "advice": to_json(advice)}
+def _without_text(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> RegionAdvised:
+    facts = RegionFacts(name=mined.title, kind=mined.kind, by_hand=mined.by_hand, **inputs.observed.known())
+    advice = advise(facts, inputs.workload, target, thresholds)
+    changes = sensitivity.would_change(facts, inputs.workload, target, thresholds)
+    return {"text": None, "irregularity": None, "cost": None, "advice": to_json(replace(advice, would_change=changes))}
 
 
 def _failed_region(mined: MinedRegion, fault: Exception) -> RegionAdvised:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from app import units
+from app.advice import criteria
 from app.web.charts import effort
 from app.web.charts.figure import HIDDEN
 from app.web.charts.svg import drawing
@@ -65,7 +66,7 @@ def environment() -> Environment:
         "ticks": ticks,
         "breakable": breakable,
         "count": units.count,
-        "criterion": units.criterion,
+        "criterion": criteria.figure,
         "change": units.change,
         "sentence": units.sentence,
         "drawing": drawing,
