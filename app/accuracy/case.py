@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from app.accuracy.labels import Label, label_of
 from app.accuracy.split import half, program
@@ -16,10 +16,10 @@ KNOWN = frozenset(f.name for f in fields(Validation))
 
 
 class Taken(TypedDict):
-    """What an advice takes."""
+    """What an advice takes. mode: where it is told."""
 
     tool: str
-    mode: str
+    mode: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,10 +180,10 @@ def _cublas(gathered: Samples, rates: Rates) -> float:
 CUBLAS = "torch.mm"
 
 
-def _curves(shares: Mapping[str, Mapping[float, Sequence[float]]]) -> dict[str, Curve]:
+def _curves(by_call: Mapping[str, Mapping[float, Sequence[float]]]) -> dict[str, Curve]:
     """Rows of nearly one length are one point."""
     curves: dict[str, Curve] = {}
-    for name, points in sorted(shares.items()):
+    for name, points in sorted(by_call.items()):
         near: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for x, shares in points.items():
             near[round(POINTS * math.log2(max(1.0, x)))] += [(max(1.0, x), share) for share in shares]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from app.accuracy.case import Case
 from app.advice.model import Advice, Alternative
@@ -164,4 +165,6 @@ def _calibration(case: Case, advice: Advice) -> tuple[Point, ...]:
 
 def from_json(body: ScoreFigures) -> Score:
     """Inverse of `to_json`."""
-    return Score(**{**body, "calibration": tuple((n, p, m) for n, p, m in body["calibration"])})
+    calibration = tuple((name, predicted, measured) for name, predicted, measured in body["calibration"])
+    fields: dict[str, Any] = {**body, "calibration": calibration}
+    return Score(**fields)

@@ -77,15 +77,16 @@ def _age(record: ArchiveRecord) -> tuple[str, str]:
 
 
 def _item(name: str, record: ArchiveRecord) -> MeasuredDevice:
+    after = record.get("advice_after")
     return {
         "id": record["id"],
         "device": name,
-        "here": bool((record.get("archived") or {}).get("here")),
+        "here": bool(record["archived"].get("here")),
         "date": record.get("date") or "",
         "software": record.get("software") or {},
         "outcome": record["outcome"],
         "best": record.get("best"),
-        "tool": (record.get("advice_after") or {}).get("tool"),
+        "tool": after["tool"] if after else None,
         "decided_by": str((record.get("conditions") or {}).get("decided_by") or "device time"),
         "candidates": [_candidate(c) for c in record["candidates"]],
     }

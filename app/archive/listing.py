@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from app.archive import nearness, schema
 from app.archive.schema import region_of
@@ -82,7 +83,7 @@ def record_text(record: ArchiveRecord | NearestRecord) -> str:
     software, conditions = record.get("software") or {}, record.get("conditions") or {}
     lines = [f"{record['name']} ({record['id']})"]
     if "elsewhere" in record:
-        lines.append(record["elsewhere"]["because"])
+        lines.append(cast("NearestRecord", record)["elsewhere"]["because"])
     lines += ["", *("  " + line for line in record["region"].rstrip().splitlines()), ""]
     lines.append(f"measured   {record['date']} on {record['device']}")
     lines.append("software   " + ", ".join(f"{k} {v}" for k, v in software.items()))

@@ -49,8 +49,7 @@ def plan(
         if print_ in known:
             steps.append(Step("identical", source, record, (known[print_],)))
             continue
-        file = record_store.file_name(record)
-        named: ArchiveRecord = {**record, "id": Path(file).stem, "state": "done", "archived": {"file": file}}
+        named = record_store.as_answered(record, record_store.file_name(record))
         same = subjects.setdefault(schema.subject(record), [])
         gone = tuple(path for _, path in same if path is not None) if replace else ()
         if gone:

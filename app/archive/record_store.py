@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 from app.archive import nearness, schema
 from app.archive.schema import RecordError
@@ -64,8 +65,13 @@ def _read(path: Path, _mtime_ns: int, _size: int) -> Shelved:
         body = schema.read(schema.loads(path.read_bytes()))
     except RecordError as problem:
         return Shelved(path, None, problem)
-    record: ArchiveRecord = {"id": path.stem, "state": "done", **body, "archived": {"file": path.name}}
-    return Shelved(path, record)
+    return Shelved(path, as_answered(body, path.name))
+
+
+def as_answered(body: RecordBody, file: str) -> ArchiveRecord:
+    """A record as the API gives it. file: its name in the archive."""
+    own = {"id": Path(file).stem, "state": "done"}
+    return cast("ArchiveRecord", {**own, **body, "archived": {"file": file}})
 
 
 def records(*folders: Path) -> tuple[ArchiveRecord, ...]:

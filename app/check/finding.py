@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from app.check.config import Assertion, Evidence, Level
+from app.check.config import Assertion
 from app.check.subject import Subject, evidence_of
+from app.objects.check import CheckEvidence as Evidence
 from app.objects.check import CheckFinding, Fingerprints, FiredSeverity
+from app.objects.check import Severity as Level
 from app.objects.check import Unmeasured as UnmeasuredObject
 from app.objects.common import Range
 from app.objects.region import SlimRegion

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from app.check.config import Evidence
+from app.objects.check import CheckEvidence as Evidence
 from app.objects.region import AnyRegion, SlimRegion
 from app.objects.trace import AnyTrace, SlimTrace
 

@@ -177,8 +177,8 @@ class Attempt:
 
     def again(self, ended: Ended, why: str) -> bool:
         """Have the job done once more; False where that was tried: it is given up, with the error of this end."""
-        message = f"{(ended.error or {}).get('message', '')} It was tried {job_table.MAX_ATTEMPTS} times."
-        error: Error = {"code": ended.reason.value, **(ended.error or {}), "message": message}
+        told: Error = ended.error or {"code": ended.reason.value, "message": ""}
+        error: Error = {**told, "message": f"{told['message']} It was tried {job_table.MAX_ATTEMPTS} times."}
 
         def give_back() -> bool:
             with self.store.database.write() as connection:

@@ -90,7 +90,7 @@ class Gpu:
                 return ""
             if ended.reason is not ExitReason.OK:
                 self.stuck = ended.stuck_pid
-                return self._suspect(str((ended.error or {}).get("message") or ended.reason))
+                return self._suspect((ended.error["message"] if ended.error else "") or ended.reason)
             if self.suspicion is not None:
                 log.warning("the GPU is healthy again; it was suspect since %s", self.suspicion.since)
             self.suspicion = None

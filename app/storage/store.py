@@ -404,10 +404,11 @@ class Store:
         entries: list[HistoryEntry] = []
         for trace in self.traces(limit)["items"]:
             kernels = trace["kernels"]
-            summary = (trace["error"] or {}).get("message", "") or ("" if kernels is None else _kernels(kernels))
+            wrong = trace["error"]["message"] if trace["error"] else ""
+            summary = wrong or ("" if kernels is None else _kernels(kernels))
             entries.append(_entry("trace", trace, trace["name"], trace["status"], summary))
         for region in self.region_list(limit)["items"]:
-            headline = (region["advice"] or {}).get("headline", "")
+            headline = region["advice"]["headline"] if region["advice"] else ""
             entries += [_entry("region", region, region["name"], "ready", headline)]
         for validation in self.validations(limit)["items"]:
             status = validation["outcome"] or validation["state"]

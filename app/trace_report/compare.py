@@ -168,7 +168,7 @@ def _parts(trace: AnyTrace) -> Parts:
             time_us=region.get("time_us_per_step") or 0.0,
             tool=advice["tool"] if (advice := region.get("advice")) else "none",
             key=region.get("key"),
-            id=region.get("id"),
+            id=str(region_id) if (region_id := region.get("id")) else None,
             module=source["module"] if (source := region.get("source")) else "",
         )
         for region in regions_of(trace)

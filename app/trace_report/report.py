@@ -255,7 +255,7 @@ def trace_json(
     notes: list[Note] = [to_json(n) for n in trace.notes]
     notes += _idle_note(mining, parts, thresholds)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
-    step_time = _step_time(mining)
+    step_time, step = _step_time(mining), step_json(trace, parts)
     return {
         "name": name,
         "events": trace.events,
@@ -266,7 +266,9 @@ def trace_json(
         "step_source": cast("objects.StepSource", trace.step_source),
         "step_time_us": step_time,
         "kernel_time_us": trace.kernel_time_us,
-        **step_json(trace, parts),
+        "step_times": step["step_times"],
+        "step_parts": step["step_parts"],
+        "critical": step["critical"],
         "gpu_busy_share": min(1.0, _busy_us(mining) / step_time) if step_time else None,
         "linked_share": trace.linked_share,
         "has_shapes": trace.has_shapes,
