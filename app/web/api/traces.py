@@ -16,7 +16,7 @@ from app.web.api.responses import After, Limit, Wait, answer, answer_page, error
 from app.web.api.schemas import Ranks, Trace, TraceList
 from app.web.server.access import Access, declare
 from app.web.server.problems import from_trace_error
-from app.web.views.trace_step import rank_section
+from app.web.views.trace_page import rank_section
 
 BINARY = {"type": "string", "format": "binary"}
 COMPANION_PARTS = {
