@@ -48,10 +48,10 @@ def question(case: Case) -> Question:
     return Question(case, prepare(parse(validation.region, "region"), workload, device, situation))
 
 
-def asked_for(found: Question, case: Case) -> Question:
+def asked_for(asked: Question, case: Case) -> Question:
     """The same region asked about for another objective: `case` is of the same record."""
-    situation = replace(found.prepared.situation, objective=case.objective)
-    return Question(case, replace(found.prepared, situation=situation))
+    situation = replace(asked.prepared.situation, objective=case.objective)
+    return Question(case, replace(asked.prepared, situation=situation))
 
 
 def answer(asked: Question, rates: Rates | None = None, foreseen: CompilePrediction | None = None) -> Advice:

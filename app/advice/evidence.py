@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from app.advice.criteria import CRITERIA, kernel_problem, worth_it
 from app.advice.launches import launch_bound
 from app.advice.model import Advice, Alternative, Change, Criterion, Tool
 from app.advice.rule import step_speedup
@@ -94,7 +95,7 @@ def _range(data: Mapping[str, float] | None) -> Range | None:
 
 def _share(advice: Advice) -> float | None:
     """The share that the advice was made with: worth-it's value, where it is the share itself."""
-    found = next((c for c in advice.criteria if c.name == "worth-it"), None)
+    found = next((c for c in advice.criteria if c.name == worth_it.name), None)
     known = found is not None and found.holds is True and isinstance(found.value, int | float)
     return float(found.value) if known and found is not None and found.value is not None else None
 
@@ -120,10 +121,10 @@ def decision_thresholds(settings: Thresholds) -> measured.Thresholds:
 def _terminal(advice: Advice) -> bool:
     """The advice rests on the step and not on the region's times."""
     by_name = {c.name: c for c in advice.criteria}
-    problem = by_name.get("kernel-problem")
-    fast = by_name.get("fast-enough")
+    lasting = [c for c in CRITERIA if c.ends_at is not None and not c.overruled and c.name in by_name]
+    problem = by_name.get(kernel_problem.name)
     other = problem is not None and problem.holds is False and not launch_bound(problem)
-    return advice.tool == "skip" and ((fast is not None and fast.holds is True) or other)
+    return advice.tool == "skip" and (other or any(by_name[c.name].holds is c.ends_at for c in lasting))
 
 
 def _speedup(won: CandidateResult) -> Range | None:

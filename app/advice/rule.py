@@ -10,7 +10,7 @@ from app.advice import wording
 from app.advice.admission import admit, at_hand
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
-from app.advice.criteria import fast_enough, judge, runs_on_library, worth_it
+from app.advice.criteria import BY_NAME, CRITERIA, fast_enough, judge, kernel_problem, runs_on_library
 from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.library_defaults import known_covers
 from app.advice.model import EFFORT_ORDER, Advice, Criterion
@@ -113,8 +113,7 @@ def verdict(on: DecisionInputs, objective: str = "time") -> Verdict:
     judged = at_hand(admit(on.found, {c.name: c for c in first}, case), case)
     others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
     case = replace(case, reachable=min(others, default=None))
-    again = {"fast-enough": fast_enough, "worth-it": worth_it}
-    criteria = tuple(again[c.name](case) if c.name in again else c for c in first)
+    criteria = tuple(BY_NAME[c.name](case) if BY_NAME[c.name].moves_with_step else c for c in first)
     chosen, why = _choose(judged, {c.name: c for c in criteria}, case, objective)
     return Verdict(case, criteria, judged, chosen, why)
 
@@ -171,13 +170,12 @@ def _choose(
 ) -> tuple[Option, str]:
     """(option, which part of the rule took it)."""
     keep = next(o for o in found if o.tool == "skip")
-    if criteria["fast-enough"].holds:
-        return keep, "fast-enough"
-    if nothing_to_compute(case.facts):
+    ended = next((c.name for c in CRITERIA if c.ends_at is not None and criteria[c.name].holds is c.ends_at), "")
+    if ended != fast_enough.name and nothing_to_compute(case.facts):
         return keep, "nothing"
-    if criteria["worth-it"].holds is False:
-        return keep, "worth-it"
-    problem = criteria["kernel-problem"]
+    if ended:
+        return keep, ended
+    problem = criteria[kernel_problem.name]
     if problem.holds is False:
         graphs = next((o for o in found if o.alternative.mode == "reduce-overhead"), None)
         fused = next(
@@ -190,7 +188,7 @@ def _choose(
         if launch_bound(problem) and graphs is not None and (not alone or no_triton(case.device)):
             return (keep if no_triton(case.device) else graphs), "launch-bound"
         if not alone:
-            return keep, "kernel-problem"
+            return keep, kernel_problem.name
     admitted = [o for o in found if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _choose_unseen(admitted, keep, criteria, case)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from app.advice.criteria import library_covers, several_shapes, worth_it
 from app.advice.model import Advice, Change, Criterion
 from app.advice.rule import grounds, verdict
 from app.advice.sensitivity import TOOL_WORDS
@@ -26,9 +27,9 @@ STEPS: Mapping[str, float] = {"share_of_step": 0.005, "uniqueness": 0.01, "irreg
 
 WORDS = {
     # slider: (criterion that it decides, how it is said)
-    "share_of_step": ("worth-it", "with a share of the step"),
-    "uniqueness": ("library-covers", "with uniqueness"),
-    "irregularity": ("several-shapes", "with irregularity"),
+    "share_of_step": (worth_it.name, "with a share of the step"),
+    "uniqueness": (library_covers.name, "with uniqueness"),
+    "irregularity": (several_shapes.name, "with irregularity"),
 }
 
 STATES = {True: "1", False: "0", None: "?"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from app.advice import sensitivity
 from app.advice.model import Advice
 from app.advice.rule import advise
+from app.analysis.advice_inputs import TraceFacts
 from app.analysis.cost_json import cost_json
 from app.analysis.kernel_line_counts import own_lines
 from app.estimate.compiled_bytes import replaces_attention
@@ -38,7 +39,7 @@ class AdviceContext:
 
     objective: str = "time"
     notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)  # fields of RegionFacts that a trace knows
+    facts: TraceFacts = field(default_factory=TraceFacts)
     host: Host | None = None
     thresholds: Thresholds = DEFAULTS
 
@@ -122,7 +123,7 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Advic
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0)) for c in own if c.available)
-    more |= {k: v for k, v in situation.facts.items() if v is not None}
+    more |= situation.facts.known()
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
     attention = [m.operations for m in matches if m.kind == "attention" and m.by_hand]

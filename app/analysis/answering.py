@@ -16,13 +16,13 @@ from typing import IO, Any, assert_never
 
 import msgspec
 
-from app.analysis import reissue as stored
 from app.analysis import service
 from app.analysis.analyze import AnalyzedRegion
 from app.analysis.questions import (
     Answer,
     AnyRequest,
     CandidatesRequest,
+    DecidedRegion,
     DecideRequest,
     DeviceRequest,
     DevicesRequest,
@@ -108,7 +108,8 @@ def answer(asked: AnyRequest, thresholds: Thresholds) -> object:
             return _check_type(asked, service.outline(_prepare(asked.question, thresholds)))
         case DecideRequest():
             prepared = _prepare(asked.question, thresholds)
-            return _check_type(asked, service.decide_region(prepared, asked.foreseen, name=asked.name))
+            region = service.decide_region(prepared, asked.foreseen, name=asked.name)
+            return _check_type(asked, DecidedRegion(region, service.inputs_of(prepared)))
         case DevicesRequest():
             return _check_type(asked, service.on_devices(_prepare(asked.question, thresholds), asked.advice))
         case DeviceRequest():
@@ -136,13 +137,13 @@ def _check_type(asked: Request[Answer], value: Answer) -> Answer:
 
 
 def _prepare(question: Question, thresholds: Thresholds) -> AnalyzedRegion:
-    """The region of a question, prepared; in the situation that its trace saw where it comes from one."""
-    key = json.dumps([question.text, question.workload, question.traced], sort_keys=True)
+    """The region of a question, prepared; with what its advice was issued on where that is known."""
+    key = json.dumps(msgspec.to_builtins(question), sort_keys=True)
 
     def prepare() -> AnalyzedRegion:
-        prepared = service.prepare_region(question.text, thresholds=thresholds, **question.workload)
-        traced = question.traced
-        return stored.as_traced(prepared, traced["region"], traced["trace"]) if traced else prepared
+        if question.inputs is not None:
+            return service.prepare_from_inputs(question.text, question.inputs, thresholds)
+        return service.prepare_region(question.text, thresholds=thresholds, **question.workload)
 
     return _prepared.of(key, prepare)
 

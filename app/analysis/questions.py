@@ -1,8 +1,8 @@
 """What the server asks the processes that import torch: each question with the type of its answer.
 
-The advisor sends them and `app.analysis.answering` answers them, one line of JSON each, `ask` being the question's
-tag. Both
-take the same types: a question that nobody answers, or one whose answer is of another type, does not pass mypy.
+`app.requests.executor` sends them and `app.analysis.answering` answers them, one line of JSON each, `ask` being the
+question's tag. Both take the same types: a question that nobody answers, or one whose answer is of another type, does
+not pass mypy.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from app.analysis.advice_inputs import AdviceInputs
 from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
 from app.analysis.service import Outline
 from kernels.own_model import Own
@@ -27,14 +28,22 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A region that is asked about. workload: keyword arguments of service.prepare_region.
+    """A region that is asked about: by a user, or again as it was advised on.
 
-    traced: {"region", "trace"} as stored, where a trace saw it (`foreseen.as_traced`).
+    workload: keyword arguments of service.prepare_region. inputs: of a stored region; they stand for the workload.
     """
 
     text: str
     workload: Mapping[str, Any] = field(default_factory=dict)
-    traced: Mapping[str, Any] | None = None
+    inputs: AdviceInputs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedRegion:
+    """The API's region with its advice, and what that was issued on, to be kept with it."""
+
+    region: Json
+    inputs: AdviceInputs
 
 
 class Request(msgspec.Struct, Generic[Answer], frozen=True, tag_field="ask"):
@@ -54,8 +63,8 @@ class OutlineRequest(Request[Outline], frozen=True, tag="outline"):
     question: Question
 
 
-class DecideRequest(Request[Json], frozen=True, tag="decide"):
-    """The API's region, with its advice. predictions, recompiles: what the oracle said, as
+class DecideRequest(Request[DecidedRegion], frozen=True, tag="decide"):
+    """A region with its advice. predictions, recompiles: what the oracle said, as
     profiler.oracle.serialization has it.
 
     name: of the region, "" for the one that its text gets.

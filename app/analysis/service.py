@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from app.advice.widget import WidgetAnswers
 from app.advice.widget import advise_widget as widget_advice
 from app.advice.widget_table import changes
+from app.analysis.advice_inputs import AdviceInputs
 from app.analysis.analyze import (
     NO_COMPILE_PREDICTION,
     AdviceContext,
@@ -72,17 +73,46 @@ def prepare_region(
     """
     from profiler.region.language.text import parse
 
-    region = parse(text, "region")
-    region, bindings = bind(region, shapes, calls_per_step)
+    region, bindings = bind(parse(text, "region"), shapes, calls_per_step)
     workload = Workload(
         bindings=bindings,
         step_time_us=step_time_us,
         share_of_step=share_of_step,
         target_step_time_us=target_step_time_us,
     )
-    chosen, note = choose_device(device, None)
-    notes = (note,) if note else ()
-    return prepare(region, workload, chosen, AdviceContext(notes=notes, objective=objective, thresholds=thresholds))
+    return _prepare(region, AdviceInputs(device, workload, objective=objective), thresholds)
+
+
+def prepare_from_inputs(text: str, inputs: AdviceInputs, thresholds: Thresholds = DEFAULTS) -> AnalyzedRegion:
+    """A region analyzed with what its advice was issued on: by its trace, or by `inputs_of` when it was stored.
+
+    Raises RegionError, DeviceUnknownError.
+    """
+    from profiler.region.language.text import parse
+
+    region = parse(text, inputs.observed.title or "region")
+    if not inputs.workload.bindings:
+        inputs = replace(inputs, workload=replace(inputs.workload, bindings=bind(region, None, 1.0)[1]))
+    return _prepare(region, inputs, thresholds)
+
+
+def _prepare(region: Region, inputs: AdviceInputs, thresholds: Thresholds) -> AnalyzedRegion:
+    """The region on its device, and where its advice is for another one, moved there."""
+    from app.analysis.other_devices import move_to_device
+
+    device, note = choose_device(inputs.device, None)
+    notes = (*inputs.notes, note) if note else inputs.notes
+    context = AdviceContext(objective=inputs.objective, notes=notes, facts=inputs.observed, thresholds=thresholds)
+    prepared = prepare(region, inputs.workload, device, context)
+    return prepared if inputs.target is None else move_to_device(prepared, choose_device(inputs.target, None)[0])
+
+
+def inputs_of(prepared: AnalyzedRegion) -> AdviceInputs:
+    """What the advice on an analyzed region is issued on, to be kept with it."""
+    context = prepared.situation
+    return AdviceInputs(
+        prepared.device.name, prepared.workload, context.facts, objective=context.objective, notes=context.notes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +194,11 @@ def on_devices(prepared: AnalyzedRegion, advice: Json | None = None) -> list[Jso
 
 
 def on_device(prepared: AnalyzedRegion, name: str, *, title: str = "") -> Json:
-    """The API's region as it would be on another device. Raises DeviceUnknownError."""
+    """The API's region as it would be on that device, its own among them. Raises DeviceUnknownError."""
     from app.analysis.other_devices import move_to_device
 
-    there = move_to_device(prepared, choose_device(name, None)[0])
+    device = choose_device(name, None)[0]
+    there = prepared if device is prepared.device else move_to_device(prepared, device)
     return region_json(decide(there), there.workload, name=title)
 
 

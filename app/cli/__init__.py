@@ -230,11 +230,11 @@ def _flatten(region: RegionBody) -> AdviceAnswer:
     return answer
 
 
-def _advise_one(arguments: argparse.Namespace) -> TraceBody | RegionBody:
+def _advise_one(arguments: argparse.Namespace) -> tuple[TraceBody, None] | tuple[None, RegionBody]:
     """What `report` writes down: a trace with its regions, else one region."""
     if arguments.file != "-" and _is_trace(Path(arguments.file)):
-        return _read_trace(Path(arguments.file))
-    return _region_advice(arguments, _read_text(arguments.file))
+        return _read_trace(Path(arguments.file)), None
+    return None, _region_advice(arguments, _read_text(arguments.file))
 
 
 # -------------------------------------------------------------------------------------------------------------- oracle

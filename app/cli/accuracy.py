@@ -5,24 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.accuracy import table
 from app.cli.options import given_path
+from app.objects.accuracy import AccuracyFigures, FittedRates, KernelTable
 from app.objects.record import ArchiveRecord
 
 if TYPE_CHECKING:
     from app.accuracy.evaluation import Oracle
     from app.accuracy.question import Question
     from app.accuracy.samples import Samples
-
-Figures = dict[str, Any]
-"""The benchmark's figures, as app.accuracy.figures makes them."""
-KernelRecords = Mapping[str, Any]
-"""Measured times of this app's kernels, as tests/records has them."""
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "tests" / "records" / "kernels-h200.json"
@@ -99,7 +95,7 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def compute_figures(records: Sequence[ArchiveRecord], kernels: KernelRecords | None) -> Figures:
+def compute_figures(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> AccuracyFigures:
     """The figures as they are committed: with leave-one-out."""
     from app.accuracy.figures import figures
     from app.accuracy.fitting import LeaveOneOut
@@ -108,7 +104,7 @@ def compute_figures(records: Sequence[ArchiveRecord], kernels: KernelRecords | N
     return figures(records, kernels, fit=LeaveOneOut(everything), asked=asked)
 
 
-def read_samples(records: Sequence[ArchiveRecord], kernels: KernelRecords | None) -> tuple[list[Question], Samples]:
+def read_samples(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> tuple[list[Question], Samples]:
     """The records' questions, and everything that rates are fitted on, of both halves. Ten seconds or so."""
     from app.accuracy.case import cases
     from app.accuracy.fitting import gather_samples
@@ -118,7 +114,7 @@ def read_samples(records: Sequence[ArchiveRecord], kernels: KernelRecords | None
     return asked, gather_samples(asked, kernels)
 
 
-def fit_rates(records: Sequence[ArchiveRecord], kernels: KernelRecords | None) -> str:
+def fit_rates(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> str:
     """rates.json as these records and the table of kernels make it."""
     from app.accuracy.fitting import rates_json, text_of
 
@@ -142,9 +138,9 @@ def _fit(arguments: argparse.Namespace) -> int:
         )
         return OK if same else FAILED
     SHIPPED.write_text(text, encoding="utf-8")
-    body = json.loads(text)
-    print(f"{SHIPPED}: {body['version']}\n")
-    print(table.plain(table.left_over({"fit": body})))
+    rates: FittedRates = json.loads(text)
+    print(f"{SHIPPED}: {rates['version']}\n")
+    print(table.plain(table.left_over(rates)))
     return OK
 
 
@@ -175,7 +171,7 @@ def _oracle(wanted: str) -> Iterator[Oracle | None]:
         process.stop()
 
 
-def as_text(result: Figures) -> str:
+def as_text(result: AccuracyFigures) -> str:
     """All tables, for a shell."""
     parts = [
         ("The advice", table.advice(result)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,7 +87,7 @@ def landscape_text(landscape: LandscapeFigures) -> str:
         return f"{landscape['candidate']}: unmeasured. {landscape['reason']}"
     if landscape["outcome"] == "compiled":
         return _compiled_text(landscape)
-    timed = sorted((p for p in landscape["points"] if p["time_us"]), key=lambda p: p["time_us"]["median"])
+    timed = sorted((p for p in landscape["points"] if p["time_us"]), key=_median_us)
     lines = [
         f"{landscape['candidate']}, kernel {landscape['kernel']}, on {landscape['device']}",
         f"{len(timed)} points timed; the slowest takes {landscape['worst_to_best']:.3g} times the fastest"
@@ -141,9 +142,15 @@ def _figures(point: Point) -> str:
     )
 
 
+def _median_us(point: Point) -> float:
+    """Of a point that was timed."""
+    time_us = point["time_us"]
+    return time_us["median"] if time_us else math.inf
+
+
 def _point_text(point: Point, landscape: LandscapeFigures) -> str:
     mark = " (chosen)" if point["key"] == landscape["chosen"] else ""
     return (
-        f"{point['time_us']['median']:10.4g} {point['ratio_to_best']:7.3f} {_figures(point)}  "
+        f"{_median_us(point):10.4g} {point.get('ratio_to_best') or 1.0:7.3f} {_figures(point)}  "
         f"{point['kernel']} {point['tile']}{mark}"
     )

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-Sizes = dict[str, float]
-"""A size for each symbol of a region, and its `calls` in a step."""
+Sizes = dict[str, float | None]
+"""A size for each symbol of a region, and its `calls` in a step, None where they are not known."""
 
 LONGEST_STEP_US = 1e12
 LONGEST_BUDGET_S = 86400.0

@@ -17,13 +17,13 @@ from app.cli.options import given_path, workload_options
 from app.objects.region import RegionBody
 from app.objects.trace import TraceBody
 
-Advise = Callable[[argparse.Namespace], TraceBody | RegionBody]
+Advise = Callable[[argparse.Namespace], tuple[TraceBody, None] | tuple[None, RegionBody]]
 
 OK, NOT_WRITTEN = 0, 2
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], advise: Advise) -> None:
-    """Hook `report` into the command line. advise: the arguments -> the API's trace or region."""
+    """Hook `report` into the command line. advise: the arguments -> the API's trace, else its region."""
     report = commands.add_parser(
         "report",
         help="a trace or a region in one HTML file that opens offline",
@@ -37,17 +37,18 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], ad
 
 
 def _report(arguments: argparse.Namespace, advise: Advise) -> int:
-    advised = advise(arguments)
+    trace, region = advise(arguments)
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     from app.web.views.report import region_report, trace_report
 
-    if "regions" in advised:
-        page = trace_report(advised, written=written)
+    if trace is not None:
+        page = trace_report(trace, written=written)
     else:
+        assert region is not None
         recorded = record_store.nearest(
-            advised["text"] or "", record_store.user_folder(), record_store.FOLDER, device=arguments.device
+            region["text"] or "", record_store.user_folder(), record_store.FOLDER, device=arguments.device
         )
-        page = region_report(advised, nearest=recorded, written=written)
+        page = region_report(region, nearest=recorded, written=written)
     name = Path("region" if arguments.file == "-" else arguments.file).name.removesuffix(".gz")
     out = arguments.out or Path(name).with_suffix(".html")
     try:

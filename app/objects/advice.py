@@ -66,7 +66,7 @@ class Advice(TypedDict):
     would_change: NotRequired[list[Change]]
 
 
-class DeviceAdvice(TypedDict):
+class RegionDevice(TypedDict):
     """Advice on a region for one device of the table; `because` says how its times are known.
 
     now_us, time_us: of one call, as it runs now and as advised; null without sizes. measured: by a validation. fitted:
@@ -89,7 +89,7 @@ class DeviceAdvice(TypedDict):
     because: str
 
 
-class DeviceAdviceList(TypedDict):
+class RegionDevices(TypedDict):
     """A region's advice on every device of the table."""
 
-    items: list[DeviceAdvice]
+    items: list[RegionDevice]

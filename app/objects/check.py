@@ -9,8 +9,13 @@ from typing_extensions import TypedDict
 from app.objects.common import Error, Progress, Range, State, Versions
 from app.objects.trace import ComparedStep
 
+CheckEvidence = Literal["predicted", "recorded", "measured"]
 CheckOutcome = Literal["passed", "failed", "unmeasured"]
-FiredLevel = Literal["warn", "error"]
+Severity = Literal["off", "warn", "error"]
+"""How much it matters that an assertion does not hold; one that is off is not judged."""
+
+
+FiredSeverity = Literal["warn", "error"]
 
 
 class Fingerprints(TypedDict):
@@ -28,7 +33,7 @@ class CheckFinding(TypedDict):
 
     assertion: str
     check: str
-    level: FiredLevel
+    level: FiredSeverity
     subject: str
     message: str
     region: str
@@ -43,7 +48,7 @@ class CheckFinding(TypedDict):
     time_us_per_step: float | None
     region_speedup: Range | None
     step_speedup: Range | None
-    evidence: Literal["predicted", "recorded", "measured"] | None
+    evidence: CheckEvidence | None
     new: bool | None
     fingerprints: Fingerprints
 
@@ -52,10 +57,13 @@ class Unmeasured(TypedDict):
     """An assertion that could not be judged, and why."""
 
     assertion: str
-    level: FiredLevel
+    level: FiredSeverity
     subject: str
     region: str
     reason: str
+
+
+AssertionOutcome = Literal["passed", "failed", "warned", "unmeasured", "off"]
 
 
 class AssertionRow(TypedDict):
@@ -63,9 +71,9 @@ class AssertionRow(TypedDict):
 
     name: str
     check: str
-    level: Literal["off", "warn", "error"]
+    level: Severity
     options: dict[str, Any]
-    outcome: Literal["passed", "failed", "warned", "unmeasured", "off"]
+    outcome: AssertionOutcome
     findings: int
     unmeasured: int
 
@@ -120,6 +128,8 @@ class Report(Found):
     counts: Counts
     source_root: str
     software: Versions
+    id: NotRequired[str]
+    created_at: NotRequired[str]
 
 
 class CheckSummary(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypeAlias
+from typing import Generic, Literal, NotRequired, TypeAlias, TypeVar
 
 from typing_extensions import TypedDict
 
@@ -17,6 +17,16 @@ State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 Level = Literal["info", "warning", "error"]
 """How much a note matters."""
+
+
+Item = TypeVar("Item")
+
+
+class Page(TypedDict, Generic[Item]):
+    """One page of a list, newest first; `next` goes into `?after=`, null on the last page."""
+
+    items: list[Item]
+    next: str | None
 
 
 class Range(TypedDict):
@@ -36,7 +46,10 @@ class Interval(TypedDict):
 
 
 class Error(TypedDict):
-    """Why a trace or a job failed. line, column, end_column: in a region's text, from 1."""
+    """Why a trace or a job failed. line, column, end_column: in a region's text, from 1.
+
+    shown: the place in the text, with a caret under it.
+    """
 
     code: str
     message: str
@@ -44,6 +57,8 @@ class Error(TypedDict):
     line: NotRequired[int | None]
     column: NotRequired[int | None]
     end_column: NotRequired[int | None]
+    hint: NotRequired[str]
+    shown: NotRequired[str]
 
 
 class Note(TypedDict):

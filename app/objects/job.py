@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -10,6 +10,7 @@ from app.objects.check import Check
 from app.objects.common import Error, Progress, State
 from app.objects.landscape import Landscape
 from app.objects.record import Validation
+from app.objects.task import Task
 from app.objects.trace import Trace
 
 JobKind = Literal["read", "validate", "landscape", "check"]
@@ -44,17 +45,13 @@ class Job(TypedDict):
     validations: NotRequired[list[JobValidation]]
 
 
-JobRequest = dict[str, Any]
-"""What the child of a job is sent, which is stored with the job: app.jobs.tasks says what each kind reads of it."""
-
-
 class ClaimedJob(TypedDict):
     """A job's row as whoever runs it has it. lease_until: Unix time."""
 
     id: str
     kind: JobKind
     state: State
-    request: JobRequest
+    request: Task
     progress: Progress | None
     error: Error | None
     attempt: int

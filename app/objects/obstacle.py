@@ -6,6 +6,8 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
+Effect = Literal["break", "recompile", "opaque", "wait"]
+
 
 class Obstacle(TypedDict):
     """Something that stops torch.compile, or makes it compile again: how often in a step, where, what to do about it.
@@ -16,7 +18,7 @@ class Obstacle(TypedDict):
 
     kind: str
     title: str
-    effect: Literal["break", "recompile", "opaque", "wait"]
+    effect: Effect
     does: str
     op: str
     calls_per_step: float

@@ -113,7 +113,7 @@ class MeasuredDevice(TypedDict):
     candidates: list[MeasuredCandidate]
 
 
-class MeasuredDeviceList(TypedDict):
+class MeasuredDevices(TypedDict):
     """A region's measurements, the fastest device first. said: whether the advice differs between them, in words."""
 
     items: list[MeasuredDevice]
@@ -135,6 +135,26 @@ class ArchiveRow(TypedDict):
     advice: str | None
     fastest: str | None
     ratio_to_eager: float | None
+
+
+class RecordVersion(TypedDict):
+    """A record of the same subject that is there already."""
+
+    id: str
+    torch: str | None
+    date: str
+
+
+class ArchiveStep(TypedDict):
+    """What becomes of a record that is put into a folder. lacking: what it does not tell of what it should."""
+
+    action: Literal["added", "identical", "beside", "replaced"]
+    source: str
+    id: str
+    name: str
+    torch: str | None
+    others: list[RecordVersion]
+    lacking: list[str]
 
 
 class RegressionSide(TypedDict):

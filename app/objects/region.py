@@ -14,6 +14,9 @@ from app.objects.obstacle import Obstacle
 from app.objects.oracle import OraclePrediction, Recompiles
 from app.objects.record import NearestRecord
 
+StoredInputs: TypeAlias = dict[str, object]
+"""What an advice was issued on, as app.analysis.advice_inputs writes and reads it; kept with the region, not shown."""
+
 
 class RegionSource(TypedDict):
     """Where a trace's region is from: the trace's id, the module, the line as its stacks tell it, its operations."""
@@ -108,9 +111,13 @@ class RegionAdvised(TypedDict, total=False):
 
 
 class Region(RegionBody):
-    """A stored region: a part of a step, or a text that somebody wrote down.
+    """A part of a step, or a text that somebody wrote down, with its cost and advice: null until they are there, or
+    where advising on it failed, which `notes` tells.
 
-    validations: ids, the newest first. archive: the record nearest to it where this host has measured nothing.
+    validations: ids, the newest first. archive: the record nearest to it where this host has measured nothing. Of a
+    trace's region only: key: its name within the trace. missing: why there is no text. forward_of: the key of the
+    region whose gradient it computes. streams: that its kernels run on. launches_left: share of its launches that is
+    left with each tool.
     """
 
     id: str

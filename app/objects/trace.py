@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from app.objects.common import Error, Note, Range
 from app.objects.obstacle import Obstacle
-from app.objects.region import Region, RegionBody, SlimRegion
+from app.objects.region import Region, RegionBody, SlimRegion, StoredInputs
 
 StepSource = Literal["profiler", "annotation", "repetition", "window"]
 
@@ -220,9 +220,10 @@ class TraceFigures(TypedDict):
 
 
 class TraceBody(TraceFigures):
-    """A trace as it is built."""
+    """A trace as it is built. advice_inputs: of each of its regions, for the store alone."""
 
     regions: list[RegionBody]
+    advice_inputs: NotRequired[list[StoredInputs]]
     gain: NotRequired[Gain | None]
 
 
@@ -301,10 +302,30 @@ class Rank(TypedDict):
     wait_us: float
 
 
+class RankSpread(TypedDict):
+    """The ranks of one group by number. spread: how far apart their own times are, of a step; waiting_share: of a step.
+
+    slowest: the rank that the others wait for.
+    """
+
+    ranks: list[Rank]
+    slowest: int
+    spread: float
+    waiting_share: float
+
+
+class GroupRank(Rank):
+    """A rank of a group, with the trace that tells of it. slowest: whether the others wait for it."""
+
+    id: str
+    name: str
+    slowest: bool
+
+
 class Ranks(TypedDict):
     """The ranks of one group by number; nulls and no ranks for fewer than two that are read."""
 
-    ranks: list[Rank]
+    ranks: list[GroupRank]
     slowest: int | None
     spread: float | None
     waiting_share: float | None

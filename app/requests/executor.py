@@ -22,6 +22,7 @@ from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
 from app.analysis.questions import (
     Answer,
     CandidatesRequest,
+    DecidedRegion,
     DecideRequest,
     DeviceRequest,
     DevicesRequest,
@@ -128,7 +129,13 @@ class Advisor:
     def advise_region(
         self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
     ) -> Json:
-        """The API's region with its advice; a bad text is refused before the oracle is asked.
+        """The API's region with its advice, as `decide_text` decides it."""
+        return self.decide_text(text, name=name, oracle=oracle, oracle_timeout_s=oracle_timeout_s, **workload).region
+
+    def decide_text(
+        self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
+    ) -> DecidedRegion:
+        """A text's region with its advice; a bad text is refused before the oracle is asked.
 
         oracle: whether to ask it; oracle_timeout_s: 0 for what it has answered before, without asking. The same
         question gets the same answer, unless the oracle did not say all that it was asked.
@@ -136,16 +143,15 @@ class Advisor:
         key = json.dumps([text, name, oracle, workload], sort_keys=True)
         known = self.recent.get(key)
         if known is not None:
-            found: Json = msgspec.json.decode(known)
-            return found
+            return msgspec.json.decode(known, type=DecidedRegion)
         question = Question(text, workload)
         foreseen, whole = NO_COMPILE_PREDICTION, True
         if oracle and self.oracle is not None:
             foreseen, whole = self._foresee(question, oracle_timeout_s)
-        region = self.decide(question, foreseen, name=name)
+        decided = self.decide(question, foreseen, name=name)
         if whole:
-            self.recent.put(key, msgspec.json.encode(region))
-        return region
+            self.recent.put(key, msgspec.json.encode(decided))
+        return decided
 
     def foresee(self, question: Question, timeout_s: float | None = None) -> CompilePrediction:
         """What the oracle says of a region; nothing where it is off."""
@@ -164,8 +170,8 @@ class Advisor:
 
     def decide(
         self, question: Question, foreseen: CompilePrediction = NO_COMPILE_PREDICTION, *, name: str = ""
-    ) -> Json:
-        """The API's region."""
+    ) -> DecidedRegion:
+        """A region with its advice."""
         return self._ask(DecideRequest.with_oracle(question, foreseen, name), question.text)
 
     def on_devices(self, question: Question, advice: Json | None = None) -> list[Json]:

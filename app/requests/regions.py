@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.analysis import reissue
+from app.analysis.advice_inputs import AdviceInputs, from_stored, to_stored
 from app.analysis.questions import Question
 from app.archive import record_store
 from app.archive.by_device import by_device
@@ -49,7 +50,9 @@ def preview_region(state: ServerState, text: str, **workload: Any) -> Json:
 
 def submit_region(state: ServerState, text: str, **workload: Any) -> Json:
     """The same, stored: it has an id and a page."""
-    region_id = state.store.add_region(preview_region(state, text, **workload))
+    _check_region(state.settings, text, workload.get("shapes"))
+    decided = state.service.decide_text(text, **workload)
+    region_id = state.store.add_region(decided.region, to_stored(decided.inputs))
     region = state.store.region(region_id)
     assert region is not None  # added just now
     return region
@@ -91,30 +94,34 @@ def _is_reading(state: ServerState, region: Json) -> bool:
 
 def _foresee(state: ServerState, region: Json) -> None:
     """Ask, advise again, store."""
-    asked = _as_advised(state, region)
-    found = state.service.decide(asked, state.service.foresee(asked))
-    kept = {key: found[key] for key in ("oracle", "recompiles")}
+    stored = _stored_inputs(state, region)
+    question = Question(region["text"], inputs=stored or _inputs_of_old_row(state, region))
+    again = state.service.decide(question, state.service.foresee(question)).region
+    kept = {key: again[key] for key in ("oracle", "recompiles")}
     advice = region["advice"]
     if advice is None:  # advising failed when the trace was read, and does not now
-        kept |= {**{key: found[key] for key in ("cost", "irregularity")}, "notes": []}
-        advice = finite(found["advice"])
-    elif any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
-        without = finite(state.service.decide(asked)["advice"])
-        advice = reissue.reissue_advice(advice, without, finite(found["advice"]))
+        kept |= {**{key: again[key] for key in ("cost", "irregularity")}, "notes": []}
+        advice = finite(again["advice"])
+    elif any(p["mode"] == "default" and not p["unavailable"] for p in again["oracle"]):
+        if stored is None:
+            without = finite(state.service.decide(question).region["advice"])
+            advice = reissue.keep_unless_same_grounds(advice, without, finite(again["advice"]))
+        else:
+            advice = finite(again["advice"])
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 
 def region_on(state: ServerState, region_id: str, device: str) -> Json:
     """A stored region with the cost and advice of another device; kept nowhere. 422 for one that the table lacks."""
-    region, asked = _asked_again(state, region_id)
-    there: Json = finite(state.service.on_device(asked, device, title=region["name"]))
+    region, question = _asked_again(state, region_id)
+    there: Json = finite(state.service.on_device(question, device, title=region["name"]))
     return {**region, **{key: there[key] for key in ("cost", "advice")}, "oracle": [], "validations": []}
 
 
 def region_on_devices(state: ServerState, region_id: str) -> list[Json]:
     """A stored region's advice on every device of the table; its own device's is the one that stands."""
-    region, asked = _asked_again(state, region_id)
-    rows: list[Json] = finite(state.service.on_devices(asked, region["advice"]))
+    region, question = _asked_again(state, region_id)
+    rows: list[Json] = finite(state.service.on_devices(question, region["advice"]))
     return rows
 
 
@@ -125,21 +132,25 @@ def _asked_again(state: ServerState, region_id: str) -> tuple[Json, Question]:
         raise not_found("region")
     if not region["text"]:
         raise without_text()
-    return region, _as_advised(state, region)
+    inputs = _stored_inputs(state, region) or _inputs_of_old_row(state, region)
+    return region, Question(region["text"], inputs=inputs)
 
 
-def _as_advised(state: ServerState, region: Json) -> Question:
-    """What a region was advised on: its text and use, and the situation that its trace saw."""
+def _stored_inputs(state: ServerState, region: Json) -> AdviceInputs | None:
+    """What a region's advice was issued on; None where a version before these were kept stored it."""
+    return from_stored(state.store.advice_inputs(region["id"]))
+
+
+def _inputs_of_old_row(state: ServerState, region: Json) -> AdviceInputs:
+    """The same, as far as what is shown of the region and its trace tells."""
     trace_id = (region.get("source") or {}).get("trace")
-    trace: Json | None = state.store.trace(trace_id) if trace_id else None
-    traced = None if trace is None else {"region": region, "trace": reissue.seen_of(trace)}
-    return Question(region["text"], reissue.asked_of(region), traced)
+    return reissue.inputs_from_shown(region, state.store.trace(trace_id) if trace_id else None)
 
 
 def kernel_machine(state: ServerState, region_id: str, mode: str, key: str) -> Json:
     """What Triton's compiler makes of one of Inductor's kernels, for the GPU that the region's advice is for.
 
-    key: as `foreseen.kernel_keys` names it. 404 for a kernel that was not predicted, 422 for a GPU that Triton has no
+    key: as `reissue.kernel_keys` names it. 404 for a kernel that was not predicted, 422 for a GPU that Triton has no
     target for, 503 where the compiler cannot be asked.
     """
     region: Json | None = state.store.region(region_id)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from app import units
+from app.advice import criteria
 from app.web.charts import effort
 from app.web.charts.figure import show_hidden
 from app.web.charts.svg import drawing
@@ -64,7 +65,7 @@ def environment() -> Environment:
         "ticks": ticks,
         "breakable": breakable,
         "count": units.count,
-        "criterion": units.criterion,
+        "criterion": criteria.figure,
         "change": units.change,
         "sentence": units.sentence,
         "drawing": drawing,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Iterator, Sequence
+from typing import TypedDict
 
 from app.accuracy import page, table
 from app.accuracy.drawing import REGRETS, TICKS, marks, tool_of
 from app.accuracy.score import SHARE
 from app.accuracy.totals import BAND, within
+from app.objects.accuracy import AccuracyFigures, ScoreFigures
 from app.units import ratio
 from app.web.charts.figure import COLOURS, SEGMENTS, Chart, Figure, bar, chart, escape, symbol
 from app.web.views.labels import TOOL_LABELS
@@ -20,10 +21,6 @@ FARTHEST = 4.0
 OTHERS = tuple(colour for colour in SEGMENTS if colour != COLOURS["cuda"])
 """The policies' lines; the advice's own has the colour left."""
 TOOLS = ("eager", "library", "compile", "triton", "cuda")
-
-
-Figures = dict[str, Any]
-"""The benchmark's figures as they are committed: app.accuracy.figures makes them, and they are its own to change."""
 
 
 class Point(TypedDict):
@@ -50,9 +47,9 @@ class Quantiles(TypedDict):
 class AccuracyPage(TypedDict):
     """Context of accuracy.html: tables as `app.accuracy.table` makes them, and the charts."""
 
-    benchmark: Figures
+    benchmark: AccuracyFigures
     points: list[Point]
-    wrong: Sequence[Mapping[str, object]]
+    wrong: Sequence[ScoreFigures]
     targets: list[table.Row]
     advice_rows: list[table.Row]
     left_over_rows: list[table.Row]
@@ -66,7 +63,7 @@ class AccuracyPage(TypedDict):
     distribution_chart: Chart | None
 
 
-def list_points(figures: Figures) -> list[Point]:
+def list_points(figures: AccuracyFigures) -> list[Point]:
     """Every candidate with a prediction, the advised ones first."""
     points: list[Point] = [
         {
@@ -97,7 +94,7 @@ def _axis(title: str, ticks: Sequence[float], low: float, high: float) -> Figure
     }
 
 
-def calibration_chart(figures: Figures) -> Chart | None:
+def calibration_chart(figures: AccuracyFigures) -> Chart | None:
     """Predicted against measured speed-up over eager, both logarithmic, with the band of 20 % round the measured one.
 
     Filled: what the advice comes to. Hollow: the other candidates.
@@ -146,7 +143,7 @@ def calibration_chart(figures: Figures) -> Chart | None:
     return chart(traces, layout, 480)
 
 
-def regret_chart(figures: Figures) -> Chart | None:
+def regret_chart(figures: AccuracyFigures) -> Chart | None:
     """A bar for each record that counts, the worst first: what was advised over the best measured."""
     rows = sorted((s for s in figures["scores"] if s["column"] != SHARE), key=lambda s: -s["regret"])
     if not rows:
@@ -178,7 +175,7 @@ def regret_chart(figures: Figures) -> Chart | None:
     return chart(traces, {"barmode": "overlay", "yaxis": names, "xaxis": axis}, 96 + 22 * len(rows))
 
 
-def _name_records(scores: Sequence[Figures]) -> list[str]:
+def _name_records(scores: Sequence[ScoreFigures]) -> list[str]:
     """Regions by name; where one was recorded more than once, with the beginning of its record's id."""
     names = [s["name"] for s in scores]
     ids = [s["record"].rsplit("-", 1)[-1][:4] for s in scores]
@@ -186,14 +183,14 @@ def _name_records(scores: Sequence[Figures]) -> list[str]:
     return shorten_uniquely((name if names.count(name) == 1 else f"{name} · {record}" for name, record in pairs), 40)
 
 
-def iterate_curves(figures: Figures) -> Iterator[tuple[str, list[float]]]:
+def iterate_curves(figures: AccuracyFigures) -> Iterator[tuple[str, list[float]]]:
     """(name, regrets from the least) of the advice and of each policy."""
     yield "Tritonworthy's advice", sorted(s["regret"] for s in figures["scores"] if s["column"] != SHARE)
     for name, policy in figures["policies"].items():
         yield name, list(policy["regrets"])
 
 
-def distribution_chart(figures: Figures) -> Chart | None:
+def distribution_chart(figures: AccuracyFigures) -> Chart | None:
     """Cumulative regret: the share of the regions at or below each value, a step for each, the advice thick."""
     curves = list(iterate_curves(figures))
     # A policy that says something of few regions is not to be held against the others by eye.
@@ -236,7 +233,7 @@ def distribution_chart(figures: Figures) -> Chart | None:
 QUANTILES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
-def quantile_rows(figures: Figures) -> list[Quantiles]:
+def quantile_rows(figures: AccuracyFigures) -> list[Quantiles]:
     """The distribution as a table."""
     return [
         {
@@ -249,7 +246,7 @@ def quantile_rows(figures: Figures) -> list[Quantiles]:
     ]
 
 
-def accuracy_page(figures: Figures) -> AccuracyPage:
+def accuracy_page(figures: AccuracyFigures) -> AccuracyPage:
     """What the page needs of the committed figures."""
     return {
         "benchmark": figures,
@@ -257,7 +254,7 @@ def accuracy_page(figures: Figures) -> AccuracyPage:
         "wrong": table.wrong(figures),
         "targets": page.targets(figures),
         "advice_rows": table.advice(figures),
-        "left_over_rows": table.left_over(figures),
+        "left_over_rows": table.left_over(figures["fit"]),
         "policy_rows": table.policies(figures),
         "region_rows": table.regions(figures),
         "claim_rows": table.claims(figures),

@@ -194,7 +194,7 @@ def _describe_point(point: Point | None) -> str:
     time = point["time_us"] if point else None
     if point is None or not time:
         return ""
-    parts = [f"{duration(time['median'])}{_range(time)}, {digits(point['ratio_to_best'])} times the fastest"]
+    parts = [f"{duration(time['median'])}{_range(time)}, {digits(point.get('ratio_to_best') or 1.0)} times the fastest"]
     if point["registers"] is not None:
         spilled = f", {count(point['spill_bytes'], 'byte')} spilled" if point["spill_bytes"] else ", none spilled"
         parts.append(f"{count(point['registers'], 'register')} a thread{spilled}")

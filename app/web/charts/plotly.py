@@ -6,7 +6,7 @@ Each function gives None where there is nothing to draw. The rows behind a chart
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
@@ -136,9 +136,10 @@ def step_height(rows: Sequence[StepRow]) -> int:
 
 def total_bytes(traffic: Traffic) -> int:
     """Bytes read and written; where Inductor counted them, both together only."""
-    if "bytes_moved" in traffic:
+    stored: Mapping[str, object] = traffic
+    if "bytes_moved" in stored:
         return int(traffic["bytes_moved"])
-    return int((traffic["bytes_read"] or 0) + (traffic["bytes_written"] or 0))
+    return int((traffic["bytes_read"] or 0) + (traffic["bytes_written"] or 0))  # as older servers stored it
 
 
 def _working_operations(cost: Cost) -> list[CostOperation]:

@@ -43,11 +43,9 @@ def timed_options(advice: Advice | None) -> list[TimedOption]:
     """The options that have a predicted time, in the advice's order."""
     options = advice.get("alternatives") or () if advice else ()
     return [
-        TimedOption(
-            o.get("candidate") or "", o["tool"], o["time_us"], o.get("effort_lines") or 0, bool(o.get("admitted", True))
-        )
+        TimedOption(o.get("candidate") or "", o["tool"], time_us, o.get("effort_lines") or 0, o.get("admitted", True))
         for o in options
-        if o.get("time_us")
+        if (time_us := o.get("time_us"))
     ]
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.objects.cost import Cost, Traffic
+from app.objects.cost import Cost, Count
 from app.web.charts.plotly import total_bytes
 from app.web.views.long_lists import heaviest
 
@@ -138,7 +138,7 @@ def _fold_smallest(launches: Sequence[Launch]) -> list[Launch]:
     return [*kept.shown, folded]
 
 
-def _panel(name: str, title: str, launches: Sequence[Launch], total: Traffic, most: int) -> Panel:
+def _panel(name: str, title: str, launches: Sequence[Launch], total: Count, most: int) -> Panel:
     boxes, y = [], PAD
     for launch in launches:
         boxes.append(box := _box(launch, y, most))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from app.advice.criteria import CRITERIA
 from app.objects.advice import Advice, Criterion
 
 
@@ -24,39 +25,16 @@ class Question:
     why: str
 
 
-QUESTIONS: tuple[Question, ...] = (
-    Question(
-        "Is the step fast enough already?", ("fast-enough",), "skip", True, True,
-        "A target was given and is met. The cheapest kernel is the one that nobody has to maintain.",
-    ),
-    Question(
-        "Could it matter at all?", ("worth-it",), "skip", False, True,
-        "Under 1 % of the step, or nothing that could win 1 % of it back: Amdahl bounds what a part can give.",
-    ),
-    Question(
-        "Is it a kernel problem?", ("kernel-problem",), "skip", False, True,
-        "Communication, copies and waiting for the host are none. Tiny kernels with the GPU idle between them are "
-        "torch.compile's, in mode reduce-overhead: it replays them as one CUDA graph.",
-    ),
-    Question(
-        "Does a library cover it?", ("library-covers",), "library", True, False,
-        "Attention, plain GEMM, norms, quantised GEMM, optimizers: somebody tuned it for this GPU, and keeps doing so.",
-    ),
-    Question(
-        "Does torch.compile fuse it?", ("compile-fuses",), "compile", True, False,
-        "It costs one line and writes Triton itself. Graph breaks, changing shapes and the first call count against.",
-    ),
-    Question(
-        "Bound by memory, or so custom that nothing fused exists?", ("bandwidth-bound-or-custom", "several-shapes"),
-        "triton", True, False,
-        "Fusing saves bytes, and autotuning over shapes is free. Compute-bound, Triton reaches 80 to 95 % "
-        "of hand-tuned code.",
-    ),
-    Question(
-        "Does it need what Triton does not give?", ("needs-cuda",), "cuda", True, False,
-        "Cooperation of the whole grid, the last per cent of warp specialisation, NVLink. About ten times the code.",
-    ),
-)  # fmt: skip
+QUESTIONS: tuple[Question, ...] = tuple(
+    Question(asked.text, (criterion.name, *asked.joined), asked.tool, asked.on, asked.ends, asked.why)
+    for criterion in CRITERIA
+    if (asked := criterion.question) is not None
+)
+"""In the rule's order; a criterion that has none lets no tool compete and ends nothing."""
+
+
+State = Literal["lit", "taken", "dim"]
+"""Of a question in the tree."""
 
 
 class Node(TypedDict):
@@ -72,7 +50,7 @@ class Node(TypedDict):
     ends: bool
     answer: Literal["unknown", "yes", "no"]
     criteria: list[Criterion]
-    state: Literal["lit", "taken", "dim"]
+    state: State
     chosen: bool
 
 
@@ -96,7 +74,7 @@ def light_tree(advice: Advice) -> Tree:
         criteria = [judged[name] for name in question.criteria if name in judged]
         holds = criteria[0]["holds"] if criteria else None
         leads = holds is question.on if question.ends else question.leaf in competing
-        state = "dim" if ended else "taken" if leads else "lit"
+        state: State = "dim" if ended else "taken" if leads else "lit"
         ends_here = question.ends and leads and not ended
         nodes.append(
             {

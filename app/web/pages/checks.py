@@ -15,7 +15,7 @@ from app.requests.checks import submit_stored
 from app.requests.state import state_of
 from app.storage import checks
 from app.web.api.responses import After
-from app.web.pages.common import go, missing
+from app.web.pages.common import missing, redirect
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
@@ -87,7 +87,7 @@ async def make(
         fields = {"trace": trace, "baseline": baseline, "config": config}
         return await run_in_threadpool(_list, request, fields, wrong=wrong, status=problem.status)
     await state.queue.wait(job["id"], WAIT_S)
-    return go(request, f"/checks/{job['id']}")
+    return redirect(request, f"/checks/{job['id']}")
 
 
 def _config_line(config: str, problem: Problem) -> str:

@@ -165,7 +165,7 @@ def widget_answer(request: Request) -> WidgetContext:
 def host_facts(request: Request) -> Device | PendingHost:
     """What this host can measure on. The first page after a start does not wait for the probe: it asks again."""
     state = state_of(request)
-    return regions.device(state) if state.host.found.done() else {"gpu": None, "pending": True}
+    return regions.device(state) if state.host.probe.done() else {"gpu": None, "pending": True}
 
 
 def device_names() -> list[str]:

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app.errors import not_found
-from app.objects import landscape as objects
+from app.objects.job import Job
+from app.objects.landscape import Landscape
 from app.requests.landscapes import shapes_of, submit_landscape, triton_candidates
 from app.requests.state import state_of
 from app.storage import landscapes
 from app.web.api.codes import ADVICE, QUEUE, STORED
-from app.web.api.landscape_schemas import Landscape, LandscapeRequest
+from app.web.api.request_schemas import LandscapeRequest
 from app.web.api.responses import JSON_ONLY, answer, errors
-from app.web.api.schemas import Job
 from app.web.charts.figure import Chart
 from app.web.charts.landscape import (
     PointRow,
@@ -78,7 +78,7 @@ def landscape(request: Request, validation_id: str, candidate: Candidate = None)
 class LandscapePart(TypedDict):
     """Context of partials/landscape.html: what there is, and what may be asked for. landscape_words: what it says."""
 
-    landscape: objects.Landscape | None
+    landscape: Landscape | None
     landscape_candidates: list[str]
     landscape_shapes: list[dict[str, int]]
     landscape_gpu: bool

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from app.archive import by_device
 from app.errors import not_found, without_text
-from app.objects import record as objects
+from app.objects.record import ArchiveRecord, MeasuredDevice, MeasuredDevices, Validation
 from app.objects.region import Region
 from app.requests import regions
 from app.requests.state import state_of
-from app.web.api.responses import answer, errors
-from app.web.api.schemas import Answer
+from app.web.api.responses import Responses, answer, errors
 from app.web.charts.figure import Chart
 from app.web.charts.measured_devices import Row, candidate_rows, speedup_chart
 from app.web.pages.page_and_json import page_and_json, wants_json
@@ -26,56 +25,11 @@ api = APIRouter(prefix="/api/v1", tags=["validations"])
 pages = APIRouter(include_in_schema=False)
 
 
-class Interval(Answer):
-    """A median with its 95 % interval."""
-
-    median: float
-    low: float
-    high: float
-
-
-class KindCandidate(Answer):
-    """One candidate on one kind of GPU."""
-
-    name: str
-    tool: str | None
-    status: str
-    time_us: Interval | None
-    wall_us: float | None
-    ratio_to_eager: Interval | None
-    ratio_to_best_other: Interval | None
-    share_of_limit: float | None
-
-
-class MeasuredKind(Answer):
-    """The newest measurement of a region on one kind of GPU. here: by this server; else a record of the archive.
-    decided_by: "device time", or "wall time" where the region is launch-bound there: the ratios are of it.
-    """
-
-    id: str
-    device: str
-    here: bool
-    date: str
-    software: dict[str, str]
-    outcome: str
-    best: str | None
-    tool: str | None
-    decided_by: str
-    candidates: list[KindCandidate]
-
-
-class MeasuredKinds(Answer):
-    """One region on every kind that it was measured on, the fastest first; `said` tells whether one candidate wins."""
-
-    items: list[MeasuredKind]
-    said: str
-
-
 Devices = Annotated[
     str, Query(max_length=500, description="Only on these, separated by commas: H200,MI300X.", alias="device")
 ]
 
-ANSWERS: dict[int | str, dict[str, Any]] = {200: {"model": MeasuredKinds}, **errors(404, 422)}
+ANSWERS: Responses = {200: {"model": MeasuredDevices}, **errors(404, 422)}
 
 
 @api.get("/regions/{region_id}/measured-devices", responses=ANSWERS)
@@ -117,7 +71,7 @@ class Section(TypedDict, total=False):
     devices_summary: whether the advice differs between them, in words.
     """
 
-    measured_devices: list[objects.MeasuredDevice]
+    measured_devices: list[MeasuredDevice]
     devices_summary: str
     devices_rows: list[Row]
     devices_chart: Chart | None
@@ -143,7 +97,7 @@ def _region(request: Request, region_id: str) -> tuple[Region, str]:
     return region, region["text"]
 
 
-def _validation(request: Request, validation_id: str) -> objects.Validation | objects.ArchiveRecord:
+def _validation(request: Request, validation_id: str) -> Validation | ArchiveRecord:
     state = state_of(request)
     validation = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
     if validation is None:
@@ -151,19 +105,12 @@ def _validation(request: Request, validation_id: str) -> objects.Validation | ob
     return validation
 
 
-class Comparison(TypedDict):
-    """The API's answer, and the page's as data."""
-
-    items: list[objects.MeasuredDevice]
-    said: str
-
-
-def _compare(request: Request, text: str, devices: str) -> Comparison:
+def _compare(request: Request, text: str, devices: str) -> MeasuredDevices:
     items = regions.measured_kinds(state_of(request), text, _names(devices))
     return {"items": items, "said": by_device.disagreement(items)}
 
 
-def _context(items: list[objects.MeasuredDevice]) -> Section:
+def _context(items: list[MeasuredDevice]) -> Section:
     return {
         "measured_devices": items,
         "devices_summary": by_device.disagreement(items),

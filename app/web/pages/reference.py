@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypedDict
 from urllib.parse import urlencode
 
@@ -67,7 +68,16 @@ class ComparedTraces(TypedDict):
     traces_chart: Chart | None
 
 
-class Compared(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two that were compared. body: as the API has it; context: as the page shows it."""
+
+    kind: Literal["traces", "validations"]
+    body: Comparison | ValidationComparison
+    context: ComparedTraces | ComparedValidations
+
+
+class Offer(TypedDict):
     """Something that can be compared: what may be chosen, and what stands chosen (`a`, `b`)."""
 
     name: str
@@ -75,23 +85,27 @@ class Compared(TypedDict):
     picked: dict[str, str]
 
 
-def _compare(request: Request, a: str, b: str) -> ComparedValidations | ComparedTraces | None:
+def _compare(request: Request, a: str, b: str) -> Pair | None:
     """What /compare shows of two validations, or of two traces that were read; None for any other two."""
     store = state_of(request).store
+    context: ComparedValidations | ComparedTraces
     validations = {v["id"]: v for v in _list_validations(request) if v.get("id")}
     if a in validations and b in validations:
         left, right = validations[a], validations[b]
-        return {
-            "comparison": compare(left, right),
+        candidates = compare(left, right)
+        context = {
+            "comparison": candidates,
             "left": left,
             "right": right,
             "comparison_chart": plotly.comparison(left, right),
         }
+        return Pair("validations", candidates, context)
     first, second = store.trace(a), store.trace(b)
     if first is None or first["status"] != "ready" or second is None or second["status"] != "ready":
         return None
-    comparison = compare_traces(first, second)
-    return {"traces": comparison, "left": first, "right": second, "traces_chart": change_chart(comparison)}
+    parts = compare_traces(first, second)
+    context = {"traces": parts, "left": first, "right": second, "traces_chart": change_chart(parts)}
+    return Pair("traces", parts, context)
 
 
 @page_and_json(router, "/compare", Access.READ)
@@ -101,21 +115,19 @@ def compare_page(request: Request, a: str = "", b: str = "") -> Response:
     if wants_json(request):
         if compared is None:
             raise missing("pair of traces or of validations")
-        if "traces" in compared:
-            return JSONAnswer({"kind": "traces", "a": a, "b": b, **compared["traces"]})
-        return JSONAnswer({"kind": "validations", "a": a, "b": b, **compared["comparison"]})
+        return JSONAnswer({"kind": compared.kind, "a": a, "b": b, **compared.body})
     validations = validation_choices([v for v in _list_validations(request) if v.get("id")])
     traces = trace_choices(state_of(request).store.traces(limit=COMPARE_CHOICES)["items"])
     context = {
         "compared": [_offer("traces", traces, a, b), _offer("validations", validations, a, b)],
         "asked": bool(a and b),
         "json_address": "/compare.json?" + urlencode({"a": a, "b": b}),
-        **(compared or {}),
+        **(compared.context if compared else {}),
     }
     return render("compare.html", context, request=request)
 
 
-def _offer(name: str, choices: list[Choice], a: str, b: str) -> Compared:
+def _offer(name: str, choices: list[Choice], a: str, b: str) -> Offer:
     ids = {c["id"] for c in choices}
     picked = select_options(choices, a if a in ids else "", b if b in ids else "")
     return {"name": name, "choices": choices, "picked": picked}

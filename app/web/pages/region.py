@@ -66,14 +66,17 @@ class Workload(TypedDict):
     device: str | None
 
 
-class Evidence(EvidenceCharts, total=False):
+class Evidence(EvidenceCharts, measured_devices.Section, total=False):
     """Context of what was measured of a region: here (`validation`), else the archive's `nearest` record.
 
-    compiled: what torch.compile's candidates launched. The other parts are those of `summarize_validation` and
-    `app.web.pages.measured_devices.section`.
+    compiled: what torch.compile's candidates launched.
     """
 
     validation: AnyValidation
+    candidates_chart: Chart | None
+    candidate_rows: list[CandidateRow]
+    condition_rows: list[tuple[str, str]]
+    condition_warnings: list[str]
     nearest: ArchiveRecord
     nearest_chart: Chart | None
     nearest_rows: list[CandidateRow]
@@ -410,7 +413,12 @@ def _collect_measured(request: Request, text: str | None, newest: Validation | N
     """The newest validation made here, and the archive's record of the same region where this host measured nothing."""
     context: Evidence = {}
     if newest:
-        context |= summarize_validation(newest)
+        measured = summarize_validation(newest)
+        context["validation"] = measured["validation"]
+        context["candidates_chart"] = measured["candidates_chart"]
+        context["candidate_rows"] = measured["candidate_rows"]
+        context["condition_rows"] = measured["condition_rows"]
+        context["condition_warnings"] = measured["condition_warnings"]
     running = newest is not None and newest["state"] in ("queued", "running")
     unmeasured = newest is None or newest.get("outcome") in (None, "unmeasured")
     recorded = None
@@ -422,7 +430,7 @@ def _collect_measured(request: Request, text: str | None, newest: Validation | N
         context["nearest_chart"] = summary["candidates_chart"]
         context["nearest_rows"] = summary["candidate_rows"]
     if text:
-        context |= measured_devices.section(request, text)
+        context = {**context, **measured_devices.section(request, text)}
     context["compiled"] = measured_compilations(recorded or newest)
     return context
 

@@ -27,6 +27,7 @@ from app.web.views.trace_page import (
     RegionsSection,
     TracePage,
     UnreadPage,
+    list_region,
     page_address,
     rank_section,
     regions_part,
@@ -147,15 +148,10 @@ def _advise_regions(request: Request, trace_id: str, places: list[int], step_us:
     rows: list[ListedRegion] = []
     for place, region in zip(places, advised, strict=True):
         device = recorded.get(region.get("text") or "")
-        rows.append(
-            {
-                **region,
-                "place": place,
-                "recorded": device,
-                "saves_us": saves_us(region, step_us),
-                "level": evidence_level(region, device),
-            }
-        )
+        row = list_region(region, place, region["name"])
+        row["recorded"], row["level"] = device, evidence_level(region, device)
+        row["saves_us"] = saves_us(region, step_us)
+        rows.append(row)
     return rows
 
 

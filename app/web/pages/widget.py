@@ -12,6 +12,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from markupsafe import Markup, escape
 
+from app.advice.criteria import CRITERIA
 from app.advice.effort_curve import Measured, Rung, gradient
 from app.advice.widget import BOUNDS, KINDS
 from app.advice.widget_table import STEPS, table
@@ -159,13 +160,12 @@ def mark_reasons(text: str, criteria: Sequence[Criterion]) -> Markup:
 def find_decisive(advice: Advice) -> str:
     """The criterion that the answer rests on: the one that ended the question, else the last that admitted the tool."""
     held = {c["name"]: c["holds"] for c in advice["criteria"]}
-    if held["fast-enough"]:
-        return "fast-enough"
-    for name in ("worth-it", "kernel-problem"):
-        if held[name] is False:
+    asked = [(criterion.name, criterion.question) for criterion in CRITERIA if criterion.question is not None]
+    for name, question in asked:
+        if question.ends and held[name] is question.on:
             return name
-    by_tool = {"library": "library-covers", "compile": "compile-fuses", "cuda": "needs-cuda", "skip": "library-covers"}
-    return by_tool.get(str(advice["tool"]), "bandwidth-bound-or-custom")
+    tool = "library" if advice["tool"] == "skip" else advice["tool"]  # nothing to write: a library has it
+    return next(name for name, question in asked if not question.ends and question.tool == tool)
 
 
 def _render_answer(advice: Advice, kind: str | None, bound: str | None) -> str:

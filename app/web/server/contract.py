@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.routing import Mount
 
-from app.storage.job_table import Kind
+from app.objects.job import JobKind
 from app.web.api.codes import ANY
 from app.web.server.access import Access, Declaration, declaration_of
 
@@ -61,7 +61,7 @@ class Contract:
         """Whether a body may be larger than BODY_BYTES here: app.requests.uploads counts it."""
         return self._uploads.fullmatch(path) is not None
 
-    def queued_kind(self, path: str) -> Kind | None:
+    def queued_kind(self, path: str) -> JobKind | None:
         """The kind of job that a POST to the path queues, where its answer tells of the queue."""
         return next((kind for pattern, kind in self._queues if pattern.fullmatch(path)), None)
 

@@ -112,7 +112,7 @@ def check_rows(items: Iterable[CheckSummary]) -> list[CheckRow]:
     return [
         {
             **item,
-            "words": OUTCOMES[item["outcome"]] if item["state"] == "done" else STATES[item["state"]],
+            "words": OUTCOMES[item["outcome"] or ""] if item["state"] == "done" else STATES[item["state"]],
             "level": LEVELS.get(item["outcome"] or "", ""),
             "when": format_time(item["created_at"]),
         }

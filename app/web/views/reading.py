@@ -23,8 +23,8 @@ class ReadingProgress(TypedDict):
 
 
 def status_of(trace: Mapping[str, object]) -> str:
-    """reading, ready or failed; "" of a trace that is built and not stored."""
-    return str(trace.get("status") or "")
+    """reading, ready or failed; ready for a trace that is built and not stored."""
+    return str(trace.get("status") or "ready")
 
 
 def has_parts(trace: Trace | TraceBody) -> bool:

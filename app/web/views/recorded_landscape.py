@@ -53,7 +53,7 @@ def triton_candidates(region: RegionBody, evidence: Figures | None = None) -> li
     advice = region.get("advice")
     options = advice.get("alternatives") or () if advice else ()
     predicted = [
-        (time_us["mid"] if (time_us := o.get("time_us")) else float("inf"), candidate)
+        (predicted_us["mid"] if (predicted_us := o.get("time_us")) else float("inf"), candidate)
         for o in options
         if o["tool"] == "triton" and (candidate := o.get("candidate")) and not candidate.endswith(":custom")
     ]

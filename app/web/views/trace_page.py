@@ -405,13 +405,19 @@ def region_names(trace: AnyTrace) -> list[str]:
 
 def list_regions(trace: AnyTrace, *, anchors: bool = False) -> list[ListedRegion]:
     """A trace's regions with `distinct_name` and `place`. anchors: with that of its part of a report."""
-    rows: list[ListedRegion] = []
+    rows = []
     for place, (region, name) in enumerate(zip(trace.get("regions") or (), region_names(trace), strict=True)):
-        row: ListedRegion = {**region, "distinct_name": name, "place": place}  # type: ignore[typeddict-item]
+        row = list_region(region, place, name)
         if anchors:
             row["anchor"] = f"region-{place + 1}"
         rows.append(row)
     return rows
+
+
+def list_region(region: AnyRegion, place: int, name: str) -> ListedRegion:
+    """One of them. A region of a report has no id, which its row does not show."""
+    row: ListedRegion = {**region, "distinct_name": name, "place": place}  # type: ignore[typeddict-item]
+    return row
 
 
 def region_links(trace: AnyTrace, *, anchors: bool = False) -> list[str]:
