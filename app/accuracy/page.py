@@ -116,7 +116,7 @@ width of the range around a prediction. On a device that nothing was fitted on, 
 {BEYOND} times as far away, which is a guess. Of a call each sample is held against the others of its name. `host` is
 what a call costs the host.
 
-{table.markdown(table.left_over(figures))}
+{table.markdown(table.left_over(figures["fit"]))}
 
 ## Regret of each region
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.accuracy.score import COLUMNS, NEXT, SHARE
 from app.accuracy.totals import within
-from app.objects.accuracy import AccuracyFigures, AdviceTotals, ScoreFigures, TotalsFigures
+from app.objects.accuracy import AccuracyFigures, AdviceTotals, FitFigures, ScoreFigures, TotalsFigures
 
 Row = Sequence[str]
 
@@ -108,10 +108,10 @@ def claims(figures: AccuracyFigures) -> list[Row]:
     return [("claim", "source", "claimed", "measured here, median", "from, to", "figures", ""), *rows]
 
 
-def left_over(figures: AccuracyFigures) -> list[Row]:
+def left_over(fit: FitFigures) -> list[Row]:
     """What the fit of the rates leaves over, by family."""
     rows = []
-    for name, left in figures["fit"]["left_over"].items():
+    for name, left in fit["left_over"].items():
         rows.append((name, str(left["samples"]), percent(left["within"]), number(left["error_geomean"], 2),
                      f"{left['low']:.2f} to {left['high']:.2f}"))  # fmt: skip
     return [("family", "samples", "within 20 %", "error, geomean", "measured over predicted, 10 to 90 %"), *rows]

@@ -74,10 +74,10 @@ def make_server(application: FastAPI, settings: Settings, log_level: str = "info
     )
 
 
-def serve(given: dict[str, Any]) -> int:
-    """Serve until stopped; 2 for settings that do not work. `given` overrides the environment."""
+def serve(options: dict[str, Any]) -> int:
+    """Serve until stopped; 2 for settings that do not work. options: settings by name, before the environment's."""
     try:
-        settings = Settings(**given)
+        settings = Settings(**options)
     except ValidationError as error:
         print(explain(error), file=sys.stderr)
         return BAD_SETTINGS

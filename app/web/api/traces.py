@@ -16,7 +16,7 @@ from app.web.api import codes as api_codes
 from app.web.api.responses import After, Limit, Wait, answer, answer_page, errors, status_of, wait_for_job
 from app.web.server.access import Access, declare
 from app.web.server.problems import from_trace_error
-from app.web.views.trace_step import rank_section
+from app.web.views.trace_page import rank_section
 
 BINARY = {"type": "string", "format": "binary"}
 COMPANION_PARTS = {

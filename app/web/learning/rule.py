@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, TypedDict
 
 from app.advice.criteria import CRITERIA
-
-Json = Mapping[str, Any]
+from app.objects.advice import Advice, Criterion
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +33,48 @@ QUESTIONS: tuple[Question, ...] = tuple(
 """In the rule's order; a criterion that has none lets no tool compete and ends nothing."""
 
 
-def tree(advice: Json) -> dict[str, Any]:
-    """Context of partials/learn/tree.html: nodes with `state` (lit, taken, dim), and the tool at the end.
+State = Literal["lit", "taken", "dim"]
+"""Of a question in the tree."""
 
-    "taken": its answer leads to its leaf; "lit": it was passed on the way; "dim": it was never asked.
+
+class Node(TypedDict):
+    """A question in the tree. chosen: the advice is its leaf.
+
+    state: "taken": its answer leads to its leaf; "lit": it was passed on the way; "dim": it was never asked.
     """
+
+    question: str
+    why: str
+    leaf: str
+    branch: Literal["yes", "no"]
+    ends: bool
+    answer: Literal["unknown", "yes", "no"]
+    criteria: list[Criterion]
+    state: State
+    chosen: bool
+
+
+class Tree(TypedDict):
+    """The rule's questions, and the tool at the end. ended: by a question that ends the matter."""
+
+    nodes: list[Node]
+    tool: str
+    mode: str
+    ended: bool
+    headline: str
+
+
+def light_tree(advice: Advice) -> Tree:
+    """The tree with the path that the advice took."""
     judged = {c["name"]: c for c in advice.get("criteria") or ()}
-    competing = {o["tool"] for o in advice.get("alternatives") or () if o.get("admitted", True)}
-    nodes: list[dict[str, Any]] = []
+    competing: set[str] = {o["tool"] for o in advice.get("alternatives") or () if o.get("admitted", True)}
+    nodes: list[Node] = []
     ended = False
     for question in QUESTIONS:
-        found = [judged[name] for name in question.criteria if name in judged]
-        holds = found[0]["holds"] if found else None
+        criteria = [judged[name] for name in question.criteria if name in judged]
+        holds = criteria[0]["holds"] if criteria else None
         leads = holds is question.on if question.ends else question.leaf in competing
-        state = "dim" if ended else "taken" if leads else "lit"
+        state: State = "dim" if ended else "taken" if leads else "lit"
         ends_here = question.ends and leads and not ended
         nodes.append(
             {
@@ -58,7 +84,7 @@ def tree(advice: Json) -> dict[str, Any]:
                 "branch": "yes" if question.on else "no",
                 "ends": question.ends,
                 "answer": "unknown" if holds is None else "yes" if holds else "no",
-                "criteria": found,
+                "criteria": criteria,
                 "state": state,
                 "chosen": state == "taken" and (ends_here or (not question.ends and question.leaf == advice["tool"])),
             }

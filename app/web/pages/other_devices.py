@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from app.objects.advice import RegionDevices
 from app.requests import regions
 from app.requests.state import state_of
-from app.web.api import codes as api_codes
+from app.web.api.codes import ADVICE, STORED
 from app.web.api.responses import answer, errors
 from app.web.pages.common import device_names
 from app.web.pages.page_and_json import page_and_json, wants_json
@@ -27,7 +27,7 @@ Device = Annotated[str, Query(max_length=200, description="A device of the table
 
 
 @api.get("/regions/{region_id}/devices", responses={200: {"model": RegionDevices}, **errors(404, 422, 429, 503)})
-@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE))
+@declare(Access.COMPUTE, codes=(STORED, ADVICE))
 def devices(request: Request, region_id: str) -> Response:
     """The region's advice on every device of the table, predicted; its own device's is the one that stands."""
     return answer({"items": regions.region_on_devices(state_of(request), region_id)})

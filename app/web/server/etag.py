@@ -56,7 +56,7 @@ class Conditional:
 
 
 def _is_data(path: str) -> bool:
-    """The API, and the twins of pages. Pages themselves are kept by nobody."""
+    """The API, and the JSON of pages. Pages themselves are kept by nobody."""
     return path.startswith("/api/") or path.endswith(".json")
 
 
