@@ -357,7 +357,7 @@ def _landscape(request: Request, region: Json, newest: Json | None, nearest: Jso
 def foresee(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region: what the page of a region from a trace does by itself."""
     before = stored_region(request, region_id)
-    found = regions.foresee_region(state_of(request), region_id)
+    found = regions.predict_region(state_of(request), region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
     old, new = ((region["advice"] or {}).get("alternatives") for region in (before, found))
