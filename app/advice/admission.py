@@ -22,26 +22,26 @@ REFUSING = tuple((criterion.name, criterion.refuses) for criterion in CRITERIA i
 """Criteria that keep options from competing by themselves, in the rule's order."""
 
 
-def admit(found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
+def admit(options: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
     """Each option with whether the rule lets it compete, and why not."""
-    return tuple(_admit(o, criteria, case) for o in found)
+    return tuple(_admit(o, criteria, case) for o in options)
 
 
-def at_hand(found: Sequence[Option], case: Case) -> tuple[Option, ...]:
+def at_hand(options: Sequence[Option], case: Case) -> tuple[Option, ...]:
     """A call that cannot be run here loses to an installed one for the same operations, unless it is clearly faster."""
-    keep = next(o for o in found if o.tool == "skip")
+    keep = next(o for o in options if o.tool == "skip")
     already = runs_on_library(case.covers) is not None
     return tuple(
-        _refuse_beaten(o, keep if already else None, found, case)
+        _refuse_beaten(o, keep if already else None, options, case)
         if o.tool == "library" and not o.runs and o.alternative.admitted
         else o
-        for o in found
+        for o in options
     )
 
 
-def _refuse_beaten(option: Option, keep: Option | None, found: Sequence[Option], case: Case) -> Option:
+def _refuse_beaten(option: Option, keep: Option | None, options: Sequence[Option], case: Case) -> Option:
     """Not admitted where a call that is at hand, or the one that runs now (keep), is about as fast."""
-    rivals = [o for o in found if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)]
+    rivals = [o for o in options if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)]
     rivals += [keep] if keep is not None else []
     if not rivals:
         return option

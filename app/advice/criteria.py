@@ -15,7 +15,7 @@ from app.advice.declaration import Declaration, FactNumber, Judgement, Question
 from app.advice.launches import is_host_bound, launch_bound_alone, launch_share, told_by_launches
 from app.advice.model import Criterion
 from app.advice.options import Option, no_triton
-from app.estimate.compiled_bytes import foreseen_bytes
+from app.estimate.compiled_bytes import predicted_bytes
 from app.estimate.facts import Cover, RegionFacts
 from app.thresholds import Thresholds
 from app.units import duration, factor, plain
@@ -282,32 +282,32 @@ def compile_fuses(case: Case) -> Judgement:
 
     In the widget, uniqueness from `custom` on means that nothing fused exists, except that elementwise chains fuse.
     """
-    found, obstacles = _over_sizes(_fuses(case), case.facts.recompiles), case.facts.obstacles
+    fuses, obstacles = _over_sizes(_fuses(case), case.facts.recompiles), case.facts.obstacles
     if not obstacles or case.facts.compiled:
-        return found
+        return fuses
     inside = [o for o in obstacles if o.inside and o.stops]
-    beside = [o for o in obstacles if o.stops and not o.inside]
+    elsewhere = [o for o in obstacles if o.stops and not o.inside]
     harmless = [o for o in obstacles if not o.stops]
-    because = found.because
+    because = fuses.because
     if inside:
         because += f"; but between its operations {_name_obstacles(inside)}"
-    if beside:
-        because += f"; to fix first, in the same module: {_name_obstacles(beside)}"
+    if elsewhere:
+        because += f"; to fix first, in the same module: {_name_obstacles(elsewhere)}"
     if harmless:
         because += f"; also there: {', '.join(f'`{o.op}` ({o.does})' for o in harmless[:3])}"
-    return replace(found, holds=False if inside else found.holds, because=because)
+    return replace(fuses, holds=False if inside else fuses.holds, because=because)
 
 
-def _over_sizes(found: Judgement, recompiles: Recompiles | None) -> Judgement:
+def _over_sizes(fuses: Judgement, recompiles: Recompiles | None) -> Judgement:
     """With how often the sizes in use make torch.compile compile; it gives up after its limit."""
     if recompiles is None or recompiles.graphs < 2:
-        return found
-    because = f"{found.because}; {recompiles.graphs} graphs for {len(set(recompiles.bindings))} sizes"
+        return fuses
+    because = f"{fuses.because}; {recompiles.graphs} graphs for {len(set(recompiles.bindings))} sizes"
     if recompiles.because:
         because += ", for each size its own: it stays no symbol"
     if recompiles.gives_up:
         because += f", more than the {recompiles.limit} after which it runs eagerly: compile with dynamic=True"
-    return replace(found, holds=False if recompiles.gives_up else found.holds, because=because)
+    return replace(fuses, holds=False if recompiles.gives_up else fuses.holds, because=because)
 
 
 def _name_obstacles(obstacles: list[Obstacle]) -> str:
@@ -351,7 +351,7 @@ def _fuses_as_predicted(facts: RegionFacts, cost: Cost, prediction: Prediction, 
     source = f"Inductor's own kernels (torch {prediction.torch}), {how}"
     ideal = cost.ideal.bytes_moved
     replaced = [r.name for r in prediction.replaced]
-    moved = foreseen_bytes(cost, prediction, facts.sdpa, facts.sdpa_bytes)
+    moved = predicted_bytes(cost, prediction, facts.sdpa, facts.sdpa_bytes)
     ratio = moved / ideal if ideal else 1.0
     count, calls = sum(k.calls for k in prediction.kernels), sum(e.calls for e in prediction.externs)
     because = f"{cost.unfused.launches} launches to {prediction.launches}: {count} generated"

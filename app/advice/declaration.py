@@ -100,9 +100,9 @@ class Declaration:
 
     def __call__(self, case: Case) -> Criterion:
         """The criterion, judged."""
-        found = self.judge(case)
+        judged = self.judge(case)
         return Criterion(
-            self.name, found.holds, found.value, found.threshold, found.because, found.source or self.source
+            self.name, judged.holds, judged.value, judged.threshold, judged.because, judged.source or self.source
         )
 
     @property

@@ -85,13 +85,13 @@ def nearest(
 ) -> tuple[Change, ...]:
     """The change nearest to now of each number, by relative distance; at most `SHOWN`, `PER_CRITERION` of each."""
     tool = tool_of(on)
-    found = []
+    changes = []
     for number in numbers:
         both = [c for up in (False, True) if (c := _first(number, tool, tool_of, up)) is not None]
         if both:
-            found.append(min(both, key=distance))
+            changes.append(min(both, key=distance))
     kept: list[Change] = []
-    for change in sorted(found, key=distance):
+    for change in sorted(changes, key=distance):
         # Two options can be one call: for a part of the region by its graph, and for its kind by the table.
         twice = any(c.of == change.of for c in kept)
         if not twice and sum(c.criterion == change.criterion for c in kept) < PER_CRITERION:
@@ -174,7 +174,7 @@ def drivers(on: DecisionInputs) -> Iterator[Driver]:
             value = getattr(facts, number.field)
             if value is not None and (not number.only_with or getattr(facts, number.only_with)):
                 yield _of_the_facts(on, criterion.name, number, float(value))
-    yield from (_time(on, option) for option in on.found if option.alternative.time_us is not None and option.mid)
+    yield from (_time(on, option) for option in on.options if option.alternative.time_us is not None and option.mid)
     for threshold in on.settings.described():
         if threshold.name in NEVER or (threshold.name == "quantised_batch" and not facts.quantised):
             continue
@@ -185,7 +185,8 @@ def drivers(on: DecisionInputs) -> Iterator[Driver]:
 
 def _of_the_facts(on: DecisionInputs, criterion: str, number: FactNumber, now: float) -> Driver:
     def move(value: float) -> DecisionInputs:
-        facts = replace(on.facts, **{number.field: int(value) if number.whole else value})
+        moved: dict[str, Any] = {number.field: int(value) if number.whole else value}
+        facts = replace(on.facts, **moved)
         return _again(on, facts=facts) if number.new_options else replace(on, facts=facts, standing=())
 
     return Driver(
@@ -261,10 +262,10 @@ def _time(on: DecisionInputs, option: Option) -> Driver:
     name = option.alternative.candidate
 
     def move(value: float) -> DecisionInputs:
-        found = tuple(_taking(o, value / now) if o is option else o for o in on.found)
+        options = tuple(_taking(o, value / now) if o is option else o for o in on.options)
         if option.tool != "skip" or on.current is None:
-            return replace(on, found=found)
-        return replace(on, found=found, current=_scale(on.current, value / now))
+            return replace(on, options=options)
+        return replace(on, options=options, current=_scale(on.current, value / now))
 
     def words(at: float, up: bool) -> str:
         who = "what runs now" if option.tool == "skip" else f"`{name.removeprefix('library:')}`"

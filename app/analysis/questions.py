@@ -10,7 +10,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -20,6 +20,12 @@ from app.analysis.service import Outline
 from kernels.own_model import Own
 from kernels.starter_kit.model import Kit
 from profiler.oracle.serialization import from_dict, recompiles_from_dict, recompiles_to_dict, to_dict
+
+if TYPE_CHECKING:
+    from app.objects.advice import Advice, DeviceAdvice
+    from app.objects.region import RegionBody
+else:  # read as the plain JSON that they are: nothing is left out, and no number changes its type
+    Advice = DeviceAdvice = RegionBody = dict
 
 Json = dict[str, Any]
 
@@ -42,7 +48,7 @@ class Question:
 class DecidedRegion:
     """The API's region with its advice, and what that was issued on, to be kept with it."""
 
-    region: Json
+    region: RegionBody
     inputs: AdviceInputs
 
 
@@ -77,27 +83,27 @@ class DecideRequest(Request[DecidedRegion], frozen=True, tag="decide"):
 
     @classmethod
     def with_oracle(
-        cls, question: Question, foreseen: CompilePrediction = NO_COMPILE_PREDICTION, name: str = ""
+        cls, question: Question, prediction: CompilePrediction = NO_COMPILE_PREDICTION, name: str = ""
     ) -> DecideRequest:
         """The question with the oracle's answer."""
-        recompiles = recompiles_to_dict(foreseen.recompiles) if foreseen.recompiles else None
-        return cls(question, name, [to_dict(p) for p in foreseen.predictions], recompiles)
+        recompiles = recompiles_to_dict(prediction.recompiles) if prediction.recompiles else None
+        return cls(question, name, [to_dict(p) for p in prediction.predictions], recompiles)
 
     @property
-    def foreseen(self) -> CompilePrediction:
+    def prediction(self) -> CompilePrediction:
         """What the oracle said."""
         recompiles = recompiles_from_dict(self.recompiles) if self.recompiles else None
         return CompilePrediction(tuple(from_dict(p) for p in self.predictions), recompiles)
 
 
-class DevicesRequest(Request[list[Json]], frozen=True, tag="on-devices"):
+class DevicesRequest(Request[list[DeviceAdvice]], frozen=True, tag="on-devices"):
     """A region's advice on every device of the table, one row each; advice: what stands for its own."""
 
     question: Question
-    advice: Json | None = None
+    advice: Advice | None = None
 
 
-class DeviceRequest(Request[Json], frozen=True, tag="on-device"):
+class DeviceRequest(Request[RegionBody], frozen=True, tag="on-device"):
     """The API's region as it would be on another device."""
 
     question: Question

@@ -151,7 +151,7 @@ def _oracle(wanted: str) -> Iterator[Oracle | None]:
         yield None
         return
     from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
-    from app.analysis.service import foresee
+    from app.analysis.service import predict_compile
     from profiler.oracle.process import Oracle as Process
     from profiler.oracle.process import UnansweredError
 
@@ -160,7 +160,7 @@ def _oracle(wanted: str) -> Iterator[Oracle | None]:
 
     def ask(question: Question) -> CompilePrediction:
         try:
-            return foresee(process, question.prepared)
+            return predict_compile(process, question.prepared)
         except UnansweredError as fault:
             print(f"{question.case.name}: {fault}", file=sys.stderr)
             return NO_COMPILE_PREDICTION

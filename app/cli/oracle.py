@@ -54,7 +54,7 @@ def predict(
 
     prepared = service.prepare_region(text, device=device, shapes=shapes)
     if mode is None:
-        predictions = service.foresee(oracle, prepared, oracle.timeout_s).predictions
+        predictions = service.predict_compile(oracle, prepared, oracle.timeout_s).predictions
     else:
         predictions = (oracle.predict(prepared.text, prepared.device, mode, prepared.sizes or None),)
     return {

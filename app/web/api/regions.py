@@ -76,7 +76,7 @@ def foresee(request: Request, region_id: str) -> Response:
 
     A region from a trace has an empty `oracle` until somebody asks. An answer that stands is not asked for again.
     """
-    return answer(submit.foresee_region(state_of(request), region_id))
+    return answer(submit.predict_region(state_of(request), region_id))
 
 
 @router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 429, 503)})

@@ -455,7 +455,7 @@ def _landscape(
 def predict(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region: what the page of a region from a trace does by itself."""
     before = find_region(request, region_id)
-    region = regions.foresee_region(state_of(request), region_id)
+    region = regions.predict_region(state_of(request), region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
     newest = _newest(request, region)

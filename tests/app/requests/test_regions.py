@@ -36,7 +36,15 @@ from tests.conftest import DATA
 TEXT = "x: bf16[8192, 4096]\nb: bf16[4096]\ny = gelu(x + b) * 2\nreturn y\n"
 H200 = "NVIDIA H200"
 FUSED = CompilePrediction(
-    (Prediction(H200, "default", {}, False, kernels=(OracleKernel("triton_poi_fused_0", "pointwise", 1, 2**27, ()),)),)
+    (
+        Prediction(
+            H200,
+            "default",
+            {},
+            False,
+            kernels=(OracleKernel("triton_poi_fused_0", "pointwise", 1, 2**27, (), "source"),),
+        ),
+    )
 )
 TRACE = "handrolled_blocks_bf16_eager_stack.json.gz"
 
@@ -49,7 +57,7 @@ class Answering:
     oracle: object = True
     decided: list[CompilePrediction] = field(default_factory=list)
 
-    def foresee(self, question: Question) -> CompilePrediction:
+    def predict_compile(self, question: Question) -> CompilePrediction:
         return self.prediction
 
     def decide(self, question: Question, prediction: CompilePrediction = NO_COMPILE_PREDICTION) -> DecidedRegion:
@@ -119,7 +127,7 @@ def test_the_oracles_answer_does_not_forget_the_target_that_a_user_gave(state: A
     """The step meets its target: that is no longer to be seen in the stored region."""
     region = regions.submit_region(state, TEXT, step_time_us=900.0, target_step_time_us=1000.0, device="H200")
     assert (region["advice"]["tool"], holds(region, "fast-enough")) == ("skip", True)
-    again = regions.foresee_region(state, region["id"])
+    again = regions.predict_region(state, region["id"])
     assert (again["advice"]["tool"], holds(again, "fast-enough")) == ("skip", True)
     assert [p["mode"] for p in again["oracle"]] == ["default"]
     other = regions.region_on(state, region["id"], "NVIDIA L4")
@@ -131,7 +139,7 @@ def test_the_objective_stays_when_the_oracle_has_answered(state: Any) -> None:
     region = regions.submit_region(state, TEXT, objective="memory", share_of_step=0.3, device="H200")
     inputs = AdviceInputs(H200, Workload((Binding(),), share_of_step=0.3), objective="memory")
     assert region["advice"] == advised(TEXT, inputs)
-    again = regions.foresee_region(state, region["id"])
+    again = regions.predict_region(state, region["id"])
     assert again["advice"] == advised(TEXT, inputs, FUSED)
     assert again["advice"] != advised(TEXT, AdviceInputs(H200, inputs.workload), FUSED)
 
@@ -145,7 +153,7 @@ def test_a_traces_region_is_advised_again_on_all_that_its_trace_saw(state: Any, 
     for region in checked:
         device = region["advice"]["device"]
         assert regions.region_on(state, region["id"], device)["advice"] == region["advice"]
-        again = regions.foresee_region(state, region["id"])
+        again = regions.predict_region(state, region["id"])
         assert again["advice"] == advised(region["text"], inputs[region["id"]], FUSED)
     assert NO_COMPILE_PREDICTION not in state.service.decided, "nobody asks for the advice without the oracle"
 
@@ -180,7 +188,7 @@ def test_regions_shown_while_a_trace_is_read_keep_their_inputs(state: Any) -> No
 def test_an_old_rows_advice_stays_where_its_inputs_cannot_be_read_back(state: Any) -> None:
     region = regions.submit_region(state, TEXT, step_time_us=900.0, target_step_time_us=1000.0, device="H200")
     forget_inputs(state.store, region["id"])
-    again = regions.foresee_region(state, region["id"])
+    again = regions.predict_region(state, region["id"])
     kept = {k: v for k, v in again["advice"].items() if k != "criteria"}
     assert kept == {k: v for k, v in region["advice"].items() if k != "criteria"}
     assert NO_COMPILE_PREDICTION in state.service.decided, "it was compared with the advice that stands"
@@ -207,7 +215,7 @@ def test_a_database_of_before_the_inputs_answers_as_it_did(tmp_path: Path) -> No
     region = store.region(region_id)
     assert region is not None
     assert store.advice_inputs(region_id) is None
-    again = regions.foresee_region(state, region_id)
+    again = regions.predict_region(state, region_id)
     fuses = next(c for c in again["advice"]["criteria"] if c["name"] == "compile-fuses")
     assert fuses["source"].startswith("Inductor's own kernels")
     assert again["advice"]["notes"][: len(region["advice"]["notes"])] == region["advice"]["notes"]

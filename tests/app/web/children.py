@@ -41,9 +41,10 @@ def trace() -> None:
 
 def part_failed() -> None:
     """Reads the trace for real; advising on one of its regions raises."""
+    from app.analysis import service
     from app.trace_report import report as trace_report
 
-    whole = trace_report.prepare
+    whole = service.prepare
 
     with tempfile.TemporaryDirectory() as folder:
 
@@ -53,7 +54,7 @@ def part_failed() -> None:
                 raise ZeroDivisionError("float division by zero")
             return whole(*arguments)
 
-        trace_report.prepare = prepare
+        service.prepare = prepare
         say({"type": "result", "value": trace_report.report(REQUEST["path"], REQUEST["name"])})
 
 
