@@ -66,7 +66,7 @@ class Advice(TypedDict):
     would_change: NotRequired[list[Change]]
 
 
-class RegionDevice(TypedDict):
+class DeviceAdvice(TypedDict):
     """Advice on a region for one device of the table; `because` says how its times are known.
 
     now_us, time_us: of one call, as it runs now and as advised; null without sizes. measured: by a validation. fitted:
@@ -92,4 +92,4 @@ class RegionDevice(TypedDict):
 class RegionDevices(TypedDict):
     """A region's advice on every device of the table."""
 
-    items: list[RegionDevice]
+    items: list[DeviceAdvice]
