@@ -187,12 +187,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    options = {"host": arguments.host, "port": arguments.port, "data_dir": arguments.data_dir}
-
     def run() -> int:
-        from app.cli.serve import serve
+        from app.cli.serve import Options, serve
 
-        return serve({name: value for name, value in options.items() if value is not None})
+        options: Options = {}
+        if arguments.host is not None:
+            options["host"] = arguments.host
+        if arguments.port is not None:
+            options["port"] = arguments.port
+        if arguments.data_dir is not None:
+            options["data_dir"] = arguments.data_dir
+        return serve(options)
 
     return under_init(run)
 
@@ -388,9 +393,9 @@ def _region_advice(arguments: argparse.Namespace, text: str) -> RegionBody:
     from profiler.region.model import RegionError
 
     device = _check_device(arguments.device if arguments.device != "cpu" else None)
-    asked = getattr(arguments, "oracle", "off") == "auto"
+    with_oracle = getattr(arguments, "oracle", "off") == "auto"
     try:
-        with _start_oracle() if asked else nullcontext() as oracle:
+        with _start_oracle() if with_oracle else nullcontext() as oracle:
             region = service.advise_region(
                 text,
                 share_of_step=arguments.share,

@@ -100,8 +100,8 @@ def compute_figures(records: Sequence[ArchiveRecord], kernels: KernelTable | Non
     from app.accuracy.figures import figures
     from app.accuracy.fitting import LeaveOneOut
 
-    asked, everything = read_samples(records, kernels)
-    return figures(records, kernels, fit=LeaveOneOut(everything), asked=asked)
+    questions, everything = read_samples(records, kernels)
+    return figures(records, kernels, fit=LeaveOneOut(everything), asked=questions)
 
 
 def read_samples(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> tuple[list[Question], Samples]:
@@ -110,16 +110,16 @@ def read_samples(records: Sequence[ArchiveRecord], kernels: KernelTable | None) 
     from app.accuracy.fitting import gather_samples
     from app.accuracy.question import question
 
-    asked = [question(case) for case in cases(records)]
-    return asked, gather_samples(asked, kernels)
+    questions = [question(case) for case in cases(records)]
+    return questions, gather_samples(questions, kernels)
 
 
 def fit_rates(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> str:
     """rates.json as these records and the table of kernels make it."""
     from app.accuracy.fitting import rates_json, text_of
 
-    asked, everything = read_samples(records, kernels)
-    return text_of(rates_json(asked, kernels, everything))
+    questions, everything = read_samples(records, kernels)
+    return text_of(rates_json(questions, kernels, everything))
 
 
 def _fit(arguments: argparse.Namespace) -> int:

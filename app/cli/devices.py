@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.objects.common import Range
+from app.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from app.objects.advice import RegionDevices
@@ -13,11 +14,20 @@ ALL = "all"
 """The name that stands for every device of the table."""
 
 
-def advise_on_devices(text: str, **workload: Any) -> RegionDevices:
+def advise_on_devices(
+    text: str, *, share_of_step: float | None, step_time_us: float | None, objective: str, thresholds: Thresholds
+) -> RegionDevices:
     """The API's `items` of a region's text: what `GET /api/v1/regions/{id}/devices` answers. Raises RegionError."""
     from app.analysis import service
 
-    return {"items": service.on_devices(service.prepare_region(text, **workload))}
+    prepared = service.prepare_region(
+        text,
+        share_of_step=share_of_step,
+        step_time_us=step_time_us,
+        objective=objective,
+        thresholds=thresholds,
+    )
+    return {"items": service.on_devices(prepared)}
 
 
 def devices_text(advised: RegionDevices) -> str:

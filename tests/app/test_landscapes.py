@@ -244,7 +244,7 @@ def test_words_of_a_choice_that_cannot_be_told_from_the_fastest() -> None:
     found = sample()
     assert "68 % longer" in landscape.describe_choice(found)
     same = {"median": 1.01, "low": 0.99, "high": 1.02}
-    assert "cannot be told apart" in landscape.describe_choice({**found, "chosen_to_best": same})
+    assert "cannot be distinguished" in landscape.describe_choice({**found, "chosen_to_best": same})
     assert "is the fastest point" in landscape.describe_choice({**found, "chosen": found["best"]})
 
 

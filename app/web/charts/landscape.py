@@ -242,7 +242,7 @@ def describe_choice(landscape: LandscapeFigures | Survey) -> str:
     if not ratio:
         return ""
     if ratio["low"] <= 1.0 <= ratio["high"]:
-        return "Timed again in turns, what tuning chose and the fastest point cannot be told apart."
+        return "Timed again in turns, what tuning chose and the fastest point cannot be distinguished."
     words = "longer" if ratio["median"] > 1 else "less"
     changed = abs(ratio["median"] - 1)
     return f"Timed again in turns, what tuning chose takes {share(changed)} {words} than what was fastest at first."

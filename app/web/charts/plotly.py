@@ -197,8 +197,8 @@ def bytes_moved(cost: Cost) -> Chart | None:
         for label, size in row["parts"]:
             if not size:
                 continue
-            shown = escape(label, 28)
-            colour.setdefault(shown, SEGMENTS[len(colour) % len(SEGMENTS)])
+            short = escape(label, 28)
+            colour.setdefault(short, SEGMENTS[len(colour) % len(SEGMENTS)])
             wide = size > 0.09 * max(r["bytes"] for r in rows)
             traces.append(
                 {
@@ -206,17 +206,17 @@ def bytes_moved(cost: Cost) -> Chart | None:
                     "orientation": "h",
                     "y": [name],
                     "x": [size / 1e6],
-                    "name": shown,
+                    "name": short,
                     "showlegend": False,
-                    "text": [shown if wide else ""],
+                    "text": [short if wide else ""],
                     "textposition": "inside",
                     "insidetextanchor": "middle",
                     "textangle": 0,
-                    "hovertemplate": f"{shown}: {amount(size)}<extra></extra>",
+                    "hovertemplate": f"{short}: {amount(size)}<extra></extra>",
                     "marker": {
-                        "color": colour[shown],
+                        "color": colour[short],
                         "line": {"width": 1, "color": "#ffffff"},
-                        **hatch(BY_COLOUR[colour[shown]]),
+                        **hatch(BY_COLOUR[colour[short]]),
                     },
                 }
             )

@@ -212,8 +212,8 @@ def _bars(trace: Figure, across: Scale, up: Scale, reached: dict[tuple[str, str]
         if text:
             place = (start + end) / 2 if inside else end + 4
             room = int((end - start - 6) / LETTER) if inside else 200
-            shown = _cut(text, room) if room > 3 else ""
-            parts.append(_text(place, y + 4, shown, "middle" if inside else "start", "on" if inside else "name"))
+            label = _cut(text, room) if room > 3 else ""
+            parts.append(_text(place, y + 4, label, "middle" if inside else "start", "on" if inside else "name"))
     return parts
 
 
@@ -306,13 +306,13 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str, more: str = "") -> Markup:
     """A label of a figure, which is escaped for Plotly already: read back, and escaped once for here."""
-    shown = html.unescape(str(text)).strip()
-    if not shown:
+    label = html.unescape(str(text)).strip()
+    if not label:
         return Markup("")
     mark = '<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}"{}>{}</text>'
-    return Markup(mark).format(kind, x, y, anchor, more, shown)
+    return Markup(mark).format(kind, x, y, anchor, more, label)
 
 
 def _cut(text: str, longest: int) -> str:
-    shown = html.unescape(text).strip()
-    return html.escape(shown if len(shown) <= longest else shown[: max(1, longest - 1)] + "…", quote=False)
+    label = html.unescape(text).strip()
+    return html.escape(label if len(label) <= longest else label[: max(1, longest - 1)] + "…", quote=False)

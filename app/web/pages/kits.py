@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -13,7 +13,7 @@ from app.requests import regions
 from app.requests.kits import kit_of
 from app.requests.state import state_of
 from app.web.api.codes import ADVICE, STORED
-from app.web.api.responses import errors
+from app.web.api.responses import Responses, errors
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
@@ -27,7 +27,7 @@ pages = APIRouter(include_in_schema=False)
 Candidate = Annotated[
     str | None, Query(max_length=64, description="A Triton candidate's name; by default the fastest that was right.")
 ]
-ZIP: dict[int | str, dict[str, Any]] = {
+ZIP: Responses = {
     200: {"content": {"application/zip": {}}, "description": "The kernel's file, replay.py, README.md, validation.json"}
 }
 

@@ -91,20 +91,20 @@ def _data(request: Request, region: RegionBody) -> Mapping[str, object]:
     }
 
 
-_kept: WeakKeyDictionary[Advisor, dict[str, RegionBody]] = WeakKeyDictionary()
+_advised: WeakKeyDictionary[Advisor, dict[str, RegionBody]] = WeakKeyDictionary()
 """By server: the page's own regions, whose answers do not change once the oracle has spoken."""
 
 
 def _advise(request: Request, text: str) -> RegionBody:
     """One of the page's regions, by this server's rule, estimate and oracle."""
     state = state_of(request)
-    kept = _kept.setdefault(state.service, {})
-    if text not in kept:
+    advised = _advised.setdefault(state.service, {})
+    if text not in advised:
         region = regions.preview_region(state, text, oracle_timeout_s=ORACLE_S)
         if regions.oracle_is_on(state) and not any(not p["unavailable"] for p in region.get("oracle") or ()):
             return region
-        kept[text] = region
-    return kept[text]
+        advised[text] = region
+    return advised[text]
 
 
 class LadderPart(TypedDict):
@@ -176,8 +176,8 @@ def _phases(request: Request) -> PhasesPart:
 
 
 def _program(request: Request) -> program.Life:
-    asked = request.query_params.get("program", "")
-    place = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 4 else program.PROGRAMS - 1
+    number = request.query_params.get("program", "")
+    place = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else program.PROGRAMS - 1
     return program.describe_life(min(place, program.PROGRAMS - 1))
 
 
@@ -202,8 +202,8 @@ class TilesPart(TypedDict):
 
 
 def _tiles(request: Request) -> TilesPart:
-    asked = request.query_params.get("n", "")
-    n = int(asked) if asked in map(str, tiles.SIZES) else tiles.SIZES[2]
+    size = request.query_params.get("n", "")
+    n = int(size) if size in map(str, tiles.SIZES) else tiles.SIZES[2]
     device = find_device(DEFAULT_DEVICE)
     assert device is not None
     rows = tiles.tile_rows(n, device)
@@ -220,8 +220,8 @@ def tile(request: Request) -> Response:
 
 
 def _place(request: Request) -> int | None:
-    asked = request.query_params.get("config", "")
-    return int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 4 else None
+    number = request.query_params.get("config", "")
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 4 else None
 
 
 @router.get("/learn/autotune")

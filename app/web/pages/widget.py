@@ -159,13 +159,13 @@ def mark_reasons(text: str, criteria: Sequence[Criterion]) -> Markup:
 
 def find_decisive(advice: Advice) -> str:
     """The criterion that the answer rests on: the one that ended the question, else the last that admitted the tool."""
-    held = {c["name"]: c["holds"] for c in advice["criteria"]}
-    asked = [(criterion.name, criterion.question) for criterion in CRITERIA if criterion.question is not None]
-    for name, question in asked:
-        if question.ends and held[name] is question.on:
+    holds = {c["name"]: c["holds"] for c in advice["criteria"]}
+    questions = [(criterion.name, criterion.question) for criterion in CRITERIA if criterion.question is not None]
+    for name, question in questions:
+        if question.ends and holds[name] is question.on:
             return name
     tool = "library" if advice["tool"] == "skip" else advice["tool"]  # nothing to write: a library has it
-    return next(name for name, question in asked if not question.ends and question.tool == tool)
+    return next(name for name, question in questions if not question.ends and question.tool == tool)
 
 
 def _render_answer(advice: Advice, kind: str | None, bound: str | None) -> str:

@@ -26,9 +26,9 @@ class LimitHeaders:
         self.contract = contract
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = scope["type"] == "http" and scope["path"].startswith("/api/")
-        kind = self.contract.queued_kind(scope["path"]) if told and scope["method"] == "POST" else None
-        upload = told and self.contract.takes_files(scope["path"])
+        is_api = scope["type"] == "http" and scope["path"].startswith("/api/")
+        kind = self.contract.queued_kind(scope["path"]) if is_api and scope["method"] == "POST" else None
+        upload = is_api and self.contract.takes_files(scope["path"])
 
         async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":

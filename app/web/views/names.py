@@ -1,4 +1,4 @@
-"""Names that fit beside a chart, and names of regions that a reader can distinguish. Pure functions."""
+"""Names that fit next to a chart, and names of regions that a reader can distinguish. Pure functions."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ class View:
     @property
     def filters(self) -> bool:
         """It leaves regions out, or may."""
-        asked = replace(self, sort="saving", start_us=None, end_us=None, rank=None)
-        return asked != View()
+        filters = replace(self, sort="saving", start_us=None, end_us=None, rank=None)
+        return filters != View()
 
     @property
     def window(self) -> tuple[float, float] | None:

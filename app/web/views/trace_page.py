@@ -48,7 +48,7 @@ ROUNDING_US = 1e-3
 
 SMALL_SHARE = 0.005
 ADVICE_HEIGHT = 234
-"""px of the part "What to do" beside its chart: the room that is kept for it while advice comes."""
+"""px of the part "What to do" next to its chart: the room that is kept for it while advice comes."""
 FEW = 5
 """Regions under half a per cent of the step that need no change are folded away, where there are at least so many."""
 
