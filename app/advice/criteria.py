@@ -392,7 +392,6 @@ def _refuse_compute_bound(option: Option, judged: Criterion) -> str:
         True,
         "Fusing saves bytes, and autotuning over shapes is free. Compute-bound, Triton reaches 80 to 95 % "
         "of hand-tuned code.",
-        joined=("several-shapes",),
     ),
 )
 def bandwidth_or_custom(case: Case) -> Judgement:
@@ -428,6 +427,7 @@ def bandwidth_or_custom(case: Case) -> Judgement:
     source="sources: autotuning over several shapes wanted, no time to tune CUDA for each",
     thresholds=("irregular",),
     numbers=(FactNumber("irregularity", "irregularity", "with shapes of irregularity {side}", "{:.4g}"),),
+    joins="bandwidth-bound-or-custom",
 )
 def several_shapes(case: Case) -> Judgement:
     """Holds where the irregularity of the workload reaches `irregular`: tuning for several shapes is worth having.

@@ -34,7 +34,7 @@ class Question:
     """A criterion as a question of the rule's tree.
 
     tool: where the answer `on` leads. ends: that answer ends the matter, else it lets the tool compete. why: whose
-    experience it rests on, in a sentence. joined: names of other criteria that are told with it.
+    experience it rests on, in a sentence.
     """
 
     text: str
@@ -42,7 +42,6 @@ class Question:
     on: bool
     why: str
     ends: bool = False
-    joined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,8 @@ class Declaration:
 
     refuses(option, judged): why an option may not compete, "" where the criterion does not mind.
 
+    question: of the rule's tree; joins: the criterion whose question this one is shown with, where it has none.
+
     fires_at: a check's assertion of this name finds regions where it is judged so; always: also where nothing is
     advised.
     """
@@ -97,6 +98,7 @@ class Declaration:
     fires_at: bool = True
     always: bool = False
     question: Question | None = None
+    joins: str = ""
 
     def __call__(self, case: Case) -> Criterion:
         """The criterion, judged."""

@@ -26,7 +26,14 @@ class Question:
 
 
 QUESTIONS: tuple[Question, ...] = tuple(
-    Question(asked.text, (criterion.name, *asked.joined), asked.tool, asked.on, asked.ends, asked.why)
+    Question(
+        asked.text,
+        (criterion.name, *(other.name for other in CRITERIA if other.joins == criterion.name)),
+        asked.tool,
+        asked.on,
+        asked.ends,
+        asked.why,
+    )
     for criterion in CRITERIA
     if (asked := criterion.question) is not None
 )

@@ -43,3 +43,4 @@ def test_a_criterion_says_what_it_means_and_where_it_is_from(criterion: Any) -> 
     assert criterion.source
     assert (criterion.ends_at is None) or criterion.ends
     assert criterion.question is None or criterion.question.ends == bool(criterion.ends)
+    assert not criterion.joins or criteria.BY_NAME[criterion.joins].question is not None

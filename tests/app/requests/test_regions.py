@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from app.analysis import answering, service
-from app.analysis.advice_inputs import AdviceInputs, TraceFacts, to_stored
+from app.analysis import answering, reissue, service
+from app.analysis.advice_inputs import AdviceInputs, to_stored
 from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction, decide
 from app.analysis.questions import DecidedRegion, DecideRequest, DeviceRequest, DevicesRequest, Question
 from app.requests import regions
@@ -223,10 +223,13 @@ def test_a_database_of_before_the_inputs_answers_as_it_did(tmp_path: Path) -> No
     store.close()
 
 
-def test_what_a_trace_saw_is_kept_as_it_was_seen_and_not_as_it_is_shown() -> None:
-    """The step's time is the mining's own, and long names are whole."""
-    for inputs in read().inputs:
-        assert isinstance(inputs.observed, TraceFacts)
-        assert inputs.workload.observed
-        assert inputs.device == H200
-        assert inputs.target is None
+def test_what_an_advice_for_another_device_was_issued_on_cannot_be_read_back() -> None:
+    """Its times are shown as they were recorded, on a device that is not shown: hence it is kept."""
+    whole = read("L40S")
+    shown = finite(whole.trace)
+    advised_on = [(r, i) for r, i in zip(shown["regions"], whole.inputs, strict=True) if r["text"]]
+    assert advised_on
+    for region, inputs in advised_on:
+        assert (inputs.device, inputs.target) == (H200, "NVIDIA L40S")
+        again = advised(region["text"], reissue.inputs_from_shown(region, shown))
+        assert not reissue.same_grounds(region["advice"], again)

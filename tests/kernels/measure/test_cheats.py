@@ -278,7 +278,7 @@ def test_the_copied_call_cannot_be_foretold():
 
 def test_all_candidates_are_called_alike(measured):
     """Nobody is warmed, timed or repeated otherwise: as many rounds, the same turns."""
-    came = [r for r in measured.session.records if r.status == "ok"]
+    came = [r for r in measured.session.pool.records if r.status == "ok"]
     assert len(came) == 1 + len(REPORTED)
     assert {len(r.times_us[0]) for r in came} == {len(r.walls_us[0]) for r in came} == {5}
 
