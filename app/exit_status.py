@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-PASSED, FAILED, UNMEASURED = 0, 1, 2
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
-BY_OUTCOME = {"passed": PASSED, "failed": FAILED, "unmeasured": UNMEASURED}
+ExitCode: TypeAlias = Literal[0, 1, 2]
+
+PASSED: ExitCode = 0
+FAILED: ExitCode = 1
+UNMEASURED: ExitCode = 2
+
+BY_OUTCOME: Mapping[str, ExitCode] = {"passed": PASSED, "failed": FAILED, "unmeasured": UNMEASURED}

@@ -116,15 +116,3 @@ def change(value: float | None, of: str) -> str:
         if of.endswith("_us") or ":" in of or of in ("eager", "cuda") or of.startswith("compile")
         else plain(value)
     )
-
-
-CRITERION_UNITS = {"fast-enough": duration, "worth-it": share, "kernel-problem": share, "compile-fuses": factor}
-"""What a criterion's numbers are; those of the others are scores from 0 to 1."""
-
-
-def criterion(value: object, name: str) -> str:
-    """A criterion's value or threshold with its unit: µs, per cent, or times the minimum traffic."""
-    show = CRITERION_UNITS.get(name)
-    if show is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return plain(value)
-    return show(float(value))

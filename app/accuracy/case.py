@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from app.accuracy.labels import Label, label_of
 from app.accuracy.split import half, program
+from app.objects.record import ArchiveRecord
 from kernels.measure import outcome as measured
 from kernels.measure.model import CandidateResult, Interval, Validation, validation_from_json
 
 KNOWN = frozenset(f.name for f in fields(Validation))
+
+
+class Taken(TypedDict):
+    """What an advice takes. mode: where it is told."""
+
+    tool: str
+    mode: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +66,13 @@ class Case:
         """The tool's measured candidates, in the record's order."""
         return tuple(c.name for c in self.contenders if c.tool == tool)
 
-    def decided(self, advice: Mapping[str, Any]) -> measured.Outcome:
+    def decided(self, advice: Taken) -> measured.Outcome:
         """What DESIGN's rule makes of the measured figures, and how that stands to this advice (tool and mode)."""
         share = self.share_of_step if self.objective == "time" else None  # bytes are no share of a step's time
         return measured.decide(self.validation.candidates, self.contenders, advice, share, self.by)
 
 
-def case_of(record: Mapping[str, Any], asked: str | None = None) -> Case | None:
+def case_of(record: ArchiveRecord, asked: str | None = None) -> Case | None:
     """The case of an Archive's record; None where fewer than two candidates were timed: nothing was chosen between.
 
     asked: an objective in place of the published one.
@@ -76,16 +84,26 @@ def case_of(record: Mapping[str, Any], asked: str | None = None) -> Case | None:
     contenders = _by_bytes(validation) if objective == "memory" else _by_time(validation, by)
     if len(contenders) < 2:
         return None
-    found = program(validation.region)
+    of_program = program(validation.region)
     name = label.name if label else str(record.get("name") or "region")
-    return Case(str(record["id"]), name, validation.region, found, half(found), label, validation, contenders, by,
-                asked)  # fmt: skip
+    return Case(
+        record=str(record["id"]),
+        name=name,
+        text=validation.region,
+        program=of_program,
+        half=half(of_program),
+        label=label,
+        validation=validation,
+        contenders=contenders,
+        by=by,
+        asked=asked,
+    )
 
 
-def cases(records: Sequence[Mapping[str, Any]], asked: str | None = None) -> tuple[Case, ...]:
+def cases(records: Sequence[ArchiveRecord], asked: str | None = None) -> tuple[Case, ...]:
     """The cases of many records, by name and then by record."""
-    found = [case for record in records if (case := case_of(record, asked)) is not None]
-    return tuple(sorted(found, key=lambda c: (c.name, c.record)))
+    made = [case for record in records if (case := case_of(record, asked)) is not None]
+    return tuple(sorted(made, key=lambda c: (c.name, c.record)))
 
 
 def _timed(validation: Validation) -> list[CandidateResult]:
@@ -103,10 +121,10 @@ def _by_bytes(validation: Validation) -> tuple[measured.Contender, ...]:
     """Peaks do not vary between rounds: the interval of a ratio is one number."""
     timed = [c for c in _timed(validation) if c.peak_bytes]
     peaks = {c.name: float(c.peak_bytes or 0) for c in timed}
-    found = []
+    contenders = []
     for c in timed:
         others = [peaks[o.name] for o in timed if o is not c and not (o.tool == c.tool == "triton")]
         ratio = peaks[c.name] / min(others) if others else None
         span = Interval(ratio, ratio, ratio) if ratio else None
-        found.append(measured.Contender(c.name, c.tool, peaks[c.name], span))
-    return tuple(found)
+        contenders.append(measured.Contender(c.name, c.tool, peaks[c.name], span))
+    return tuple(contenders)

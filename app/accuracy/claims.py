@@ -9,13 +9,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from app.accuracy.case import Case
 from app.accuracy.split import program
 from app.accuracy.totals import BAND
-
-Json = Mapping[str, Any]
+from app.objects.accuracy import KernelTable, TableRow
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gemm_gelu_mask.txt"
 SOFTMAX = ("softmax", "softmax_long")
@@ -47,7 +45,7 @@ class Claim:
     agrees: bool | None
 
 
-def claims(cases: Sequence[Case], kernels: Json | None) -> list[Claim]:
+def claims(cases: Sequence[Case], kernels: KernelTable | None) -> list[Claim]:
     """Every claim. kernels: the body of kernels-h200.json, None where it is not at hand."""
     rows = list(kernels["rows"]) if kernels else []
     shown = dict(kernels["demonstrations_us"]) if kernels else {}
@@ -78,27 +76,27 @@ def _claim(name: str, source: str, claim: str, low: float, high: float, unit: st
 def _example(cases: Iterable[Case]) -> list[Figure]:
     """Eager over the best candidate, wherever the Archive has the example's program."""
     wanted = program(EXAMPLE.read_text())
-    found = []
+    seen = []
     for case in cases:
         eager = case.contender("eager")
         if case.program == wanted and eager is not None:
-            found.append(Figure(f"Archive, {case.record}", eager.time_us / case.least))
-    return found
+            seen.append(Figure(f"Archive, {case.record}", eager.time_us / case.least))
+    return seen
 
 
 def _against(
-    rows: Iterable[Json], operations: Sequence[str], peer: str, case: str = "", *, exact: bool = False
+    rows: Iterable[TableRow], operations: Sequence[str], peer: str, case: str = "", *, exact: bool = False
 ) -> list[Figure]:
     """Peer's time over our kernel's, where both were measured. exact: the case is this after its dtype."""
-    found = []
+    seen = []
     for row in rows:
         _, _, sizes = row["case"].partition(" ")
         if row["operation"] not in operations or (exact and sizes != case):
             continue
         ours, other = (row["candidates"].get(name, {}).get("median_us") for name in ("triton", peer))
         if ours and other:
-            found.append(Figure(f"{row['operation']}, {row['case']}", other / ours))
-    return found
+            seen.append(Figure(f"{row['operation']}, {row['case']}", other / ours))
+    return seen
 
 
 def _over(shown: Mapping[str, float], slow: str, fast: str) -> list[Figure]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 from xml.sax.saxutils import escape
 
 from app.accuracy.score import SHARE
 from app.accuracy.totals import BAND
-
-Json = dict[str, Any]
+from app.objects.accuracy import ScoreFigures
 
 COLOURS = {"eager": "#8a8f94", "library": "#0072b2", "compile": "#009e73", "triton": "#e69f00", "cuda": "#d55e00"}
 WORDS = {"eager": "leave it", "library": "library", "compile": "torch.compile", "triton": "Triton", "cuda": "CUDA"}
@@ -66,7 +64,7 @@ def _legend(x: float, y: float, tools: Sequence[str]) -> list[str]:
     return parts
 
 
-def calibration(scores: Sequence[Json]) -> str:
+def calibration(scores: Sequence[ScoreFigures]) -> str:
     """Predicted (across) against measured (up) speed-up over eager, both logarithmic, with the band of 20 %.
 
     Filled: the candidate that the advice comes to. Hollow: the other candidates that were predicted.
@@ -109,7 +107,7 @@ def calibration(scores: Sequence[Json]) -> str:
     return _svg(size, top + span + 48, "Predicted against measured speed-up", parts)
 
 
-def regrets(scores: Sequence[Json]) -> str:
+def regrets(scores: Sequence[ScoreFigures]) -> str:
     """A bar for each record, the worst first: what was advised over the best, on a logarithmic axis from 1."""
     rows = sorted((s for s in scores if s["column"] != SHARE), key=lambda s: -s["regret"])
     left, right, row, top = 240, 96, 20, 44

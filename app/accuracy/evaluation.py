@@ -24,7 +24,7 @@ Oracle = Callable[[Question], "CompilePrediction"]
 def evaluate(questions: Sequence[Question], rates: Rates | None = None, oracle: Oracle | None = None) -> list[Score]:
     """A score for every question whose advice names something that was measured. rates: None for the shipped ones."""
     asked = ((q, answer(q, rates, oracle(q) if oracle else None)) for q in questions)
-    return [found for q, advice in asked if (found := score(q.case, advice)) is not None]
+    return [scored for q, advice in asked if (scored := score(q.case, advice)) is not None]
 
 
 def leave_one_out(questions: Sequence[Question], fit: Fit, oracle: Oracle | None = None) -> list[Score]:
@@ -32,11 +32,11 @@ def leave_one_out(questions: Sequence[Question], fit: Fit, oracle: Oracle | None
 
     Records of one program (other sizes, another day) are left out together.
     """
-    found = []
+    scores = []
     for left_out in dict.fromkeys(q.case.program for q in questions):
         rates = fit([q.case for q in questions if q.case.program != left_out])
-        found += evaluate([q for q in questions if q.case.program == left_out], rates, oracle)
-    return sorted(found, key=lambda s: (s.name, s.record))
+        scores += evaluate([q for q in questions if q.case.program == left_out], rates, oracle)
+    return sorted(scores, key=lambda s: (s.name, s.record))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,19 +57,19 @@ class Left:
     high: float  # ninetieth
 
 
-def fit(found: Samples, begin: Rates | None = None) -> Rates:
+def fit(gathered: Samples, begin: Rates | None = None) -> Rates:
     """Rates from all these samples. begin: where it begins, what no sample says stays."""
     begin = begin or Rates()
-    touching = touched_by(found.timed, begin)
+    touching = touched_by(gathered.timed, begin)
     rates = begin
     for _ in range(2):
-        rates = calls(found, rates)
+        rates = calls(gathered, rates)
         rates = descend(touching, rates, begin)
-    rates = calls(found, rates)
-    return replace(rates, spread=ranges(found, rates), devices=(found.device.name,))
+    rates = calls(gathered, rates)
+    return replace(rates, spread=ranges(gathered, rates), devices=(gathered.device.name,))
 
 
-def refit(found: Samples, left_out: str, fitted: Rates, touching: Touching, begin: Rates | None = None) -> Rates:
+def refit(gathered: Samples, left_out: str, fitted: Rates, touching: Touching, begin: Rates | None = None) -> Rates:
     """As `fit` without one program, from a fit with it: numbers that the program touched begin anew.
 
     The others were fitted on the same samples as they would be without it, up to what the anew fitted ones move them;
@@ -77,7 +77,7 @@ def refit(found: Samples, left_out: str, fitted: Rates, touching: Touching, begi
     of all samples.
     """
     begin = begin or Rates()
-    rest = found.without(of_programs([left_out]))
+    rest = gathered.without(of_programs([left_out]))
     anew: Touching = {
         number: [t for t in items if t.program != left_out]
         for number, items in touching.items()
@@ -104,12 +104,12 @@ def replace_number(rates: Rates, number: Number, to: float) -> Rates:
 
 def touched_by(timed: Sequence[Timed], rates: Rates) -> Touching:
     """Every number with the samples whose prediction it moves."""
-    found: Touching = {}
+    touching: Touching = {}
     trials = {n: [replace_number(rates, n, f * value(rates, n)) for f in (0.5, 1.5)] for n in names()}
     now = [t.predict(rates) for t in timed]
     for number, tried in trials.items():
-        found[number] = [t for t, at in zip(timed, now, strict=True) if any(t.predict(r) != at for r in tried)]
-    return found
+        touching[number] = [t for t, at in zip(timed, now, strict=True) if any(t.predict(r) != at for r in tried)]
+    return touching
 
 
 def error(item: Timed, rates: Rates) -> float:
@@ -143,17 +143,17 @@ def _best(timed: Sequence[Timed], rates: Rates, begin: Rates, number: Number) ->
     return replace_number(rates, number, float(f"{min(tries, key=cost):.4g}"))
 
 
-def calls(found: Samples, rates: Rates) -> Rates:
+def calls(gathered: Samples, rates: Rates) -> Rates:
     """The rates with what single calls reached, solved for from each time at the fixed costs of these rates."""
     by_rows: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     by_flops: dict[str, list[float]] = defaultdict(list)
     alone: dict[str, list[float]] = defaultdict(list)
-    clocks, passed = rates.matrix.gemm / _cublas(found, rates), False
+    clocks, passed = rates.matrix.gemm / _cublas(gathered, rates), False
     # Backward passes need the rate of the forward that their time holds.
-    for item in sorted(found.calls, key=lambda c: c.before > 0):
+    for item in sorted(gathered.calls, key=lambda c: c.before > 0):
         if item.before and not passed:
             passed, rates = True, replace(rates, rows=_curves(by_rows))
-        share, by = _share(item, found, rates)
+        share, by = _share(item, gathered, rates)
         if share is None:
             continue
         if by == "flops":
@@ -167,12 +167,12 @@ def calls(found: Samples, rates: Rates) -> Rates:
                    flops=dict(rates.flops) | {k: _mean(v) for k, v in by_flops.items()})  # fmt: skip
 
 
-def _cublas(found: Samples, rates: Rates) -> float:
+def _cublas(gathered: Samples, rates: Rates) -> float:
     """What plain products reached in the table. Under load GPUs hold clocks some per cent apart: the table's kernels
     are held against cuBLAS in the same table."""
     shares = [
-        share for c in found.calls if c.table and c.call == CUBLAS
-        for share, by in [_share(c, found, rates)] if share is not None and by == "flops"
+        share for c in gathered.calls if c.table and c.call == CUBLAS
+        for share, by in [_share(c, gathered, rates)] if share is not None and by == "flops"
     ]  # fmt: skip
     return _mean(shares) if shares else rates.matrix.gemm
 
@@ -180,10 +180,10 @@ def _cublas(found: Samples, rates: Rates) -> float:
 CUBLAS = "torch.mm"
 
 
-def _curves(found: Mapping[str, Mapping[float, Sequence[float]]]) -> dict[str, Curve]:
+def _curves(by_call: Mapping[str, Mapping[float, Sequence[float]]]) -> dict[str, Curve]:
     """Rows of nearly one length are one point."""
     curves: dict[str, Curve] = {}
-    for name, points in sorted(found.items()):
+    for name, points in sorted(by_call.items()):
         near: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for x, shares in points.items():
             near[round(POINTS * math.log2(max(1.0, x)))] += [(max(1.0, x), share) for share in shares]
@@ -212,12 +212,12 @@ def _fixed_us(item: Call, rates: Rates) -> float:
     return rates.times.event + item.launches * rates.times.fused_kernel
 
 
-def _share(item: Call, found: Samples, rates: Rates) -> tuple[float | None, str]:
+def _share(item: Call, gathered: Samples, rates: Rates) -> tuple[float | None, str]:
     fixed = _fixed_us(item, rates)
     if item.measured_us < SHORT * fixed:
         return None, ""
     left = (item.measured_us - fixed) * 1e-6
-    copy = found.device.copy_rate
+    copy = gathered.device.copy_rate
     if item.before:
         forward = reach(rates, item.call.removesuffix(BACKWARD), item.row_bytes)
         left -= item.before / (copy * forward)
@@ -225,7 +225,7 @@ def _share(item: Call, found: Samples, rates: Rates) -> tuple[float | None, str]
     if not item.flops:
         return item.moved / (copy * left), "bytes"
     # The longer part, from the root of the sum of squares, as `call_time` predicts it.
-    peak = item.flops / found.device.matmul_rate("bf16")
+    peak = item.flops / gathered.device.matmul_rate("bf16")
     if peak > item.moved / copy:
         alone = _rest(left, item.moved / (copy * reach(rates, item.call, item.row_bytes))) - item.idle_us * 1e-6
         return (peak / alone, "flops") if alone > 0 else (None, "")
@@ -242,35 +242,35 @@ def _rest(whole: float, other: float) -> float:
     return math.sqrt(whole**2 - other**2) if other < MOSTLY * whole else 0.0
 
 
-def residuals(found: Samples, rates: Rates) -> dict[str, list[float]]:
+def residuals(gathered: Samples, rates: Rates) -> dict[str, list[float]]:
     """Family -> measured over predicted, of every sample.
 
     Of a call each sample is held against the others of its name, since a curve goes through its own points.
     """
     left: dict[str, list[float]] = defaultdict(list)
-    for item in (t for t in found.timed if not t.family.startswith(BOUND)):
+    for item in (t for t in gathered.timed if not t.family.startswith(BOUND)):
         left[item.family].append(item.measured_us / item.predict(rates))
     by_call: dict[str, list[Call]] = defaultdict(list)
-    for call in found.calls:
+    for call in gathered.calls:
         by_call[call.call].append(call)
     for name, items in by_call.items():
         for one in items if len(items) > 1 else ():
-            rest = replace(found, calls=tuple(c for c in items if c is not one))
+            rest = replace(gathered, calls=tuple(c for c in items if c is not one))
             others = calls(rest, replace(rates, rows={k: v for k, v in rates.rows.items() if k != name}))
             told = one.measured_us >= SHORT * _fixed_us(one, rates)
             if told and (name in others.rows or name in others.flops):
-                left[_family(name)].append(one.measured_us / call_us(one, found, others))
+                left[_family(name)].append(one.measured_us / call_us(one, gathered, others))
     return dict(sorted(left.items()))
 
 
-def call_us(item: Call, found: Samples, rates: Rates) -> float:
+def call_us(item: Call, gathered: Samples, rates: Rates) -> float:
     """µs of a call at these rates, as `call_time` has it."""
-    copy, fixed = found.device.copy_rate, _fixed_us(item, rates)
+    copy, fixed = gathered.device.copy_rate, _fixed_us(item, rates)
     if item.before:
         fixed += 1e6 * item.before / (copy * reach(rates, item.call.removesuffix(BACKWARD), item.row_bytes))
     computed = 0.0
     if item.flops:
-        computed = 1e6 * item.flops / (found.device.matmul_rate("bf16") * share_of(rates.flops, item.call, 0.70))
+        computed = 1e6 * item.flops / (gathered.device.matmul_rate("bf16") * share_of(rates.flops, item.call, 0.70))
     return fixed + math.hypot(
         1e6 * item.moved / (copy * reach(rates, item.call, item.row_bytes)), computed + item.idle_us
     )
@@ -282,9 +282,9 @@ def _family(call: str) -> str:
     return f"library:{call.partition('.')[0]}"
 
 
-def left_over(found: Samples, rates: Rates) -> dict[str, Left]:
+def left_over(gathered: Samples, rates: Rates) -> dict[str, Left]:
     """What the fit leaves over, by family; "library" and "triton" hold all of theirs."""
-    return {name: _residual(ratios) for name, ratios in residuals(found, rates).items()}
+    return {name: _residual(ratios) for name, ratios in residuals(gathered, rates).items()}
 
 
 def _residual(ratios: Iterable[float]) -> Left:
@@ -295,10 +295,10 @@ def _residual(ratios: Iterable[float]) -> Left:
     return Left(len(ordered), near, math.exp(sum(logs) / len(logs)), low, high)
 
 
-def ranges(found: Samples, rates: Rates) -> dict[str, tuple[float, float]]:
+def ranges(gathered: Samples, rates: Rates) -> dict[str, tuple[float, float]]:
     """The range of each family with enough samples; of the others, the one that the fit begins with."""
     spans = dict(SPREAD)
-    for name, left in left_over(found, rates).items():
+    for name, left in left_over(gathered, rates).items():
         if left.samples >= FEW and not name.startswith("host "):
             spans[name] = (
                 float(f"{min(left.low, 1 / NARROWEST):.4g}"),

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
-from app.accuracy.fit import fit, left_over, refit, touched_by
+from app.accuracy.fit import Left, fit, left_over, refit, touched_by
 from app.accuracy.samples import Samples, samples
 from app.accuracy.split import TEST, half
 from app.estimate.rates import Rates, rates_to_json
+from app.objects.accuracy import FittedRates, KernelTable, LeftOver
 from profiler.hardware import find_device
 
 if TYPE_CHECKING:
     from app.accuracy.case import Case
     from app.accuracy.question import Question
-
-Json = dict[str, Any]
 
 DEVICE = "NVIDIA H200"
 """The device that rates are fitted on: the one with measured ceilings whose records are shipped."""
@@ -30,24 +28,24 @@ TABLE_NAME = "tests/records/kernels-h200.json"
 DIGITS = 4
 
 
-def gather_samples(questions: Sequence[Question], table: Mapping[str, Any] | None) -> Samples:
+def gather_samples(questions: Sequence[Question], table: KernelTable | None) -> Samples:
     """Everything measured on the device, of both halves."""
     device = find_device(DEVICE)
     assert device is not None
     return samples([q for q in questions if q.case.validation.device == DEVICE], table, device)
 
 
-def tunable(found: Samples) -> Samples:
+def tunable(gathered: Samples) -> Samples:
     """What may be tuned on."""
-    return found.without(lambda program: half(program) == TEST)
+    return gathered.without(lambda program: half(program) == TEST)
 
 
-def rates_json(questions: Sequence[Question], table: Mapping[str, Any] | None, found: Samples) -> Json:
+def rates_json(questions: Sequence[Question], table: KernelTable | None, gathered: Samples) -> FittedRates:
     """The object of rates.json: rates, what they were fitted on, what they leave over."""
-    chosen = tunable(found)
+    chosen = tunable(gathered)
     rates = fit(chosen)
     cases = [q.case for q in questions if q.case.half != TEST and q.case.validation.device == DEVICE]
-    runs = (table or {}).get("runs", {})
+    rows, runs = (table["rows"], table.get("runs", {})) if table else ([], {})
     body = {
         "date": max([*(c.validation.date for c in cases), *(day[:10] for day in runs)], default=""),
         "devices": [DEVICE],
@@ -55,24 +53,33 @@ def rates_json(questions: Sequence[Question], table: Mapping[str, Any] | None, f
         "sources": [
             f"app/archive/records: {len(cases)} records of {len({c.program for c in cases})} programs, the half that"
             " may be tuned on",
-            f"{TABLE_NAME}: {len((table or {}).get('rows', ()))} rows, without those at the sizes of a program of the"
-            " other half",
+            f"{TABLE_NAME}: {len(rows)} rows, without those at the sizes of a program of the other half",
         ],
         "samples": {"times": len(chosen.timed), "calls": len(chosen.calls)},
-        "left_over": {name: _round(asdict(left)) for name, left in left_over(chosen, rates).items()},
+        "left_over": {name: _round(left) for name, left in left_over(chosen, rates).items()},
         "rates": rates_to_json(rates),
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:8]
-    return {"schema": 1, "version": f"{body['date']}-{digest}", **body}
+    return cast("FittedRates", {"schema": 1, "version": f"{body['date']}-{digest}", **body})
 
 
-def _round(found: Mapping[str, Any]) -> Json:
-    return {k: float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for k, v in found.items()}
+def _round(left: Left) -> LeftOver:
+    return {
+        "samples": left.samples,
+        "within": _digits(left.within),
+        "error_geomean": _digits(left.error_geomean),
+        "low": _digits(left.low),
+        "high": _digits(left.high),
+    }
 
 
-def text_of(found: Json) -> str:
+def _digits(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def text_of(rates: FittedRates) -> str:
     """As it is committed."""
-    return json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(rates, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 class LeaveOneOut:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from app.accuracy import drawing, table
+from app.accuracy.totals import figure_of
 from app.estimate.rates import BEYOND
-
-Json = dict[str, Any]
+from app.objects.accuracy import AccuracyFigures
 
 CALIBRATION, REGRET = "accuracy-calibration.svg", "accuracy-regret.svg"
 
@@ -20,7 +19,7 @@ TARGETS: Mapping[str, str] = {
 }
 
 
-def files(figures: Json) -> dict[str, str]:
+def files(figures: AccuracyFigures) -> dict[str, str]:
     """Name in docs/ -> its text."""
     return {
         "accuracy.md": page(figures),
@@ -29,19 +28,19 @@ def files(figures: Json) -> dict[str, str]:
     }
 
 
-def targets(figures: Json) -> list[table.Row]:
+def targets(figures: AccuracyFigures) -> list[table.Row]:
     """Each target, the result, and whether that meets it."""
     rows: list[table.Row] = [("", "target", "result", "met")]
     for group, wanted in figures["targets"].items():
         for name, bound in wanted.items():
-            value, met = figures["advice"][group][name], figures["met"][group][name]
+            value, met = figure_of(figures["advice"][group], name), figures["met"][group][name]
             show = table.percent if name in ("right", "within") else table.number
             verdict = {True: "yes", False: "no", None: "no case yet"}[met]
             rows.append((f"{table.GROUPS[group]}: {TARGETS[name]}", show(bound), show(value), verdict))
     return rows
 
 
-def _wrong(figures: Json) -> str:
+def _wrong(figures: AccuracyFigures) -> str:
     lines = [
         f"- **{s['name']}** (`{s['record'].rpartition('-')[2]}`): advised `{table.call(s['advised'])}`"
         + (f", counted as `{table.call(s['counted'])}`" if s["counted"] != s["advised"] else "")
@@ -52,11 +51,11 @@ def _wrong(figures: Json) -> str:
     return "\n".join(lines) or "None."
 
 
-def page(figures: Json) -> str:
+def page(figures: AccuracyFigures) -> str:
     """The whole page."""
     where = f"{', '.join(figures['devices'])}, torch {', '.join(figures['torch'])}"
     unscored, every = figures["unscored"], figures["advice"]["all"]
-    alone, fit = figures["alone"], figures["fit"]
+    alone, fit = figures.get("alone", []), figures["fit"]
     more = (
         f"\nNot scored, since nothing that the advice names was measured: {', '.join(unscored)}.\n" if unscored else ""
     )
@@ -117,7 +116,7 @@ width of the range around a prediction. On a device that nothing was fitted on, 
 {BEYOND} times as far away, which is a guess. Of a call each sample is held against the others of its name. `host` is
 what a call costs the host.
 
-{table.markdown(table.left_over(figures))}
+{table.markdown(table.left_over(figures["fit"]))}
 
 ## Regret of each region
 

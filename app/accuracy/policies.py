@@ -63,8 +63,8 @@ def expected_or_accepted_tools(case: Case) -> tuple[str, ...]:
 
 
 def _fastest_first(case: Case, tools: tuple[str, ...]) -> tuple[str, ...]:
-    found = sorted((c for c in case.contenders if c.tool in tools), key=lambda c: c.time_us)
-    return tuple(c.name for c in found)
+    fastest_first = sorted((c for c in case.contenders if c.tool in tools), key=lambda c: c.time_us)
+    return tuple(c.name for c in fastest_first)
 
 
 POLICIES: Mapping[str, Policy] = {

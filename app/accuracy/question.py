@@ -43,22 +43,22 @@ def question(case: Case) -> Question:
     shapes = schema.shapes_of(to_json(validation))
     bindings = tuple(Binding(sizes, calls) for sizes, calls in shapes) or (Binding(),)
     device, _ = choose_device(validation.device, None)
-    situation = AdviceContext(objective=case.objective, host=host_of(case))
+    context = AdviceContext(objective=case.objective, host=host_of(case))
     workload = Workload(bindings=bindings, share_of_step=case.share_of_step)
-    return Question(case, prepare(parse(validation.region, "region"), workload, device, situation))
+    return Question(case, prepare(parse(validation.region, "region"), workload, device, context))
 
 
-def asked_for(found: Question, case: Case) -> Question:
+def asked_for(asked: Question, case: Case) -> Question:
     """The same region asked about for another objective: `case` is of the same record."""
-    situation = replace(found.prepared.situation, objective=case.objective)
-    return Question(case, replace(found.prepared, situation=situation))
+    context = replace(asked.prepared.context, objective=case.objective)
+    return Question(case, replace(asked.prepared, context=context))
 
 
-def answer(asked: Question, rates: Rates | None = None, foreseen: CompilePrediction | None = None) -> Advice:
-    """The rule's advice. rates: in place of the shipped ones; foreseen: what the oracle said, None where not asked."""
+def answer(asked: Question, rates: Rates | None = None, prediction: CompilePrediction | None = None) -> Advice:
+    """The rule's advice. rates: in place of the shipped ones; prediction: the oracle's, None where it was not asked."""
     from app.analysis.analyze import NO_COMPILE_PREDICTION, decide
 
-    return decide(asked.prepared, foreseen or NO_COMPILE_PREDICTION, rates=rates).advice
+    return decide(asked.prepared, prediction or NO_COMPILE_PREDICTION, rates=rates).advice
 
 
 def host_of(case: Case) -> Host:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from app.accuracy.case import Case
 from app.accuracy.question import Question
@@ -34,6 +33,7 @@ from app.estimate.call_time import (
 from app.estimate.facts import RegionFacts
 from app.estimate.predict import Prediction
 from app.estimate.rates import BACKWARD, SIXTEEN_BIT, Rates
+from app.objects.accuracy import KernelTable
 from profiler.hardware import Device
 from profiler.region.model import Binding
 
@@ -98,7 +98,7 @@ class Samples:
         )
 
 
-def samples(questions: Sequence[Question], table: Mapping[str, Any] | None, device: Device) -> Samples:
+def samples(questions: Sequence[Question], table: KernelTable | None, device: Device) -> Samples:
     """Of these questions' cases, and of the table of kernels. Lowers the table's texts: a second or two."""
     timed, calls = [], []
     for asked in questions:
@@ -125,8 +125,8 @@ def repeated_program(row: Row, measured: Mapping[str, str]) -> str:
     """
     types = SIXTEEN_BIT if row.dtype in SIXTEEN_BIT else (row.dtype,)
     texts = (replace(row, dtype=dtype).text for dtype in types)
-    found = (measured.get(likeness(text, "same")) for text in texts if text is not None)
-    return next((program for program in found if program), "")
+    programs = (measured.get(likeness(text, "same")) for text in texts if text is not None)
+    return next((program for program in programs if program), "")
 
 
 def _measurements(case: Case) -> Iterator[tuple[str, float, float | None]]:
@@ -138,24 +138,24 @@ def _measurements(case: Case) -> Iterator[tuple[str, float, float | None]]:
 def _kernel_times(asked: Question) -> Iterator[Timed]:
     case, facts, device = asked.case, asked.prepared.facts, asked.prepared.device
     for name, device_us, wall_us in _measurements(case):
-        found = _predictor(facts, device, name)
-        if found is None:
+        predictor = _predictor(facts, device, name)
+        if predictor is None:
             continue
         if name in ("eager", "triton:generated") or name.startswith("compile"):
-            yield Timed(case.program, case.name, name, device_us, _time(found))
+            yield Timed(case.program, case.name, name, device_us, _time(predictor))
         if wall_us is not None and wall_us > PACED * device_us:
-            yield Timed(case.program, case.name, f"host {name}", wall_us, _host(found))
+            yield Timed(case.program, case.name, f"host {name}", wall_us, _host(predictor))
         elif wall_us is not None:
-            yield Timed(case.program, case.name, f"{BOUND} {name}", wall_us, at_least(wall_us, _host(found)))
+            yield Timed(case.program, case.name, f"{BOUND} {name}", wall_us, at_least(wall_us, _host(predictor)))
 
 
 def _time(predicted: Callable[[Rates], Prediction | None]) -> Predict:
     """µs on the device."""
 
     def time_us(rates: Rates) -> float:
-        found = predicted(rates)
-        assert found is not None
-        return found.time_us.mid
+        prediction = predicted(rates)
+        assert prediction is not None
+        return prediction.time_us.mid
 
     return time_us
 
@@ -164,9 +164,9 @@ def _host(predicted: Callable[[Rates], Prediction | None]) -> Predict:
     """µs of the host's part of a call."""
 
     def host_us(rates: Rates) -> float:
-        found = predicted(rates)
-        assert found is not None
-        return found.host_us
+        prediction = predicted(rates)
+        assert prediction is not None
+        return prediction.host_us
 
     return host_us
 
@@ -236,9 +236,9 @@ def _row_times(row: Row, owner: str, device: Device) -> Iterator[Timed]:
     facts = lower_text(text)
     for name, candidate in MODES.items():
         if name in row.times_us:
-            found = _predictor(facts, device, candidate)
-            assert found is not None
-            yield Timed(owner, row.operation, candidate, row.times_us[name], _time(found))
+            predictor = _predictor(facts, device, candidate)
+            assert predictor is not None
+            yield Timed(owner, row.operation, candidate, row.times_us[name], _time(predictor))
 
 
 def lower_text(text: str) -> RegionFacts:

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.accuracy.case import Case
 from app.advice.model import Advice, Alternative
+from app.objects.accuracy import ScoreFigures
 from app.thresholds import DEFAULTS
 from kernels.measure import outcome as measured
 from kernels.measure.model import Interval
@@ -73,9 +74,9 @@ def score(case: Case, advice: Advice) -> Score | None:
         return None
     column = SHARE if _for_its_share(case, advice) else ADVISED if advised else NEXT
     mode = advice.mode if column != NEXT else chosen.name.removeprefix("compile-")
-    found = case.decided({"tool": _tool(chosen.tool), "mode": mode})
-    assert found.winner is not None and found.best is not None  # two contenders at least
-    won = case.contender(found.winner)
+    outcome = case.decided({"tool": _tool(chosen.tool), "mode": mode})
+    assert outcome.winner is not None and outcome.best is not None  # two contenders at least
+    won = case.contender(outcome.winner)
     assert won is not None
     calibration = _calibration(case, advice)
     point = next(((p, m) for n, p, m in calibration if n == chosen.name), (None, None))
@@ -84,8 +85,8 @@ def score(case: Case, advice: Advice) -> Score | None:
         record=case.record, name=case.name, program=case.program, half=case.half, labelled=case.label is not None,
         device=validation.device or "", date=validation.date, by=case.by, share_of_step=case.share_of_step,
         tool=advice.tool, mode=advice.mode, advised=advised or meant.candidate, column=column,
-        counted=chosen.name, counted_tool=chosen.tool, best=found.best, winner=found.winner, winner_tool=won.tool,
-        regret=chosen.time_us / case.least, right=won.tool == chosen.tool, outcome=found.outcome,
+        counted=chosen.name, counted_tool=chosen.tool, best=outcome.best, winner=outcome.winner, winner_tool=won.tool,
+        regret=chosen.time_us / case.least, right=won.tool == chosen.tool, outcome=outcome.outcome,
         predicted=point[0], measured=point[1], calibration=calibration,
     )  # fmt: skip
 
@@ -121,19 +122,19 @@ def _next_runnable(case: Case, advice: Advice, tool: str) -> str | None:
     For an advised library the next of any tool; for any other tool what was measured of that tool: advice to write
     Triton is wrong where torch.compile was right, whichever kernel was measured.
     """
-    found: dict[str, tuple[str, float]] = {}
+    predicted: dict[str, tuple[str, float]] = {}
     for alternative in advice.alternatives:
         if alternative.admitted and alternative.time_us is not None:
             for name in _names(case, alternative):
                 if contender := case.contender(name):
-                    found.setdefault(name, (contender.tool, alternative.time_us.mid))
+                    predicted.setdefault(name, (contender.tool, alternative.time_us.mid))
     if tool != "library":
-        found = {n: v for n, v in found.items() if _tool(v[0]) == tool}
-    if not found:
+        predicted = {n: v for n, v in predicted.items() if _tool(v[0]) == tool}
+    if not predicted:
         return None
-    easier = [t for tool, t in found.values() if tool != "triton"]
+    easier = [t for tool, t in predicted.values() if tool != "triton"]
     contenders = []
-    for name, (tool, time_us) in found.items():
+    for name, (tool, time_us) in predicted.items():
         ratio = time_us / min(easier) if tool == "triton" and easier else None
         span = Interval(ratio, ratio, ratio) if ratio is not None else None
         contenders.append(measured.Contender(name, tool, time_us, span))
@@ -154,14 +155,16 @@ def _calibration(case: Case, advice: Advice) -> tuple[Point, ...]:
     base = predicted.get("eager")
     if not base:
         return ()
-    found: list[Point] = []
+    points: list[Point] = []
     for candidate in case.validation.candidates:
         ratio, time_us = candidate.ratio_to_eager, predicted.get(candidate.name)
         if candidate.tool != "eager" and candidate.status == "ok" and ratio and time_us:
-            found.append((candidate.name, base / time_us, 1 / ratio.median))
-    return tuple(found)
+            points.append((candidate.name, base / time_us, 1 / ratio.median))
+    return tuple(points)
 
 
-def from_json(body: Mapping[str, Any]) -> Score:
+def from_json(body: ScoreFigures) -> Score:
     """Inverse of `to_json`."""
-    return Score(**{**body, "calibration": tuple((n, p, m) for n, p, m in body["calibration"])})
+    calibration = tuple((name, predicted, measured) for name, predicted, measured in body["calibration"])
+    fields: dict[str, Any] = {**body, "calibration": calibration}
+    return Score(**fields)

@@ -31,6 +31,6 @@ def load_split() -> Mapping[str, str]:
     return known
 
 
-def half(found: str) -> str:
+def half(fingerprint: str) -> str:
     """The half of a program: as frozen; of one that came later, by the first bit of its hash."""
-    return load_split().get(found) or HALVES[int(found[0], 16) >> 3]
+    return load_split().get(fingerprint) or HALVES[int(fingerprint[0], 16) >> 3]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from app.accuracy.score import COLUMNS, NEXT, SHARE
 from app.accuracy.totals import within
+from app.objects.accuracy import AccuracyFigures, AdviceTotals, FitFigures, ScoreFigures, TotalsFigures
 
-Json = dict[str, Any]
 Row = Sequence[str]
 
 NONE = "–"
@@ -31,16 +30,20 @@ def percent(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.1f} %"
 
 
-def _totals(name: str, found: Json) -> Row:
-    predictions = found.get("predictions")
-    inside = f"{percent(found['within'])} of {predictions}" if predictions else NONE
-    return (name, str(found["cases"]), number(found["regret_geomean"]), number(found["regret_worst"]),
-            percent(found["right"]), inside)  # fmt: skip
+def _regrets(name: str, totals: TotalsFigures) -> Row:
+    return (name, str(totals["cases"]), number(totals["regret_geomean"]), number(totals["regret_worst"]),
+            percent(totals["right"]))  # fmt: skip
 
 
-def advice(figures: Json) -> list[Row]:
+def _totals(name: str, totals: AdviceTotals) -> Row:
+    predictions = totals["predictions"]
+    inside = f"{percent(totals['within'])} of {predictions}" if predictions else NONE
+    return (*_regrets(name, totals), inside)
+
+
+def advice(figures: AccuracyFigures) -> list[Row]:
     """The advice on all regions, on both halves and left out one by one; then the columns of their own."""
-    rows = [_totals(GROUPS[name], found) for name, found in figures["advice"].items()]
+    rows = [_totals(GROUPS[name], totals) for name, totals in figures["advice"].items()]
     for name, words in {
         NEXT: COLUMNS[NEXT],
         SHARE: COLUMNS[SHARE],
@@ -50,17 +53,20 @@ def advice(figures: Json) -> list[Row]:
     return [HEAD, *rows]
 
 
-def policies(figures: Json) -> list[Row]:
+def policies(figures: AccuracyFigures) -> list[Row]:
     """The advice among the policies, on the same regions; those with a label on as many as have one."""
     head = (*HEAD[:5], "test half, geomean", "worst", "right")
-    rows = [("Tritonworthy's advice", figures["advice"]), *figures["policies"].items()]
-    found = []
-    for name, group in rows:
-        test = group["test"]
-        found.append((*_totals(name, {**group["all"], "within": None})[:5], number(test["regret_geomean"]),
-                      number(test["regret_worst"]), percent(test["right"])))  # fmt: skip
-    labelled = _totals("Tritonworthy's advice, where there is a label", figures["advice_where_labelled"])[:5]
-    return [head, *found, (*labelled, NONE, NONE, NONE)]
+    advice = figures["advice"]
+    compared: list[tuple[str, TotalsFigures, TotalsFigures]] = [
+        ("Tritonworthy's advice", advice["all"], advice["test"]),
+        *((name, policy["all"], policy["test"]) for name, policy in figures["policies"].items()),
+    ]
+    rows = [
+        (*_regrets(name, every), number(test["regret_geomean"]), number(test["regret_worst"]), percent(test["right"]))
+        for name, every, test in compared
+    ]
+    labelled = _regrets("Tritonworthy's advice, where there is a label", figures["advice_where_labelled"])
+    return [head, *rows, (*labelled, NONE, NONE, NONE)]
 
 
 def call(candidate: str) -> str:
@@ -68,25 +74,27 @@ def call(candidate: str) -> str:
     return candidate.replace("torch.nn.functional.", "F.").replace("torch.nn.attention.", "")
 
 
-def regions(figures: Json) -> list[Row]:
+def regions(figures: AccuracyFigures) -> list[Row]:
     """A row for each record, the worst first."""
     head = ("region", "record", "half", "advised", "counted", "best measured", "the rule picks", "regret", "right",
             "predicted", "measured", "within 20 %")  # fmt: skip
     rows = []
     for s in sorted(figures["scores"], key=lambda s: (s["column"] == SHARE, -s["regret"], s["name"])):
-        known = s["predicted"] is not None and s["measured"] is not None
-        inside = ("yes" if within(s["predicted"], s["measured"]) else "no") if known else NONE
+        predicted, measured = s["predicted"], s["measured"]
+        inside = NONE
+        if predicted is not None and measured is not None:
+            inside = "yes" if within(predicted, measured) else "no"
         right = "yes" if s["right"] else "tie" if s["outcome"] == "tie" else "no"
         counted = "" if s["counted"] == s["advised"] else call(s["counted"])
         if s["column"] == SHARE:
             counted = "left for its share"
         rows.append((s["name"], s["record"].rpartition("-")[2], s["half"], call(s["advised"]), counted or "as advised",
                      call(s["best"]), call(s["winner"]), number(s["regret"]), right,
-                     number(s["predicted"], 2), number(s["measured"], 2), inside))  # fmt: skip
+                     number(predicted, 2), number(measured, 2), inside))  # fmt: skip
     return [head, *rows]
 
 
-def claims(figures: Json) -> list[Row]:
+def claims(figures: AccuracyFigures) -> list[Row]:
     """What the sources say and what was measured."""
     rows = []
     for c in figures["claims"]:
@@ -100,19 +108,19 @@ def claims(figures: Json) -> list[Row]:
     return [("claim", "source", "claimed", "measured here, median", "from, to", "figures", ""), *rows]
 
 
-def left_over(figures: Json) -> list[Row]:
+def left_over(fit: FitFigures) -> list[Row]:
     """What the fit of the rates leaves over, by family."""
     rows = []
-    for name, left in figures["fit"]["left_over"].items():
+    for name, left in fit["left_over"].items():
         rows.append((name, str(left["samples"]), percent(left["within"]), number(left["error_geomean"], 2),
                      f"{left['low']:.2f} to {left['high']:.2f}"))  # fmt: skip
     return [("family", "samples", "within 20 %", "error, geomean", "measured over predicted, 10 to 90 %"), *rows]
 
 
-def wrong(figures: Json) -> list[Json]:
+def wrong(figures: AccuracyFigures) -> list[ScoreFigures]:
     """Scores that were counted and not right, the worst regret first."""
-    found = [s for s in figures["scores"] if not s["right"] and s["column"] != SHARE]
-    return sorted(found, key=lambda s: -s["regret"])
+    missed = [s for s in figures["scores"] if not s["right"] and s["column"] != SHARE]
+    return sorted(missed, key=lambda s: -s["regret"])
 
 
 def plain(rows: Sequence[Row]) -> str:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.estimate.facts import CURVED
-
-Json = Mapping[str, Any]
+from app.objects.accuracy import KernelTable
 
 ROWS = "x: {d}[{rows}, {columns}]\n"
 BY_HAND = "{s}.float() * torch.rsqrt({s}.float().pow(2).mean(-1, keepdim=True) + 1e-6)"
@@ -200,12 +199,12 @@ def _format(value: Any) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
-def rows(table: Json) -> Iterator[Row]:
+def rows(table: KernelTable) -> Iterator[Row]:
     """Every row of the table with the times that it has."""
     for item in table["rows"]:
         dtype, _, rest = item["case"].partition(" ")
         sizes = {k: _value(v) for k, v in re.findall(r"(\w+)=(\([^)]*\)|\S*)", rest)}
-        times = {name: c["median_us"] for name, c in item["candidates"].items() if c.get("median_us")}
+        times = {name: median_us for name, c in item["candidates"].items() if (median_us := c.get("median_us"))}
         yield Row(item["operation"], dtype, sizes, item["region"], item["bytes"], item["flops"], times)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.accuracy.score import Point, Score
+from app.objects.accuracy import AdviceTotals
 
 BAND = 0.2
 """A predicted speed-up counts as right within 20 % of the measured one (DESIGN's target)."""
@@ -42,9 +43,9 @@ class Calibration:
     error_geomean: float | None
 
 
-def totals(found: Iterable[Regretted]) -> Totals:
+def totals(cases: Iterable[Regretted]) -> Totals:
     """Geometric mean and worst of the regrets, share right."""
-    scores = list(found)
+    scores = list(cases)
     if not scores:
         return Totals(0, None, None, None)
     regrets = [s.regret for s in scores]
@@ -78,3 +79,14 @@ def of_all(scores: Iterable[Score]) -> list[tuple[float, float]]:
 def geomean(values: Sequence[float]) -> float:
     """Geometric mean of positive numbers."""
     return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def figure_of(advice: AdviceTotals, name: str) -> float | None:
+    """One of the figures that targets are set for, by its name. KeyError for another."""
+    return {
+        "regret_geomean": advice["regret_geomean"],
+        "regret_worst": advice["regret_worst"],
+        "right": advice["right"],
+        "within": advice["within"],
+        "within_all": advice["within_all"],
+    }[name]

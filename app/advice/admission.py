@@ -6,32 +6,42 @@ import math
 from collections.abc import Mapping, Sequence
 
 from app.advice.case import Case
-from app.advice.criteria import runs_on_library
+from app.advice.criteria import (
+    CRITERIA,
+    compile_fuses,
+    kernel_problem,
+    library_covers,
+    runs_on_library,
+    several_shapes,
+)
 from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
 from app.advice.options import Option
 
+REFUSING = tuple((criterion.name, criterion.refuses) for criterion in CRITERIA if criterion.refuses is not None)
+"""Criteria that keep options from competing by themselves, in the rule's order."""
 
-def admit(found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
+
+def admit(options: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
     """Each option with whether the rule lets it compete, and why not."""
-    return tuple(_admit(o, criteria, case) for o in found)
+    return tuple(_admit(o, criteria, case) for o in options)
 
 
-def at_hand(found: Sequence[Option], case: Case) -> tuple[Option, ...]:
+def at_hand(options: Sequence[Option], case: Case) -> tuple[Option, ...]:
     """A call that cannot be run here loses to an installed one for the same operations, unless it is clearly faster."""
-    keep = next(o for o in found if o.tool == "skip")
+    keep = next(o for o in options if o.tool == "skip")
     already = runs_on_library(case.covers) is not None
     return tuple(
-        _refuse_beaten(o, keep if already else None, found, case)
+        _refuse_beaten(o, keep if already else None, options, case)
         if o.tool == "library" and not o.runs and o.alternative.admitted
         else o
-        for o in found
+        for o in options
     )
 
 
-def _refuse_beaten(option: Option, keep: Option | None, found: Sequence[Option], case: Case) -> Option:
+def _refuse_beaten(option: Option, keep: Option | None, options: Sequence[Option], case: Case) -> Option:
     """Not admitted where a call that is at hand, or the one that runs now (keep), is about as fast."""
-    rivals = [o for o in found if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)]
+    rivals = [o for o in options if o.tool == "library" and o.installed and o.alternative.admitted and _same(o, option)]
     rivals += [keep] if keep is not None else []
     if not rivals:
         return option
@@ -54,11 +64,11 @@ def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Opt
     alternative = option.alternative
     if not alternative.admitted:
         return option
-    launches = launch_bound(criteria["kernel-problem"])
+    launches = launch_bound(criteria[kernel_problem.name])
     if alternative.mode == "reduce-overhead" and not launches:
         reason = "only for launch-bound steps"
-    elif alternative.tool == "compile" and option.mid is None and criteria["compile-fuses"].holds is False:
-        single = alternative.mode == "max-autotune" and criteria["several-shapes"].holds is not True
+    elif alternative.tool == "compile" and option.mid is None and criteria[compile_fuses.name].holds is False:
+        single = alternative.mode == "max-autotune" and criteria[several_shapes.name].holds is not True
         reason = "" if single else "nothing says that it would fuse"
     elif alternative.tool != "skip" and case.facts.already_tuned:
         reason = "it is an opaque kernel already: torch.compile cannot enter it"
@@ -70,14 +80,12 @@ def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Opt
         reason = "it runs on a library's hand-tuned kernel, and this is not surely faster by the margin"
     elif alternative.tool == "compile" and _one_kernel(case) and not _surely_faster(option, case):
         reason = "it is one kernel already, and the predicted gain is within the estimate's error"
-    elif alternative.tool == "triton" and criteria["bandwidth-bound-or-custom"].holds is False:
-        reason = "compute-bound, and what it does has fused kernels"
+    elif refused := next((why for name, refuses in REFUSING if (why := refuses(option, criteria[name]))), ""):
+        reason = refused
     elif alternative.tool == "triton" and option.mid is None:
-        unseen = criteria["library-covers"].holds, criteria["compile-fuses"].holds, criteria["several-shapes"].holds
+        unseen = tuple(criteria[c.name].holds for c in (library_covers, compile_fuses, several_shapes))
         if unseen != (False, False, True):
             reason = "without sizes, Triton takes all three: no library, nothing fused, several shapes"
-    elif alternative.tool == "cuda" and not criteria["needs-cuda"].holds:
-        reason = "nothing in it needs CUDA"
     return _without(option, reason) if reason else option
 
 

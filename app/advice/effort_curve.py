@@ -48,22 +48,22 @@ class Rung:
 
 def gradient(measured: Iterable[Measured], kind: str | None = None, bound: str | None = None) -> tuple[Rung, ...]:
     """The tools in order of effort; the library only where one was recorded. kind: only regions of it, if there are."""
-    found = tuple(measured)
-    chosen = tuple(m for m in found if m.kind == kind) or found
-    which = "of this kind" if chosen is not found else "of all kinds"
+    every_one = tuple(measured)
+    chosen = tuple(m for m in every_one if m.kind == kind) or every_one
+    which = "of this kind" if chosen is not every_one else "of all kinds"
     one = Range(1.0, 1.0, 1.0)
     called, compiled, triton = (
         _range(m.speedup for m in chosen if m.tool == tool) for tool in ("library", "compile", "triton")
     )
-    told = {tool: _count_text(sum(m.tool == tool for m in chosen), which) for tool in LINES}
+    counts = {tool: _count_text(sum(m.tool == tool for m in chosen), which) for tool in LINES}
     if triton is None and kind == "gemm":
-        triton, told["triton"] = _between(one, BEHIND_CUBLAS), "sources: 5 to 15 % behind cuBLAS"
+        triton, counts["triton"] = _between(one, BEHIND_CUBLAS), "sources: 5 to 15 % behind cuBLAS"
     cuda, said = _cuda(triton, kind, bound)
     return (
         Rung("eager", LINES["eager"], one, "what the others are held against"),
-        *((Rung("library", LINES["library"], called, told["library"]),) if called else ()),
-        Rung("compile", LINES["compile"], compiled, told["compile"] if compiled else "nothing recorded"),
-        Rung("triton", LINES["triton"], triton, told["triton"] if triton else "nothing recorded"),
+        *((Rung("library", LINES["library"], called, counts["library"]),) if called else ()),
+        Rung("compile", LINES["compile"], compiled, counts["compile"] if compiled else "nothing recorded"),
+        Rung("triton", LINES["triton"], triton, counts["triton"] if triton else "nothing recorded"),
         Rung("cuda", LINES["cuda"], cuda, said),
     )
 
@@ -95,16 +95,16 @@ def _between(span: Range, shares: tuple[float, float]) -> Range:
 
 def _range(values: Iterable[float]) -> Range | None:
     """Median and the middle half; lowest and highest of fewer than `MANY`."""
-    found = sorted(values)
-    if not found:
+    ordered = sorted(values)
+    if not ordered:
         return None
-    low, mid, high = (_quantile(found, part) for part in (0.25, 0.5, 0.75))
-    return Range(low, mid, high) if len(found) >= MANY else Range(found[0], mid, found[-1])
+    low, mid, high = (_quantile(ordered, part) for part in (0.25, 0.5, 0.75))
+    return Range(low, mid, high) if len(ordered) >= MANY else Range(ordered[0], mid, ordered[-1])
 
 
-def _quantile(found: list[float], part: float) -> float:
+def _quantile(ordered: list[float], part: float) -> float:
     """Linear between the two nearest of a sorted list."""
-    place = part * (len(found) - 1)
+    place = part * (len(ordered) - 1)
     below = int(place)
-    above = min(below + 1, len(found) - 1)
-    return found[below] + (place - below) * (found[above] - found[below])
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

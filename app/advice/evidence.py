@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from app.advice.criteria import CRITERIA, kernel_problem, worth_it
 from app.advice.launches import launch_bound
 from app.advice.model import Advice, Alternative, Change, Criterion, Tool
 from app.advice.rule import step_speedup
@@ -40,15 +41,15 @@ def reissue(
     embedded = {k: v for k, v in to_json(validation).items() if k not in LEFT_OUT}
     timed = [c for c in validation.candidates if c.status == TIMED and c.time_us is not None]
     share = share_of_step if share_of_step is not None else _share(advice)
-    found = _decide(advice, validation, timed, share, settings)
-    won = next((c for c in timed if c.name == found.winner), None)
+    decided = _decide(advice, validation, timed, share, settings)
+    won = next((c for c in timed if c.name == decided.winner), None)
     if won is None or len(timed) < 2:
         return replace(advice, headline=f"{_stem(advice.headline)} (predicted, not measured)", validation=embedded)
-    embedded |= {"outcome": found.outcome, "reason": found.reason}
+    embedded |= {"outcome": decided.outcome, "reason": decided.reason}
     issued = replace(advice, alternatives=_alternatives(advice, timed), validation=embedded)
     if _terminal(advice):
         return replace(issued, headline=f"{_stem(advice.headline)}, whatever the kernels' times")
-    if found.outcome == "unmeasured":
+    if decided.outcome == "unmeasured":
         headline = f"{_stem(advice.headline)} (predicted); of what was measured, {won.name} is to be preferred"
         return replace(issued, headline=headline)
     region = _speedup(won)
@@ -56,8 +57,8 @@ def reissue(
         issued,
         tool=TOOLS[won.tool],
         mode=_mode(won, advice),
-        headline=_headline(advice, won, found.outcome, region, validation.device),
-        action=_action(advice, won, found.outcome),
+        headline=_headline(advice, won, decided.outcome, region, validation.device),
+        action=_action(advice, won, decided.outcome),
         would_change=(),  # predicted times no longer decide
         call=_call(advice, won),
         region_speedup=region,
@@ -94,9 +95,9 @@ def _range(data: Mapping[str, float] | None) -> Range | None:
 
 def _share(advice: Advice) -> float | None:
     """The share that the advice was made with: worth-it's value, where it is the share itself."""
-    found = next((c for c in advice.criteria if c.name == "worth-it"), None)
-    known = found is not None and found.holds is True and isinstance(found.value, int | float)
-    return float(found.value) if known and found is not None and found.value is not None else None
+    criterion = next((c for c in advice.criteria if c.name == worth_it.name), None)
+    known = criterion is not None and criterion.holds is True and isinstance(criterion.value, int | float)
+    return float(criterion.value) if known and criterion is not None and criterion.value is not None else None
 
 
 def _decide(
@@ -120,10 +121,10 @@ def decision_thresholds(settings: Thresholds) -> measured.Thresholds:
 def _terminal(advice: Advice) -> bool:
     """The advice rests on the step and not on the region's times."""
     by_name = {c.name: c for c in advice.criteria}
-    problem = by_name.get("kernel-problem")
-    fast = by_name.get("fast-enough")
+    lasting = [c for c in CRITERIA if c.ends_at is not None and not c.overruled and c.name in by_name]
+    problem = by_name.get(kernel_problem.name)
     other = problem is not None and problem.holds is False and not launch_bound(problem)
-    return advice.tool == "skip" and ((fast is not None and fast.holds is True) or other)
+    return advice.tool == "skip" and (other or any(by_name[c.name].holds is c.ends_at for c in lasting))
 
 
 def _speedup(won: CandidateResult) -> Range | None:

@@ -86,23 +86,23 @@ def options(
             _keep(facts, current, eager),
             *(_by_wall_time(_refuse(o, facts, device)) for o in _ways(facts, covers, device, rates)),
         )
-    found = _ways(facts, covers, device, rates)
+    ways = _ways(facts, covers, device, rates)
     factor = 1.0
     if kernels is not None and eager is not None and eager.time_us.mid > 0 and not facts.compiled:
         low, high = OBSERVED if predict.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
         factor = min(high, max(low, kernels.mid / eager.time_us.mid))
-    return (_keep(facts, current, eager), *(_refuse(_scale(o, factor), facts, device) for o in found))
+    return (_keep(facts, current, eager), *(_refuse(_scale(o, factor), facts, device) for o in ways))
 
 
 def _ways(facts: RegionFacts, covers: tuple[Cover, ...], device: Device, rates: Rates) -> list[Option]:
     """Every option but leaving it as it is."""
-    found: list[Option] = []
-    found += [_library(facts, cover, device, rates) for cover in covers if cover.covers and not cover.already]
-    found += _compile(facts, device, rates)
-    found += _triton(facts, device, rates)
+    ways: list[Option] = []
+    ways += [_library(facts, cover, device, rates) for cover in covers if cover.covers and not cover.already]
+    ways += _compile(facts, device, rates)
+    ways += _triton(facts, device, rates)
     if facts.needs:
-        found.append(_cuda(facts, device, rates))
-    return found
+        ways.append(_cuda(facts, device, rates))
+    return ways
 
 
 def _by_wall_time(option: Option) -> Option:
@@ -199,7 +199,7 @@ def only_backward_left(facts: RegionFacts, part: frozenset[str]) -> bool:
 
 
 def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
-    found = []
+    modes = []
     for mode, note in (
         ("default", ""),
         ("reduce-overhead", "with CUDA graphs: sizes have to stay the same"),
@@ -219,8 +219,8 @@ def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
             compile_call(facts, mode), mode,
         )  # fmt: skip
         written, host = (predicted.bytes_written, predicted.host_us) if predicted else (None, 0.0)
-        found.append(Option(alternative, written, host_us=host))
-    return found
+        modes.append(Option(alternative, written, host_us=host))
+    return modes
 
 
 def compile_call(facts: RegionFacts, mode: str) -> str:
@@ -240,28 +240,28 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     if not facts.shapes:
         alternative = Alternative("triton", "triton:custom", None, _lines(facts), "", True, "", "custom")
         return [Option(alternative)]
-    found = [_own(facts, kernel, device, rates) for kernel in facts.kernels]
+    kernels = [_own(facts, kernel, device, rates) for kernel in facts.kernels]
     fused = any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels)
     if fused and not facts.not_generated:
         predicted = predict.triton(facts, device, False, rates)
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
         lines = facts.generated_lines or _lines(facts)
-        found.append(_write_option(predicted, "triton:generated", "generated", lines, note))
+        kernels.append(_write_option(predicted, "triton:generated", "generated", lines, note))
     if facts.kernels:
-        return found
+        return kernels
     several = any(len(s.cost.kernels) > 1 for s in facts.shapes)
     unrolled = any(
         k.kind == "fused" and len(k.operations) > predict.UNROLLED for s in facts.shapes for k in s.cost.kernels
     )
     if facts.requires_grad:
-        if not found:
+        if not kernels:
             predicted = predict.triton(facts, device, True, rates)
             note = "forward and backward, to be written"
-            found.append(_write_option(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
-    elif (several or unrolled or not found) and one_kernel(facts, device):
+            kernels.append(_write_option(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
+    elif (several or unrolled or not kernels) and one_kernel(facts, device):
         predicted = predict.triton(facts, device, True, rates)
-        found.append(
+        kernels.append(
             _write_option(
                 predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written"
             )
@@ -269,11 +269,13 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     elif fused and facts.not_generated:
         predicted = predict.triton(facts, device, False, rates)
         note = "a kernel for each group that fuses, to be written"
-        found.append(_write_option(predicted, "triton:custom", "custom", _lines(facts), note))
+        kernels.append(_write_option(predicted, "triton:custom", "custom", _lines(facts), note))
     if fused and facts.not_generated:
         refused = f"not generated: {facts.not_generated.rstrip('.')}"
-        found = [replace(o, alternative=replace(o.alternative, note=f"{o.alternative.note}; {refused}")) for o in found]
-    return found
+        kernels = [
+            replace(o, alternative=replace(o.alternative, note=f"{o.alternative.note}; {refused}")) for o in kernels
+        ]
+    return kernels
 
 
 def _own(facts: RegionFacts, kernel: Kernel, device: Device, rates: Rates) -> Option:

@@ -10,7 +10,7 @@ from app.advice import wording
 from app.advice.admission import admit, at_hand
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
-from app.advice.criteria import fast_enough, judge, runs_on_library, worth_it
+from app.advice.criteria import BY_NAME, CRITERIA, fast_enough, judge, kernel_problem, runs_on_library
 from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.library_defaults import known_covers
 from app.advice.model import EFFORT_ORDER, Advice, Criterion
@@ -42,15 +42,15 @@ def advise(
     objective: str = "time",
     rates: Rates | None = None,
 ) -> Advice:
-    """What to do about a region. Never raises for facts that hang together; ValueError for an objective that is none.
+    """What to do about a region. Never raises for consistent facts; ValueError for an objective that is none.
 
     rates: None takes those of traces where the times were observed, else those of back-to-back calls on a GPU.
     objective: "time" in µs, or "memory": the inputs and the bytes written on the way, which stand for its peak.
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is time or memory, not {objective!r}")
-    found = verdict(grounds(facts, workload, device, settings, rates), objective)
-    return _advice(found, objective)
+    judged = verdict(grounds(facts, workload, device, settings, rates), objective)
+    return _advice(judged, objective)
 
 
 OBJECTIVES = ("time", "memory")
@@ -60,7 +60,7 @@ OBJECTIVES = ("time", "memory")
 class DecisionInputs:
     """What a verdict rests on: the region in its use, what covers it, and every option with its predicted time.
 
-    Making it is the dear part, because of the estimates; a verdict on it is cheap. current, eager: as in Case.
+    Making it takes the time, because of the estimates; a verdict on it is cheap. current, eager: as in Case.
     standing: the criteria, where they were judged on the same facts and settings; of them only those on the step's
     time and the region's share are judged again.
     """
@@ -73,7 +73,7 @@ class DecisionInputs:
     covers: tuple[Cover, ...]
     current: Range | None
     eager: Prediction | None
-    found: tuple[Option, ...]
+    options: tuple[Option, ...]
     standing: tuple[Criterion, ...] = ()
 
 
@@ -91,8 +91,8 @@ def grounds(
     by_wall = launch_bound_alone(facts, workload, eager, settings)
     now = predict.back_to_back(eager) if eager is not None and by_wall else eager
     current = _observed_range(workload) or (now.time_us if now else None)
-    found = options(facts, covers, device, current, current, rates, by_wall)
-    return DecisionInputs(facts, workload, device, settings, rates, covers, current, eager, found)
+    every_option = options(facts, covers, device, current, current, rates, by_wall)
+    return DecisionInputs(facts, workload, device, settings, rates, covers, current, eager, every_option)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Verdict:
 
     case: Case
     criteria: tuple[Criterion, ...]
-    found: tuple[Option, ...]
+    options: tuple[Option, ...]
     chosen: Option
     why: str
 
@@ -110,11 +110,10 @@ def verdict(on: DecisionInputs, objective: str = "time") -> Verdict:
     """The rule itself, on options whose times are known as far as they can be."""
     case = _case(on)
     first = on.standing or judge(case)
-    judged = at_hand(admit(on.found, {c.name: c for c in first}, case), case)
+    judged = at_hand(admit(on.options, {c.name: c for c in first}, case), case)
     others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
     case = replace(case, reachable=min(others, default=None))
-    again = {"fast-enough": fast_enough, "worth-it": worth_it}
-    criteria = tuple(again[c.name](case) if c.name in again else c for c in first)
+    criteria = tuple(BY_NAME[c.name](case) if BY_NAME[c.name].moves_with_step else c for c in first)
     chosen, why = _choose(judged, {c.name: c for c in criteria}, case, objective)
     return Verdict(case, criteria, judged, chosen, why)
 
@@ -167,21 +166,20 @@ def share_of_launches(facts: RegionFacts, workload: Workload, settings: Threshol
 
 
 def _choose(
-    found: Sequence[Option], criteria: Mapping[str, Criterion], case: Case, objective: str
+    judged: Sequence[Option], criteria: Mapping[str, Criterion], case: Case, objective: str
 ) -> tuple[Option, str]:
     """(option, which part of the rule took it)."""
-    keep = next(o for o in found if o.tool == "skip")
-    if criteria["fast-enough"].holds:
-        return keep, "fast-enough"
-    if nothing_to_compute(case.facts):
+    keep = next(o for o in judged if o.tool == "skip")
+    ended = next((c.name for c in CRITERIA if c.ends_at is not None and criteria[c.name].holds is c.ends_at), "")
+    if ended != fast_enough.name and nothing_to_compute(case.facts):
         return keep, "nothing"
-    if criteria["worth-it"].holds is False:
-        return keep, "worth-it"
-    problem = criteria["kernel-problem"]
+    if ended:
+        return keep, ended
+    problem = criteria[kernel_problem.name]
     if problem.holds is False:
-        graphs = next((o for o in found if o.alternative.mode == "reduce-overhead"), None)
+        graphs = next((o for o in judged if o.alternative.mode == "reduce-overhead"), None)
         fused = next(
-            (o for o in found if case.facts.optimizer and o.tool == "library" and o.alternative.admitted), None
+            (o for o in judged if case.facts.optimizer and o.tool == "library" and o.alternative.admitted), None
         )
         if launch_bound(problem) and fused is not None:
             return fused, "launch-bound"
@@ -190,8 +188,8 @@ def _choose(
         if launch_bound(problem) and graphs is not None and (not alone or no_triton(case.device)):
             return (keep if no_triton(case.device) else graphs), "launch-bound"
         if not alone:
-            return keep, "kernel-problem"
-    admitted = [o for o in found if o.alternative.admitted]
+            return keep, kernel_problem.name
+    admitted = [o for o in judged if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _choose_unseen(admitted, keep, criteria, case)
     metric = _peak(case) if objective == "memory" else (lambda o: o.mid)
@@ -253,9 +251,9 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
 
 def value(metric: Metric, option: Option) -> float:
     """The metric of an option that has one."""
-    found = metric(option)
-    assert found is not None
-    return found
+    amount = metric(option)
+    assert amount is not None
+    return amount
 
 
 def _slow_end(option: Option, case: Case) -> float:
@@ -328,8 +326,8 @@ def step_speedup(region: Range | None, share: float | None) -> Range | None:
 
 
 def _advice(on: Verdict, objective: str) -> Advice:
-    case, criteria, found, chosen, why = on.case, on.criteria, on.found, on.chosen, on.why
-    keep = next(o for o in found if o.tool == "skip")
+    case, criteria, judged, chosen, why = on.case, on.criteria, on.options, on.chosen, on.why
+    keep = next(o for o in judged if o.tool == "skip")
     one = Range(1.0, 1.0, 1.0)
     region = one if chosen.tool == "skip" else speedup(keep.alternative.time_us, chosen.alternative.time_us)
     if why == "launch-bound" and case.facts.gpu_idle_share is not None:
@@ -343,7 +341,7 @@ def _advice(on: Verdict, objective: str) -> Advice:
         action=words.action,
         call=words.call,
         criteria=criteria,
-        alternatives=tuple(o.alternative for o in found),
+        alternatives=tuple(o.alternative for o in judged),
         region_speedup=region,
         step_speedup=step_speedup(region, case.share),
         floor_us=floor_us(shape.cost, case.device) if shape else None,

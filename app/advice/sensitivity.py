@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.advice.criteria import CRITERIA, fast_enough, worth_it
+from app.advice.declaration import FactNumber
 from app.advice.model import Change, Tool
 from app.advice.options import Option
 from app.advice.rule import DecisionInputs, grounds, verdict
@@ -39,12 +41,8 @@ TOOL_WORDS: dict[Tool, str] = {
     "skip": "leave it", "library": "the library's call", "compile": "torch.compile", "triton": "Triton", "cuda": "CUDA",
 }  # fmt: skip
 
-CRITERION_OF = {
-    # threshold: the criterion that compares with it; the others are the estimate's
-    "worth_share": "worth-it", "idle_share": "kernel-problem", "short_kernel_us": "kernel-problem",
-    "launch_share": "kernel-problem", "fused_near_ideal": "compile-fuses", "irregular": "several-shapes",
-    "textbook": "library-covers", "quantised_batch": "library-covers", "custom": "compile-fuses",
-}  # fmt: skip
+CRITERION_OF = {threshold: criterion.name for criterion in CRITERIA for threshold in criterion.thresholds}
+"""Threshold: the criterion that compares with it. The others are the estimate's."""
 
 NEVER = frozenset({"tie_margin", "recompiles", "textbook", "custom"})
 """Thresholds on which no verdict on a region rests: of measured times, of a note, and of the widget's questions."""
@@ -87,13 +85,13 @@ def nearest(
 ) -> tuple[Change, ...]:
     """The change nearest to now of each number, by relative distance; at most `SHOWN`, `PER_CRITERION` of each."""
     tool = tool_of(on)
-    found = []
+    changes = []
     for number in numbers:
         both = [c for up in (False, True) if (c := _first(number, tool, tool_of, up)) is not None]
         if both:
-            found.append(min(both, key=distance))
+            changes.append(min(both, key=distance))
     kept: list[Change] = []
-    for change in sorted(found, key=distance):
+    for change in sorted(changes, key=distance):
         # Two options can be one call: for a part of the region by its graph, and for its kind by the table.
         twice = any(c.of == change.of for c in kept)
         if not twice and sum(c.criterion == change.criterion for c in kept) < PER_CRITERION:
@@ -171,25 +169,30 @@ def drivers(on: DecisionInputs) -> Iterator[Driver]:
     """Every number that the verdict on a region can turn on."""
     yield from _of_the_step(on)
     facts = on.facts
-    if facts.irregularity is not None:
-        yield Driver(
-            "several-shapes", "irregularity", facts.irregularity,
-            lambda v: replace(on, facts=replace(facts, irregularity=v), standing=()),
-            lambda at, up: f"with shapes of irregularity {_side(at, up, '{:.4g}')}", high=1.0,
-        )  # fmt: skip
-    if facts.quantised and facts.gemm_rows is not None:
-        yield Driver(
-            "library-covers", "rows", float(facts.gemm_rows),
-            lambda v: _again(on, facts=replace(facts, gemm_rows=int(v))),
-            lambda at, up: f"with {_side(at, up, '{:.0f}')} rows", low=1.0, high=2.0**24, whole=True,
-        )  # fmt: skip
-    yield from (_time(on, option) for option in on.found if option.alternative.time_us is not None and option.mid)
+    for criterion in CRITERIA:
+        for number in criterion.numbers:
+            value = getattr(facts, number.field)
+            if value is not None and (not number.only_with or getattr(facts, number.only_with)):
+                yield _of_the_facts(on, criterion.name, number, float(value))
+    yield from (_time(on, option) for option in on.options if option.alternative.time_us is not None and option.mid)
     for threshold in on.settings.described():
         if threshold.name in NEVER or (threshold.name == "quantised_batch" and not facts.quantised):
             continue
         most = 1.0 if threshold.unit.startswith(PARTS) else MOST_OF_A_THRESHOLD * threshold.value
         if 0 < threshold.value <= most:
             yield _threshold(on, threshold.name, threshold.value, most)
+
+
+def _of_the_facts(on: DecisionInputs, criterion: str, number: FactNumber, now: float) -> Driver:
+    def move(value: float) -> DecisionInputs:
+        moved: dict[str, Any] = {number.field: int(value) if number.whole else value}
+        facts = replace(on.facts, **moved)
+        return _again(on, facts=facts) if number.new_options else replace(on, facts=facts, standing=())
+
+    return Driver(
+        criterion, number.of, now, move, lambda at, up: number.words.format(side=_side(at, up, number.form)),
+        low=number.low, high=number.high, whole=number.whole,
+    )  # fmt: skip
 
 
 def _of_the_step(on: DecisionInputs) -> Iterator[Driver]:
@@ -202,23 +205,23 @@ def _of_the_step(on: DecisionInputs) -> Iterator[Driver]:
 
     if share is not None:
         yield Driver(
-            "worth-it", "share_of_step", share, lambda v: vary(share_of_step=v),
+            worth_it.name, "share_of_step", share, lambda v: vary(share_of_step=v),
             lambda at, up: f"with a share of the step {_side(100 * at, up, '{:.4g} %')}", high=1.0,
         )  # fmt: skip
     if step and (target is not None or (share is None and on.current is not None)):
         yield Driver(
-            "worth-it" if target is None else "fast-enough", "step_time_us", step, lambda v: vary(step_time_us=v),
+            (worth_it if target is None else fast_enough).name, "step_time_us", step, lambda v: vary(step_time_us=v),
             lambda at, up: f"with a step {_side(at, up, '{:.4g} µs')}", low=step / FARTHEST, high=step * FARTHEST,
         )  # fmt: skip
     if target is not None and step:
         yield Driver(
-            "fast-enough", "target_step_time_us", target, lambda v: vary(target_step_time_us=v),
+            fast_enough.name, "target_step_time_us", target, lambda v: vary(target_step_time_us=v),
             lambda at, up: f"with a target {_side(at, up, '{:.4g} µs')}", low=target / FARTHEST, high=target * FARTHEST,
         )  # fmt: skip
     calls = sum(b.calls_per_step for b in use.bindings)
     if step and share is None and on.current is not None and calls > 0:
         yield Driver(
-            "worth-it", "calls_per_step", calls, lambda v: replace(on, workload=_scale_calls(use, v / calls)),
+            worth_it.name, "calls_per_step", calls, lambda v: replace(on, workload=_scale_calls(use, v / calls)),
             lambda at, up: f"with calls per step {_side(at, up, '{:.4g}')}",
             low=calls / FARTHEST, high=calls * FARTHEST,
         )  # fmt: skip
@@ -259,10 +262,10 @@ def _time(on: DecisionInputs, option: Option) -> Driver:
     name = option.alternative.candidate
 
     def move(value: float) -> DecisionInputs:
-        found = tuple(_taking(o, value / now) if o is option else o for o in on.found)
+        options = tuple(_taking(o, value / now) if o is option else o for o in on.options)
         if option.tool != "skip" or on.current is None:
-            return replace(on, found=found)
-        return replace(on, found=found, current=_scale(on.current, value / now))
+            return replace(on, options=options)
+        return replace(on, options=options, current=_scale(on.current, value / now))
 
     def words(at: float, up: bool) -> str:
         who = "what runs now" if option.tool == "skip" else f"`{name.removeprefix('library:')}`"

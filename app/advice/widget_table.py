@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from app.advice.criteria import library_covers, several_shapes, worth_it
 from app.advice.model import Advice, Change, Criterion
 from app.advice.rule import grounds, verdict
 from app.advice.sensitivity import TOOL_WORDS
@@ -26,9 +27,9 @@ STEPS: Mapping[str, float] = {"share_of_step": 0.005, "uniqueness": 0.01, "irreg
 
 WORDS = {
     # slider: (criterion that it decides, how it is said)
-    "share_of_step": ("worth-it", "with a share of the step"),
-    "uniqueness": ("library-covers", "with uniqueness"),
-    "irregularity": ("several-shapes", "with irregularity"),
+    "share_of_step": (worth_it.name, "with a share of the step"),
+    "uniqueness": (library_covers.name, "with uniqueness"),
+    "irregularity": (several_shapes.name, "with irregularity"),
 }
 
 STATES = {True: "1", False: "0", None: "?"}
@@ -80,12 +81,12 @@ def table(bound: str | None = None, kind: str | None = None, settings: Threshold
     rows = tuple(_row(place, judged) for place in range(len(judged["uniqueness"][0])))
     bands = {slider: _bands(slider, rows) for slider in STEPS}
     verdicts: dict[str, tuple[WidgetAnswers, Advice]] = {}
-    found = Table(rows, verdicts, bands)
+    made = Table(rows, verdicts, bands)
     for corner in itertools.product(*bands.values()):
         positions = dict(zip(STEPS, corner, strict=True))
         answers = _move(middle, positions)
-        verdicts.setdefault(found.key(positions), (answers, advise_widget(answers, settings)))
-    return found
+        verdicts.setdefault(made.key(positions), (answers, advise_widget(answers, settings)))
+    return made
 
 
 def _move(answers: WidgetAnswers, positions: Mapping[str, int]) -> WidgetAnswers:
@@ -127,25 +128,25 @@ def changes(answers: WidgetAnswers, advice: Advice, settings: Thresholds = DEFAU
 
     A share of the step that is not known counts as worth it, as all of the step is; nothing is said of moving it.
     """
-    found = table(answers.bound, answers.kind, settings)
+    answers_table = table(answers.bound, answers.kind, settings)
     at = {s: getattr(answers, s) for s in STEPS}
     at = {s: 1.0 if value is None else float(value) for s, value in at.items()}
     here = {s: min(positions_of(s) - 1, max(0, round(at[s] / step))) for s, step in STEPS.items()}
-    told = []
+    changed = []
     for slider, step in STEPS.items():
         now = at[slider]
         if getattr(answers, slider) is None:
             continue
         below, above = math.ceil(now / step - 1e-9) - 1, math.floor(now / step + 1e-9) + 1
         # Within a band the verdict is one: only the ends that face us can be the first with another tool.
-        down = [below, *(b - 1 for b in reversed(found.bands[slider]) if 0 < b <= below)] if below >= 0 else []
-        up = [above, *(b for b in found.bands[slider] if b > above)] if above < positions_of(slider) else []
+        down = [below, *(b - 1 for b in reversed(answers_table.bands[slider]) if 0 < b <= below)] if below >= 0 else []
+        up = [above, *(b for b in answers_table.bands[slider] if b > above)] if above < positions_of(slider) else []
         for way, word in ((down, "at most"), (up, "at least")):
             for i in way:
-                tool = found.verdicts[found.key({**here, slider: i})][1].tool
+                tool = answers_table.verdicts[answers_table.key({**here, slider: i})][1].tool
                 if tool != advice.tool:
                     criterion, words = WORDS[slider]
                     because = f"{words} of {word} {100 * value(slider, i):.3g} %: {TOOL_WORDS[tool]}"
-                    told.append(Change(criterion, slider, now, value(slider, i), tool, because))
+                    changed.append(Change(criterion, slider, now, value(slider, i), tool, because))
                     break
-    return tuple(told)
+    return tuple(changed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.advice.case import Case, percent, short
-from app.advice.criteria import runs_on_library
+from app.advice.criteria import BY_NAME, kernel_problem, runs_on_library, worth_it
 from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
 from app.advice.options import no_triton, nothing_to_compute
@@ -53,8 +53,8 @@ def _skip(
     case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
 ) -> tuple[str, str, str]:
     title = case.facts.title
-    if why == "fast-enough":
-        return f"Leave {title}: the step meets its target", f"Nothing: {criteria['fast-enough'].because}.", ""
+    if why in BY_NAME and BY_NAME[why].leave:
+        return f"Leave {title}: {BY_NAME[why].leave}", f"Nothing: {criteria[why].because}.", ""
     if why == "nothing":
         return f"Leave {title}: there is nothing to compute", f"Nothing: {nothing_to_compute(case.facts)}.", ""
     if why == "launch-bound":
@@ -65,14 +65,14 @@ def _skip(
         return f"Launch-bound, and {no_triton(case.device)}: a CUDA graph of the step", action, ""
     cover = runs_on_library(case.covers)
     small = case.share is not None and case.share < case.settings.worth_share
-    if why == "worth-it" and (cover is None or small):
-        because = criteria["worth-it"].because
+    if why == worth_it.name and (cover is None or small):
+        because = criteria[worth_it.name].because
         if small:
             return f"Leave {title}: not worth it", f"Nothing here: {because}. Look at a larger region.", ""
         limit = percent(case.settings.worth_share)
         return f"Leave {title}: nothing would save {limit} of the step", f"Nothing: {because}.", ""
-    if why == "kernel-problem":
-        return _other_problem(case, str(criteria["kernel-problem"].value))
+    if why == kernel_problem.name:
+        return _other_problem(case, str(criteria[kernel_problem.name].value))
     if cover is not None:
         action = f"Keep it: it runs on {short(cover.candidate)} already"
         return f"Already {_library_at_work(case, cover)}", _with_hint(case, action), ""
@@ -226,7 +226,7 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
         notes.append(f"a matrix product has rows of {odd} elements, no multiple of 16 bytes: pad them to 64")
     if facts.requires_grad and chosen.tool in ("triton", "cuda") and chosen.mode != "generated":
         notes.append("the region is forward and backward: the backward kernel has to be written too")
-    if launch_bound(criteria["kernel-problem"]) and facts.gpu_idle_share is None:
+    if launch_bound(criteria[kernel_problem.name]) and facts.gpu_idle_share is None:
         notes.append("launch-bound by itself: times are those of back-to-back calls, in which the host sets the pace")
     if chosen.tool == "compile":
         notes.append("the first call compiles: seconds to minutes")

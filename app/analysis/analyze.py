@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.advice import sensitivity
 from app.advice.model import Advice
 from app.advice.rule import advise
+from app.analysis.advice_inputs import TraceFacts
 from app.analysis.cost_json import cost_json
 from app.analysis.kernel_line_counts import own_lines
 from app.estimate.compiled_bytes import replaces_attention
-from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
+from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.irregularity import Irregularity, irregularity
 from app.estimate.rates import Rates
 from app.estimate.region_features import attention_density, region_facts, rewritten_to_sdpa, shape_facts
+from app.objects import cost as objects
 from app.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device
 from profiler.oracle.model import Prediction, Recompiles
@@ -25,8 +27,6 @@ from profiler.region.model import Binding, Region, Workload
 if TYPE_CHECKING:
     from kernels.host import Host
     from profiler.region.graph.lowering import Graph
-
-Json = dict[str, Any]
 
 MAX_BINDINGS = 12
 """Bindings that are lowered and costed, the most used first; a workload with more is represented by these."""
@@ -38,7 +38,7 @@ class AdviceContext:
 
     objective: str = "time"
     notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)  # fields of RegionFacts that a trace knows
+    facts: TraceFacts = field(default_factory=TraceFacts)
     host: Host | None = None
     thresholds: Thresholds = DEFAULTS
 
@@ -65,33 +65,35 @@ class Evaluated:
     by_hand: bool
     facts: RegionFacts
     irregularity: Irregularity
-    cost_json: Json
+    cost_json: objects.Cost
     advice: Advice
-    foreseen: CompilePrediction
+    prediction: CompilePrediction
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyzedRegion:
     """A region lowered, counted, matched, and asked about at the libraries: all but the rule's verdict.
 
-    sizes: the binding that moves most bytes per step. by_hand_attention: operations of attention written by hand;
-    attention_bytes: what one call in its place reads and writes.
+    covers_on: the library calls that cover it on a host; nothing is lowered again for them. sizes: the binding that
+    moves most bytes per step. by_hand_attention: operations of attention written by hand; attention_bytes: what one
+    call in its place reads and writes.
     """
 
     region: Region
     text: str
     workload: Workload
     device: Device
-    situation: AdviceContext
+    context: AdviceContext
     facts: RegionFacts
     cost: Cost
     sizes: Mapping[str, int]
     by_hand: bool
     by_hand_attention: frozenset[str]
     attention_bytes: int
+    covers_on: Callable[[Host], tuple[Cover, ...]]
 
 
-def prepare(region: Region, workload: Workload, device: Device, situation: AdviceContext) -> AnalyzedRegion:
+def prepare(region: Region, workload: Workload, device: Device, context: AdviceContext) -> AnalyzedRegion:
     """Lower, count, match, ask coverage. Raises RegionError where the region does not fit together."""
     from kernels import generated
     from kernels.host import probe_host
@@ -111,7 +113,11 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Advic
     matches = match(written)
     kind, title = region_kind(written, matches)
     by_hand = any(m.by_hand for m in matches)
-    covers = coverage(written, matches, situation.host or probe_host())
+
+    def covers_on(host: Host) -> tuple[Cover, ...]:
+        return coverage(written, matches, host)
+
+    covers = covers_on(context.host or probe_host())
     tried = generated.attempt(graph)
     own = () if region.requires_grad else hand_written(graph, matches)  # none of them has a backward in a region
     more = {
@@ -122,32 +128,32 @@ def prepare(region: Region, workload: Workload, device: Device, situation: Advic
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0)) for c in own if c.available)
-    more |= {k: v for k, v in situation.facts.items() if v is not None}
+    more |= context.facts.known()
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
     attention = [m.operations for m in matches if m.kind == "attention" and m.by_hand]
     return AnalyzedRegion(
-        region, to_text(region), workload, device, situation, facts, shape.cost, dict(binding.sizes), by_hand,
-        frozenset().union(*attention), sum(bytes_through(written, operations) for operations in attention),
+        region, to_text(region), workload, device, context, facts, shape.cost, dict(binding.sizes), by_hand,
+        frozenset().union(*attention), sum(bytes_through(written, operations) for operations in attention), covers_on,
     )  # fmt: skip
 
 
 def decide(
     prepared: AnalyzedRegion,
-    foreseen: CompilePrediction = NO_COMPILE_PREDICTION,
+    prediction: CompilePrediction = NO_COMPILE_PREDICTION,
     rates: Rates | None = None,
 ) -> Evaluated:
     """The rule's verdict, with what the oracle said; of its predictions the default mode's counts. rates: as `advise`
     takes them."""
-    facts = replace(prepared.facts, recompiles=foreseen.recompiles)
-    predictions = foreseen.predictions
+    facts = replace(prepared.facts, recompiles=prediction.recompiles)
+    predictions = prediction.predictions
     default = next((p for p in predictions if p.mode == "default" and not p.unavailable), None)
     if default is not None:
         # Inductor says itself whether it replaces attention; our reading of its patterns is for when nobody asked it.
         replaced = prepared.by_hand_attention if replaces_attention(default) else frozenset()
         facts = replace(facts, prediction=default, sdpa=replaced, sdpa_bytes=prepared.attention_bytes)
-    situation, workload, device = prepared.situation, prepared.workload, prepared.device
-    limits, objective = situation.thresholds, situation.objective
+    context, workload, device = prepared.context, prepared.workload, prepared.device
+    limits, objective = context.thresholds, context.objective
     advice = advise(facts, workload, device, limits, objective=objective, rates=rates)
     changes = sensitivity.would_change(facts, workload, device, limits, objective=objective, rates=rates)
     return Evaluated(
@@ -159,8 +165,8 @@ def decide(
         facts=facts,
         irregularity=irregularity(prepared.region, workload),
         cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes),
-        advice=replace(advice, notes=(*advice.notes, *situation.notes), would_change=changes),
-        foreseen=foreseen,
+        advice=replace(advice, notes=(*advice.notes, *context.notes), would_change=changes),
+        prediction=prediction,
     )
 
 

@@ -16,13 +16,13 @@ from typing import IO, Any, assert_never
 
 import msgspec
 
-from app.analysis import reissue as stored
 from app.analysis import service
 from app.analysis.analyze import AnalyzedRegion
 from app.analysis.questions import (
     Answer,
     AnyRequest,
     CandidatesRequest,
+    DecidedRegion,
     DecideRequest,
     DeviceRequest,
     DevicesRequest,
@@ -72,22 +72,22 @@ def _say(answers: IO[str], said: Json) -> None:
 
 
 def _answer(line: str, thresholds: Thresholds) -> Json:
-    asked: AnyRequest | None = None
+    request: AnyRequest | None = None
     try:
-        asked = msgspec.convert(json.loads(line), AnyRequest)
-        return {"value": answer(asked, thresholds)}
+        request = msgspec.convert(json.loads(line), AnyRequest)
+        return {"value": answer(request, thresholds)}
     except RegionError as error:
-        told = {k: getattr(error, k) for k in ("code", "message", "line", "column", "end_column", "hint")}
-        return {"error": {"kind": "region", **told, "shown": str(error)}}
+        details = {k: getattr(error, k) for k in ("code", "message", "line", "column", "end_column", "hint")}
+        return {"error": {"kind": "region", **details, "shown": str(error)}}
     except KeyError as error:
-        if isinstance(asked, KitRequest | OwnRequest):  # a candidate that does not fit
+        if isinstance(request, KitRequest | OwnRequest):  # a candidate that does not fit
             return {"error": {"kind": "candidate", "message": str(error)}}
         return _fault(error)
     except ValueError as error:
         if (code := getattr(error, "code", None)) is None:
             return _fault(error)
-        told = {"code": code, "message": str(error), "remedy": getattr(error, "remedy", "")}
-        return {"error": {"kind": "refused", **told}}
+        details = {"code": code, "message": str(error), "remedy": getattr(error, "remedy", "")}
+        return {"error": {"kind": "refused", **details}}
     except Exception as error:
         return _fault(error)
 
@@ -101,48 +101,49 @@ def _fault(error: BaseException) -> Json:
     return {"error": {"kind": "fault", "message": f"{type(error).__name__}: {error}"[:2000]}, "retire": True}
 
 
-def answer(asked: AnyRequest, thresholds: Thresholds) -> object:
+def answer(request: AnyRequest, thresholds: Thresholds) -> object:
     """What a question of the server is answered with, as JSON takes it."""
-    match asked:
+    match request:
         case OutlineRequest():
-            return _check_type(asked, service.outline(_prepare(asked.question, thresholds)))
+            return _check_type(request, service.outline(_prepare(request.question, thresholds)))
         case DecideRequest():
-            prepared = _prepare(asked.question, thresholds)
-            return _check_type(asked, service.decide_region(prepared, asked.foreseen, name=asked.name))
+            prepared = _prepare(request.question, thresholds)
+            region = service.decide_region(prepared, request.prediction, name=request.name)
+            return _check_type(request, DecidedRegion(region, service.inputs_of(prepared)))
         case DevicesRequest():
-            return _check_type(asked, service.on_devices(_prepare(asked.question, thresholds), asked.advice))
+            return _check_type(request, service.on_devices(_prepare(request.question, thresholds), request.advice))
         case DeviceRequest():
-            prepared = _prepare(asked.question, thresholds)
-            return _check_type(asked, service.on_device(prepared, asked.device, title=asked.title))
+            prepared = _prepare(request.question, thresholds)
+            return _check_type(request, service.on_device(prepared, request.device, title=request.title))
         case KitRequest():
-            kit = service.make_kit(asked.text, candidate=asked.candidate, validation=asked.validation)
-            return _check_type(asked, kit)
+            kit = service.make_kit(request.text, candidate=request.candidate, validation=request.validation)
+            return _check_type(request, kit)
         case OwnRequest():
-            own = service.own_code(asked.text, asked.sizes, asked.candidate, asked.validation)
-            return _check_type(asked, own)
+            own = service.own_code(request.text, request.sizes, request.candidate, request.validation)
+            return _check_type(request, own)
         case ReplayRequest():
-            return _check_type(asked, service.replay_script(asked.text, asked.shapes))
+            return _check_type(request, service.replay_script(request.text, request.shapes))
         case CandidatesRequest():
             from app.analysis.candidates import known_names
 
-            return _check_type(asked, list(known_names()))
+            return _check_type(request, list(known_names()))
         case _:
-            assert_never(asked)
+            assert_never(request)
 
 
-def _check_type(asked: Request[Answer], value: Answer) -> Answer:
+def _check_type(request: Request[Answer], value: Answer) -> Answer:
     """The value, which mypy holds to the type of the question's answer."""
     return value
 
 
 def _prepare(question: Question, thresholds: Thresholds) -> AnalyzedRegion:
-    """The region of a question, prepared; in the situation that its trace saw where it comes from one."""
-    key = json.dumps([question.text, question.workload, question.traced], sort_keys=True)
+    """The region of a question, prepared; with what its advice was issued on where that is known."""
+    key = json.dumps(msgspec.to_builtins(question), sort_keys=True)
 
     def prepare() -> AnalyzedRegion:
-        prepared = service.prepare_region(question.text, thresholds=thresholds, **question.workload)
-        traced = question.traced
-        return stored.as_traced(prepared, traced["region"], traced["trace"]) if traced else prepared
+        if question.inputs is not None:
+            return service.prepare_from_inputs(question.text, question.inputs, thresholds)
+        return service.prepare_region(question.text, thresholds=thresholds, **question.workload)
 
     return _prepared.of(key, prepare)
 

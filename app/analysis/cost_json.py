@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from app.estimate.compiled_bytes import foreseen_bytes, libraries, replaces_attention
+from app.estimate.compiled_bytes import libraries, predicted_bytes, replaces_attention
+from app.objects import cost as objects
 from profiler.hardware import Device
 from profiler.oracle.model import Prediction
 from profiler.region import op_kinds
@@ -21,48 +20,48 @@ from profiler.region.graph.cost_model import (
     floor_us,
 )
 
-Json = dict[str, Any]
-
 BY_INDUCTOR = "the bytes of Inductor's own kernels, by its count, and those of its library calls by ours"
 
 
 def cost_json(
     cost: Cost, device: Device, prediction: Prediction | None = None, attention: frozenset[str] = frozenset(),
     attention_bytes: int = 0,
-) -> Json:  # fmt: skip
+) -> objects.Cost:  # fmt: skip
     """The cost on a device. prediction: then what is fused is what Inductor says, where our rules say otherwise.
 
-    attention, attention_bytes: as `foreseen_bytes` takes them.
+    attention, attention_bytes: as `predicted_bytes` takes them.
     """
-    made = _by_rules(cost, device)
+    by_rules = _by_rules(cost, device)
     if prediction is None:
-        return made
-    moved = foreseen_bytes(cost, prediction, attention, attention_bytes)
+        return by_rules
+    moved = predicted_bytes(cost, prediction, attention, attention_bytes)
     agree = prediction.launches == cost.fused.launches and abs(moved - cost.fused.bytes_moved) <= 0.02 * moved
     if agree:
-        return made
-    fused = {**made["fused"], "bytes_read": None, "bytes_written": None, "bytes_moved": moved,
+        return by_rules
+    fused: objects.Count = {**by_rules["fused"], "bytes_read": None, "bytes_written": None, "bytes_moved": moved,
              "launches": prediction.launches}  # fmt: skip
     # What our rules say of single tails and of the L2 is about other kernels than Inductor's.
-    kept = [s for s in made["savings"] if not s["name"].startswith("tail-")]
+    kept = [s for s in by_rules["savings"] if not s["name"].startswith("tail-")]
     return {
-        **made,
+        **by_rules,
         "fused": fused,
         "kernels": _kernels(cost, prediction, attention, attention_bytes),
         "savings": [_saving(s, moved, prediction.launches) if s["name"] == "region-fused" else s for s in kept],
-        "dram": {**made["dram"], "fused": None},
+        "dram": {**by_rules["dram"], "fused": None},
     }
 
 
-def _saving(saving: Json, moved: int, launches: int) -> Json:
+def _saving(saving: objects.Saving, moved: int, launches: int) -> objects.Saving:
     share = 1 - moved / saving["bytes_before"] if saving["bytes_before"] else 0.0
     counting = f"every operation's own reads and writes, against {BY_INDUCTOR}"
     return {**saving, "bytes_after": moved, "launches_after": launches, "share_saved": share, "counting": counting}
 
 
-def _kernels(cost: Cost, prediction: Prediction, attention: frozenset[str], attention_bytes: int) -> list[Json]:
+def _kernels(
+    cost: Cost, prediction: Prediction, attention: frozenset[str], attention_bytes: int
+) -> list[objects.CostKernel]:
     """Inductor's kernels, then the calls that it leaves to libraries."""
-    found: list[Json] = [
+    kernels: list[objects.CostKernel] = [
         {
             "label": " + ".join(o.split(".")[-1].strip("_") for o in k.operations) or k.name, "kind": "fused",
             "operations": [k.name], "bytes_read": None, "bytes_written": None,
@@ -73,16 +72,16 @@ def _kernels(cost: Cost, prediction: Prediction, attention: frozenset[str], atte
     replaced = replaces_attention(prediction)
     if replaced:
         flops = sum(o.flops for o in cost.operations if o.name in attention and o.kind == op_kinds.GEMM)
-        found.append(
+        kernels.append(
             {
                 "label": "attention", "kind": op_kinds.ATTENTION, "operations": sorted(attention), "bytes_read": None,
                 "bytes_written": None, "bytes_moved": attention_bytes, "flops": flops,
             }
         )  # fmt: skip
-    return found + [_kernel(k) for k in libraries(cost, attention if replaced else frozenset())]
+    return kernels + [_kernel(k) for k in libraries(cost, attention if replaced else frozenset())]
 
 
-def _kernel(kernel: KernelCost) -> Json:
+def _kernel(kernel: KernelCost) -> objects.CostKernel:
     return {
         "label": kernel.label, "kind": kernel.kind, "operations": list(kernel.operations),
         "bytes_read": kernel.bytes_read, "bytes_written": kernel.bytes_written, "bytes_moved": kernel.bytes_moved,
@@ -90,7 +89,7 @@ def _kernel(kernel: KernelCost) -> Json:
     }  # fmt: skip
 
 
-def _by_rules(cost: Cost, device: Device) -> Json:
+def _by_rules(cost: Cost, device: Device) -> objects.Cost:
     return {
         "unfused": _count(cost.unfused),
         "fused": _count(cost.fused),
@@ -116,7 +115,7 @@ def _by_rules(cost: Cost, device: Device) -> Json:
         "matmul_dtype": cost.matmul_dtype,
         "limit_dtype": cost.limit_dtype,
         "gemm_flops": cost.gemm_flops,
-        "bound": bound(cost, device),
+        "bound": "memory" if bound(cost, device) == "memory" else "compute",
         "floor_us": floor_us(cost, device),
         "floor_counting": floor_counting(cost, device),
         "intensity_counting": INTENSITY_COUNTING,
@@ -136,13 +135,13 @@ def _by_rules(cost: Cost, device: Device) -> Json:
     }  # fmt: skip
 
 
-def _traffic(traffic: Traffic) -> Json:
+def _traffic(traffic: Traffic) -> objects.Traffic:
     return {
         "bytes_read": traffic.bytes_read, "bytes_written": traffic.bytes_written, "bytes_moved": traffic.bytes_moved,
     }  # fmt: skip
 
 
-def _count(count: Count) -> Json:
+def _count(count: Count) -> objects.Count:
     return {
         "bytes_read": count.bytes_read, "bytes_written": count.bytes_written, "bytes_moved": count.bytes_moved,
         "flops": count.flops, "launches": count.launches,

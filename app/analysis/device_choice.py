@@ -20,14 +20,14 @@ class DeviceUnknownError(ValueError):
 def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:
     """(device of the estimates, note): the one asked for, else the one seen, else the host's, else the default."""
     if wanted:
-        asked = find_device(wanted)
-        if asked is None:
+        named = find_device(wanted)
+        if named is None:
             raise DeviceUnknownError(wanted)
-        return asked, ""
+        return named, ""
     if seen:
-        found = find_device(seen)
-        if found is not None:
-            return found, ""
+        recorded = find_device(seen)
+        if recorded is not None:
+            return recorded, ""
         default = find_device(DEFAULT_DEVICE)
         assert default is not None
         return default, f"no figures for {seen}: estimates are for {default.name}"

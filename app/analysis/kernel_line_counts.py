@@ -13,5 +13,5 @@ COUNTED = Path(__file__).resolve().parent / "kernel_line_counts.json"
 @cache
 def own_lines() -> dict[str, int]:
     """Candidate -> lines of code, without its test and its benchmark."""
-    found: dict[str, int] = json.loads(COUNTED.read_text(encoding="utf-8"))
-    return found
+    lines: dict[str, int] = json.loads(COUNTED.read_text(encoding="utf-8"))
+    return lines

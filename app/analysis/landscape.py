@@ -33,7 +33,7 @@ def survey(
     from kernels.measure.landscape.grid import MOST_POINTS
     from kernels.measure.landscape.survey import LandscapeRequest, landscape
 
-    asked = LandscapeRequest(
+    wanted = LandscapeRequest(
         region_text=request["region"],
         candidate=request["candidate"],
         sizes=tuple(sorted((request.get("binding") or {}).items())),
@@ -46,6 +46,6 @@ def survey(
     def tell(progress: Progress) -> None:
         on_progress(to_json(progress))
 
-    body: Json = to_json(landscape(asked, tell, cancelled))
+    body: Json = to_json(landscape(wanted, tell, cancelled))
     body["software"] |= {"tritonworthy": __version__}
     return body

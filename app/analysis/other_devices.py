@@ -9,21 +9,18 @@ over by the ratio of what plain PyTorch is predicted to take on both.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from app.advice.rule import advise
 from app.analysis.analyze import AnalyzedRegion
 from app.estimate import predict
-from app.estimate.facts import Cover
 from app.estimate.rates import FITTED, TRACED
+from app.objects.advice import Advice, DeviceAdvice
+from app.objects.common import Range
 from kernels.host import Host, probe_host
 from kernels.measure.model import to_json
 from profiler.hardware import DEVICES, Device, find_device
 from profiler.region.model import Workload
-
-Json = dict[str, Any]
 
 
 def as_host(host: Host, device: Device) -> Host:
@@ -31,22 +28,21 @@ def as_host(host: Host, device: Device) -> Host:
 
     A GPU that is not NVIDIA's has none of CUDA's capabilities: what needs one does not run there.
     """
-    found = re.fullmatch(r"sm_(\d+)(\d)", device.arch)
-    capability = (int(found[1]), int(found[2])) if found else (0, 0)
+    numbers = re.fullmatch(r"sm_(\d+)(\d)", device.arch)
+    capability = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
     return replace(host, gpu=device.name, capability=capability)
 
 
-def side_by_side(prepared: AnalyzedRegion, advice: Mapping[str, Any] | None = None) -> list[Json]:
+def side_by_side(prepared: AnalyzedRegion, advice: Advice | None = None) -> list[DeviceAdvice]:
     """A row for each device of the table, in the table's order, as `row` gives them.
 
     advice: what stands for the device that the region was prepared for, as JSON; judged again where it is None. The
     others are judged without the oracle, which is asked for one architecture.
     """
-    ask = _calls(prepared)
     rows = []
     for device in DEVICES:
         here = device is prepared.device
-        there = prepared if here else move_to_device(prepared, device, ask)
+        there = prepared if here else move_to_device(prepared, device)
         said = advice if here and advice is not None else _judge(there)
         rows.append(row(device, said, here=here))
         if not here and prepared.workload.observed:
@@ -54,7 +50,7 @@ def side_by_side(prepared: AnalyzedRegion, advice: Mapping[str, Any] | None = No
     return rows
 
 
-def _carried_range(now_us: Mapping[str, float] | None, there: AnalyzedRegion) -> Mapping[str, float] | None:
+def _carried_range(now_us: Range | None, there: AnalyzedRegion) -> Range | None:
     """An observed time that was carried over is as uncertain as what plain PyTorch is predicted to take there."""
     eager = predict.eager(there.facts, there.device, TRACED)
     if now_us is None or eager is None or eager.time_us.mid <= 0:
@@ -63,38 +59,23 @@ def _carried_range(now_us: Mapping[str, float] | None, there: AnalyzedRegion) ->
     return {"low": eager.time_us.low * scale, "mid": now_us["mid"], "high": eager.time_us.high * scale}
 
 
-def _judge(prepared: AnalyzedRegion) -> Json:
+def _judge(prepared: AnalyzedRegion) -> Advice:
     """The rule's advice alone."""
-    situation = prepared.situation
-    found: Json = to_json(
-        advise(prepared.facts, prepared.workload, prepared.device, situation.thresholds, objective=situation.objective)
+    context = prepared.context
+    judged: Advice = to_json(
+        advise(prepared.facts, prepared.workload, prepared.device, context.thresholds, objective=context.objective)
     )
-    return found
+    return judged
 
 
-Calls = Callable[[Host], tuple[Cover, ...]]
-"""The library calls that cover a region on a host."""
-
-
-def _calls(prepared: AnalyzedRegion) -> Calls:
-    """What to ask coverage of a region with: lowered once, for as many hosts as are asked about."""
-    from kernels.libraries import coverage
-    from profiler.region.graph.lowering import lower, written_alone
-    from profiler.region.graph.patterns import match
-
-    graph = written_alone(lower(prepared.region, dict(prepared.sizes) or None))
-    matches = match(graph)
-    return lambda host: coverage(graph, matches, host)
-
-
-def move_to_device(prepared: AnalyzedRegion, device: Device, ask: Calls | None = None) -> AnalyzedRegion:
+def move_to_device(prepared: AnalyzedRegion, device: Device) -> AnalyzedRegion:
     """The region on another device: the library calls that its architecture has, observed times carried over.
 
     What a trace knew of the region stays.
     """
-    host = as_host(prepared.situation.host or probe_host(), device)
-    facts = replace(prepared.facts, covers=(ask or _calls(prepared))(host))
-    there = replace(prepared, device=device, situation=replace(prepared.situation, host=host), facts=facts)
+    host = as_host(prepared.context.host or probe_host(), device)
+    facts = replace(prepared.facts, covers=prepared.covers_on(host))
+    there = replace(prepared, device=device, context=replace(prepared.context, host=host), facts=facts)
     return replace(there, workload=carry_workload(prepared, there))
 
 
@@ -115,10 +96,11 @@ def carry_workload(before: AnalyzedRegion, after: AnalyzedRegion) -> Workload:
     return replace(workload, bindings=bindings)
 
 
-def row(device: Device, advice: Mapping[str, Any], *, here: bool = False) -> Json:
+def row(device: Device, advice: Advice, *, here: bool = False) -> DeviceAdvice:
     """{device, arch, here, tool, mode, headline, now_us, time_us, region_speedup, step_speedup, floor_us, fitted,
     because}: advice on one device. now_us, time_us: of one call, as it runs now and as advised; None without sizes.
     """
+    measured = advice.get("validation")
     fitted = any(find_device(name) is device for name in FITTED.devices)
     return {
         "device": device.name,
@@ -132,7 +114,7 @@ def row(device: Device, advice: Mapping[str, Any], *, here: bool = False) -> Jso
         "region_speedup": advice["region_speedup"],
         "step_speedup": advice["step_speedup"],
         "floor_us": advice["floor_us"],
-        "measured": (advice.get("validation") or {}).get("outcome") not in (None, "unmeasured"),
+        "measured": measured is not None and measured.get("outcome") not in (None, "unmeasured"),
         "fitted": fitted,
         "because": _because(device, fitted),
     }
@@ -148,7 +130,6 @@ def _because(device: Device, fitted: bool) -> str:
     )
 
 
-def _time(advice: Mapping[str, Any], tool: str, mode: str) -> Mapping[str, float] | None:
-    alternatives: Iterable[Mapping[str, Any]] = advice["alternatives"]
-    found = [a for a in alternatives if a["tool"] == tool and a["time_us"] and (tool == "skip" or a["mode"] == mode)]
-    return found[0]["time_us"] if found else None
+def _time(advice: Advice, tool: str, mode: str) -> Range | None:
+    alternatives = (a for a in advice["alternatives"] if a["tool"] == tool and (tool == "skip" or a["mode"] == mode))
+    return next((a["time_us"] for a in alternatives if a["time_us"]), None)

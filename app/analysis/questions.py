@@ -1,8 +1,8 @@
 """What the server asks the processes that import torch: each question with the type of its answer.
 
-The advisor sends them and `app.analysis.answering` answers them, one line of JSON each, `ask` being the question's
-tag. Both
-take the same types: a question that nobody answers, or one whose answer is of another type, does not pass mypy.
+`app.requests.executor` sends them and `app.analysis.answering` answers them, one line of JSON each, `ask` being the
+question's tag. Both take the same types: a question that nobody answers, or one whose answer is of another type, does
+not pass mypy.
 """
 
 from __future__ import annotations
@@ -10,15 +10,22 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from app.analysis.advice_inputs import AdviceInputs
 from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
 from app.analysis.service import Outline
 from kernels.own_model import Own
 from kernels.starter_kit.model import Kit
 from profiler.oracle.serialization import from_dict, recompiles_from_dict, recompiles_to_dict, to_dict
+
+if TYPE_CHECKING:
+    from app.objects.advice import Advice, DeviceAdvice
+    from app.objects.region import RegionBody
+else:  # read as the plain JSON that they are: nothing is left out, and no number changes its type
+    Advice = DeviceAdvice = RegionBody = dict
 
 Json = dict[str, Any]
 
@@ -27,14 +34,22 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A region that is asked about. workload: keyword arguments of service.prepare_region.
+    """A region that is asked about: by a user, or again as it was advised on.
 
-    traced: {"region", "trace"} as stored, where a trace saw it (`foreseen.as_traced`).
+    workload: keyword arguments of service.prepare_region. inputs: of a stored region; they stand for the workload.
     """
 
     text: str
     workload: Mapping[str, Any] = field(default_factory=dict)
-    traced: Mapping[str, Any] | None = None
+    inputs: AdviceInputs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedRegion:
+    """The API's region with its advice, and what that was issued on, to be kept with it."""
+
+    region: RegionBody
+    inputs: AdviceInputs
 
 
 class Request(msgspec.Struct, Generic[Answer], frozen=True, tag_field="ask"):
@@ -54,8 +69,8 @@ class OutlineRequest(Request[Outline], frozen=True, tag="outline"):
     question: Question
 
 
-class DecideRequest(Request[Json], frozen=True, tag="decide"):
-    """The API's region, with its advice. predictions, recompiles: what the oracle said, as
+class DecideRequest(Request[DecidedRegion], frozen=True, tag="decide"):
+    """A region with its advice. predictions, recompiles: what the oracle said, as
     profiler.oracle.serialization has it.
 
     name: of the region, "" for the one that its text gets.
@@ -68,27 +83,27 @@ class DecideRequest(Request[Json], frozen=True, tag="decide"):
 
     @classmethod
     def with_oracle(
-        cls, question: Question, foreseen: CompilePrediction = NO_COMPILE_PREDICTION, name: str = ""
+        cls, question: Question, prediction: CompilePrediction = NO_COMPILE_PREDICTION, name: str = ""
     ) -> DecideRequest:
         """The question with the oracle's answer."""
-        recompiles = recompiles_to_dict(foreseen.recompiles) if foreseen.recompiles else None
-        return cls(question, name, [to_dict(p) for p in foreseen.predictions], recompiles)
+        recompiles = recompiles_to_dict(prediction.recompiles) if prediction.recompiles else None
+        return cls(question, name, [to_dict(p) for p in prediction.predictions], recompiles)
 
     @property
-    def foreseen(self) -> CompilePrediction:
+    def prediction(self) -> CompilePrediction:
         """What the oracle said."""
         recompiles = recompiles_from_dict(self.recompiles) if self.recompiles else None
         return CompilePrediction(tuple(from_dict(p) for p in self.predictions), recompiles)
 
 
-class DevicesRequest(Request[list[Json]], frozen=True, tag="on-devices"):
+class DevicesRequest(Request[list[DeviceAdvice]], frozen=True, tag="on-devices"):
     """A region's advice on every device of the table, one row each; advice: what stands for its own."""
 
     question: Question
-    advice: Json | None = None
+    advice: Advice | None = None
 
 
-class DeviceRequest(Request[Json], frozen=True, tag="on-device"):
+class DeviceRequest(Request[RegionBody], frozen=True, tag="on-device"):
     """The API's region as it would be on another device."""
 
     question: Question

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from app.objects.common import Note
+from app.objects.region import RegionBody
 from profiler.child.limits import MIB, Limits
 from profiler.child.pool import Failure
-
-Json = dict[str, Any]
 
 REGION, REGIONS = "region-failed", "regions-failed"
 MOST = 10
@@ -26,7 +25,7 @@ def in_words(fault: Exception) -> str:
     return f"an unexpected error ({said})"[:200]
 
 
-def of_region(name: str, fault: Exception) -> Json:
+def of_region(name: str, fault: Exception) -> Note:
     """The note of a region without advice."""
     if isinstance(fault, MemoryError):
         remedy = "advise on its text by itself, or with smaller sizes"
@@ -40,7 +39,7 @@ def of_region(name: str, fault: Exception) -> Json:
     }
 
 
-def of_limit(name: str, why: Failure, limits: Limits) -> Json:
+def of_limit(name: str, why: Failure, limits: Limits) -> Note:
     """The note of a region whose process was killed at a limit, or died."""
     most = f"{limits.memory_bytes / MIB:,.0f} MiB of memory" if limits.memory_bytes else "memory than there is"
     words = {
@@ -57,7 +56,7 @@ def of_limit(name: str, why: Failure, limits: Limits) -> Json:
     }
 
 
-def of_all(fault: Exception) -> Json:
+def of_all(fault: Exception) -> Note:
     """The note of a trace that could not be cut into regions."""
     return {
         "code": REGIONS,
@@ -67,10 +66,10 @@ def of_all(fault: Exception) -> Json:
     }
 
 
-def among(regions: Sequence[Json]) -> list[Json]:
+def among(regions: Sequence[RegionBody]) -> list[Note]:
     """The notes of a trace's regions, the first MOST and one for the rest."""
     notes = [note for region in regions for note in region.get("notes") or () if note["code"] == REGION]
     if len(notes) <= MOST:
         return notes
-    rest = {**notes[MOST], "message": f"{len(notes) - MOST} more regions have no advice; their pages say why."}
+    rest: Note = {**notes[MOST], "message": f"{len(notes) - MOST} more regions have no advice; their pages say why."}
     return [*notes[:MOST], rest]

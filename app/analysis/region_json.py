@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from app.analysis.analyze import Evaluated
+from app.objects.oracle import OraclePrediction
+from app.objects.oracle import Recompiles as RecompilesJson
+from app.objects.region import RegionBody, RegionSource
 from kernels.measure.model import to_json
 from profiler.oracle.serialization import recompiles_to_dict, to_dict
 from profiler.region.model import Workload
 
-Json = dict[str, Any]
 
-
-def region_json(evaluated: Evaluated, workload: Workload, *, name: str = "", source: Json | None = None) -> Json:
+def region_json(
+    evaluated: Evaluated, workload: Workload, *, name: str = "", source: RegionSource | None = None
+) -> RegionBody:
     """The API's region object."""
+    recompiles = evaluated.prediction.recompiles
     observed = [b.time_us_per_step for b in workload.bindings]
     times = [t for t in observed if t is not None]
     return {
@@ -31,7 +35,7 @@ def region_json(evaluated: Evaluated, workload: Workload, *, name: str = "", sou
         ],
         "irregularity": to_json(evaluated.irregularity),
         "cost": evaluated.cost_json,
-        "oracle": [to_dict(p) for p in evaluated.foreseen.predictions],
-        "recompiles": recompiles_to_dict(recompiles) if (recompiles := evaluated.foreseen.recompiles) else None,
+        "oracle": [cast("OraclePrediction", to_dict(p)) for p in evaluated.prediction.predictions],
+        "recompiles": cast("RecompilesJson", recompiles_to_dict(recompiles)) if recompiles else None,
         "advice": to_json(evaluated.advice),
     }

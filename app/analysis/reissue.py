@@ -1,20 +1,25 @@
-"""A stored region, advised on again once the oracle has spoken: what its trace knew is not lost. Torch-free."""
+"""A stored region's advice issued again, once the oracle has spoken or for another device. Torch-free.
+
+Its inputs are kept with it (`app.analysis.advice_inputs`). Regions that a version before these stored have none: for
+them the inputs are read back from what is shown of the region and of its trace, and count where they give the advice
+that stands.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from app.analysis.advice_inputs import AdviceInputs, TraceFacts
+from app.objects.advice import Advice
+from app.objects.obstacle import Obstacle as ShownObstacle
+from app.objects.oracle import OracleKernel, OraclePrediction
+from app.objects.region import Region
+from app.objects.trace import Trace
 from profiler.region.model import Binding, Workload
 from profiler.trace.analyze.compile_blockers import Obstacle
-
-if TYPE_CHECKING:
-    from app.analysis.analyze import AnalyzedRegion
-
-Json = dict[str, Any]
 
 FUSES = "compile-fuses"
 """The criterion that the oracle's answer decides."""
@@ -22,95 +27,82 @@ FUSES = "compile-fuses"
 CUSTOM = "custom operation"
 
 
-def asked_of(region: Mapping[str, Any]) -> Json:
-    """The keyword arguments of `service.prepare_region` under which a stored region was advised on."""
-    sizes = [s for s in region.get("shapes") or () if s.get("binding")]
-    return {
-        "share_of_step": region.get("share_of_step"),
-        "calls_per_step": region.get("calls_per_step") or 1.0,
-        "shapes": [{**s["binding"], "calls": s["calls"]} for s in sizes] or None,
-        "device": (region.get("advice") or {}).get("device"),
-    }
+def inputs_from_shown(region: Region, trace: Trace | None) -> AdviceInputs:
+    """What a region of an older version was advised on, as far as the API's objects of it and of its trace tell."""
+    advice = region.get("advice")
+    return AdviceInputs(
+        device=advice["device"] if advice else None,
+        workload=_workload_from_shown(region, trace),
+        observed=TraceFacts() if trace is None else _facts_from_shown(region, trace),
+    )
 
 
-def seen_of(trace: Mapping[str, Any]) -> Json:
-    """What `as_traced` reads of a stored trace."""
-    regions = [{k: r.get(k) for k in ("kernels_per_call", "calls_per_step")} for r in trace["regions"]]
-    return {
-        "step_time_us": trace.get("step_time_us"),
-        "gpu_busy_share": trace.get("gpu_busy_share"),
-        "regions": regions,
-    }
-
-
-def as_traced(prepared: AnalyzedRegion, region: Mapping[str, Any], trace: Mapping[str, Any]) -> AnalyzedRegion:
-    """The same region in the situation that its trace saw: observed times, idle shares, obstacles.
-
-    What `app.trace_report.report` gave the rule, read back from the trace's and the region's JSON.
-    """
-    step_us, busy = trace.get("step_time_us"), trace.get("gpu_busy_share")
-    launches = region.get("kernels_per_call")
-    title = region.get("title") or region["name"]
-    step_kernels = sum((r.get("kernels_per_call") or 0) * (r.get("calls_per_step") or 0) for r in trace["regions"])
-    known = {
-        "name": title,
-        "title": title,
-        "gpu_idle_share": None if busy is None else max(0.0, 1.0 - busy),
-        "mean_kernel_us": busy * step_us / step_kernels if busy is not None and step_us and step_kernels else None,
-        "launches": launches,
-        "compiled": False,  # neither these nor collectives have a text
-        "communication": False,
-        "already_tuned": title.startswith(CUSTOM),
-        "obstacles": tuple(_obstacle(o) for o in region.get("compile_obstacles") or ()),
-    }
+def _workload_from_shown(region: Region, trace: Trace | None) -> Workload:
     bindings = tuple(
-        Binding(tuple(sorted(s["binding"].items())), s["calls"], s["time_us_per_step"]) for s in region["shapes"]
+        Binding(tuple(sorted(shape["binding"].items())), shape["calls"], shape["time_us_per_step"] if trace else None)
+        for shape in region.get("shapes") or ()
     )
-    workload = Workload(
-        bindings=bindings or prepared.workload.bindings,
-        step_time_us=step_us,
-        share_of_step=region.get("share_of_step"),
-        launches_per_step=(launches or 0) * (region.get("calls_per_step") or 0) or None,
+    share = region.get("share_of_step")
+    if trace is None:
+        return Workload(bindings, share_of_step=share)
+    launches = (region.get("kernels_per_call") or 0) * (region.get("calls_per_step") or 0)
+    return Workload(
+        bindings, step_time_us=trace.get("step_time_us"), share_of_step=share, launches_per_step=launches or None,
         observed=True,
-    )
-    facts = replace(prepared.facts, **{k: v for k, v in known.items() if v is not None})
-    return replace(prepared, facts=facts, workload=workload)
-
-
-def _obstacle(found: Mapping[str, Any]) -> Obstacle:
-    return Obstacle(
-        kind=found["kind"], effect=found["effect"], title=found["title"], op=found["op"],
-        calls_per_step=found["calls_per_step"], because=found["because"], remedy=found["remedy"],
-        within=found["within"], modules=tuple(found["modules"]), sources=tuple(found["sources"]),
-        operands=tuple(found["operands"]), inside=found["inside"],
     )  # fmt: skip
 
 
-def reissue_advice(stored: Json, without: Json, foreseen: Json) -> Json:
-    """The advice to keep: `foreseen`, issued with the oracle's answer, where it was issued on the same grounds.
+def _facts_from_shown(region: Region, trace: Trace) -> TraceFacts:
+    step_us, busy = trace.get("step_time_us"), trace.get("gpu_busy_share")
+    step_kernels = sum((r.get("kernels_per_call") or 0) * (r.get("calls_per_step") or 0) for r in trace["regions"])
+    title = region.get("title") or region["name"]
+    return TraceFacts(
+        title=title,
+        gpu_idle_share=None if busy is None else max(0.0, 1.0 - busy),
+        mean_kernel_us=busy * step_us / step_kernels if busy is not None and step_us and step_kernels else None,
+        launches=region.get("kernels_per_call"),
+        compiled=False,  # neither these nor collectives have a text
+        communication=False,
+        already_tuned=title.startswith(CUSTOM),
+        obstacles=tuple(_obstacle_from_shown(o) for o in region.get("compile_obstacles") or ()),
+    )
 
-    stored: what stands. without: issued now, without the oracle. Where these two differ, something that the first
-    advice was issued on is not known any more: then it stays, and only the oracle's own criterion is brought up to date
-    where its verdict is the same.
+
+def _obstacle_from_shown(shown: ShownObstacle) -> Obstacle:
+    return Obstacle(
+        kind=shown["kind"], effect=shown["effect"], title=shown["title"], op=shown["op"],
+        calls_per_step=shown["calls_per_step"], because=shown["because"], remedy=shown["remedy"],
+        within=shown["within"], modules=tuple(shown["modules"]), sources=tuple(shown["sources"]),
+        operands=tuple(shown["operands"]), inside=shown["inside"],
+    )  # fmt: skip
+
+
+def keep_unless_same_grounds(standing: Advice, without: Advice, predicted: Advice) -> Advice:
+    """The advice to keep of a region whose inputs were read back: `predicted`, which has the oracle's answer, where it
+    was issued on the same grounds as the one that stands.
+
+    without: issued now, without the oracle. Where it differs from the standing one, something that the standing one was
+    issued on is not known any more: then that stays, and only the oracle's own criterion is brought up to date where
+    its verdict is the same.
     """
-    if same_grounds(stored, without):
-        notes = stored.get("notes") or []
+    if same_grounds(standing, without):
+        notes = standing.get("notes") or []
         more = notes[len(without["notes"]) :] if notes[: len(without["notes"])] == without["notes"] else []
-        return {**foreseen, "notes": [*foreseen["notes"], *more]}
-    new = {c["name"]: c for c in foreseen["criteria"]}
+        return {**predicted, "notes": [*predicted["notes"], *more]}
+    new = {c["name"]: c for c in predicted["criteria"]}
     criteria = [
         new[c["name"]] if c["name"] == FUSES and FUSES in new and new[FUSES]["holds"] == c["holds"] else c
-        for c in stored["criteria"]
+        for c in standing["criteria"]
     ]
-    return {**stored, "criteria": criteria}
+    return {**standing, "criteria": criteria}
 
 
-def same_grounds(stored: Json, without: Json) -> bool:
-    """Whether two advices are the same in everything but notes, which the situation adds to, and what would change it:
+def same_grounds(standing: Mapping[str, Any], without: Mapping[str, Any]) -> bool:
+    """Whether two advices are the same in everything but notes, which the context adds to, and what would change it:
     that follows from the rest, and its figures are rounded.
     """
     aside = ("notes", "would_change")
-    one, other = ({k: v for k, v in advice.items() if k not in aside} for advice in (stored, without))
+    one, other = ({k: v for k, v in advice.items() if k not in aside} for advice in (standing, without))
     return _alike(one, other)
 
 
@@ -125,13 +117,13 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def kernel_keys(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
+def kernel_keys(kernels: Sequence[OracleKernel]) -> list[str]:
     """What each kernel of a prediction is called in addresses: its name, with @stage where two stages share it."""
     names = Counter(k["name"] for k in kernels)
     return [k["name"] if names[k["name"]] == 1 else f"{k['name']}@{k['stage']}" for k in kernels]
 
 
-def find_kernel(region: Mapping[str, Any], mode: str, key: str) -> tuple[Json, Json] | None:
+def find_kernel(region: Mapping[str, Any], mode: str, key: str) -> tuple[OraclePrediction, OracleKernel] | None:
     """The prediction and the kernel of that key in a stored region; None where there is none."""
     for prediction in region.get("oracle") or ():
         if prediction["mode"] == mode:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from app.advice.widget import WidgetAnswers
 from app.advice.widget import advise_widget as widget_advice
 from app.advice.widget_table import changes
+from app.analysis.advice_inputs import AdviceInputs
 from app.analysis.analyze import (
     NO_COMPILE_PREDICTION,
     AdviceContext,
@@ -25,6 +26,8 @@ from app.analysis.analyze import (
 )
 from app.analysis.device_choice import choose_device
 from app.analysis.region_json import region_json
+from app.objects.advice import Advice, DeviceAdvice
+from app.objects.region import RegionBody
 from app.thresholds import DEFAULTS, Thresholds
 from kernels.measure.model import to_json
 from kernels.starter_kit.model import Kit
@@ -37,20 +40,18 @@ from profiler.region.model import Binding, Region, RegionError, Workload
 if TYPE_CHECKING:
     from kernels.own_model import Own
 
-Json = dict[str, Any]
-
 
 def advise_region(
     text: str, *, name: str = "", oracle: Oracle | None = None, oracle_timeout_s: float | None = None, **workload: Any
-) -> Json:
+) -> RegionBody:
     """The API's region object, with advice, for a region text.
 
     workload: as `prepare_region` takes it. oracle: asked what torch.compile would make of it, None for not at all.
     Raises RegionError, DeviceUnknownError.
     """
     prepared = prepare_region(text, **workload)
-    foreseen = foresee(oracle, prepared, oracle_timeout_s) if oracle else NO_COMPILE_PREDICTION
-    return decide_region(prepared, foreseen, name=name)
+    prediction = predict_compile(oracle, prepared, oracle_timeout_s) if oracle else NO_COMPILE_PREDICTION
+    return decide_region(prepared, prediction, name=name)
 
 
 def prepare_region(
@@ -72,17 +73,46 @@ def prepare_region(
     """
     from profiler.region.language.text import parse
 
-    region = parse(text, "region")
-    region, bindings = bind(region, shapes, calls_per_step)
+    region, bindings = bind(parse(text, "region"), shapes, calls_per_step)
     workload = Workload(
         bindings=bindings,
         step_time_us=step_time_us,
         share_of_step=share_of_step,
         target_step_time_us=target_step_time_us,
     )
-    chosen, note = choose_device(device, None)
-    notes = (note,) if note else ()
-    return prepare(region, workload, chosen, AdviceContext(notes=notes, objective=objective, thresholds=thresholds))
+    return _prepare(region, AdviceInputs(device, workload, objective=objective), thresholds)
+
+
+def prepare_from_inputs(text: str, inputs: AdviceInputs, thresholds: Thresholds = DEFAULTS) -> AnalyzedRegion:
+    """A region analyzed with what its advice was issued on: by its trace, or by `inputs_of` when it was stored.
+
+    Raises RegionError, DeviceUnknownError.
+    """
+    from profiler.region.language.text import parse
+
+    region = parse(text, inputs.observed.title or "region")
+    if not inputs.workload.bindings:
+        inputs = replace(inputs, workload=replace(inputs.workload, bindings=bind(region, None, 1.0)[1]))
+    return _prepare(region, inputs, thresholds)
+
+
+def _prepare(region: Region, inputs: AdviceInputs, thresholds: Thresholds) -> AnalyzedRegion:
+    """The region on its device, and where its advice is for another one, moved there."""
+    from app.analysis.other_devices import move_to_device
+
+    device, note = choose_device(inputs.device, None)
+    notes = (*inputs.notes, note) if note else inputs.notes
+    context = AdviceContext(objective=inputs.objective, notes=notes, facts=inputs.observed, thresholds=thresholds)
+    prepared = prepare(region, inputs.workload, device, context)
+    return prepared if inputs.target is None else move_to_device(prepared, choose_device(inputs.target, None)[0])
+
+
+def inputs_of(prepared: AnalyzedRegion) -> AdviceInputs:
+    """What the advice on an analyzed region is issued on, to be kept with it."""
+    context = prepared.context
+    return AdviceInputs(
+        prepared.device.name, prepared.workload, context.facts, objective=context.objective, notes=context.notes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,64 +140,67 @@ def outline(prepared: AnalyzedRegion) -> Outline:
     )
 
 
-def foresee(oracle: Oracle, prepared: AnalyzedRegion, timeout_s: float | None = None) -> CompilePrediction:
+def predict_compile(oracle: Oracle, prepared: AnalyzedRegion, timeout_s: float | None = None) -> CompilePrediction:
     """What torch.compile makes of a prepared region, as `ask_oracle` asks it."""
     return ask_oracle(oracle, outline(prepared), timeout_s)
 
 
-def ask_oracle(oracle: Oracle, asked: Outline, timeout_s: float | None = None) -> CompilePrediction:
+def ask_oracle(oracle: Oracle, outline: Outline, timeout_s: float | None = None) -> CompilePrediction:
     """What torch.compile makes of an outlined region.
 
     Blocks until the oracle's process has answered, or timeout_s is over: never call it on an event loop.
     """
     deadline = time.monotonic() + (timeout_s or oracle.timeout_s)
-    device = find_device(asked.device)
+    device = find_device(outline.device)
     assert device is not None  # it comes from the table
 
     def left() -> float:
         return max(0.001, deadline - time.monotonic())
 
-    predictions = tuple(oracle.predict(asked.text, device, mode, asked.sizes or None, left()) for mode in asked.modes)
+    predictions = tuple(
+        oracle.predict(outline.text, device, mode, outline.sizes or None, left()) for mode in outline.modes
+    )
     recompiles = None
-    if len(asked.bindings) > 1:
+    if len(outline.bindings) > 1:
         with suppress(UnansweredError):  # then nothing is said of recompiling
-            recompiles = oracle.recompiles(asked.text, device, asked.bindings, left())
+            recompiles = oracle.recompiles(outline.text, device, outline.bindings, left())
     return CompilePrediction(predictions, recompiles)
 
 
-def recall_oracle(oracle: Oracle, asked: Outline) -> CompilePrediction:
+def recall_oracle(oracle: Oracle, outline: Outline) -> CompilePrediction:
     """The same from what was answered before, asking nobody; nothing unless it is all that was asked."""
-    device = find_device(asked.device)
+    device = find_device(outline.device)
     assert device is not None  # it comes from the table
-    known = [oracle.cached(asked.text, device, mode, asked.sizes or None) for mode in asked.modes]
+    known = [oracle.cached(outline.text, device, mode, outline.sizes or None) for mode in outline.modes]
     predictions = tuple(p for p in known if p is not None)
     if len(predictions) < len(known):
         return NO_COMPILE_PREDICTION
-    if len(asked.bindings) < 2:
+    if len(outline.bindings) < 2:
         return CompilePrediction(predictions)
-    recompiles = oracle.cached_recompiles(asked.text, device, asked.bindings)
+    recompiles = oracle.cached_recompiles(outline.text, device, outline.bindings)
     return CompilePrediction(predictions, recompiles) if recompiles else NO_COMPILE_PREDICTION
 
 
 def decide_region(
-    prepared: AnalyzedRegion, foreseen: CompilePrediction = NO_COMPILE_PREDICTION, *, name: str = ""
-) -> Json:
+    prepared: AnalyzedRegion, prediction: CompilePrediction = NO_COMPILE_PREDICTION, *, name: str = ""
+) -> RegionBody:
     """The second half of `advise_region`: the rule, with what the oracle said."""
-    return region_json(decide(prepared, foreseen), prepared.workload, name=name)
+    return region_json(decide(prepared, prediction), prepared.workload, name=name)
 
 
-def on_devices(prepared: AnalyzedRegion, advice: Json | None = None) -> list[Json]:
+def on_devices(prepared: AnalyzedRegion, advice: Advice | None = None) -> list[DeviceAdvice]:
     """The region's advice on every device of the table, one row each; see `other_devices`."""
     from app.analysis.other_devices import side_by_side
 
     return side_by_side(prepared, advice)
 
 
-def on_device(prepared: AnalyzedRegion, name: str, *, title: str = "") -> Json:
-    """The API's region as it would be on another device. Raises DeviceUnknownError."""
+def on_device(prepared: AnalyzedRegion, name: str, *, title: str = "") -> RegionBody:
+    """The API's region as it would be on that device, its own among them. Raises DeviceUnknownError."""
     from app.analysis.other_devices import move_to_device
 
-    there = move_to_device(prepared, choose_device(name, None)[0])
+    device = choose_device(name, None)[0]
+    there = prepared if device is prepared.device else move_to_device(prepared, device)
     return region_json(decide(there), there.workload, name=title)
 
 
@@ -206,12 +239,12 @@ def replay_script(text: str, shapes: Sequence[Mapping[str, Any]] | None = None) 
     return replay_file(region, [dict(b) for b in region.bindings[:MOST_SIZES]])
 
 
-def advise_widget(thresholds: Thresholds = DEFAULTS, **answers: Any) -> Json:
+def advise_widget(thresholds: Thresholds = DEFAULTS, **answers: Any) -> Advice:
     """The API's advice for the widget's answers: share_of_step, uniqueness, irregularity, bound?, kind?."""
-    asked = WidgetAnswers(**answers)
-    advice = widget_advice(asked, thresholds)
-    result: Json = to_json(replace(advice, would_change=changes(asked, advice, thresholds)))
-    return result
+    widget = WidgetAnswers(**answers)
+    advice = widget_advice(widget, thresholds)
+    shown: Advice = to_json(replace(advice, would_change=changes(widget, advice, thresholds)))
+    return shown
 
 
 def bind(

@@ -57,7 +57,7 @@ def validate_region(
     from kernels.measure.session import validate
 
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
-    asked = ValidationRequest(
+    wanted = ValidationRequest(
         region_text=request["region"],
         bindings=bindings(request.get("shapes")),
         candidates=tuple(request["candidates"]) if request.get("candidates") else None,
@@ -67,14 +67,14 @@ def validate_region(
         decision=decision_thresholds(thresholds),
     )
     if request.get("budget_s"):
-        asked = replace(asked, budget_s=float(request["budget_s"]))
+        wanted = replace(wanted, budget_s=float(request["budget_s"]))
     if request.get("cache_dir"):
-        asked = replace(asked, cache_dir=str(request["cache_dir"]))
+        wanted = replace(wanted, cache_dir=str(request["cache_dir"]))
 
     def tell(progress: Progress) -> None:
         on_progress(to_json(progress))
 
-    measured: Validation = validate(asked, tell, cancelled, zygote=zygote)
+    measured: Validation = validate(wanted, tell, cancelled, zygote=zygote)
     body: Json = to_json(measured)
     body["software"] |= {"tritonworthy": __version__}
     if body["device"] is None:

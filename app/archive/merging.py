@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast
 
 from app.archive import nearness, record_store, schema
 from app.archive.record_store import Shelved
-
-Json = dict[str, Any]
+from app.objects.record import ArchiveRecord, ArchiveStep, RecordBody
 
 Action = Literal["added", "identical", "beside", "replaced"]
 
@@ -26,30 +25,31 @@ class Step:
 
     action: Action
     source: str
-    record: Json
-    others: tuple[Json, ...] = ()
+    record: RecordBody
+    others: tuple[ArchiveRecord, ...] = ()
     gone: tuple[Path, ...] = ()
     yours: bool = False  # of `others` some are not shipped
 
 
-def plan(incoming: Sequence[tuple[str, Json]], present: Sequence[Shelved], replace: bool = False) -> tuple[Step, ...]:
+def plan(
+    incoming: Sequence[tuple[str, RecordBody]], present: Sequence[Shelved], replace: bool = False
+) -> tuple[Step, ...]:
     """What to do with each record, in order. incoming: where it is from, and what `schema.read` gave.
 
     replace takes away records that were there before with the same subject, never shipped ones, nor one of `incoming`.
     """
-    held = [s for s in present if s.record is not None]
-    known = {schema.fingerprint(_bare(s.record)): s.record for s in held if s.record is not None}
-    subjects: dict[Any, list[tuple[Json, Path | None]]] = {}
-    for item in held:
-        assert item.record is not None
-        subjects.setdefault(schema.subject(item.record), []).append((item.record, None if item.shipped else item.path))
+    held = [(s, s.record) for s in present if s.record is not None]
+    known = {schema.fingerprint(_bare(record)): record for _, record in held}
+    subjects: dict[schema.Subject, list[tuple[ArchiveRecord, Path | None]]] = {}
+    for item, shelved in held:
+        subjects.setdefault(schema.subject(shelved), []).append((shelved, None if item.shipped else item.path))
     steps = []
     for source, record in incoming:
         print_ = schema.fingerprint(record)
         if print_ in known:
             steps.append(Step("identical", source, record, (known[print_],)))
             continue
-        named = record | {"id": Path(record_store.file_name(record)).stem}
+        named = record_store.as_answered(record, record_store.file_name(record))
         same = subjects.setdefault(schema.subject(record), [])
         gone = tuple(path for _, path in same if path is not None) if replace else ()
         if gone:
@@ -82,7 +82,7 @@ def carry_out(steps: Sequence[Step], folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def step_json(step: Step) -> Json:
+def step_json(step: Step) -> ArchiveStep:
     """A step for --json."""
     return {
         "action": step.action,
@@ -97,6 +97,6 @@ def step_json(step: Step) -> Json:
     }
 
 
-def _bare(record: Json | None) -> Json:
+def _bare(record: ArchiveRecord) -> RecordBody:
     """A shelved record without what the API adds."""
-    return {k: v for k, v in (record or {}).items() if k not in schema.OF_THE_API}
+    return cast("RecordBody", {k: v for k, v in record.items() if k not in schema.OF_THE_API})

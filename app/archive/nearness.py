@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from app.archive.program_fingerprint import LEVELS, Level, likeness, roles
+from app.archive.program_fingerprint import LEVELS, likeness, roles
+from app.objects.evidence import Figures, Match
+from app.objects.record import ArchiveRecord
 from profiler.hardware import find_device
 from profiler.region.language.text import parse
 from profiler.region.model import ITEMSIZE, RegionError
-
-Json = dict[str, Any]
 
 FARTHEST = 16.0
 """A record whose inputs have more than this times the bytes, or less than 1/16, says nothing about this region."""
@@ -47,7 +47,7 @@ class Near:
     rates plus that of the matrix rates; 0 for the same device, infinite where one is not in the table.
     """
 
-    match: Level
+    match: Match
     distance: float
     bytes_ratio: float
     same_device: bool | None  # None where no device is asked about
@@ -66,12 +66,12 @@ class Near:
 def sizes(text: str) -> tuple[Sizes, ...]:
     """The bindings of a region's text. RegionError for one that cannot be read."""
     by_role = roles(text)
-    found = []
+    bindings = []
     for binding in parse(text).bindings:
         shapes = [(role, tuple(binding.get(str(s), s) for s in i.shape), i.dtype) for role, i in by_role]
         ordered = sorted((role, tuple(int(s) for s in shape), ITEMSIZE[dtype]) for role, shape, dtype in shapes)
-        found.append(Sizes(tuple(o[1] for o in ordered), sum(math.prod(o[1]) * o[2] for o in ordered)))
-    return tuple(found)
+        bindings.append(Sizes(tuple(o[1] for o in ordered), sum(math.prod(o[1]) * o[2] for o in ordered)))
+    return tuple(bindings)
 
 
 def distance(one: Sizes, other: Sizes) -> float:
@@ -92,7 +92,7 @@ def fit(wanted: str, recorded: str) -> tuple[float, float]:
     return mean, max(ratios, key=lambda r: abs(math.log2(r)))
 
 
-def near(text: str, record: Json, device: str | None = None, torch: str | None = None) -> Near | None:
+def near(text: str, record: ArchiveRecord, device: str | None = None, torch: str | None = None) -> Near | None:
     """How near a record is to a region on a device under a torch; None where it is no evidence for it."""
     match = next((level for level in LEVELS if likeness(text, level) == likeness(record["region"], level)), None)
     if match is None:
@@ -108,23 +108,23 @@ def near(text: str, record: Json, device: str | None = None, torch: str | None =
     return Near(match, apart, ratio, same, gap, _torch_rank(torch, software(record, "torch")))
 
 
-def order(record: Json, found: Near) -> tuple[Any, ...]:
+def order(record: ArchiveRecord, nearness: Near) -> tuple[Any, ...]:
     """The key that sorts records from nearest to farthest; ends with the id, so that no two are equal."""
     versions = (_newest(software(record, "torch")), _newest(software(record, "triton")))
     day = (-_day(record), -_made_at(record))
-    return (*found.place, found.torch_rank, *versions, *day, str(record.get("id", "")))
+    return (*nearness.place, nearness.torch_rank, *versions, *day, str(record.get("id", "")))
 
 
 def choose(
-    text: str, records: Sequence[Json], device: str | None = None, torch: str | None = None
-) -> tuple[Json, Near, tuple[Json, ...]] | None:
+    text: str, records: Sequence[ArchiveRecord], device: str | None = None, torch: str | None = None
+) -> tuple[ArchiveRecord, Near, tuple[ArchiveRecord, ...]] | None:
     """The nearest record, how near, and the others as near but for software and day. None where none is evidence."""
     known = [(r, n) for r in records if (n := near(text, r, device, torch)) is not None]
     if not known:
         return None
     known.sort(key=lambda pair: order(*pair))
-    best, found = known[0]
-    return best, found, tuple(r for r, n in known[1:] if n.place == found.place)
+    best, nearness = known[0]
+    return best, nearness, tuple(r for r, n in known[1:] if n.place == nearness.place)
 
 
 def same_device(one: str, other: str) -> bool:
@@ -142,17 +142,17 @@ def device_gap(one: str | None, other: str | None) -> float:
     return _distance(a.memory_rate, b.memory_rate) + matrix
 
 
-def software(record: Json, name: str) -> str:
+def software(record: Figures, name: str) -> str:
     """A version that the record tells; "" where it does not."""
     return str((record.get("software") or {}).get(name) or "")
 
 
 def version(text: str) -> tuple[int, int, int, int]:
     """Sorts versions: release, then whether final. "2.11.0+cu130" is (2, 11, 0, 1), "2.12.0a0+git" (2, 12, 0, 0)."""
-    found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(.*)", text.strip())
-    if found is None:
+    match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(.*)", text.strip())
+    if match is None:
         return -1, 0, 0, 0
-    first, second, third, rest = found.groups()
+    first, second, third, rest = match.groups()
     early = re.match(r"\.?(a|b|rc|dev)", rest) is not None
     return int(first), int(second or 0), int(third or 0), int(not early)
 
@@ -167,14 +167,14 @@ def _torch_rank(host: str | None, recorded: str) -> int:
     return 0 if host == recorded else 1 if recorded and version(host) == version(recorded) else 2
 
 
-def _day(record: Json) -> int:
+def _day(record: ArchiveRecord) -> int:
     try:
         return datetime.date.fromisoformat(str(record.get("date"))).toordinal()
     except ValueError:
         return 0
 
 
-def _made_at(record: Json) -> float:
+def _made_at(record: ArchiveRecord) -> float:
     """When in that day, where it is known: Unix time; 0 for a file of the archive."""
     try:
         return datetime.datetime.fromisoformat(str(record.get("created_at"))).timestamp()

@@ -11,13 +11,12 @@ import ast
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
 
+from app.objects.evidence import Match
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import Input, Region, RegionError
 
-Level = Literal["same", "other-layout", "other-sizes"]
-LEVELS: tuple[Level, ...] = ("same", "other-layout", "other-sizes")
+LEVELS: tuple[Match, ...] = ("same", "other-layout", "other-sizes")
 """From alike to less alike: layouts do not count at the second, sizes neither at the third."""
 
 OPERATORS: Mapping[type[ast.AST], str] = {
@@ -46,7 +45,7 @@ MAX_VISITS = 20_000
 
 
 @lru_cache(maxsize=4096)
-def likeness(text: str, level: Level) -> str:
+def likeness(text: str, level: Match) -> str:
     """Equal for texts that are one program at this level; the text's own hash where it cannot be read."""
     try:
         region = parse(text)
@@ -97,7 +96,7 @@ def _hash(*parts: str) -> str:
 class _Reader:
     """Hashes of a region's values, by name; one input is told apart from others of its kind."""
 
-    def __init__(self, region: Region, level: Level, marked: str, visits: _Visits) -> None:
+    def __init__(self, region: Region, level: Match, marked: str, visits: _Visits) -> None:
         self.region = region
         self.visits = visits
         self.level = level
@@ -117,12 +116,12 @@ class _Reader:
         """For each dimension whether it is 1 where another input's is not: a row of biases is no matrix of them."""
         sizes = {s.name: max(s.sizes) for s in self.region.symbols}
         others = [i.shape[::-1] for i in self.region.inputs if i.name != item.name]
-        found = [
+        stretched = [
             sizes.get(str(size), size) == 1
             and any(len(o) > place and sizes.get(str(o[place]), o[place]) != 1 for o in others)
             for place, size in enumerate(item.shape[::-1])
         ]
-        return tuple(found[::-1])
+        return tuple(stretched[::-1])
 
     def outputs(self) -> tuple[str, ...]:
         for statement in self.region.nodes:

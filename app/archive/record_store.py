@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from app.archive import nearness, schema
 from app.archive.schema import RecordError
-
-Json = dict[str, Any]
+from app.objects.record import ArchiveRecord, Elsewhere, NearestRecord, RecordBody, ValidationBody
 
 FOLDER = Path(__file__).resolve().parent / "records"
 MATCHES: Mapping[str, str] = {
@@ -32,7 +31,7 @@ class Shelved:
     """One file of a folder: the record as the API gives it, or why it cannot be read."""
 
     path: Path
-    record: Json | None
+    record: ArchiveRecord | None
     problem: RecordError | None = None
 
     @property
@@ -48,8 +47,8 @@ def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 def list_shelved(*folders: Path) -> tuple[Shelved, ...]:
     """Every file of the folders (the shipped one where none is given), by name; a folder that is not there is empty."""
-    found = [path for folder in folders or (FOLDER,) for path in sorted(folder.glob("*.json")) if path.is_file()]
-    return tuple(_file(path) for path in found)
+    paths = [path for folder in folders or (FOLDER,) for path in sorted(folder.glob("*.json")) if path.is_file()]
+    return tuple(_file(path) for path in paths)
 
 
 def _file(path: Path) -> Shelved:
@@ -66,49 +65,58 @@ def _read(path: Path, _mtime_ns: int, _size: int) -> Shelved:
         body = schema.read(schema.loads(path.read_bytes()))
     except RecordError as problem:
         return Shelved(path, None, problem)
-    return Shelved(path, {"id": path.stem, "state": "done", **body, "archived": {"file": path.name}})
+    return Shelved(path, as_answered(body, path.name))
 
 
-def records(*folders: Path) -> tuple[Json, ...]:
+def as_answered(body: RecordBody, file: str) -> ArchiveRecord:
+    """A record as the API gives it. file: its name in the archive."""
+    own = {"id": Path(file).stem, "state": "done"}
+    return cast("ArchiveRecord", {**own, **body, "archived": {"file": file}})
+
+
+def records(*folders: Path) -> tuple[ArchiveRecord, ...]:
     """Every record that can be read, newest first. id is the file's name; archived tells it from a measurement here."""
-    found = {s.record["id"]: s.record for s in reversed(list_shelved(*folders)) if s.record is not None}
-    by_name = sorted(found.values(), key=lambda item: str(item["id"]))
+    by_stem = {s.record["id"]: s.record for s in reversed(list_shelved(*folders)) if s.record is not None}
+    by_name = sorted(by_stem.values(), key=lambda item: str(item["id"]))
     return tuple(sorted(by_name, key=lambda item: str(item["date"]), reverse=True))
 
 
-def by_id(record_id: str, *folders: Path) -> Json | None:
+def by_id(record_id: str, *folders: Path) -> ArchiveRecord | None:
     """The record of that id."""
     return next((item for item in records(*folders) if item["id"] == record_id), None)
 
 
 def nearest(
-    text: str, *folders: Path, device: str | None = None, torch: str | None = None, more: Iterable[Json] = ()
-) -> Json | None:
+    text: str,
+    *folders: Path,
+    device: str | None = None,
+    torch: str | None = None,
+    more: Iterable[ArchiveRecord] = (),
+) -> NearestRecord | None:
     """The record that is evidence for a region on a device under a version of torch; None where there is none.
 
     more: records that are no files, such as what this server measured (app.storage.measurements).
 
-    archived.match says how alike they are, by `likeness.LEVELS`; elsewhere says it in words and figures: distance (see
-    `nearness`), bytes_ratio, device, same_device, torch, others (versions of torch of the records as near), because.
+    archived.match says how alike they are, by `program_fingerprint.LEVELS`; elsewhere says it in words and figures.
     """
     chosen = nearness.choose(text, (*more, *records(*folders)), device, torch)
     if chosen is None:
         return None
     record, near, others = chosen
     versions = dict.fromkeys(nearness.software(o, "torch") or "unknown" for o in others)
-    told = {
+    elsewhere: Elsewhere = {
         "distance": near.distance,
         "bytes_ratio": near.bytes_ratio,
-        "device": record["device"],
+        "device": str(record["device"]),
         "same_device": near.same_device,
         "torch": nearness.software(record, "torch") or None,
         "others": list(versions),
         "because": _because(record, near, list(versions), torch),
     }
-    return record | {"archived": {**record["archived"], "match": near.match}, "elsewhere": told}
+    return {**record, "archived": {**record["archived"], "match": near.match}, "elsewhere": elsewhere}
 
 
-def _because(record: Json, near: nearness.Near, others: list[str], torch: str | None) -> str:
+def _because(record: ArchiveRecord, near: nearness.Near, others: list[str], torch: str | None) -> str:
     """One sentence or two: what was measured, where, with which torch, and why this record of several."""
     version = nearness.software(record, "torch")
     software = f" with torch {version}" if version else ""
@@ -122,7 +130,7 @@ def _because(record: Json, near: nearness.Near, others: list[str], torch: str | 
     return text
 
 
-def record(validation: Json, name: str, folder: Path = FOLDER) -> Path:
+def record(validation: ValidationBody, name: str, folder: Path = FOLDER) -> Path:
     """Write a validation as a record, named after region, device, day and contents: no other record is overwritten.
 
     RecordError, a ValueError, where nothing was measured or it is no validation.
@@ -130,13 +138,13 @@ def record(validation: Json, name: str, folder: Path = FOLDER) -> Path:
     return write(schema.read({**validation, "name": name}), folder)
 
 
-def file_name(body: Json) -> str:
+def file_name(body: RecordBody) -> str:
     """`rmsnorm-by-hand-nvidia-h200-2026-11-21-606ec39a.json`: of a record's name, device, day and fingerprint."""
-    stem = "-".join(slug(str(body[part])) for part in ("name", "device", "date"))
+    stem = "-".join(slug(str(part)) for part in (body["name"], body["device"], body["date"]))
     return f"{stem}-{schema.fingerprint(body)[:8]}.json"
 
 
-def write(body: Json, folder: Path) -> Path:
+def write(body: RecordBody, folder: Path) -> Path:
     """Write what `schema.read` gave; whole or not at all. OSError where the folder cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file_name(body)

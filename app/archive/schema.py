@@ -12,10 +12,12 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from app.objects.evidence import Candidate, CandidateShape, Figures
+from app.objects.record import RecordBody, ValidationBody
 from kernels.measure.model import (
     OUTCOMES,
     STATUSES,
@@ -27,8 +29,6 @@ from kernels.measure.model import (
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
 
-Json = dict[str, Any]
-
 SCHEMA = 2
 MAX_BYTES = 16 * 1024 * 1024
 """Largest record: a shipped one has 61 kB."""
@@ -39,6 +39,12 @@ OF_THE_API = frozenset(
 SPANS = ("time_us", "ratio_to_eager", "ratio_to_best_other")
 SAID = 3
 """Problems named in one message."""
+
+Shape: TypeAlias = tuple[tuple[tuple[str, int], ...], float]
+"""A binding, sorted by symbol, with its calls."""
+
+Subject: TypeAlias = tuple[str, tuple[Shape, ...], str | None, tuple[str, ...]]
+"""What was measured: region, sizes, device and candidates."""
 
 
 class RecordError(ValueError):
@@ -61,7 +67,7 @@ def loads(data: bytes) -> Any:
         raise RecordError("not JSON", remedy) from None
 
 
-def read(body: Any) -> Json:
+def read(body: Any) -> RecordBody:
     """The record in today's schema, without what only the API adds. RecordError where it is not one."""
     if not isinstance(body, dict) or not {"outcome", "region", "candidates"} <= body.keys():
         remedy = "Give what `tritonworthy validate --json` printed or `--record` wrote"
@@ -81,7 +87,7 @@ def read(body: Any) -> Json:
     if problems:
         more = f", and {len(problems) - SAID} more" if len(problems) > SAID else ""
         raise RecordError("; ".join(problems[:SAID]) + more, "Measure again, or correct the file")
-    return {"schema": SCHEMA, "name": str(body.get("name") or "region"), **held}
+    return cast("RecordBody", {"schema": SCHEMA, "name": str(body.get("name") or "region"), **held})
 
 
 def _timed(candidates: Any) -> bool:
@@ -91,7 +97,7 @@ def _timed(candidates: Any) -> bool:
     return any(isinstance(c, dict) and c.get("status") == "ok" and c.get("time_us") for c in candidates)
 
 
-def _as_validation(held: Json) -> Validation:
+def _as_validation(held: dict[str, Any]) -> Validation:
     unknown = sorted(held.keys() - {f.name for f in fields(Validation)})
     if unknown:
         raise RecordError(f"it has what no validation has: {', '.join(unknown)[:200]}", "Take that out")
@@ -156,27 +162,26 @@ NEEDED = frozenset({"torch", "times"})
 """Without these a record is no evidence: it is not taken."""
 
 
-def timed_candidates(record: Json) -> list[Json]:
+def timed_candidates(record: Figures) -> list[Candidate]:
     """The candidates that were right and have a time."""
     return [c for c in record.get("candidates") or () if c.get("status") == "ok" and c.get("time_us")]
 
 
-def lacking(record: Json) -> tuple[str, ...]:
+def lacking(record: ValidationBody) -> tuple[str, ...]:
     """What a record does not tell of what it should: versions, conditions, times per shape."""
     software, conditions = record.get("software") or {}, record.get("conditions") or {}
-    found = [name for name in SOFTWARE if not software.get(name)]
-    for key, said in READINGS.items():
-        if not all((conditions.get(when) or {}).get(key) is not None for when in ("before", "after")):
-            found.append(said)
+    missing = [name for name in SOFTWARE if not software.get(name)]
+    readings: list[Mapping[str, object]] = [conditions.get("before") or {}, conditions.get("after") or {}]
+    missing += [said for key, said in READINGS.items() if any(reading.get(key) is None for reading in readings)]
     with_times = timed_candidates(record)
     if not with_times:
-        found.append("times")
+        missing.append("times")
     elif not all(c.get("shapes") and all(s.get("time_us") for s in c["shapes"]) for c in with_times):
-        found.append("times per shape")
-    return tuple(found)
+        missing.append("times per shape")
+    return tuple(missing)
 
 
-def require(record: Json) -> Json:
+def require(record: RecordBody) -> RecordBody:
     """The record, where it is evidence: RecordError where it lacks what NEEDED names."""
     missing = [m for m in lacking(record) if m in NEEDED]
     if missing:
@@ -185,24 +190,24 @@ def require(record: Json) -> Json:
     return record
 
 
-def region_of(record: Json) -> Region:
+def region_of(record: Figures) -> Region:
     """The record's region, parsed."""
     return parse(record["region"])
 
 
-def shapes_of(record: Json) -> tuple[tuple[tuple[tuple[str, int], ...], float], ...]:
+def shapes_of(record: Figures) -> tuple[Shape, ...]:
     """Bindings measured with their calls, sorted: of the candidate that has most of them."""
-    most: list[Json] = max((c.get("shapes") or [] for c in record["candidates"]), key=len, default=[])
+    most: list[CandidateShape] = max((c.get("shapes") or [] for c in record["candidates"]), key=len, default=[])
     return tuple(sorted((tuple(sorted(s["binding"].items())), float(s.get("calls", 1.0))) for s in most))
 
 
-def subject(record: Json) -> tuple[Any, ...]:
+def subject(record: Figures) -> Subject:
     """What was measured: region, sizes, device and candidates. Two records of one subject differ in how and when."""
     names = tuple(sorted(c["name"] for c in record["candidates"]))
     return to_text(region_of(record)), shapes_of(record), record["device"], names
 
 
-def fingerprint(record: Json) -> str:
+def fingerprint(record: ValidationBody) -> str:
     """16 hex digits, equal for identical records: neither the name nor the schema that it was written in counts."""
     held = {k: v for k, v in record.items() if k not in ("name", "schema")}
     return hashlib.sha256(json.dumps(held, sort_keys=True, allow_nan=False).encode()).hexdigest()[:16]

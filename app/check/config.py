@@ -17,14 +17,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, cast
+from typing import Any, cast
 
+from app.advice import criteria
 from app.check.toml_bounds import BoundsError, check_bounds
 from app.check.toml_keys import line_of
-
-Json = dict[str, Any]
-Level = Literal["off", "warn", "error"]
-Evidence = Literal["predicted", "recorded", "measured"]
+from app.objects.check import CheckEvidence as Evidence
+from app.objects.check import Severity as Level
 
 LEVELS: tuple[Level, ...] = ("off", "warn", "error")
 EVIDENCE: tuple[Evidence, ...] = ("predicted", "recorded", "measured")
@@ -34,15 +33,7 @@ TOOLS = ("library", "compile", "triton", "cuda")
 """Fires on a region that the advice has this tool for."""
 
 CRITERIA: Mapping[str, tuple[bool, bool]] = {
-    "fast-enough": (False, False),
-    "worth-it": (True, True),
-    "kernel-problem": (False, False),
-    "library-covers": (True, True),
-    "compile-fuses": (True, True),
-    "bandwidth-bound-or-custom": (True, True),
-    "several-shapes": (True, True),
-    "portable": (False, True),
-    "needs-cuda": (True, True),
+    criterion.name: (criterion.fires_at, not criterion.always) for criterion in criteria.CRITERIA
 }
 """Criterion -> (fires where `holds` is this, only where there is something to do about the region)."""
 
@@ -101,7 +92,7 @@ class Assertion:
     over: str = ""  # "" is the fastest of the others
 
     @property
-    def options(self) -> Json:
+    def options(self) -> dict[str, Any]:
         """What is not as by default, for reports."""
         skipped = ("name", "check", "level")
         return {
@@ -196,8 +187,8 @@ def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value
 
 
-def _check_known(place: str, found: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in found:
+def _check_known(place: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in table:
         if key not in known:
             raise ConfigError(_join(place, key), f"there is no such key{_suggest(str(key), known)}")
 
@@ -263,7 +254,7 @@ def _join(place: str, key: object) -> str:
     return f"{place}.{shown}" if place else shown
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     try:

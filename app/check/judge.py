@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import Literal
 
 from app import __version__, exit_status
 from app.check import regions, steps
 from app.check.config import Assertion, Config
-from app.check.finding import Finding, Unmeasured
+from app.check.finding import Finding, Unmeasured, finding_json, unmeasured_json
 from app.check.subject import Subject
+from app.objects import check as objects
 from app.trace_report.compare import compare_traces
 
-Json = dict[str, Any]
-
-SCHEMA = 1
+SCHEMA: Literal[1] = 1
 MAX_LISTED = 1000
 """Findings that a report lists of each kind; GitHub shows 5,000 of a SARIF file's."""
 
 
-def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None = None) -> Json:
-    """The API's check without id and state.
+def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None = None) -> objects.Report:
+    """The report of a check.
 
     outcome: "failed" where an assertion of level error does not hold; else "unmeasured" where one could not be judged,
     or a subject could not be read; else "passed". A lack of measurements is never a failure.
     """
-    found: list[tuple[Assertion, list[Finding], list[Unmeasured]]] = []
+    rows: list[tuple[Assertion, list[Finding], list[Unmeasured]]] = []
     for assertion in config.assertions:
         judged = list(_judge(assertion, subjects, baseline)) if assertion.level != "off" else []
         findings = [j for j in judged if isinstance(j, Finding)]
-        found.append((assertion, findings, [j for j in judged if isinstance(j, Unmeasured)]))
+        rows.append((assertion, findings, [j for j in judged if isinstance(j, Unmeasured)]))
     unread = [
         Unmeasured("", "error", s.name, "", f"cannot be read: {s.error}")
         for s in (*subjects, *((baseline,) if baseline else ()))
         if s.error
     ]
-    every = [f for _, findings, _ in found for f in findings]
+    every = [f for _, findings, _ in rows for f in findings]
     errors, warnings = ([f for f in every if f.level == level] for level in ("error", "warn"))
-    unknown = [*unread, *(u for _, _, unmeasured in found for u in unmeasured)]
+    unknown = [*unread, *(u for _, _, unmeasured in rows for u in unmeasured)]
+    outcome: objects.CheckOutcome
     outcome = "failed" if errors else "unmeasured" if any(u.level == "error" for u in unknown) else "passed"
     return {
         "schema": SCHEMA,
@@ -48,10 +47,10 @@ def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None 
         "exit_code": exit_status.BY_OUTCOME[outcome],
         "because": _because(errors, warnings, unknown),
         "counts": {"errors": len(errors), "warnings": len(warnings), "unmeasured": len(unknown)},
-        "errors": [asdict(f) for f in errors[:MAX_LISTED]],
-        "warnings": [asdict(f) for f in warnings[:MAX_LISTED]],
-        "unmeasured": [asdict(u) for u in unknown[:MAX_LISTED]],
-        "assertions": [_row(*row) for row in found],
+        "errors": [finding_json(f) for f in errors[:MAX_LISTED]],
+        "warnings": [finding_json(f) for f in warnings[:MAX_LISTED]],
+        "unmeasured": [unmeasured_json(u) for u in unknown[:MAX_LISTED]],
+        "assertions": [_row(*row) for row in rows],
         "subjects": [_subject(s) for s in subjects],
         "baseline": _baseline(subjects, baseline),
         "source_root": config.source_root,
@@ -70,7 +69,8 @@ def _judge(
     return [j for s in traces for j in steps.KINDS[assertion.check](assertion, s, baseline)]
 
 
-def _row(assertion: Assertion, findings: list[Finding], unmeasured: list[Unmeasured]) -> Json:
+def _row(assertion: Assertion, findings: list[Finding], unmeasured: list[Unmeasured]) -> objects.AssertionRow:
+    outcome: objects.AssertionOutcome
     if assertion.level == "off":
         outcome = "off"
     elif findings:
@@ -88,7 +88,7 @@ def _row(assertion: Assertion, findings: list[Finding], unmeasured: list[Unmeasu
     }
 
 
-def _subject(subject: Subject) -> Json:
+def _subject(subject: Subject) -> objects.Subject:
     body = subject.body
     return {
         "name": subject.name,
@@ -101,7 +101,7 @@ def _subject(subject: Subject) -> Json:
     }
 
 
-def _baseline(subjects: Sequence[Subject], baseline: Subject | None) -> Json | None:
+def _baseline(subjects: Sequence[Subject], baseline: Subject | None) -> objects.Baseline | None:
     if baseline is None:
         return None
     trace = next((s for s in subjects if s.kind == "trace" and not s.error), None)

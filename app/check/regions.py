@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TypeAlias
 
 from app.check.config import CRITERIA, EVIDENCE, TOOLS, Assertion
 from app.check.finding import Finding, Unmeasured, at_region
 from app.check.subject import Subject, evidence_of
+from app.objects.advice import Advice
+from app.objects.common import Interval
+from app.objects.region import SlimRegion
 
-Json = Mapping[str, Any]
 Judged = Finding | Unmeasured
+Name: TypeAlias = tuple[str | None, ...]
+"""What a region can be known again by."""
 
 NOT_VALIDATED = "measured evidence is asked for and there is none: check with --validate on a host with a GPU"
 WITHOUT_ADVICE = "advising on this region failed: the trace's notes say how"
@@ -48,130 +52,134 @@ def on_regions(assertion: Assertion, subject: Subject, baseline: Subject | None)
             yield at_region(assertion, subject, region, message, new)
 
 
-def may_fire(assertion: Assertion, region: Json) -> bool:
+def may_fire(assertion: Assertion, region: SlimRegion) -> bool:
     """Whether measuring the region could make or break the assertion: what --validate has to measure."""
     if assertion.check == "beats":
         return bool(region.get("advice")) and _looked_at(assertion, region)
     return assertion.check in KINDS and assertion.evidence == "measured" and _fires(assertion, region) is not None
 
 
-def _find_fired(assertion: Assertion, baseline: Subject) -> frozenset[Any]:
+def _find_fired(assertion: Assertion, baseline: Subject) -> frozenset[Name]:
     """The regions of the baseline on which the assertion fires, by every name they can be known again by."""
     return frozenset(n for r in baseline.regions if _fires(assertion, r) is not None for n in _names(r))
 
 
-def _names(region: Json) -> frozenset[Any]:
-    module = (region.get("source") or {}).get("module") or ""
+def _names(region: SlimRegion) -> frozenset[Name]:
+    source = region.get("source")
     key = region.get("key") or region.get("text")
-    return frozenset({("key", key)} if key else ()) | {("place", region.get("name"), module)}
+    names: list[Name] = [("place", region.get("name"), source["module"] if source else "")]
+    return frozenset([*names, ("key", key)] if key else names)
 
 
-def _fires(assertion: Assertion, region: Json) -> tuple[str, str] | None:
+def _fires(assertion: Assertion, region: SlimRegion) -> tuple[str, str] | None:
     """(message, why it cannot be judged or ""); None where it does not fire, for all that is known."""
-    if not _looked_at(assertion, region) or not region.get("advice"):
+    advice = region.get("advice")
+    if not advice or not _looked_at(assertion, region):
         return None
-    return KINDS[assertion.check](assertion, region)
+    return KINDS[assertion.check](assertion, region, advice)
 
 
-def _looked_at(assertion: Assertion, region: Json) -> bool:
+def _looked_at(assertion: Assertion, region: SlimRegion) -> bool:
     names = (str(region.get("name") or ""), str(region.get("key") or ""))
     share = region.get("share_of_step")
     return any(fnmatchcase(n, assertion.region) for n in names) and (share is None or share >= assertion.min_share)
 
 
-def _tool(assertion: Assertion, region: Json) -> tuple[str, str] | None:
-    advice = region["advice"]
-    if advice.get("tool") != assertion.check:
+def _tool(assertion: Assertion, region: SlimRegion, advice: Advice) -> tuple[str, str] | None:
+    if advice["tool"] != assertion.check:
         return None
-    return _gains(assertion, region, f"{advice.get('headline') or assertion.check}{_share_words(region)}")
+    return _gains(assertion, advice, f"{advice['headline'] or assertion.check}{_share_words(region)}")
 
 
-def _criterion(assertion: Assertion, region: Json) -> tuple[str, str] | None:
-    advice = region["advice"]
-    found = next((c for c in advice.get("criteria") or () if c.get("name") == assertion.check), None)
+def _criterion(assertion: Assertion, region: SlimRegion, advice: Advice) -> tuple[str, str] | None:
+    criterion = next((c for c in advice["criteria"] if c["name"] == assertion.check), None)
     fires_at, only_active = CRITERIA[assertion.check]
     wanted = fires_at if assertion.holds is None else assertion.holds
-    active = advice.get("tool") != "skip"
-    if found is None or (only_active and not active):
+    active = advice["tool"] != "skip"
+    if criterion is None or (only_active and not active):
         return None
-    if assertion.check == "fast-enough" and found.get("threshold") is None:
+    if assertion.check == "fast-enough" and criterion["threshold"] is None:
         return None  # no target step time was given
-    if assertion.check == "worth-it" and found.get("holds") is None:
-        found = {**found, "holds": True}  # the rule: an unknown share counts as worth it
-    message = f"{region.get('name')}: {found.get('because') or assertion.check}{_share_words(region)}"
-    if found.get("holds") is None:
-        return message, f"{assertion.check} could not be judged: {found.get('because')}"
-    return _gains(assertion, region, message) if found["holds"] is wanted else None
+    holds = criterion["holds"]
+    if assertion.check == "worth-it" and holds is None:
+        holds = True  # the rule: an unknown share counts as worth it
+    message = f"{region.get('name')}: {criterion['because'] or assertion.check}{_share_words(region)}"
+    if holds is None:
+        return message, f"{assertion.check} could not be judged: {criterion['because']}"
+    return _gains(assertion, advice, message) if holds is wanted else None
 
 
-def _gains(assertion: Assertion, region: Json, message: str) -> tuple[str, str] | None:
+def _gains(assertion: Assertion, advice: Advice, message: str) -> tuple[str, str] | None:
     """None where following the advice gains less than is asked for."""
-    for least, name in ((assertion.min_speedup, "region_speedup"), (assertion.min_step_speedup, "step_speedup")):
+    for least, speedup in (
+        (assertion.min_speedup, advice["region_speedup"]),
+        (assertion.min_step_speedup, advice["step_speedup"]),
+    ):
         if least is None:
             continue
-        found = region["advice"].get(name)
-        if found is None:
+        if speedup is None:
             return message, f"a speed-up of {least:g} is asked for, and none is predicted for this region"
-        if found["mid"] < least:
+        if speedup["mid"] < least:
             return None
     return message, ""
 
 
-def _beats(assertion: Assertion, region: Json) -> tuple[str, str] | None:
+def _beats(assertion: Assertion, region: SlimRegion, advice: Advice) -> tuple[str, str] | None:
     """Fires where the candidate was measured and does not beat the other by as much as is asked for."""
-    if evidence_of(region) == "predicted":
+    validation = advice["validation"]
+    if validation is None or evidence_of(region) == "predicted":
         return "", NOT_VALIDATED
-    timed = {c["name"]: c for c in region["advice"]["validation"].get("candidates") or ()}
-    mine = timed.get(assertion.candidate)
+    measured = {c["name"]: c for c in validation["candidates"]}
+    mine = measured.get(assertion.candidate)
     if mine is None:
         return "", f"{assertion.candidate} was not among the candidates that were measured"
-    if mine.get("status") == "mismatch":
-        return f"{assertion.candidate} gives a wrong result: {mine.get('message') or 'mismatch'}", ""
-    if not mine.get("time_us"):
-        return "", f"{assertion.candidate} was not timed: {mine.get('message') or mine.get('status')}"
-    others = {n: c for n, c in timed.items() if n != assertion.candidate and c.get("time_us")}
-    over = others.get(assertion.over) if assertion.over else min(
-        others.values(), key=lambda c: float(c["time_us"]["median"]), default=None
-    )  # fmt: skip
-    if over is None:
+    if mine["status"] == "mismatch":
+        return f"{assertion.candidate} gives a wrong result: {mine['message'] or 'mismatch'}", ""
+    ours = mine["time_us"]
+    if not ours:
+        return "", f"{assertion.candidate} was not timed: {mine['message'] or mine['status']}"
+    others = {n: t for n, c in measured.items() if n != assertion.candidate and (t := c["time_us"])}
+    over = assertion.over or min(others, key=lambda n: others[n]["median"], default="")
+    theirs = others.get(over)
+    if theirs is None:
         return "", f"{assertion.over or 'no other candidate'} was not timed"
-    ours, theirs = mine["time_us"], over["time_us"]
     least = assertion.min_speedup or 1.0
     # Only where the whole interval says so: noise is no regression.
     if theirs["high"] / ours["low"] >= least:
         return None
     return (
-        f"{assertion.candidate} takes {_interval(ours)}, {over['name']} {_interval(theirs)}: "
+        f"{assertion.candidate} takes {_interval(ours)}, {over} {_interval(theirs)}: "
         f"{theirs['median'] / ours['median']:.3g} times as fast, {least:g} is asked for"
     ), ""
 
 
-def _interval(time_us: Json) -> str:
+def _interval(time_us: Interval) -> str:
     return f"{time_us['median']:.4g} µs [{time_us['low']:.4g}, {time_us['high']:.4g}]"
 
 
-def _lacks_evidence(assertion: Assertion, subject: Subject, place: int, region: Json) -> str:
+def _lacks_evidence(assertion: Assertion, subject: Subject, place: int, region: SlimRegion) -> str:
     """Why the region's evidence is weaker than asked for, or ""."""
-    wanted, found = assertion.evidence, evidence_of(region)
-    if EVIDENCE.index(found) >= EVIDENCE.index(wanted):
+    wanted = assertion.evidence
+    if EVIDENCE.index(evidence_of(region)) >= EVIDENCE.index(wanted):
         return ""
     if why := subject.unmeasured.get(place) or _reason(region):
         return why
     return NOT_RECORDED if wanted == "recorded" else NOT_VALIDATED
 
 
-def _reason(region: Json) -> str:
+def _reason(region: SlimRegion) -> str:
     """What a validation that measured nothing says of it."""
-    validation = (region.get("advice") or {}).get("validation") or {}
-    return str(validation.get("reason") or "") if validation.get("outcome") == "unmeasured" else ""
+    advice = region.get("advice")
+    validation = advice["validation"] if advice else None
+    return validation["reason"] if validation and validation["outcome"] == "unmeasured" else ""
 
 
-def _share_words(region: Json) -> str:
+def _share_words(region: SlimRegion) -> str:
     share = region.get("share_of_step")
     return "" if share is None else f"; {share:.1%} of the step"
 
 
-KINDS: Mapping[str, Callable[[Assertion, Json], tuple[str, str] | None]] = {
+KINDS: Mapping[str, Callable[[Assertion, SlimRegion, Advice], tuple[str, str] | None]] = {
     **dict.fromkeys(TOOLS, _tool),
     **dict.fromkeys(CRITERIA, _criterion),
     "beats": _beats,

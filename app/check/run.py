@@ -10,16 +10,22 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeAlias, cast
 
 from app.advice.evidence import reissue_json
 from app.analysis.device_choice import DeviceUnknownError
 from app.analysis.region_failed import DEFECT, in_words
 from app.archive import record_store
-from app.check.config import Config, from_mapping
+from app.check.config import Assertion, Config, from_mapping
 from app.check.judge import judge
 from app.check.regions import may_fire
 from app.check.subject import Subject, evidence_of, slim, slim_region
+from app.objects.advice import Advice
+from app.objects.check import Report
+from app.objects.evidence import Evidence
+from app.objects.record import ArchiveRecord, ValidationBody
+from app.objects.region import RegionBody, SlimRegion
+from app.objects.task import CheckSource, CheckTask, ValidateTask
 from app.thresholds import Thresholds
 from kernels.measure.model import Validation
 from profiler.child.limits import Limits
@@ -29,9 +35,13 @@ from profiler.trace.errors import TraceError
 
 log = logging.getLogger("tritonworthy.check")
 
-Json = dict[str, Any]
-Say = Callable[[Json], None]
-Validate = Callable[[Json], Json]
+Say = Callable[[Mapping[str, object]], None]
+"""Told how far the check is: phase, message, fraction, candidate, where they are known."""
+
+Measured: TypeAlias = ValidationBody | str
+"""What a measurement gave, or why nothing was measured."""
+
+Validate = Callable[[SlimRegion], Measured]
 
 MAX_VALIDATIONS = 16
 """Regions that one check measures, those of the largest share first."""
@@ -51,47 +61,46 @@ def is_trace(path: Path) -> bool:
 
 
 def check(
-    request: Json, *, on_progress: Say = lambda _: None, cancelled: Callable[[], bool] = lambda: False
-) -> Json:  # fmt: skip
+    request: CheckTask, *, on_progress: Say = lambda _: None, cancelled: Callable[[], bool] = lambda: False
+) -> Report:  # fmt: skip
     """`check_config` of a request that has its configuration in it, see `config.from_mapping`."""
     return check_config(from_mapping(request["config"]), request, on_progress=on_progress, cancelled=cancelled)
 
 
 def check_config(
     config: Config,
-    request: Json,
+    request: CheckTask,
     *,
     on_progress: Say = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
-) -> Json:
+) -> Report:
     """The report, as `judge` makes it.
 
-    request: sources and baseline, each {name, path} of a trace, {name, text} of a region, {name, trace} or
-    {name, region} of what the API has already; where known thresholds, archives (folders), max_uncompressed_bytes,
-    region_limits (of one region's advice). Raises RegionError for a text that cannot be read, DeviceUnknownError. A
-    trace that cannot be read makes its subject unmeasured.
+    Raises RegionError for a text that cannot be read, DeviceUnknownError. A trace that cannot be read makes its subject
+    unmeasured.
     """
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
-    sources = [*request["sources"], *([request["baseline"]] if request.get("baseline") else [])]
+    before = request.get("baseline")
+    sources = [*request["sources"], *([before] if before else [])]
     limits = Limits(**request["region_limits"]) if request.get("region_limits") else None
-    found = []
+    subjects = []
     for number, source in enumerate(sources):
         phase = "reading" if "path" in source else "advising"
         on_progress({"phase": phase, "message": source["name"], "fraction": number / (2 * len(sources))})
-        found.append(read(source, config, thresholds, request.get("max_uncompressed_bytes"), limits))
-    baseline = found.pop() if request.get("baseline") else None
-    found = told_apart(found)
+        subjects.append(read(source, config, thresholds, request.get("max_uncompressed_bytes"), limits))
+    baseline = subjects.pop() if before else None
+    subjects = told_apart(subjects)
     folders = tuple(Path(folder) for folder in request.get("archives") or ())
-    found = [_add_records(subject, config, folders, thresholds) for subject in found]
+    subjects = [_add_records(subject, config, folders, thresholds) for subject in subjects]
     if config.validate:
-        found = measure_regions(found, config, _validator(config, thresholds, on_progress, cancelled))
+        subjects = measure_regions(subjects, config, _validator(config, thresholds, on_progress, cancelled))
     on_progress({"phase": "judging", "fraction": 1.0})
-    return judge(config, found, baseline)
+    return judge(config, subjects, baseline)
 
 
 def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
     """Subjects of one name numbered from the second on: findings, and the cases of reports, go by it."""
-    found: list[Subject] = []
+    named: list[Subject] = []
     names = {subject.name for subject in subjects}
     taken: set[str] = set()
     for subject in subjects:
@@ -100,12 +109,16 @@ def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
             number += 1
             name = f"{subject.name} ({number})"
         taken.add(name)
-        found.append(replace(subject, name=name))
-    return found
+        named.append(replace(subject, name=name))
+    return named
 
 
 def read(
-    source: Json, config: Config, thresholds: Thresholds, max_bytes: int | None = None, limits: Limits | None = None
+    source: CheckSource,
+    config: Config,
+    thresholds: Thresholds,
+    max_bytes: int | None = None,
+    limits: Limits | None = None,
 ) -> Subject:
     """A source as a subject. Raises RegionError, DeviceUnknownError."""
     name = source["name"]
@@ -117,9 +130,12 @@ def read(
         return _region(name, source["text"], config, thresholds)
     from app.trace_report.report import REGION_LIMITS, report
 
-    more = {"thresholds": thresholds, "what_if": config.device, "limits": limits or REGION_LIMITS}
     try:
-        return Subject(name, "trace", slim(report(source["path"], name, max_bytes, **more)))
+        trace = report(
+            source["path"], name, max_bytes, thresholds=thresholds, what_if=config.device,
+            limits=limits or REGION_LIMITS,
+        )  # fmt: skip
+        return Subject(name, "trace", slim(trace))
     except TraceError as error:
         return Subject(name, "trace", error=f"{error.message} {error.remedy}".strip())
     except (DeviceUnknownError, MemoryError):
@@ -128,7 +144,7 @@ def read(
         return _unread(name, "trace", fault)
 
 
-def _unread(name: str, kind: str, fault: Exception) -> Subject:
+def _unread(name: str, kind: Literal["trace", "region"], fault: Exception) -> Subject:
     """A defect costs the check one subject, which is then not measured: it says nothing for or against it."""
     log.exception("%s could not be checked", name)
     return Subject(name, kind, error=f"{in_words(fault)}; {DEFECT.format(what='the file')}")
@@ -154,8 +170,9 @@ def _region(name: str, text: str, config: Config, thresholds: Thresholds) -> Sub
     return _alone(name, region)
 
 
-def _alone(name: str, region: Json) -> Subject:
-    device = (region.get("advice") or {}).get("device")
+def _alone(name: str, region: RegionBody | SlimRegion) -> Subject:
+    advice = region.get("advice")
+    device = advice["device"] if advice else None
     return Subject(name, "region", {"device": device, "regions": [slim_region(region)]})
 
 
@@ -173,32 +190,33 @@ def _add_records(subject: Subject, config: Config, folders: Sequence[Path], thre
     return replace(subject, body={**subject.body, "regions": regions})
 
 
-def _wants(assertion: Any, region: Mapping[str, Any]) -> bool:
+def _wants(assertion: Assertion, region: SlimRegion) -> bool:
     return bool(region.get("text")) and may_fire(replace(assertion, evidence="measured"), region)
 
 
-def _with_record(region: Json, folders: Sequence[Path], thresholds: Thresholds) -> Json:
-    advice = region.get("advice") or {}
-    if evidence_of(region) != "predicted":
+def _with_record(region: SlimRegion, folders: Sequence[Path], thresholds: Thresholds) -> SlimRegion:
+    advice, text = region.get("advice"), region.get("text")
+    if not advice or not text or evidence_of(region) != "predicted":
         return region
-    record = record_store.nearest(region["text"], *folders, device=advice.get("device") or None)
-    if record is None or record["archived"]["match"] != "same" or not record["elsewhere"]["same_device"]:
+    record = record_store.nearest(text, *folders, device=advice["device"] or None)
+    if record is None or record["archived"].get("match") != "same" or not record["elsewhere"]["same_device"]:
         return region
-    held = recorded_validation(record)
-    issued = reissue_json(advice, held, region.get("share_of_step"), thresholds)
-    validation = {**(issued.get("validation") or held), "archived": {**record["archived"], "id": record["id"]}}
-    return {**region, "advice": {**issued, "validation": validation}}
+    issued = reissue_json(advice, recorded_validation(record), region.get("share_of_step"), thresholds)
+    evidence = issued["validation"]
+    assert evidence is not None  # it was issued with one
+    archived = {**record["archived"], "id": record["id"]}
+    return {**region, "advice": {**issued, "validation": {**evidence, "archived": archived}}}
 
 
-def recorded_validation(record: Json) -> Json:
+def recorded_validation(record: ArchiveRecord) -> ValidationBody:
     """The measurement in a record, as `reissue_json` takes it."""
-    return {k: v for k, v in record.items() if k in _VALIDATION}
+    return cast("ValidationBody", {k: v for k, v in record.items() if k in _VALIDATION})
 
 
 def measure_regions(subjects: Sequence[Subject], config: Config, validate: Validate) -> list[Subject]:
     """The subjects with what `validate` measures of the regions that an assertion wants measured.
 
-    validate: a region of the API -> its validation; it never raises for a lack of a GPU.
+    validate: never raises for a lack of a GPU.
     """
     wanted = [
         (-(region.get("share_of_step") or 1.0), number, place, region)
@@ -206,54 +224,60 @@ def measure_regions(subjects: Sequence[Subject], config: Config, validate: Valid
         for place, region in enumerate(subject.regions)
         if evidence_of(region) != "measured" and any(may_fire(a, region) for a in config.active)
     ]
-    found = [(list(s.regions), dict(s.unmeasured)) for s in subjects]
+    results = [(list(s.regions), dict(s.unmeasured)) for s in subjects]
     done = 0
     for _, number, place, region in sorted(wanted, key=lambda w: w[:3]):
-        regions, unmeasured = found[number]
+        regions, unmeasured = results[number]
         if not region.get("text"):
             unmeasured[place] = NO_TEXT
         elif done == MAX_VALIDATIONS:
             unmeasured[place] = TOO_MANY
         else:
             done += 1
-            body = validate(region)
-            if body["outcome"] == "unmeasured":
-                unmeasured[place] = str(body["reason"])
+            measured = validate(region)
+            if isinstance(measured, str):
+                unmeasured[place] = measured
+            elif measured["outcome"] == "unmeasured":
+                unmeasured[place] = measured["reason"]
             else:
-                regions[place] = {**region, "advice": _reissue(region, body)}
+                regions[place] = {**region, "advice": _reissue(region, measured)}
     return [
         replace(s, body={**s.body, "regions": regions} if regions else s.body, unmeasured=unmeasured)
-        for s, (regions, unmeasured) in zip(subjects, found, strict=True)
+        for s, (regions, unmeasured) in zip(subjects, results, strict=True)
     ]
 
 
-def _reissue(region: Json, validation: Json) -> Json:
+def _reissue(region: SlimRegion, validation: ValidationBody) -> Advice:
     """The advice after a measurement, carrying it."""
-    advice = validation.get("advice_after") or region["advice"] or {}
+    advice = validation.get("advice_after") or region["advice"]
+    assert advice is not None  # only regions with advice are measured
     held = {k: v for k, v in validation.items() if k not in ("advice_before", "advice_after")}
-    return {**advice, "validation": {**held, **(advice.get("validation") or {})}}
+    evidence = cast("Evidence", {**held, **(advice.get("validation") or {})})
+    return {**advice, "validation": evidence}
 
 
 def _validator(config: Config, thresholds: Thresholds, say: Say, cancelled: Callable[[], bool]) -> Validate:
     from app.analysis.validate import validate_region
 
-    def validate(region: Json) -> Json:
-        request = {
-            "region": region["text"],
+    def validate(region: SlimRegion) -> Measured:
+        text, advice = region["text"], region["advice"]
+        assert text is not None  # without one nothing is measured
+        request: ValidateTask = {
+            "region": text,
             "shapes": region.get("shapes"),
             "budget_s": config.budget_s,
             "share_of_step": region.get("share_of_step"),
-            "advice_before": region["advice"],
+            "advice_before": advice,
             "thresholds": dataclasses.asdict(thresholds),
         }
-        asked = find_device(config.device or (region["advice"] or {}).get("device"))
+        asked = find_device(config.device or (advice["device"] if advice else None))
         here = _gpu()
         if here is None:
-            return {"outcome": "unmeasured", "reason": "this host has no GPU that torch can use"}
+            return "this host has no GPU that torch can use"
         if asked is not None and find_device(here) != asked:
-            return {"outcome": "unmeasured", "reason": f"the advice is for {asked.name}, and this host has {here}"}
+            return f"the advice is for {asked.name}, and this host has {here}"
 
-        def tell(progress: Json) -> None:
+        def tell(progress: Mapping[str, object]) -> None:
             say({**progress, "phase": "measuring", "message": f"{region['name']}: {progress.get('message') or ''}"})
 
         return validate_region(request, on_progress=tell, cancelled=cancelled)

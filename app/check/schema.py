@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.check.config import _OF_CHECK, _TYPES, LEVELS, MAX_ASSERTIONS, MAX_TEXT, NAME, OPTIONS, REQUIRED
 
-Json = dict[str, Any]
+Schema: TypeAlias = dict[str, Any]
+"""A JSON Schema."""
 
-LEVEL: Json = {"type": "string", "enum": list(LEVELS)}
-OFF: Json = {"type": "string", "enum": ["off"]}
+LEVEL: Schema = {"type": "string", "enum": list(LEVELS)}
+OFF: Schema = {"type": "string", "enum": ["off"]}
 
 
-def check_schema() -> Json:
+def check_schema() -> Schema:
     """How regions are looked at."""
-    found: Json = {name: _value(name) for name in _OF_CHECK}
-    found["name"] = {**found["name"], "pattern": f"^{NAME.pattern}$"}
-    found["device"] = {**found["device"], "format": "device"}
-    return {"type": "object", "properties": found, "additionalProperties": False}
+    fields: Schema = {name: _value(name) for name in _OF_CHECK}
+    fields["name"] = {**fields["name"], "pattern": f"^{NAME.pattern}$"}
+    fields["device"] = {**fields["device"], "format": "device"}
+    return {"type": "object", "properties": fields, "additionalProperties": False}
 
 
-def assertions_schema() -> Json:
+def assertions_schema() -> Schema:
     """Assertions by name; `beats:rms_norm` and the like for more than one of a kind."""
     kinds = {name: _assertion(name) for name in OPTIONS}
     named = {f"^{name}:.{{1,{MAX_TEXT - len(name) - 1}}}$": schema for name, schema in kinds.items()}
@@ -33,7 +34,7 @@ def assertions_schema() -> Json:
     }
 
 
-def _assertion(name: str) -> Json:
+def _assertion(name: str) -> Schema:
     needed = REQUIRED.get(name)
     options = {key: _value(key) for key in sorted(OPTIONS[name])}
     if name == "beats":
@@ -45,7 +46,7 @@ def _assertion(name: str) -> Json:
     return {"anyOf": [OFF if needed else LEVEL, whole, pair]}
 
 
-def _value(key: str) -> Json:
+def _value(key: str) -> Schema:
     wanted = _TYPES[key]
     if wanted is bool:
         return {"type": "boolean"}

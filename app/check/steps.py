@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
 
 from app.check.config import Assertion
 from app.check.finding import Finding, Unmeasured, at_step
 from app.check.subject import Subject
+from app.objects.obstacle import Obstacle
+from app.objects.trace import ComparedPart, Comparison
 from app.trace_report.compare import SLOWER, compare_traces
 from app.units import duration
 
-Json = Mapping[str, Any]
 Judged = Finding | Unmeasured
 
 NO_BASELINE = "there is no baseline to compare with"
@@ -47,42 +47,50 @@ def _region_regression(assertion: Assertion, subject: Subject, baseline: Subject
         return
     step = subject.body.get("step_time_us")
     for row in compared["rows"]:
-        share = row["b"] / step if row["b"] is not None and step else None
+        before, after, ratio = row["a"], row["b"], row["ratio"]
         if row["kind"] != "region" or row["verdict"] != SLOWER or not fnmatchcase(row["name"], assertion.region):
             continue
-        if row["ratio"] <= 1 + assertion.max_increase or (share is not None and share < assertion.min_share):
+        if before is None or after is None or ratio is None or ratio <= 1 + assertion.max_increase:
             continue
-        region = next((r for r in subject.regions if r.get("id") == row["b_id"] and r.get("id")), None) or next(
-            (r for r in subject.regions if r.get("name") == row["name"]), {}
-        )
+        share = after / step if step else None
+        if share is not None and share < assertion.min_share:
+            continue
         message = (
-            f"{row['name']} takes {duration(row['b'])} of a step, {row['ratio'] - 1:.1%} longer than the baseline's "
-            f"{duration(row['a'])}"
+            f"{row['name']} takes {duration(after)} of a step, {ratio - 1:.1%} longer than the baseline's "
+            f"{duration(before)}"
         )
         yield at_step(
-            assertion, subject, message, region=row["name"], module=row["module"] or "", new=True,
-            source=str((region.get("source") or {}).get("line") or ""), region_id=row["b_id"], share_of_step=share,
-            time_us_per_step=row["b"],
+            assertion, subject, message, region=row["name"], module=row["module"], new=True,
+            source=_line_of(subject, row), region_id=row["b_id"], share_of_step=share, time_us_per_step=after,
         )  # fmt: skip
 
 
-def _compare(assertion: Assertion, subject: Subject, baseline: Subject | None) -> dict[str, Any] | Unmeasured:
+def _line_of(subject: Subject, row: ComparedPart) -> str:
+    """Where the region of a row is written, as the stacks tell it; "" where they do not."""
+    by_id = next((r for r in subject.regions if r.get("id") == row["b_id"] and r.get("id")), None)
+    region = by_id or next((r for r in subject.regions if r.get("name") == row["name"]), None)
+    source = region.get("source") if region else None
+    return source["line"] if source else ""
+
+
+def _compare(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Comparison | Unmeasured:
     if baseline is None:
         return _unknown(assertion, subject, NO_BASELINE)
     if baseline.error:
         return _unknown(assertion, subject, f"the baseline cannot be read: {baseline.error}")
-    found = compare_traces(baseline.body, subject.body, SIDES)
-    return _unknown(assertion, subject, found["because"]) if found["refused"] else found
+    compared = compare_traces(baseline.body, subject.body, SIDES)
+    return _unknown(assertion, subject, compared["because"]) if compared["refused"] else compared
 
 
 def _step_time(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
     """The step takes longer than max_us."""
-    found = (subject.body.get("step_times") or {}).get("median_us") or subject.body.get("step_time_us")
-    if not found:
+    times = subject.body.get("step_times")
+    step_us = (times["median_us"] if times else None) or subject.body.get("step_time_us")
+    if not step_us:
         yield _unknown(assertion, subject, "the trace does not tell the time of its steps")
-    elif assertion.max_us is not None and found > assertion.max_us:
-        message = f"The step takes {duration(found)}, more than {duration(assertion.max_us)}"
-        yield at_step(assertion, subject, message, time_us_per_step=found)
+    elif assertion.max_us is not None and step_us > assertion.max_us:
+        message = f"The step takes {duration(step_us)}, more than {duration(assertion.max_us)}"
+        yield at_step(assertion, subject, message, time_us_per_step=step_us)
 
 
 def _gpu_idle(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
@@ -92,13 +100,13 @@ def _gpu_idle(assertion: Assertion, subject: Subject, baseline: Subject | None) 
         yield _unknown(assertion, subject, "the trace does not tell what the GPU waits for")
         return
     share, most = parts["idle_share"], assertion.max_share
-    if most is None or share <= most:
+    if most is None or share is None or share <= most:
         return
-    waits = [r for r in subject.body.get("rests") or () if r.get("kind") == "idle" and r.get("time_us")]
-    worst = max(waits, key=lambda r: float(r["time_us"]), default=None)
+    waits = [r for r in subject.body.get("rests") or () if r["kind"] == "idle" and r["time_us"]]
+    worst = max(waits, key=lambda r: r["time_us"], default=None)
     message = f"The GPU idles for {share:.1%} of the step, more than {most:.1%}"
     message += f"; most of it {worst['name'].removeprefix('idle: ')}" if worst else ""
-    yield at_step(assertion, subject, message, action=str(worst["remedy"]) if worst else "", share_of_step=share)
+    yield at_step(assertion, subject, message, action=worst["remedy"] if worst else "", share_of_step=share)
 
 
 def _obstacle(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
@@ -107,21 +115,23 @@ def _obstacle(assertion: Assertion, subject: Subject, baseline: Subject | None) 
         yield _unknown(assertion, subject, "new_only needs a baseline")
         return
     before = None if baseline is None else {_obstacle_name(o) for o in baseline.body.get("compile_obstacles") or ()}
-    for found in subject.body.get("compile_obstacles") or ():
-        new = None if before is None else _obstacle_name(found) not in before
-        if not fnmatchcase(str(found.get("kind") or ""), assertion.kind) or (assertion.new_only and new is False):
+    for obstacle in subject.body.get("compile_obstacles") or ():
+        new = None if before is None else _obstacle_name(obstacle) not in before
+        if not fnmatchcase(obstacle["kind"], assertion.kind) or (assertion.new_only and new is False):
             continue
-        message = (
-            f"{found.get('title')}: {found.get('op')} {found.get('does')}, {found.get('calls_per_step'):.3g} a step"
-        )
+        message = f"{obstacle['title']}: {obstacle['op']} {obstacle['does']}, {obstacle['calls_per_step']:.3g} a step"
         yield at_step(
-            assertion, subject, message, region=str(found.get("op") or ""), action=str(found.get("remedy") or ""),
-            module=str((found.get("modules") or [""])[0]), source=str((found.get("sources") or [""])[0]), new=new,
+            assertion, subject, message, region=obstacle["op"], action=obstacle["remedy"],
+            module=_first(obstacle["modules"]), source=_first(obstacle["sources"]), new=new,
         )  # fmt: skip
 
 
-def _obstacle_name(found: Json) -> tuple[str, str, str]:
-    return str(found.get("kind")), str(found.get("op")), str((found.get("modules") or [""])[0])
+def _obstacle_name(obstacle: Obstacle) -> tuple[str, str, str]:
+    return obstacle["kind"], obstacle["op"], _first(obstacle["modules"])
+
+
+def _first(texts: list[str]) -> str:
+    return texts[0] if texts else ""
 
 
 KINDS: Mapping[str, Callable[[Assertion, Subject, Subject | None], Iterator[Judged]]] = {

@@ -20,13 +20,13 @@ def line_of(text: str, key: str) -> int | None:
         if stripped.startswith("["):
             if (end := _header_end(stripped)) is None:
                 continue
-            table = found = _parts(stripped[:end].strip("[]"))
+            table = path = _parts(stripped[:end].strip("[]"))
         elif "=" in stripped and (named := _parts(stripped)):
-            found = [*table, *named]
+            path = [*table, *named]
         else:
             continue
-        deep = len(found)
-        if found == wanted[:deep] and (best is None or deep > best[0]):
+        deep = len(path)
+        if path == wanted[:deep] and (best is None or deep > best[0]):
             best = deep, number
     return best[1] if best else None
 
@@ -39,12 +39,12 @@ def _header_end(line: str) -> int | None:
 
 def _parts(key: str) -> list[str]:
     """The parts of a dotted key at the beginning of a text; what follows it is left out."""
-    found, at = [], 0
+    parts, at = [], 0
     while match := _PART.match(key, at):
         double, single, bare = match.groups()
-        found.append(double if double is not None else single if single is not None else bare)
+        parts.append(double if double is not None else single if single is not None else bare)
         at = match.end()
         if key[at : at + 1] != ".":
             break
         at += 1
-    return found
+    return parts

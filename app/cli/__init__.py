@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from app import __version__
 from app.check.safe import visible
 from app.cli.accuracy import add_accuracy
 from app.cli.archive import add_archive, hint
 from app.cli.check import add_check
-from app.cli.devices import ALL, devices_text, on_devices
+from app.cli.devices import ALL, advise_on_devices, devices_text
 from app.cli.fleet import add_fleet
 from app.cli.init import under_init
 from app.cli.kit import add_kit
@@ -38,9 +38,14 @@ from app.thresholds import ThresholdError, thresholds_in_force
 from profiler.oracle.model import MODES
 
 if TYPE_CHECKING:
+    from app.cli.oracle import OraclePredictions
+    from app.objects.advice import RegionDevices
+    from app.objects.region import AdviceAnswer, RegionBody
+    from app.objects.trace import TraceBody
+    from app.trace_report.ranks import RankReports
     from profiler.oracle.process import Oracle
 
-Json = dict[str, Any]
+Body = TypeVar("Body")
 
 OK, BAD_INPUT, NOT_MEASURED = 0, 1, 2
 FAILED = 2
@@ -95,9 +100,9 @@ def _run(argv: Sequence[str] | None) -> int:
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        description = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         hint = "" if os.environ.get(DEBUG_VARIABLE) else f"; {DEBUG_VARIABLE}=1 shows where"
-        return _fail(f"internal error: {visible(said)} ({place}){hint}")
+        return _fail(f"internal error: {visible(description)} ({place}){hint}")
 
 
 def _fail(message: str) -> int:
@@ -182,12 +187,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    given = {"host": arguments.host, "port": arguments.port, "data_dir": arguments.data_dir}
-
     def run() -> int:
-        from app.cli.serve import serve
+        from app.cli.serve import Options, serve
 
-        return serve({name: value for name, value in given.items() if value is not None})
+        options: Options = {}
+        if arguments.host is not None:
+            options["host"] = arguments.host
+        if arguments.port is not None:
+            options["port"] = arguments.port
+        if arguments.data_dir is not None:
+            options["data_dir"] = arguments.data_dir
+        return serve(options)
 
     return under_init(run)
 
@@ -203,74 +213,92 @@ def _advise(arguments: argparse.Namespace) -> int:
         _print(arguments, _read_ranks(files, arguments.companion), ranks_text)
         return OK
     if arguments.file[0] != "-" and _is_trace(files[0]):
-        found = _read_trace(files[0], arguments.companion, arguments.execution_trace, _known_device(arguments.device))
-        _print(arguments, found, trace_text)
+        device = _check_device(arguments.device)
+        trace = _read_trace(files[0], arguments.companion, arguments.execution_trace, device)
+        _print(arguments, trace, trace_text)
         return OK
     if arguments.companion is not None or arguments.execution_trace is not None:
         raise InputError("--companion and --execution-trace go with a trace")
     if arguments.device == ALL:
         _print(arguments, _on_devices(arguments, _read_text(arguments.file[0])), devices_text)
         return OK
-    region = _region_advice(arguments, _read_text(arguments.file[0]))
-    _print(arguments, {**{k: v for k, v in region.items() if k != "advice"}, **region["advice"]}, region_text)
+    _print(arguments, _flatten(_region_advice(arguments, _read_text(arguments.file[0]))), region_text)
     return OK
 
 
-def _advise_one(arguments: argparse.Namespace) -> Json:
+def _flatten(region: RegionBody) -> AdviceAnswer:
+    """The advice, and what the region has as well: what POST /api/v1/advice answers."""
+    advice = region["advice"]
+    assert advice is not None
+    rest = {key: value for key, value in region.items() if key != "advice"}
+    answer: AdviceAnswer = {**rest, **advice}  # type: ignore[typeddict-item]
+    return answer
+
+
+def _advise_one(arguments: argparse.Namespace) -> tuple[TraceBody, None] | tuple[None, RegionBody]:
     """What `report` writes down: a trace with its regions, else one region."""
     if arguments.file != "-" and _is_trace(Path(arguments.file)):
-        return _read_trace(Path(arguments.file))
-    return _region_advice(arguments, _read_text(arguments.file))
+        return _read_trace(Path(arguments.file)), None
+    return None, _region_advice(arguments, _read_text(arguments.file))
 
 
 # -------------------------------------------------------------------------------------------------------------- oracle
 
 
 def _oracle(arguments: argparse.Namespace) -> int:
-    from app.cli import oracle as ask_oracle
+    from app.cli.oracle import (
+        UnavailableError,
+        compile_kernel,
+        kernel_names,
+        kernel_text,
+        listing_text,
+        predict,
+        prediction_text,
+    )
     from profiler.region.model import RegionError
 
     if arguments.show and not arguments.kernel:
         raise InputError("--show goes with --kernel NAME")
-    text, device = _read_text(arguments.file), _known_device(arguments.device)
-    with _asking() as oracle:
+    text, device = _read_text(arguments.file), _check_device(arguments.device)
+    with _start_oracle() as oracle:
         try:
-            found = ask_oracle.predict(oracle, text, device=device, mode=arguments.mode, shapes=arguments.shapes)
+            predictions = predict(oracle, text, device=device, mode=arguments.mode, shapes=arguments.shapes)
         except RegionError as error:
             raise InputError(str(error)) from None
-        missing = [p["unavailable"] for p in found["oracle"] if p["unavailable"]]
+        missing = [p["unavailable"] for p in predictions["oracle"] if p["unavailable"]]
         if not arguments.kernel:
-            _print(arguments, found, ask_oracle.prediction_text)
+            _print(arguments, predictions, prediction_text)
             return NOT_MEASURED if missing else OK
         try:
-            kernel = ask_oracle.compile_kernel(oracle, found, arguments.kernel, _mode_of(found, arguments))
+            mode = _mode_of(predictions, arguments.kernel)
+            kernel = compile_kernel(oracle, predictions, arguments.kernel, mode)
             if arguments.show:
-                print(ask_oracle.listing(kernel, arguments.show))
+                print(listing_text(kernel, arguments.show))
             else:
-                _print(arguments, kernel, ask_oracle.kernel_text)
+                _print(arguments, kernel, kernel_text)
         except KeyError:
             if missing:
                 print(f"the prediction is unavailable: {missing[0]}", file=sys.stderr)
                 return NOT_MEASURED
             raise InputError(
-                "\n  ".join([f"no kernel {arguments.kernel}; there are:", *ask_oracle.names(found)])
+                "\n  ".join([f"no kernel {arguments.kernel}; there are:", *kernel_names(predictions)])
             ) from None
-        except ask_oracle.UnavailableError as error:
+        except UnavailableError as error:
             print(error, file=sys.stderr)
             return NOT_MEASURED
     return OK
 
 
-def _mode_of(found: Json, arguments: argparse.Namespace) -> str:
+def _mode_of(predictions: OraclePredictions, kernel: str) -> str:
     """The mode asked for, else the first that has the kernel."""
-    from app.analysis.reissue import find_kernel
+    from app.cli.oracle import find_kernel
 
-    modes = [str(p["mode"]) for p in found["oracle"]]
-    return next((m for m in modes if find_kernel(found, m, arguments.kernel)), modes[0])
+    modes = [p["mode"] for p in predictions["oracle"]]
+    return next((m for m in modes if find_kernel(predictions, m, kernel)), modes[0])
 
 
 @contextmanager
-def _asking() -> Iterator[Oracle]:
+def _start_oracle() -> Iterator[Oracle]:
     """An oracle for one command; its process ends with it."""
     from profiler.oracle.process import START_S, Oracle
 
@@ -281,7 +309,7 @@ def _asking() -> Iterator[Oracle]:
         oracle.stop()
 
 
-def _known_device(name: str | None) -> str | None:
+def _check_device(name: str | None) -> str | None:
     from profiler.hardware import find_device
 
     if name is not None and find_device(name) is None:
@@ -303,7 +331,7 @@ def _is_trace(path: Path) -> bool:
 
 def _read_trace(
     path: Path, companion: Path | None = None, execution: Path | None = None, what_if: str | None = None
-) -> Json:
+) -> TraceBody:
     from app.trace_report.companions import Companion
     from app.trace_report.report import report
 
@@ -313,7 +341,7 @@ def _read_trace(
         return report(path, path.name, beside=lender, execution=observed, thresholds=settings, what_if=what_if)
 
 
-def _read_ranks(paths: Sequence[Path], companion: Path | None) -> Json:
+def _read_ranks(paths: Sequence[Path], companion: Path | None) -> RankReports:
     from app.trace_report.ranks import report_ranks
 
     if not all(_is_trace(path) for path in paths):
@@ -345,25 +373,30 @@ def _read_text(file: str) -> str:
         raise InputError(f"{file}: neither a trace nor a text") from None
 
 
-def _on_devices(arguments: argparse.Namespace, text: str) -> Json:
+def _on_devices(arguments: argparse.Namespace, text: str) -> RegionDevices:
     from profiler.region.model import RegionError
 
-    known = {"share_of_step": arguments.share, "step_time_us": arguments.step_time_us, "objective": arguments.objective}
     try:
-        return on_devices(text, **known, thresholds=thresholds_in_force())
+        return advise_on_devices(
+            text,
+            share_of_step=arguments.share,
+            step_time_us=arguments.step_time_us,
+            objective=arguments.objective,
+            thresholds=thresholds_in_force(),
+        )
     except RegionError as error:
         raise InputError(str(error)) from None
 
 
-def _region_advice(arguments: argparse.Namespace, text: str) -> Json:
+def _region_advice(arguments: argparse.Namespace, text: str) -> RegionBody:
     from app.analysis import service
     from profiler.region.model import RegionError
 
-    device = _known_device(arguments.device if arguments.device != "cpu" else None)
-    asked = getattr(arguments, "oracle", "off") == "auto"
+    device = _check_device(arguments.device if arguments.device != "cpu" else None)
+    with_oracle = getattr(arguments, "oracle", "off") == "auto"
     try:
-        with _asking() if asked else nullcontext() as oracle:
-            region: Json = service.advise_region(
+        with _start_oracle() if with_oracle else nullcontext() as oracle:
+            region = service.advise_region(
                 text,
                 share_of_step=arguments.share,
                 step_time_us=arguments.step_time_us,
@@ -411,12 +444,12 @@ def _validate(arguments: argparse.Namespace) -> int:
     _print(arguments, validation, validation_text)
     if validation["outcome"] != "unmeasured":
         return OK
-    if said := hint(validation["region"]):
-        print(said, file=sys.stderr)
+    if nearest := hint(validation["region"]):
+        print(nearest, file=sys.stderr)
     return NOT_MEASURED
 
 
-def _region_to_validate(arguments: argparse.Namespace) -> Json:
+def _region_to_validate(arguments: argparse.Namespace) -> RegionBody:
     """The region named on the command line, with its advice."""
     if (arguments.file is None) == (arguments.trace is None):
         raise InputError("give either a region's text, or --trace FILE --region NAME")
@@ -432,14 +465,13 @@ def _region_to_validate(arguments: argparse.Namespace) -> Json:
     if not by_name:
         names = "\n".join(f"  {number}. {r['name']}" for number, r in enumerate(regions, 1))
         raise InputError(f"which region? --region takes a name or number of:\n{names}")
-    found: Json = by_name[0]
-    return found
+    return by_name[0]
 
 
 # -------------------------------------------------------------------------------------------------------------- output
 
 
-def _print(arguments: argparse.Namespace, body: Json, text: Callable[[Json], str]) -> None:
+def _print(arguments: argparse.Namespace, body: Body, text: Callable[[Body], str]) -> None:
     print(json_text(body) if arguments.json else text(body))
     sys.stdout.flush()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.accuracy import table
 from app.cli.options import given_path
+from app.objects.accuracy import AccuracyFigures, FittedRates, KernelTable
+from app.objects.record import ArchiveRecord
 
 if TYPE_CHECKING:
     from app.accuracy.evaluation import Oracle
@@ -77,49 +79,47 @@ def _accuracy(arguments: argparse.Namespace) -> int:
         return FAILED
     kernels = json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
     if arguments.records is None and arguments.oracle == "off":
-        told = compute_figures(records, kernels)
+        result = compute_figures(records, kernels)
     else:
         with _oracle(arguments.oracle) as oracle:
-            told = figures(records, kernels, oracle=oracle)
+            result = figures(records, kernels, oracle=oracle)
     if arguments.write:
-        fallen = worse(told, load_committed()) if COMMITTED.is_file() else []
+        fallen = worse(result, load_committed()) if COMMITTED.is_file() else []
         if fallen and not arguments.worse:
             print("\n".join([*fallen, "The advice got worse: mend it, or publish that with --worse"]), file=sys.stderr)
             return FAILED
-        COMMITTED.write_text(text_of(told), encoding="utf-8")
-        for name, body in page.files(told).items():
+        COMMITTED.write_text(text_of(result), encoding="utf-8")
+        for name, body in page.files(result).items():
             (DOCS / name).write_text(body, encoding="utf-8")
-    print(text_of(told) if arguments.json else as_text(told))
+    print(text_of(result) if arguments.json else as_text(result))
     return OK
 
 
-def compute_figures(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
+def compute_figures(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> AccuracyFigures:
     """The figures as they are committed: with leave-one-out."""
     from app.accuracy.figures import figures
     from app.accuracy.fitting import LeaveOneOut
 
-    asked, everything = read_samples(records, kernels)
-    return figures(records, kernels, fit=LeaveOneOut(everything), asked=asked)
+    questions, everything = read_samples(records, kernels)
+    return figures(records, kernels, fit=LeaveOneOut(everything), asked=questions)
 
 
-def read_samples(
-    records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None
-) -> tuple[list[Question], Samples]:
+def read_samples(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> tuple[list[Question], Samples]:
     """The records' questions, and everything that rates are fitted on, of both halves. Ten seconds or so."""
     from app.accuracy.case import cases
     from app.accuracy.fitting import gather_samples
     from app.accuracy.question import question
 
-    asked = [question(case) for case in cases(records)]
-    return asked, gather_samples(asked, kernels)
+    questions = [question(case) for case in cases(records)]
+    return questions, gather_samples(questions, kernels)
 
 
-def fit_rates(records: Sequence[Mapping[str, Any]], kernels: Mapping[str, Any] | None) -> str:
+def fit_rates(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> str:
     """rates.json as these records and the table of kernels make it."""
     from app.accuracy.fitting import rates_json, text_of
 
-    asked, everything = read_samples(records, kernels)
-    return text_of(rates_json(asked, kernels, everything))
+    questions, everything = read_samples(records, kernels)
+    return text_of(rates_json(questions, kernels, everything))
 
 
 def _fit(arguments: argparse.Namespace) -> int:
@@ -138,9 +138,9 @@ def _fit(arguments: argparse.Namespace) -> int:
         )
         return OK if same else FAILED
     SHIPPED.write_text(text, encoding="utf-8")
-    body = json.loads(text)
-    print(f"{SHIPPED}: {body['version']}\n")
-    print(table.plain(table.left_over({"fit": body})))
+    rates: FittedRates = json.loads(text)
+    print(f"{SHIPPED}: {rates['version']}\n")
+    print(table.plain(table.left_over(rates)))
     return OK
 
 
@@ -151,7 +151,7 @@ def _oracle(wanted: str) -> Iterator[Oracle | None]:
         yield None
         return
     from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
-    from app.analysis.service import foresee
+    from app.analysis.service import predict_compile
     from profiler.oracle.process import Oracle as Process
     from profiler.oracle.process import UnansweredError
 
@@ -160,7 +160,7 @@ def _oracle(wanted: str) -> Iterator[Oracle | None]:
 
     def ask(question: Question) -> CompilePrediction:
         try:
-            return foresee(process, question.prepared)
+            return predict_compile(process, question.prepared)
         except UnansweredError as fault:
             print(f"{question.case.name}: {fault}", file=sys.stderr)
             return NO_COMPILE_PREDICTION
@@ -171,12 +171,12 @@ def _oracle(wanted: str) -> Iterator[Oracle | None]:
         process.stop()
 
 
-def as_text(told: dict[str, Any]) -> str:
+def as_text(result: AccuracyFigures) -> str:
     """All tables, for a shell."""
     parts = [
-        ("The advice", table.advice(told)),
-        ("Beside other policies", table.policies(told)),
-        ("Region by region", table.regions(told)),
-        ("What the sources claim", table.claims(told)),
+        ("The advice", table.advice(result)),
+        ("Beside other policies", table.policies(result)),
+        ("Region by region", table.regions(result)),
+        ("What the sources claim", table.claims(result)),
     ]
     return "\n\n".join(f"{title}\n{table.plain(rows)}" for title, rows in parts)

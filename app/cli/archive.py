@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from app.archive import listing, merging, nearness, record_store, schema
 from app.archive.schema import RecordError
 from app.cli.options import given_path
 from app.cli.streams import json_text
+from app.objects.record import ArchiveRecord, NearestRecord
 from kernels.measure.model import OUTCOMES
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from app.objects.record import RecordBody
 
 OK, FAILED = 0, 2
 
@@ -63,8 +65,13 @@ def add_archive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _writing(merge)
 
 
-def _part(parts: Any, name: str, run: Callable[[argparse.Namespace], int], said: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = parts.add_parser(name, help=said, description=said[0].upper() + said[1:] + ".")
+def _part(
+    parts: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    about: str,
+) -> argparse.ArgumentParser:
+    parser = parts.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
     parser.add_argument("--folder", type=given_path, metavar="DIR", help="your archive, instead of the setting's")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_guard(run))
@@ -111,7 +118,7 @@ def _folder(arguments: argparse.Namespace) -> Path:
 # ------------------------------------------------------------------------------------------------------ list and show
 
 
-def _records(arguments: argparse.Namespace) -> tuple[Json, ...]:
+def _records(arguments: argparse.Namespace) -> tuple[ArchiveRecord, ...]:
     """Yours and the shipped ones; files that are no records are named on stderr and stay where they are."""
     folder = _folder(arguments)
     if arguments.folder is not None and not folder.is_dir():
@@ -123,12 +130,12 @@ def _records(arguments: argparse.Namespace) -> tuple[Json, ...]:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    asked = (arguments.device, arguments.region, arguments.outcome)
-    found = [r for r in _records(arguments) if listing.wanted(r, *asked)]
+    filters = (arguments.device, arguments.region, arguments.outcome)
+    records = [r for r in _records(arguments) if listing.wanted(r, *filters)]
     if arguments.json:
-        _print_json({"items": [listing.row(r) for r in found]})
-    elif found:
-        print(listing.table(found))
+        _print_json({"items": [listing.row(r) for r in records]})
+    elif records:
+        print(listing.table(records))
     else:
         print("No record is like that.")
     return OK
@@ -140,48 +147,48 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.near is None and (arguments.device or arguments.torch):
         raise RecordError("--device and --torch go with --near")
     records = _records(arguments)
-    found = _find_by_name(records, arguments.name) if arguments.name is not None else _near(arguments)
+    record = _find_by_name(records, arguments.name) if arguments.name is not None else _find_nearest(arguments)
     if arguments.json:
-        _print_json(found)
+        _print_json(record)
     else:
-        print(listing.record_text(found))
+        print(listing.record_text(record))
     return OK
 
 
-def _find_by_name(records: Sequence[Json], name: str) -> Json:
+def _find_by_name(records: Sequence[ArchiveRecord], name: str) -> ArchiveRecord:
     """The one record of that id, part of an id, or name."""
     stem = name.removesuffix(".json")
     exact = [r for r in records if r["id"] == stem]
-    found = exact or [r for r in records if r["name"].lower() == name.lower()]
-    found = found or [r for r in records if stem and stem.lower() in r["id"]]
-    if not found:
+    matches = exact or [r for r in records if r["name"].lower() == name.lower()]
+    matches = matches or [r for r in records if stem and stem.lower() in r["id"]]
+    if not matches:
         raise RecordError(f"no record {name!r}", "`tritonworthy archive list` names them")
-    if len(found) > 1:
-        lines = "\n".join(f"  {r['id']}  {r['device']}, torch {nearness.software(r, 'torch')}" for r in found)
-        raise RecordError(f"{len(found)} records are called {name!r}", f"Take more of the id:\n{lines}")
-    return found[0]
+    if len(matches) > 1:
+        lines = "\n".join(f"  {r['id']}  {r['device']}, torch {nearness.software(r, 'torch')}" for r in matches)
+        raise RecordError(f"{len(matches)} records are called {name!r}", f"Take more of the id:\n{lines}")
+    return matches[0]
 
 
-def _near(arguments: argparse.Namespace) -> Json:
+def _find_nearest(arguments: argparse.Namespace) -> NearestRecord:
     text = _bytes(arguments.near).decode("utf-8", "replace")
     folders = (_folder(arguments), record_store.FOLDER)
-    found = record_store.nearest(text, *folders, device=arguments.device, torch=arguments.torch)
-    if found is None:
+    nearest = record_store.nearest(text, *folders, device=arguments.device, torch=arguments.torch)
+    if nearest is None:
         far = f"within {nearness.FARTHEST:g} × its bytes"
         raise RecordError(
             f"no record of this program {far}", "Measure it on a GPU host: `tritonworthy validate REGION`"
         )
-    return found
+    return nearest
 
 
 def hint(text: str) -> str:
     """What a host that measured nothing says of the nearest record; "" where there is none."""
     import importlib.metadata
 
-    found = record_store.nearest(
+    nearest = record_store.nearest(
         text, record_store.user_folder(), record_store.FOLDER, torch=importlib.metadata.version("torch")
     )
-    return f"{found['elsewhere']['because']} See: tritonworthy archive show {found['id']}" if found else ""
+    return f"{nearest['elsewhere']['because']} See: tritonworthy archive show {nearest['id']}" if nearest else ""
 
 
 # --------------------------------------------------------------------------------------------------- record and merge
@@ -193,26 +200,26 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _merge(arguments: argparse.Namespace) -> int:
     files: list[str] = []
-    for given in arguments.files:
-        folder = Path(given)
+    for name in arguments.files:
+        folder = Path(name)
         if folder.is_dir():
             files += map(str, sorted(folder.glob("*.json")))
         else:
-            files.append(given)
+            files.append(name)
     return _put(arguments, ((name, partial(_record_file, name)) for name in files))
 
 
 def _put(
-    arguments: argparse.Namespace, sources: Iterator[tuple[str, Callable[[], list[Any]]]], name: str | None = None
+    arguments: argparse.Namespace, sources: Iterator[tuple[str, Callable[[], list[object]]]], name: str | None = None
 ) -> int:
     """Read every source, then write what can be taken; 2 where something cannot."""
-    taken: list[tuple[str, Json]] = []
+    taken: list[tuple[str, RecordBody]] = []
     refused: list[tuple[str, RecordError]] = []
     for source, load in sources:
         try:
             for body in load():
-                held = {**body, "name": name} if name and isinstance(body, dict) else body
-                taken.append((source, schema.require(schema.read(held))))
+                named = {**body, "name": name} if name and isinstance(body, dict) else body
+                taken.append((source, schema.require(schema.read(named))))
         except RecordError as error:
             refused.append((source, error))
     folder = _folder(arguments)
@@ -235,21 +242,21 @@ def _put(
 
 
 def _step_text(step: merging.Step) -> str:
-    told = merging.step_json(step)
-    version = told["torch"]
-    others = ", ".join(f"{o['id']} (torch {o['torch'] or 'not told'}, {o['date']})" for o in told["others"])
+    body = merging.step_json(step)
+    version = body["torch"]
+    others = ", ".join(f"{o['id']} (torch {o['torch'] or 'not told'}, {o['date']})" for o in body["others"])
     remedy = "; --replace takes yours away" if step.yours else ""
     text = {
-        "added": f"added      {told['id']}",
-        "identical": f"identical  {told['id']}: on record already",
-        "beside": f"conflict   {told['id']} (torch {version}): kept beside {others}{remedy}",
-        "replaced": f"replaced   {told['id']} (torch {version}) stands for {others}",
+        "added": f"added      {body['id']}",
+        "identical": f"identical  {body['id']}: on record already",
+        "beside": f"conflict   {body['id']} (torch {version}): kept beside {others}{remedy}",
+        "replaced": f"replaced   {body['id']} (torch {version}) stands for {others}",
     }[step.action]
-    lacks = f"\n           it does not tell: {', '.join(told['lacking'])}" if told["lacking"] else ""
+    lacks = f"\n           it does not tell: {', '.join(body['lacking'])}" if body["lacking"] else ""
     return listing.plain(f"{text} <- {step.source}") + lacks
 
 
-def _validations(name: str) -> list[Any]:
+def _validations(name: str) -> list[object]:
     """What `record` is given: JSON, or a region's text, which is measured here."""
     data = _bytes(name)
     if data.lstrip()[:1] in (b"{", b"["):
@@ -261,16 +268,16 @@ def _validations(name: str) -> list[Any]:
         raise RecordError("neither a validation nor a region's text", remedy) from None
 
 
-def _record_file(name: str) -> list[Any]:
+def _record_file(name: str) -> list[object]:
     return _load(_bytes(name))
 
 
-def _load(data: bytes) -> list[Any]:
+def _load(data: bytes) -> list[object]:
     body = schema.loads(data)
     return body if isinstance(body, list) else [body]
 
 
-def _measure(text: str) -> Json:
+def _measure(text: str) -> Mapping[str, object]:
     """The region validated on this host. RecordError where its text cannot be read."""
     from app.analysis import service
     from app.analysis.validate import validate_region
@@ -302,5 +309,5 @@ def _bytes(name: str) -> bytes:
         raise RecordError(error.strerror or str(error), "Give a file that can be read, or - for stdin") from None
 
 
-def _print_json(body: Any) -> None:
+def _print_json(body: object) -> None:
     print(json_text(body))

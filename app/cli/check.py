@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MethodType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from app.analysis.region_failed import DEFECT, in_words
 from app.archive import record_store
@@ -26,7 +26,9 @@ from app.thresholds import ThresholdError, thresholds_in_force
 
 log = logging.getLogger("tritonworthy.check")
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from app.objects.check import Report
+    from app.objects.task import CheckSource, CheckTask
 
 CRASHED = 2
 WRONG = 3
@@ -39,8 +41,8 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     """Hook `check` into the command line."""
     from app.check.formats import FORMATS
 
-    said = "assertions on traces and regions, for CI: exit 0, 1, or 2 for could not measure"
-    check = commands.add_parser("check", help=said, description=said[0].upper() + said[1:] + ".")
+    about = "assertions on traces and regions, for CI: exit 0, 1, or 2 for could not measure"
+    check = commands.add_parser("check", help=about, description=about[0].upper() + about[1:] + ".")
     check.error = MethodType(usage_error, check)  # type: ignore[method-assign]
     check.add_argument("files", metavar="TRACE|REGION", nargs="+", help="traces (.json, .json.gz) and regions' texts")
     check.add_argument("--baseline", type=given_path, metavar="TRACE", help="the same step before the change")
@@ -122,25 +124,26 @@ def _config(arguments: argparse.Namespace) -> Config:
     return replace(config, validate=config.validate or arguments.validate, device=device)
 
 
-def _report(arguments: argparse.Namespace, config: Config) -> Json:
+def _report(arguments: argparse.Namespace, config: Config) -> Report:
     from app.check.run import check_config, is_trace
 
     files = [Path(file) for file in arguments.files]
+    baseline: Path | None = arguments.baseline
     traces = [file for file in files if is_trace(file)]
-    if arguments.baseline is not None and len(traces) != 1:
+    if baseline is not None and len(traces) != 1:
         raise ConfigError("", "--baseline goes with one trace")
-    for path in (*files, *([arguments.baseline] if arguments.baseline else [])):
+    for path in (*files, *([baseline] if baseline else [])):
         path.open("rb").close()  # a file that is not there is a mistake, no trace that cannot be read
-    request: Json = {
+    request: CheckTask = {
         "sources": [_source(name, file) for name, file in zip(_names(files), files, strict=True)],
-        "baseline": arguments.baseline and {"name": arguments.baseline.name, "path": str(arguments.baseline)},
+        "baseline": {"name": baseline.name, "path": str(baseline)} if baseline else None,
         "thresholds": asdict(thresholds_in_force()),
         "archives": [str(record_store.user_folder()), str(record_store.FOLDER)],
     }
-    return check_config(config, request, on_progress=_progress)
+    return check_config(config, request, on_progress=_show_progress)
 
 
-def _source(name: str, file: Path) -> Json:
+def _source(name: str, file: Path) -> CheckSource:
     from app.check.run import is_trace
 
     if is_trace(file):
@@ -154,7 +157,7 @@ def _names(files: Sequence[Path]) -> list[str]:
     return [str(f) if names.count(f.name) > 1 else f.name for f in files]
 
 
-def _progress(said: Json) -> None:
-    if said.get("phase") in ("reading", "measuring"):
-        parts = (said.get("phase"), said.get("candidate"), said.get("message"))
+def _show_progress(progress: Mapping[str, object]) -> None:
+    if progress.get("phase") in ("reading", "measuring"):
+        parts = (progress.get("phase"), progress.get("candidate"), progress.get("message"))
         print(" ".join(str(part) for part in parts if part), file=sys.stderr)

@@ -10,12 +10,10 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from app.cli.options import count
 from app.jobs.ray import model
-
-Json = dict[str, Any]
+from app.objects.device import FleetGpu
 
 OK, NOTHING, NO_CLUSTER = 0, 1, 2
 LOOK_S = 30.0
@@ -74,17 +72,16 @@ def _status(arguments: argparse.Namespace) -> int:
         while not all(node.facts for node in fleet.nodes()) and time.monotonic() < deadline:
             time.sleep(0.2)
         kinds = fleet.kinds()
-        body: Json = {
-            "kinds": [model.gpu_type_json(kind) for kind in kinds],
-            "read_slots": model.read_slots(fleet.nodes()),
-        }
+        rows = [model.gpu_type_json(kind) for kind in kinds]
+        read_slots = model.read_slots(fleet.nodes())
     finally:
         fleet.close()
-    print(json.dumps(body, indent=2) if arguments.json else status_text(body["kinds"], body["read_slots"]))
+    body = {"kinds": rows, "read_slots": read_slots}
+    print(json.dumps(body, indent=2) if arguments.json else status_text(rows, read_slots))
     return OK if any(kind.slots for kind in kinds) else NOTHING
 
 
-def status_text(kinds: Sequence[Json], read_slots: int) -> str:
+def status_text(kinds: Sequence[FleetGpu], read_slots: int) -> str:
     """A table for people: one line a kind, and one for every host that takes no work."""
     lines = [f"{'kind':<26}{'hosts':>6}{'GPUs':>6}{'slots':>6}{'busy':>6}{'free':>6}  versions"]
     for kind in kinds:
@@ -93,7 +90,8 @@ def status_text(kinds: Sequence[Json], read_slots: int) -> str:
             for name in ("tritonworthy", "torch", "triton")
             if kind["versions"].get(name)
         )
-        counts = "".join(f"{kind[name]:>6}" for name in ("hosts", "gpus", "slots", "busy", "free"))
+        numbers = (kind["hosts"], kind["gpus"], kind["slots"], kind["busy"], kind["free"])
+        counts = "".join(f"{number:>6}" for number in numbers)
         lines.append(f"{kind['device']:<26}{counts}  {versions}")
         lines += [f"  sick: {why}" for why in kind["sick"]]
     lines.append(f"{read_slots} traces may be read at once on hosts without GPUs" if read_slots else

@@ -47,16 +47,16 @@ def as_init(serve: Callable[[], int]) -> int:
 
 def _reap(child: int) -> int | None:
     """Reap all that have ended; the wait status of this child where it is one of them."""
-    found = None
+    status_of_child = None
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return found
+            return status_of_child
         if pid == 0:
-            return found
+            return status_of_child
         if pid == child:
-            found = status
+            status_of_child = status
 
 
 def _exit_status(status: int, sent: set[int]) -> int:

@@ -10,12 +10,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from app.cli.options import given_path
 from app.cli.streams import json_text
-
-Json = dict[str, Any]
+from app.objects.record import ValidationBody
 
 OK, BAD_INPUT, NO_KERNEL, NOT_WRITTEN = 0, 1, 2, 2
 
@@ -82,12 +81,17 @@ def _kit(arguments: argparse.Namespace) -> int:
     return NO_KERNEL if made.why else OK
 
 
-def _read(file: str) -> tuple[str, Json | None]:
+def _read(file: str) -> tuple[str, ValidationBody | None]:
     """The region's text, and the validation where the file is one. Raises OSError, ValueError."""
     text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     if not text.lstrip().startswith("{"):
         return text, None
-    found = json.loads(text)
-    if not isinstance(found.get("region"), str) or not isinstance(found.get("candidates"), list):
+    body: object = json.loads(text)
+    if not _is_validation(body):
         raise ValueError(f"{file}: neither a region's text nor a validation")
-    return found["region"], found
+    return body["region"], body
+
+
+def _is_validation(body: object) -> TypeGuard[ValidationBody]:
+    """By the keys that a kit is made of."""
+    return isinstance(body, dict) and isinstance(body.get("region"), str) and isinstance(body.get("candidates"), list)

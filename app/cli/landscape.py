@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from app.analysis.landscape import BUDGET_S
 from app.cli.options import budget_s, count
 from app.cli.streams import json_text
+from app.objects.landscape import LandscapeBody, LandscapeFigures, Point
 from profiler.oracle.compiler.targets import TARGETS
 
-Json = dict[str, Any]
-
 OK, BAD_INPUT, NOT_MEASURED = 0, 1, 2
-SHOWN = 12
+MOST_POINTS = 12
 """Points of each end that the text lists."""
 
 
@@ -51,99 +51,106 @@ def _landscape(arguments: argparse.Namespace) -> int:
     try:
         text = sys.stdin.read() if arguments.file == "-" else Path(arguments.file).read_text(encoding="utf-8")
         binding = _binding(arguments.binding)
-        request = {"region": text, "candidate": arguments.candidate, "binding": binding}
-        asked = {**request, "budget_s": arguments.budget, "points": arguments.points}
-        if arguments.target:
-            asked["target"] = arguments.target
-        found = survey(asked, on_progress=_show_progress)
+        request = {
+            "region": text, "candidate": arguments.candidate, "binding": binding, "budget_s": arguments.budget,
+            "points": arguments.points, **({"target": arguments.target} if arguments.target else {}),
+        }  # fmt: skip
+        landscape: LandscapeBody = survey(request, on_progress=_show_progress)
     except OSError as error:
         print(f"{arguments.file}: {error.strerror}", file=sys.stderr)
         return BAD_INPUT
     except (RegionError, ValueError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
-    print(json_text(found) if arguments.json else landscape_text(found))
-    return OK if found["outcome"] == ("compiled" if arguments.target else "measured") else NOT_MEASURED
+    print(json_text(landscape) if arguments.json else landscape_text(landscape))
+    return OK if landscape["outcome"] == ("compiled" if arguments.target else "measured") else NOT_MEASURED
 
 
 def _binding(text: str | None) -> dict[str, int]:
     try:
-        found = json.loads(text) if text else {}
+        binding = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         raise ValueError("--binding: not JSON") from None
-    if not isinstance(found, dict) or not all(isinstance(v, int) and not isinstance(v, bool) for v in found.values()):
+    whole = isinstance(binding, dict) and all(isinstance(v, int) and not isinstance(v, bool) for v in binding.values())
+    if not isinstance(binding, dict) or not whole:
         raise ValueError('--binding takes an object of whole numbers, such as {"N": 37}')
-    return found
+    return binding
 
 
-def _show_progress(progress: Json) -> None:
+def _show_progress(progress: Mapping[str, object]) -> None:
     print(f"{progress['fraction']:4.0%} {progress['phase']} {progress['message']}", file=sys.stderr)
 
 
-def landscape_text(found: Json) -> str:
+def landscape_text(landscape: LandscapeFigures) -> str:
     """For a terminal: what was chosen, the fastest and the slowest, why others were not run."""
-    if found["outcome"] == "unmeasured":
-        return f"{found['candidate']}: unmeasured. {found['reason']}"
-    if found["outcome"] == "compiled":
-        return _compiled_text(found)
-    timed = sorted((p for p in found["points"] if p["time_us"]), key=lambda p: p["time_us"]["median"])
+    if landscape["outcome"] == "unmeasured":
+        return f"{landscape['candidate']}: unmeasured. {landscape['reason']}"
+    if landscape["outcome"] == "compiled":
+        return _compiled_text(landscape)
+    timed = sorted((p for p in landscape["points"] if p["time_us"]), key=_median_us)
     lines = [
-        f"{found['candidate']}, kernel {found['kernel']}, on {found['device']}",
-        f"{len(timed)} points timed; the slowest takes {found['worst_to_best']:.3g} times the fastest"
-        if found["worst_to_best"]
+        f"{landscape['candidate']}, kernel {landscape['kernel']}, on {landscape['device']}",
+        f"{len(timed)} points timed; the slowest takes {landscape['worst_to_best']:.3g} times the fastest"
+        if landscape["worst_to_best"]
         else f"{len(timed)} points timed",
     ]
-    ratio = found["chosen_to_best"]
+    ratio = landscape["chosen_to_best"]
     if ratio:
         span = f"{ratio['low']:.3f} to {ratio['high']:.3f}"
         lines.append(f"in turns, what tuning chose takes {ratio['median']:.3f} ({span}) of the fastest's time")
-    elif found["chosen"] == found["best"]:
+    elif landscape["chosen"] == landscape["best"]:
         lines.append("what tuning chose is the fastest")
-    order = found["order"]
+    order = landscape["order"]
     if order:
         lines.append(
             f"programs in groups of {order['group']} rows {order['grouped_us']['median']:.4g} µs, "
             f"in plain order {order['plain_us']['median']:.4g} µs"
         )
     lines += ["", f"{'µs':>10} {'ratio':>7} {'warps':>5} {'stages':>6} {'regs':>5} {'spill':>6} {'shared':>7}  tile"]
-    shown = timed if len(timed) <= 2 * SHOWN else [*timed[:SHOWN], None, *timed[-SHOWN:]]
-    lines += [_line(p, found) if p else "       ..." for p in shown]
-    lines += _left_out([p for p in found["points"] if not p["time_us"]])
+    listed = timed if len(timed) <= 2 * MOST_POINTS else [*timed[:MOST_POINTS], None, *timed[-MOST_POINTS:]]
+    lines += [_point_text(p, landscape) if p else "       ..." for p in listed]
+    lines += _left_out([p for p in landscape["points"] if not p["time_us"]])
     return "\n".join(lines).rstrip()
 
 
-def _compiled_text(found: Json) -> str:
+def _compiled_text(landscape: LandscapeFigures) -> str:
     """Points of a GPU that is not here."""
-    done = [p for p in found["points"] if p["status"] == "compiled"]
+    done = [p for p in landscape["points"] if p["status"] == "compiled"]
     lines = [
-        f"{found['candidate']}, kernel {found['kernel']}: {found['reason']}",
+        f"{landscape['candidate']}, kernel {landscape['kernel']}: {landscape['reason']}",
         "",
         f"{'warps':>5} {'stages':>6} {'regs':>5} {'spill':>6} {'shared':>7} {'occupancy':>9}  tile",
         *(f"{_figures(p)} {_figure(p['occupancy']):>9}  {p['kernel']} {p['tile']}" for p in done),
-        *_left_out([p for p in found["points"] if p["status"] != "compiled"]),
+        *_left_out([p for p in landscape["points"] if p["status"] != "compiled"]),
     ]
     return "\n".join(lines).rstrip()
 
 
-def _left_out(points: list[Json]) -> list[str]:
-    lines = ["", *(f"{p['status']}: {p['tile']}, {p['warps']} warps: {p['reason']}" for p in points[: 2 * SHOWN])]
-    return lines + ([f"... and {len(points) - 2 * SHOWN} more"] if len(points) > 2 * SHOWN else [])
+def _left_out(points: Sequence[Point]) -> list[str]:
+    lines = ["", *(f"{p['status']}: {p['tile']}, {p['warps']} warps: {p['reason']}" for p in points[: 2 * MOST_POINTS])]
+    return lines + ([f"... and {len(points) - 2 * MOST_POINTS} more"] if len(points) > 2 * MOST_POINTS else [])
 
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
 
 
-def _figures(point: Json) -> str:
+def _figures(point: Point) -> str:
     return (
         f"{point['warps']:5} {_figure(point['stages']):>6} {_figure(point['registers']):>5} "
         f"{_figure(point['spill_bytes']):>6} {_figure(point['shared_bytes']):>7}"
     )
 
 
-def _line(point: Json, found: Json) -> str:
-    mark = " (chosen)" if point["key"] == found["chosen"] else ""
+def _median_us(point: Point) -> float:
+    """Of a point that was timed."""
+    time_us = point["time_us"]
+    return time_us["median"] if time_us else math.inf
+
+
+def _point_text(point: Point, landscape: LandscapeFigures) -> str:
+    mark = " (chosen)" if point["key"] == landscape["chosen"] else ""
     return (
-        f"{point['time_us']['median']:10.4g} {point['ratio_to_best']:7.3f} {_figures(point)}  "
+        f"{_median_us(point):10.4g} {point.get('ratio_to_best') or 1.0:7.3f} {_figures(point)}  "
         f"{point['kernel']} {point['tile']}{mark}"
     )

@@ -7,9 +7,9 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Json = dict[str, Any]
+Sizes = dict[str, float | None]
+"""A size for each symbol of a region, and its `calls` in a step, None where they are not known."""
 
 LONGEST_STEP_US = 1e12
 LONGEST_BUDGET_S = 86400.0
@@ -70,7 +70,7 @@ def given_path(text: str) -> Path:
     return Path(text)
 
 
-def shapes(text: str) -> list[Json]:
+def shapes(text: str) -> list[Sizes]:
     """Sizes in use, as JSON."""
     try:
         value = json.loads(text)

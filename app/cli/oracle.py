@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
-from app.analysis.reissue import find_kernel, kernel_keys
+from app.analysis.reissue import kernel_keys
+from app.objects.kernel import Finding, Machine
+from app.objects.oracle import OracleKernel, OraclePrediction
 from profiler.hardware import find_device
 from profiler.oracle.compiler.targets import TARGETS
 from profiler.oracle.process import Oracle, UnansweredError
 from profiler.oracle.serialization import to_dict
 
-Json = dict[str, Any]
-
 LISTINGS = ("source", "ttir", "ttgir", "llir", "ptx", "sass")
 """What --show prints: Inductor's source, or a listing of Triton's compiler."""
+
+
+class OraclePredictions(TypedDict):
+    """What torch.compile would make of a region, one prediction a mode. launches: as it is written."""
+
+    name: str
+    text: str
+    device: str
+    launches: int
+    oracle: list[OraclePrediction]
+
+
+class CompiledKernel(TypedDict):
+    """One of its kernels, as the API has it: without the id of a region, as nothing is stored."""
+
+    key: str
+    mode: str
+    device: str
+    arch: str
+    kernel: OracleKernel
+    machine: Machine
+    findings: list[Finding]
 
 
 class UnavailableError(Exception):
@@ -22,9 +44,9 @@ class UnavailableError(Exception):
 
 
 def predict(
-    oracle: Oracle, text: str, *, device: str | None, mode: str | None, shapes: Sequence[Mapping[str, Any]] | None
-) -> Json:
-    """The region's `name`, `text`, `device`, `launches` as written, and `oracle`: one prediction a mode.
+    oracle: Oracle, text: str, *, device: str | None, mode: str | None, shapes: Sequence[Mapping[str, float]] | None
+) -> OraclePredictions:
+    """What torch.compile would make of a region's text.
 
     mode: None for all that make a difference to the region. Raises RegionError for a text that cannot be read.
     """
@@ -32,7 +54,7 @@ def predict(
 
     prepared = service.prepare_region(text, device=device, shapes=shapes)
     if mode is None:
-        predictions = service.foresee(oracle, prepared, oracle.timeout_s).predictions
+        predictions = service.predict_compile(oracle, prepared, oracle.timeout_s).predictions
     else:
         predictions = (oracle.predict(prepared.text, prepared.device, mode, prepared.sizes or None),)
     return {
@@ -44,9 +66,19 @@ def predict(
     }
 
 
-def compile_kernel(oracle: Oracle, found: Json, name: str, mode: str) -> Json:
-    """The API's kernel object for one of `predict`'s kernels, by name. Raises UnavailableError, KeyError."""
-    pair = find_kernel(found, mode, name)
+def find_kernel(predictions: OraclePredictions, mode: str, name: str) -> tuple[OraclePrediction, OracleKernel] | None:
+    """A kernel of a mode by the name that `kernel_names` gives it, with its prediction."""
+    for prediction in predictions["oracle"]:
+        if prediction["mode"] == mode:
+            for key, kernel in zip(kernel_keys(prediction["kernels"]), prediction["kernels"], strict=True):
+                if key == name:
+                    return prediction, kernel
+    return None
+
+
+def compile_kernel(oracle: Oracle, predictions: OraclePredictions, name: str, mode: str) -> CompiledKernel:
+    """One of `predict`'s kernels, compiled, by name. Raises UnavailableError, KeyError."""
+    pair = find_kernel(predictions, mode, name)
     if pair is None:
         raise KeyError(name)
     prediction, kernel = pair
@@ -54,7 +86,7 @@ def compile_kernel(oracle: Oracle, found: Json, name: str, mode: str) -> Json:
     if device is None or device.arch not in TARGETS:
         raise UnavailableError(f"Triton compiles for none of {prediction['device']}'s kind")
     try:
-        made = oracle.machine(kernel["source"], kernel["name"], device.arch)
+        made = oracle.machine(kernel.get("source") or "", kernel["name"], device.arch)
     except UnansweredError as fault:
         raise UnavailableError(str(fault)) from None
     machine = {k: v for k, v in made.items() if k != "findings"}
@@ -64,23 +96,23 @@ def compile_kernel(oracle: Oracle, found: Json, name: str, mode: str) -> Json:
     }  # fmt: skip
 
 
-def names(found: Json) -> list[str]:
+def kernel_names(predictions: OraclePredictions) -> list[str]:
     """Every kernel that can be asked for, with its mode."""
-    return [f"{key} ({p['mode']})" for p in found["oracle"] for key in kernel_keys(p["kernels"])]
+    return [f"{key} ({p['mode']})" for p in predictions["oracle"] for key in kernel_keys(p["kernels"])]
 
 
-def prediction_text(found: Json) -> str:
+def prediction_text(predictions: OraclePredictions) -> str:
     """`predict`'s answer for people."""
-    return "\n".join([f"{found['name']}, on {found['device']}", *_modes(found)])
+    return "\n".join([f"{predictions['name']}, on {predictions['device']}", *_mode_lines(predictions)])
 
 
-def _modes(found: Json) -> Iterator[str]:
-    for prediction in found["oracle"]:
+def _mode_lines(predictions: OraclePredictions) -> Iterator[str]:
+    for prediction in predictions["oracle"]:
         yield ""
         if prediction["unavailable"]:
             yield f"{prediction['mode']}: the prediction is unavailable: {prediction['unavailable']}"
             continue
-        yield f"{prediction['mode']}: {found['launches']} launches -> {prediction['launches']}"
+        yield f"{prediction['mode']}: {predictions['launches']} launches -> {prediction['launches']}"
         yield f"  {prediction['how']}; torch {prediction['torch']}, Triton {prediction['triton']}"
         yield from (f"  replaced: {r['because']}: {r['name']}" for r in prediction["replaced"])
         yield from (f"  assumed: {a}" for a in prediction["assumed"])
@@ -93,24 +125,26 @@ def _modes(found: Json) -> Iterator[str]:
         yield from (f"  library call: {e['name']}, {e['calls']} called" for e in prediction["externs"])
 
 
-def kernel_text(answer: Json) -> str:
-    """`compiled`'s answer for people: what the compiler decided."""
+def kernel_text(answer: CompiledKernel) -> str:
+    """`compile_kernel`'s answer for people: what the compiler decided."""
     kernel, machine = answer["kernel"], answer["machine"]
     head = f"{kernel['name']} on {answer['device']} ({answer['arch']}), Triton {machine['triton']}"
-    said = [
+    findings = [
         f"  {f['text']}" + (f": line{'' if len(f['lines']) == 1 else 's'} {_join(f['lines'])}" if f["lines"] else "")
         for f in answer["findings"]
     ]
-    return "\n".join([head, *said, f"  listings: {', '.join(k for k in machine['texts'] if k in LISTINGS)} (--show)"])
+    return "\n".join(
+        [head, *findings, f"  listings: {', '.join(k for k in machine['texts'] if k in LISTINGS)} (--show)"]
+    )
 
 
-def listing(answer: Json, show: str) -> str:
+def listing_text(answer: CompiledKernel, show: str) -> str:
     """One text of a compiled kernel. Raises UnavailableError for one that its target does not have."""
     if show == "source":
-        return str(answer["kernel"]["source"]).strip()
+        return (answer["kernel"].get("source") or "").strip()
     if show not in answer["machine"]["texts"]:
         raise UnavailableError(f"there is no {show} for {answer['device']}")
-    return str(answer["machine"]["texts"][show])
+    return answer["machine"]["texts"][show]
 
 
 def _join(numbers: Sequence[int]) -> str:

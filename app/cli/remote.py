@@ -8,10 +8,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from http.client import HTTPException, HTTPMessage
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 from urllib.parse import urlsplit
 
-Json = dict[str, Any]
+Answer: TypeAlias = dict[str, Any]
+"""What a server answered, decoded and not checked: of its version of the API's objects, which may be another."""
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of one answer."""
@@ -57,7 +58,7 @@ class Remote:
         self.headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self.opener = urllib.request.build_opener(_Stay)
 
-    def get(self, path: str) -> Json:
+    def get(self, path: str) -> Answer:
         """The API's object at a path that begins with /api/v1/; asked again where nothing answered, or a gateway."""
         for attempt in range(TRIES):
             try:
@@ -68,26 +69,26 @@ class Remote:
             time.sleep(PAUSE_S * 2**attempt)
         raise AssertionError("unreachable")
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Json:
+    def post(self, path: str, body: Mapping[str, object]) -> Answer:
         """The answer to a JSON body."""
         headers = {**self.headers, "Content-Type": "application/json"}
         data = json.dumps(body).encode()
         return self._ask(urllib.request.Request(self.url + path, data=data, headers=headers, method="POST"))
 
-    def ended(self, job_id: str) -> Json:
+    def wait_for(self, job_id: str) -> Answer:
         """A job once it has ended; waits for as long as the server keeps it."""
         while True:
-            asked = time.monotonic()
+            began = time.monotonic()
             job = self.get(f"/api/v1/jobs/{job_id}?wait={WAIT_S:g}")
             if job.get("state") in FINAL:
                 return job
-            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - asked)))
+            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - began)))
 
-    def _ask(self, request: urllib.request.Request) -> Json:
+    def _ask(self, request: urllib.request.Request) -> Answer:
         try:
             with self.opener.open(request, timeout=TIMEOUT_S) as response:
-                found: Json = json.loads(response.read(MOST_BYTES))
-                if not isinstance(found, dict):
+                answer: Answer = json.loads(response.read(MOST_BYTES))
+                if not isinstance(answer, dict):
                     raise ValueError("no object")
         except urllib.error.HTTPError as error:
             with error:
@@ -96,14 +97,14 @@ class Remote:
             raise RemoteError(f"{self.url} does not answer: {error.reason}") from None
         except (OSError, HTTPException, ValueError) as error:
             raise RemoteError(f"{self.url} does not answer as Tritonworthy does: {error}") from None
-        return found
+        return answer
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
     """What the server says is wrong, by its problem+json where it is one."""
     try:
         problem = json.loads(error.read(MOST_BYTES))
-        said = problem.get("detail") or problem.get("title")
+        reason = problem.get("detail") or problem.get("title")
     except (ValueError, AttributeError, OSError, HTTPException):
-        said = None
-    return f"the server says {error.code}: {said or error.reason}"
+        reason = None
+    return f"the server says {error.code}: {reason or error.reason}"

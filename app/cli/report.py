@@ -1,6 +1,6 @@
 """tritonworthy report: a trace or a region as one HTML file that opens offline.
 
-Needs jinja2 and plotly beside what the other commands do. Exit status: 0 written; 1 the input is wrong;
+Needs jinja2 and plotly, which the other commands do not. Exit status: 0 written; 1 the input is wrong;
 2 the file cannot be written.
 """
 
@@ -11,18 +11,19 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from app.archive import record_store
 from app.cli.options import given_path, workload_options
+from app.objects.region import RegionBody
+from app.objects.trace import TraceBody
 
-Json = dict[str, Any]
+Advise = Callable[[argparse.Namespace], tuple[TraceBody, None] | tuple[None, RegionBody]]
 
 OK, NOT_WRITTEN = 0, 2
 
 
-def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], advised: Callable[..., Json]) -> None:
-    """Hook `report` into the command line. advised: the arguments -> the API's trace or region."""
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], advise: Advise) -> None:
+    """Hook `report` into the command line. advise: the arguments -> the API's trace, else its region."""
     report = commands.add_parser(
         "report",
         help="a trace or a region in one HTML file that opens offline",
@@ -32,21 +33,22 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], ad
     report.add_argument("file", metavar="FILE", help="a trace (.json, .json.gz), a region's text, or - for stdin")
     report.add_argument("--out", type=given_path, metavar="PATH", help="by default the file's name with .html")
     workload_options(report)
-    report.set_defaults(run=lambda arguments: _report(arguments, advised))
+    report.set_defaults(run=lambda arguments: _report(arguments, advise))
 
 
-def _report(arguments: argparse.Namespace, advised: Callable[..., Json]) -> int:
-    found = advised(arguments)
+def _report(arguments: argparse.Namespace, advise: Advise) -> int:
+    trace, region = advise(arguments)
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     from app.web.views.report import region_report, trace_report
 
-    if "regions" in found:
-        page = trace_report({"status": "ready", **found}, written=written)
+    if trace is not None:
+        page = trace_report(trace, written=written)
     else:
+        assert region is not None
         recorded = record_store.nearest(
-            found["text"], record_store.user_folder(), record_store.FOLDER, device=arguments.device
+            region["text"] or "", record_store.user_folder(), record_store.FOLDER, device=arguments.device
         )
-        page = region_report(found, nearest=recorded, written=written)
+        page = region_report(region, nearest=recorded, written=written)
     name = Path("region" if arguments.file == "-" else arguments.file).name.removesuffix(".gz")
     out = arguments.out or Path(name).with_suffix(".html")
     try:

@@ -6,7 +6,8 @@ import gc
 import resource
 import socket
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TypedDict
 
 import sqlalchemy as sa
 import uvicorn
@@ -74,10 +75,18 @@ def make_server(application: FastAPI, settings: Settings, log_level: str = "info
     )
 
 
-def serve(given: dict[str, Any]) -> int:
-    """Serve until stopped; 2 for settings that do not work. `given` overrides the environment."""
+class Options(TypedDict, total=False):
+    """Settings that the command line may say."""
+
+    host: str
+    port: int
+    data_dir: Path
+
+
+def serve(options: Options) -> int:
+    """Serve until stopped; 2 for settings that do not work. options: settings by name, before the environment's."""
     try:
-        settings = Settings(**given)
+        settings = Settings(**options)
     except ValidationError as error:
         print(explain(error), file=sys.stderr)
         return BAD_SETTINGS

@@ -11,7 +11,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
@@ -43,7 +43,7 @@ class _Stream:
             self._fail(error)
         return len(text)
 
-    def writelines(self, lines: Any) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
 
@@ -125,7 +125,7 @@ def _stand_in(number: int, mode: str) -> TextIO:
     return cast("TextIO", open(number, mode, encoding="utf-8", closefd=False))
 
 
-def json_text(body: Any) -> str:
+def json_text(body: object) -> str:
     """An object as JSON for stdout: in characters where its encoding has them all, else with escapes."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
     return json.dumps(body, indent=2, allow_nan=False, ensure_ascii=encoding not in ("utf-8", "utf8"))

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from app.objects.advice import Advice
+from app.objects.evidence import Figures
+from app.objects.region import AdviceAnswer
+from app.objects.trace import Gain, Trace, TraceBody
 from app.trace_report.speedup import list_names
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from app.trace_report.ranks import RankReports
 
 
-def advice_text(advice: Json) -> str:
+def advice_text(advice: Advice | AdviceAnswer) -> str:
     """The tool, the action and the call."""
     lines = [f"{advice['tool']}{' (' + advice['mode'] + ')' if advice.get('mode') else ''}: {advice['headline']}"]
     lines += [advice["action"]] if advice.get("action") else []
@@ -18,68 +24,68 @@ def advice_text(advice: Json) -> str:
     return "\n".join(lines)
 
 
-def region_text(region: Json) -> str:
+def region_text(region: AdviceAnswer) -> str:
     """A region's advice with its criteria."""
     marks = {True: "yes", False: "no ", None: "?  "}
     because = [f"  {marks[c['holds']]} {c['name']}: {c['because']}" for c in region["criteria"]]
     changes = [f"  would change it: {c['because']}" for c in region.get("would_change") or ()]
-    return "\n".join([region["name"], advice_text(region), *because, *changes])
+    return "\n".join([region.get("name") or "", advice_text(region), *because, *changes])
 
 
-def ranks_text(found: Json) -> str:
+def ranks_text(reports: RankReports) -> str:
     """The spread between ranks, then each rank's trace."""
     from app.trace_report.ranks import spread_text
 
-    lines = [spread_text(found["spread"])] if found["spread"] else []
-    for trace in found["ranks"]:
-        lines += ["", f"rank {trace['rank']}", trace_text(trace)]
+    lines = [spread_text(reports["spread"])] if reports["spread"] else []
+    for trace in reports["ranks"]:
+        lines += ["", f"rank {trace.get('rank')}", trace_text(trace)]
     return "\n".join(lines).strip()
 
 
-def step_text(trace: Json) -> str:
-    """A step's time, its spread, why the GPU idles in it and its bottleneck, in one line."""
-    times, parts = trace["step_times"], trace["step_parts"]
+def step_text(trace: Trace | TraceBody) -> str:
+    """A step's time, its spread, why the GPU idles in it and its bottleneck, in one line; "" where they are unknown."""
+    times, parts, critical = trace.get("step_times"), trace.get("step_parts"), trace.get("critical")
+    if not times or not parts or not critical:
+        return ""
     wall = parts["wall_us"]
-    idle = ", ".join(
-        f"{words} {parts[name] / wall:.1%}"
-        for name, words in (
-            ("idle_launch_us", "for launches"),
-            ("idle_host_us", "for the host"),
-            ("idle_communication_us", "for communication"),
-            ("idle_device_us", "queued"),
-        )
-        if parts[name]
+    waits = (
+        (parts["idle_launch_us"], "for launches"),
+        (parts["idle_host_us"], "for the host"),
+        (parts["idle_communication_us"], "for communication"),
+        (parts["idle_device_us"], "queued"),
     )
+    idle = ", ".join(f"{words} {time_us / wall:.1%}" for time_us, words in waits if time_us)
     return (
         f"step: {times['median_us'] / 1e3:.2f} ms ({times['low_us'] / 1e3:.2f} to {times['high_us'] / 1e3:.2f}, "
-        f"{times['count']} measured, {times['left_out']} left out); GPU idle {parts['idle_share']:.1%}"
-        f"{' (' + idle + ')' if idle else ''}; {trace['critical']['because']}"
+        f"{times['count']} measured, {times['left_out']} left out); GPU idle {parts['idle_share'] or 0.0:.1%}"
+        f"{' (' + idle + ')' if idle else ''}; {critical['because']}"
     )
 
 
-def gain_lines(gain: Json | None) -> list[str]:
+def gain_lines(gain: Gain | None) -> list[str]:
     """The step estimated after all changes, after the best three, and what is not known of that."""
     if not gain:
         return []
     lines = []
-    for name, words in (("all", "after all changes"), ("top", "after the changes that save most")):
-        found = gain[name]
-        if found and (name == "all" or found["advice"] != gain["all"]["advice"]):
-            low, mid, high = (found["step_time_us"][end] / 1e3 for end in ("low", "mid", "high"))
+    whole, best = gain["all"], gain["top"]
+    same = whole is not None and best is not None and best["advice"] == whole["advice"]
+    for total, words in ((whole, "after all changes"), (None if same else best, "after the changes that save most")):
+        if total:
+            time = total["step_time_us"]
+            low, mid, high = time["low"] / 1e3, time["mid"] / 1e3, time["high"] / 1e3
             lines.append(
                 f"estimated {words}: {mid:.2f} ms a step ({low:.2f} to {high:.2f}, predicted), "
-                f"{found['speedup']['mid']:.2f} times as fast: {list_names(found['advice'])}"
+                f"{total['speedup']['mid']:.2f} times as fast: {list_names(total['advice'])}"
             )
     return lines + [f"not known: {item['text']} ({item['time_us'] / 1e3:.2f} ms)" for item in gain["unknown"]]
 
 
-def trace_text(trace: Json) -> str:
+def trace_text(trace: Trace | TraceBody) -> str:
     """A trace's notes and its regions with their advice."""
     share = trace.get("linked_share")
     linked = "" if share is None else f", {share:.1%} of kernel time linked"
     lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} step{'s' * (trace['steps'] != 1)}{linked}"]
-    if trace.get("critical"):
-        lines.append(step_text(trace))
+    lines += [text] if (text := step_text(trace)) else []
     lines += gain_lines(trace.get("gain"))
     lines += [f"{note['level']}: {note['message']} {note.get('remedy', '')}".rstrip() for note in trace["notes"]]
     lines += [
@@ -89,11 +95,12 @@ def trace_text(trace: Json) -> str:
     for number, region in enumerate(trace["regions"], 1):
         share = region.get("share_of_step")
         lines += ["", f"{number}. {region['name']}" + ("" if share is None else f" ({share:.1%} of the step)")]
-        lines += ["   " + line for line in advice_text(region["advice"]).splitlines()] if region["advice"] else []
+        advice = region["advice"]
+        lines += ["   " + line for line in advice_text(advice).splitlines()] if advice else []
     return "\n".join(lines)
 
 
-def validation_text(validation: Json) -> str:
+def validation_text(validation: Figures) -> str:
     """The outcome and one line a candidate."""
     lines = [f"{validation['outcome']}: {validation['reason']}"]
     for candidate in validation["candidates"]:
@@ -103,7 +110,7 @@ def validation_text(validation: Json) -> str:
     return "\n".join(lines)
 
 
-def show_progress(progress: Json) -> None:
+def show_progress(progress: Mapping[str, object]) -> None:
     """One line of a measurement's progress, on stderr."""
     fraction = progress.get("fraction")
     done = f"{fraction:4.0%} " if isinstance(fraction, float) else ""

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from app.archive import record_store, schema
 from app.archive.schema import RecordError
 from app.check.safe import visible
 from app.check.watch import Plan, judgement_json, line, plan, plan_json
-from app.cli import watch_remote
 from app.cli.check import WRONG, usage_error
 from app.cli.options import budget_s, given_path
 from app.cli.remote import Remote, RemoteError
 from app.cli.streams import json_text
-from app.cli.watch_remote import Watched
+from app.cli.watch_remote import Watched, watch_on_server
 from app.thresholds import ThresholdError, thresholds_in_force
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from app.objects.record import Regression
 
 KEPT, FLIPPED, UNMEASURED = 0, 1, 2
 NO_GPU = "could not measure: this host has no GPU that torch can use; --dry-run says what would be measured"
@@ -34,8 +34,8 @@ NO_GPU = "could not measure: this host has no GPU that torch can use; --dry-run 
 
 def add_watch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Hook `watch` into the command line."""
-    said = "measure recorded regions again after an upgrade of torch, triton or the driver: which advice flipped"
-    watch = commands.add_parser("watch", help=said, description=said[0].upper() + said[1:] + ".")
+    about = "measure recorded regions again after an upgrade of torch, triton or the driver: which advice flipped"
+    watch = commands.add_parser("watch", help=about, description=about[0].upper() + about[1:] + ".")
     watch.error = MethodType(usage_error, watch)  # type: ignore[method-assign]
     watch.add_argument("files", metavar="REGION", nargs="*", help="regions' texts; without any your archive's records")
     watch.add_argument("--dry-run", action="store_true", help="say what would be measured again, and why")
@@ -54,7 +54,7 @@ def _watch(arguments: argparse.Namespace) -> int:
     from profiler.region.model import RegionError
 
     if arguments.server:
-        return _watch_there(arguments)
+        return _watch_on_server(arguments)
     if arguments.on or arguments.token_file:
         return _wrong("--on and --token-file go with --server")
     try:
@@ -75,27 +75,27 @@ def _watch(arguments: argparse.Namespace) -> int:
     return _print_rows(arguments, rows)
 
 
-def _print_rows(arguments: argparse.Namespace, rows: list[Json]) -> int:
+def _print_rows(arguments: argparse.Namespace, rows: Sequence[Regression]) -> int:
     _print(arguments, rows, "")
     outcomes = {r["outcome"] or r["action"] for r in rows}
     return FLIPPED if "flipped" in outcomes else UNMEASURED if {"unmeasured", "no-record"} & outcomes else KEPT
 
 
-def _watch_there(arguments: argparse.Namespace) -> int:
+def _watch_on_server(arguments: argparse.Namespace) -> int:
     if arguments.record or arguments.folder or arguments.dry_run or arguments.budget:
         return _wrong("--record, --folder, --dry-run and --budget are for this host, not for --server")
     try:
         token = arguments.token_file.read_text().strip() if arguments.token_file else None
         texts = [(Path(n).stem, Path(n).read_text(encoding="utf-8", errors="replace")) for n in arguments.files]
         server, regions = Remote(arguments.server, token), [Watched(name, text) for name, text in texts]
-        found = watch_remote.watch(server, regions, arguments.on, fresh=arguments.force, say=_say)
+        rows = watch_on_server(server, regions, arguments.on, fresh=arguments.force, say=_say)
     except RemoteError as error:
         return _wrong(str(error))
     except (KeyError, TypeError) as error:
         return _wrong(f"{arguments.server} does not answer as Tritonworthy does: {error!r}")
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
-    return _print_rows(arguments, found)
+    return _print_rows(arguments, rows)
 
 
 def _wrong(message: str) -> int:
@@ -123,11 +123,11 @@ def _plans(arguments: argparse.Namespace, gpu: str | None, now: Mapping[str, str
             raise RecordError(
                 f"{folder} has no record", "Name regions, or keep measurements: tritonworthy archive record"
             )
-    found = []
+    plans = []
     for name, text in texts:
         record = record_store.nearest(text, *folders, device=gpu, torch=now.get("torch"))
-        found.append(plan(name, text, record, now, gpu, arguments.force))
-    return found
+        plans.append(plan(name, text, record, now, gpu, arguments.force))
+    return plans
 
 
 def _text(name: str) -> str:
@@ -137,36 +137,38 @@ def _text(name: str) -> str:
     return prepare_region(Path(name).read_text(encoding="utf-8", errors="replace")).text
 
 
-def _measure(arguments: argparse.Namespace, found: Plan, row: Json) -> Json:
+def _measure(arguments: argparse.Namespace, planned: Plan, row: Regression) -> Regression:
     """Today's rule with the old measurement, against today's rule with a new one."""
     from app.advice.evidence import reissue_json
     from app.analysis import service
     from app.analysis.validate import validate_region
     from app.check.run import recorded_validation
 
-    assert found.record is not None
+    assert planned.record is not None
     thresholds = thresholds_in_force()
-    region = service.advise_region(found.text, name=found.name, device=found.record["device"], thresholds=thresholds)
-    before = reissue_json(region["advice"], recorded_validation(found.record), None, thresholds)
+    region = service.advise_region(
+        planned.text, name=planned.name, device=planned.record["device"], thresholds=thresholds
+    )
+    before = reissue_json(region["advice"], recorded_validation(planned.record), None, thresholds)
     request = {
         "region": region["text"], "shapes": region.get("shapes"), "advice_before": region["advice"],
         "budget_s": arguments.budget, "thresholds": asdict(thresholds),
     }  # fmt: skip
-    validation = validate_region(request, on_progress=lambda said: _say(found.name, said))
+    validation = validate_region(request, on_progress=lambda progress: _say(planned.name, progress))
     if arguments.record and validation["outcome"] != "unmeasured":
         written = record_store.write(
-            schema.read({**validation, "name": found.name}), arguments.folder or record_store.user_folder()
+            schema.read({**validation, "name": planned.name}), arguments.folder or record_store.user_folder()
         )
         print(f"recorded: {written}", file=sys.stderr)
-    return judgement_json(row, found.record, before, validation)
+    return judgement_json(row, planned.record, before, validation)
 
 
-def _say(name: str, progress: Json) -> None:
+def _say(name: str, progress: Mapping[str, object]) -> None:
     parts = (name, progress.get("phase"), progress.get("candidate"), progress.get("message"))
     print(" ".join(str(part) for part in parts if part), file=sys.stderr)
 
 
-def _print(arguments: argparse.Namespace, rows: list[Json], remark: str) -> None:
+def _print(arguments: argparse.Namespace, rows: Sequence[Regression], remark: str) -> None:
     if arguments.json:
         print(json_text({"items": rows}))
     else:

@@ -1,15 +1,19 @@
-"""Watch on a server: its hosts measure regions again, on each kind of GPU, and it says what flipped since."""
+"""Watch on a server: its hosts measure regions again, on each kind of GPU, and it says what flipped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from app.check.watch import weights
-from app.cli.remote import Remote, RemoteError
+from app.cli.options import Sizes
+from app.cli.remote import Answer, Remote, RemoteError
+from app.objects.evidence import Figures
+from app.objects.record import Regression
 
-Json = dict[str, Any]
+Say = Callable[[str, Mapping[str, object]], None]
+"""Tells how far the measurement of a region is."""
 
 MOST_PAGES = 50
 """Of the server's validations that are looked through for regions."""
@@ -22,28 +26,28 @@ class Watched:
 
     name: str
     text: str
-    shapes: list[Json] | None = None
+    shapes: list[Sizes] | None = None
 
 
 @dataclass(slots=True)
-class Going:
-    """A validation that was asked for. known: it had been measured before it was asked for."""
+class Request:
+    """A validation that was asked for. measured: before it was asked for."""
 
     name: str
     job: str
     device: str | None
-    known: bool
-    row: Json | None = None
+    measured: bool
+    row: Regression | None = None
 
 
-def watch(
+def watch_on_server(
     server: Remote,
     regions: Sequence[Watched],
     kinds: Sequence[str] | None,
     *,
     fresh: bool,
-    say: Callable[[str, Json], None],
-) -> list[Json]:
+    say: Say,
+) -> list[Regression]:
     """Rows as `tritonworthy watch` has them, one for each region and kind.
 
     regions: without any those that the server has measured. kinds: without any every kind of its fleet, or its own GPU.
@@ -51,13 +55,13 @@ def watch(
     seen through first. Raises RemoteError as long as nothing was asked for; after that a fault makes a row unmeasured.
     """
     kinds = list(kinds or _kinds(server))
-    going: list[Going] = []
+    requests: list[Request] = []
     for region in regions or _measured_regions(server):
         for kind in kinds or (None,):
-            going.append(_queue(server, region, kind, fresh, going, say))
-    for one in going:
-        _see_through(server, one, say)
-    return [one.row for one in going if one.row is not None]
+            requests.append(_queue(server, region, kind, fresh, requests, say))
+    for one in requests:
+        _finish(server, one, say)
+    return [one.row for one in requests if one.row is not None]
 
 
 def _kinds(server: Remote) -> list[str]:
@@ -73,17 +77,18 @@ def _kinds(server: Remote) -> list[str]:
 
 def _measured_regions(server: Remote) -> list[Watched]:
     """Every region that the server has timed something of, newest first, with the sizes and calls that it was at."""
-    found: dict[str, Watched] = {}
+    watched: dict[str, Watched] = {}
     for item in _validations(server):
-        if item["device"] and item["region"] not in found:
-            shapes = [{**dict(sizes), "calls": calls} for sizes, calls in weights(item) if sizes]
-            found[item["region"]] = Watched(item["name"], item["region"], shapes or None)
-    if not found:
+        if item["device"] and item["region"] not in watched:
+            measured = weights(cast("Figures", item))
+            shapes: list[Sizes] = [{**dict(sizes), "calls": calls} for sizes, calls in measured if sizes]
+            watched[item["region"]] = Watched(item["name"], item["region"], shapes or None)
+    if not watched:
         raise RemoteError("the server has measured nothing: name regions")
-    return list(found.values())
+    return list(watched.values())
 
 
-def _validations(server: Remote) -> Iterator[Json]:
+def _validations(server: Remote) -> Iterator[Answer]:
     after = ""
     for _ in range(MOST_PAGES):
         page = server.get(f"/api/v1/validations?limit=200{after}")
@@ -94,50 +99,52 @@ def _validations(server: Remote) -> Iterator[Json]:
 
 
 def _queue(
-    server: Remote, region: Watched, kind: str | None, fresh: bool, going: Sequence[Going], say: Callable[..., None]
-) -> Going:
+    server: Remote, region: Watched, kind: str | None, fresh: bool, requests: Sequence[Request], say: Say
+) -> Request:
     """Ask for one; where the queue is full, see the oldest that waits through and ask again."""
-    body: Json = {"region": region.text, "reuse": not fresh, "shapes": region.shapes}
-    asked = {key: value for key, value in body.items() if value is not None} | ({"device": [kind]} if kind else {})
+    body = {"region": region.text, "reuse": not fresh, "shapes": region.shapes}
+    question = {key: value for key, value in body.items() if value is not None} | ({"device": [kind]} if kind else {})
     while True:
         try:
-            job = server.post("/api/v1/validations", asked)
-            return Going(region.name, job["id"], kind, job["state"] == "done")
+            job = server.post("/api/v1/validations", question)
+            return Request(region.name, job["id"], kind, job["state"] == "done")
         except RemoteError as error:
-            open_ones = [one for one in going if one.row is None]
+            open_ones = [one for one in requests if one.row is None]
             if error.status == FULL and open_ones:
-                _see_through(server, open_ones[0], say)
-            elif going:
-                return Going(region.name, "", kind, False, _unmeasured_row(region.name, kind, str(error)))
+                _finish(server, open_ones[0], say)
+            elif requests:
+                return Request(region.name, "", kind, False, _unmeasured_row(region.name, kind, str(error)))
             else:
                 raise
 
 
-def _see_through(server: Remote, one: Going, say: Callable[[str, Json], None]) -> None:
+def _finish(server: Remote, one: Request, say: Say) -> None:
     """Wait for its end; what the server then says of it."""
     if one.row is not None:
         return
     say(one.name, {"phase": "waiting", "candidate": "", "message": f"for {one.device or 'the server'}"})
     try:
-        job = server.ended(one.job)
+        job = server.wait_for(one.job)
         if job["state"] != "done":
             why = (job.get("error") or {}).get("message") or "it was cancelled"
             one.row = _unmeasured_row(one.name, one.device, why)
             return
-        row = {**server.get(f"/api/v1/validations/{one.job}/regression"), "name": one.name}
-        one.row = _unchanged_row(row) if one.known else row
+        answer = server.get(f"/api/v1/validations/{one.job}/regression")
+        row = cast("Regression", {**answer, "name": one.name})
+        one.row = _unchanged_row(row) if one.measured else row
     except RemoteError as error:
         one.row = _unmeasured_row(one.name, one.device, str(error))
 
 
-def _unchanged_row(row: Json) -> Json:
+def _unchanged_row(row: Regression) -> Regression:
     """What had been measured under these versions: nothing is held to anything, as without a server."""
-    because = "nothing was upgraded since the server measured it"
-    nothing: Json = dict.fromkeys(("outcome", "before", "after"))
-    return {**row, **nothing, "action": "unchanged", "because": because, "changed": []}
+    return {
+        **row, "outcome": None, "before": None, "after": None, "action": "unchanged", "changed": [],
+        "because": "nothing was upgraded since the server measured it",
+    }  # fmt: skip
 
 
-def _unmeasured_row(name: str, device: str | None, why: str) -> Json:
+def _unmeasured_row(name: str, device: str | None, why: str) -> Regression:
     return {
         "name": name, "record": None, "device": device, "action": "validate", "because": why, "changed": [], "was": {},
         "now": {}, "outcome": "unmeasured", "before": None, "after": None,

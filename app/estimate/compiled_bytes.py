@@ -8,7 +8,7 @@ from profiler.oracle.model import SDPA_REPLACED, Prediction
 from profiler.region.graph.cost_model import Cost, KernelCost
 
 
-def foreseen_bytes(
+def predicted_bytes(
     cost: Cost, prediction: Prediction, attention: frozenset[str] = frozenset(), attention_bytes: int = 0
 ) -> int:
     """Bytes of the generated kernels by Inductor's own count, and of the calls left to libraries by ours.

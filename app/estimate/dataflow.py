@@ -37,8 +37,8 @@ def chained_sizes(graph: Graph, roots: Mapping[str, str], by_name: Mapping[str, 
     for item in reversed(graph.operations):
         if item.kind == op_kinds.GEMM or item.name in ahead:
             ahead.update(item.inputs)
-    found = (by_name[n] for n in behind & ahead if n in by_name)
-    return sum(again.values()), sum(o.elements for o in found if o.kind == op_kinds.POINTWISE and o.target in CURVED)
+    inner = (by_name[n] for n in behind & ahead if n in by_name)
+    return sum(again.values()), sum(o.elements for o in inner if o.kind == op_kinds.POINTWISE and o.target in CURVED)
 
 
 def backward(graph: Graph) -> frozenset[str]:
@@ -54,11 +54,11 @@ def backward(graph: Graph) -> frozenset[str]:
 
 def roots_of(graph: Graph) -> Mapping[str, str]:
     """Name of a view -> what it is a view of."""
-    found: dict[str, str] = {}
+    roots: dict[str, str] = {}
     for item in graph.operations:
         if item.kind == op_kinds.VIEW and item.inputs:
-            found[item.name] = found.get(item.inputs[0], item.inputs[0])
-    return found
+            roots[item.name] = roots.get(item.inputs[0], item.inputs[0])
+    return roots
 
 
 def halves_bytes(graph: Graph, after: frozenset[str], roots: Mapping[str, str]) -> tuple[int, int]:

@@ -38,8 +38,8 @@ TORCH_CALLS = {
 def eager_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED) -> float:
     """µs of device time for one call, run operation by operation."""
     by_name = {o.name: o for o in shape.operations}
-    found = (operation_us(o, by_name.get(o.name), device, rates) for o in shape.cost.operations if o.launches)
-    return rates.times.event + sum(found)
+    times = (operation_us(o, by_name.get(o.name), device, rates) for o in shape.cost.operations if o.launches)
+    return rates.times.event + sum(times)
 
 
 def operation_us(item: OperationCost, facts: OperationFacts | None, device: Device, rates: Rates) -> float:

@@ -99,7 +99,7 @@ def _raggedness(region: Region) -> Part:
     if any(i.offsets is not None for i in region.inputs):
         return _part("ragged", "ragged or data-dependent", 1.0, "rows of different lengths, given by offsets")
     text = "\n".join(region.statements + region.outputs)
-    found = [name for name in DATA_DEPENDENT if f"{name}" in text]
-    if found:
-        return _part("ragged", "ragged or data-dependent", 0.7, f"{found[0]} works by the values it gets")
+    by_value = [name for name in DATA_DEPENDENT if f"{name}" in text]
+    if by_value:
+        return _part("ragged", "ragged or data-dependent", 0.7, f"{by_value[0]} works by the values it gets")
     return _part("ragged", "ragged or data-dependent", 0.0, "the work does not depend on values")

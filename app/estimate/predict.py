@@ -59,11 +59,11 @@ class Prediction:
     host_us: float = 0.0
 
 
-def back_to_back(found: Prediction) -> Prediction:
+def back_to_back(prediction: Prediction) -> Prediction:
     """The time of back-to-back calls, where the host may set the pace: the longer of the two."""
-    time = found.time_us
-    factor = max(1.0, found.host_us / time.mid) if time.mid > 0 else 1.0
-    return replace(found, time_us=Range(time.low * factor, time.mid * factor, time.high * factor))
+    time = prediction.time_us
+    factor = max(1.0, prediction.host_us / time.mid) if time.mid > 0 else 1.0
+    return replace(prediction, time_us=Range(time.low * factor, time.mid * factor, time.high * factor))
 
 
 def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Prediction | None:

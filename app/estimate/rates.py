@@ -238,16 +238,16 @@ def rates_from_json(body: Mapping[str, Any]) -> Rates:
 
 def rates_to_json(rates: Rates) -> dict[str, Any]:
     """The rates as an object of plain lists and numbers."""
-    found: dict[str, Any] = {name: asdict(getattr(rates, name)) for name in GROUPS}
+    groups: dict[str, Any] = {name: asdict(getattr(rates, name)) for name in GROUPS}
     tables = {f.name: dict(sorted(getattr(rates, f.name).items())) for f in fields(rates)
               if f.name in ("rows", "calls", "flops", "spread")}  # fmt: skip
-    return found | tables | {"devices": list(rates.devices)}
+    return groups | tables | {"devices": list(rates.devices)}
 
 
 def load_shipped() -> dict[str, Any]:
     """rates.json: the rates with what they were fitted on and how well."""
-    found: dict[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
-    return found
+    shipped: dict[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    return shipped
 
 
 FITTED = rates_from_json(load_shipped()["rates"]) if SHIPPED.is_file() else Rates()

@@ -38,15 +38,15 @@ ADDED = frozenset({op_kinds.POINTWISE, op_kinds.GATHER})
 def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: float = 1.0) -> ShapeFacts:
     """The region at the graph's binding: sizes of every operation and kernel. groups: `fusion.groups(graph)`."""
     after = backward(graph)
-    found = tuple(_operation(o, o.name in after) for o in graph.operations if o.kind not in IDLE)
-    by_name = {o.name: o for o in found}
+    operations = tuple(_operation(o, o.name in after) for o in graph.operations if o.kind not in IDLE)
+    by_name = {o.name: o for o in operations}
     roots = roots_of(graph)
     space = tuple(
         replace(_kernel(g, by_name), again=read_again(graph, g, after, roots), axes=_axes(graph, g, groups, after))
         for g in groups
     )
     return ShapeFacts(
-        cost, found, space, calls, tuple(sorted(graph.binding.items())),
+        cost, operations, space, calls, tuple(sorted(graph.binding.items())),
         halves_bytes(graph, after, roots) if graph.region.requires_grad else None,
         sum(_count_joined(o, by_name) for o in graph.operations), *chained_sizes(graph, roots, by_name),
         groups_between(graph, groups, roots),
@@ -72,7 +72,7 @@ def region_facts(
     real = [o for o in graph.operations if o.kind not in IDLE]
     gemms = [g for g in (_operation(o) for o in real) if g.kind == op_kinds.GEMM]
     present = frozenset(o.kind for o in real)
-    found: dict[str, Any] = {
+    counted: dict[str, Any] = {
         "name": graph.region.name,
         "kind": kind,
         "title": title,
@@ -92,7 +92,7 @@ def region_facts(
         "optimizer": kind == "optimizer",
         "irregularity": irregularity(graph.region, _workload(shapes)).score,
     }
-    return RegionFacts(**(found | more))
+    return RegionFacts(**(counted | more))
 
 
 def _workload(shapes: Sequence[ShapeFacts]) -> Workload:
@@ -116,9 +116,9 @@ def rewritten_to_sdpa(graph: Graph, matches: Iterable[Match]) -> frozenset[str]:
     number as they leave the product, no mask, no dropout. A scale on q, none at all, a conversion in front of it, three
     dimensions and f32 without TF32 are left as they are (torch 2.13).
     """
-    found: frozenset[str] = frozenset()
+    rewritten: frozenset[str] = frozenset()
     if graph.region.requires_grad:
-        return found
+        return rewritten
     tensors = dict(graph.inputs) | {o.name: o.writes[0] for o in graph.operations if o.writes}
     for match in matches:
         roles = match.roles
@@ -128,8 +128,8 @@ def rewritten_to_sdpa(graph: Graph, matches: Iterable[Match]) -> frozenset[str]:
         plain = q is not None and len(q.shape) == 4 and q.dtype in ("bf16", "f16")
         product = next(o for o in graph.operations if o.name in match.operations and o.kind == op_kinds.GEMM)
         if plain and _readers(graph, product.name) in (["mul"], ["div"]):
-            found |= match.operations
-    return found
+            rewritten |= match.operations
+    return rewritten
 
 
 def attention_density(matches: Iterable[Match]) -> float:
@@ -139,12 +139,12 @@ def attention_density(matches: Iterable[Match]) -> float:
 
 def _readers(graph: Graph, name: str) -> list[str]:
     """Names of the functions that read a result, through views."""
-    found, waiting = [], [name]
+    readers, waiting = [], [name]
     while waiting:
         users = [graph.operation(u) for u in graph.users.get(waiting.pop(), ())]
         waiting += [u.name for u in users if u.kind == op_kinds.VIEW]
-        found += [op_kinds.base_name(u.target) for u in users if u.kind != op_kinds.VIEW]
-    return found
+        readers += [op_kinds.base_name(u.target) for u in users if u.kind != op_kinds.VIEW]
+    return readers
 
 
 def _operation(operation: Operation, after: bool = False) -> OperationFacts:
@@ -263,8 +263,8 @@ def _axes(graph: Graph, group: Group, groups: Sequence[Group], after: frozenset[
         return 1
     added = [o for o in graph.operations if o.kind in ADDED and any(o.name in i.inputs for i in inside)]
     names, passes = {o.name for o in added}, {o.name in after for o in added}
-    beside = (n for g in groups if not names.isdisjoint(g.operations) for n in g.operations)
-    if any(graph.operation(n).kind == op_kinds.REDUCTION and (n in after) in passes for n in beside):
+    grouped = (n for g in groups if not names.isdisjoint(g.operations) for n in g.operations)
+    if any(graph.operation(n).kind == op_kinds.REDUCTION and (n in after) in passes for n in grouped):
         return 1
     inside += added
     tensors = [t for o in inside for t in (*o.reads, *o.writes)]

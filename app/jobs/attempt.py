@@ -6,14 +6,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import sqlalchemy as sa
 
 from app.jobs.exit_reason import Ended, ExitReason, failure
-from app.jobs.local_runner import Verdict
+from app.jobs.local_runner import Message, Verdict
+from app.objects.check import Report
+from app.objects.common import Error, Progress
+from app.objects.job import ClaimedJob, JobKind
+from app.objects.landscape import LandscapeBody
+from app.objects.record import ValidationBody
+from app.objects.region import RegionBody
+from app.objects.trace import TraceBody
 from app.storage import checks, job_table, landscapes
-from app.storage.job_table import Json, Kind
 from app.storage.store import Store, finite
 
 log = logging.getLogger("tritonworthy.queue")
@@ -32,13 +38,21 @@ STORE_PAUSE_S = (0.1, 5.0)
 """Shortest and longest time between two attempts to store a result."""
 
 
+class AttemptKey(TypedDict):
+    """Which attempt of which server at which job."""
+
+    job_id: str
+    owner: str
+    attempt: int
+
+
 class Attempt:
     """From the claim to the end. `trouble` is told what is wrong with the database, "" when it works again."""
 
     def __init__(
         self,
         store: Store,
-        job: Json,
+        job: ClaimedJob,
         *,
         owner: str,
         lease_s: float,
@@ -48,7 +62,7 @@ class Attempt:
     ) -> None:
         self.store = store
         self.job = job
-        self.key = {"job_id": job["id"], "owner": owner, "attempt": job["attempt"]}
+        self.key: AttemptKey = {"job_id": job["id"], "owner": owner, "attempt": job["attempt"]}
         self.lease_s = lease_s
         self.stopping = stopping
         self.cancels = cancels
@@ -57,12 +71,12 @@ class Attempt:
         self.next_beat = 0.0
         self.next_look = 0.0
         self.next_event = 0.0
-        self.pending: Json | None = None
-        self.parts: dict[int, Json] = {}  # regions that are advised on and not stored yet
+        self.pending: Progress | None = None
+        self.parts: dict[int, RegionBody] = {}  # regions that are advised on and not stored yet
         self.next_parts = 0.0
         self.verdict: Verdict = "go"
 
-    def progress(self, said: Json) -> None:
+    def progress(self, said: Message) -> None:
         """What the child says of itself, or a part of its result."""
         if self.verdict != "go":
             return  # what a child says of its end after it was told to stop is no progress
@@ -78,7 +92,7 @@ class Attempt:
             fraction=float(fraction) if number and fraction is not None else None,
         )
 
-    def _take_part(self, said: Json) -> None:
+    def _take_part(self, said: Message) -> None:
         """Parts of a trace are shown as they come. One that cannot be stored is no loss: the whole comes at the end."""
         if self.job["kind"] != "read":
             return
@@ -163,8 +177,8 @@ class Attempt:
 
     def again(self, ended: Ended, why: str) -> bool:
         """Have the job done once more; False where that was tried: it is given up, with the error of this end."""
-        message = f"{(ended.error or {}).get('message', '')} It was tried {job_table.MAX_ATTEMPTS} times."
-        error = {**(ended.error or {}), "message": message}
+        told: Error = ended.error or {"code": ended.reason.value, "message": ""}
+        error: Error = {**told, "message": f"{told['message']} It was tried {job_table.MAX_ATTEMPTS} times."}
 
         def give_back() -> bool:
             with self.store.database.write() as connection:
@@ -173,7 +187,7 @@ class Attempt:
 
         return bool(self._persist(give_back))
 
-    def finish(self, kind: Kind, ended: Ended, check: Callable[[Any], str]) -> ExitReason | None:
+    def finish(self, kind: JobKind, ended: Ended, check: Callable[[Any], str]) -> ExitReason | None:
         """Record the end, once; how the job ended, None where it is no longer ours or the server stops."""
         if ended.reason is ExitReason.OK:
             wrong = check(ended.value)
@@ -204,30 +218,35 @@ class Attempt:
                 self.trouble("")
                 return done
 
-    def _store(self, kind: Kind, ended: Ended) -> bool:
+    def _store(self, kind: JobKind, ended: Ended) -> bool:
         if ended.reason is ExitReason.OK:
             if self.pending is not None:
                 self._write_progress()
             return self._store_result(kind, ended.value)
-        state = "cancelled" if ended.reason is ExitReason.CANCELLED else "failed"
-        if state == "cancelled":
+        cancelled = ended.reason is ExitReason.CANCELLED
+        if cancelled:
             self.pending = job_table.progress("cancelled")
         if self.pending is not None:
             self._write_progress()
         self._store_parts()  # what was said before it failed is worth keeping
         with self.store.database.write() as connection:
             return job_table.finish(
-                connection, **self.key, state=state, error=None if state == "cancelled" else ended.error
+                connection,
+                **self.key,
+                state="cancelled" if cancelled else "failed",
+                error=None if cancelled else ended.error,
             )
 
-    def _store_result(self, kind: Kind, value: Any) -> bool:
+    def _store_result(self, kind: JobKind, value: Any) -> bool:
+        """value: what the child answered, once it has been checked."""
         if kind == "read":
-            return self.store.finish_read(**self.key, trace=value)
+            return self.store.finish_read(**self.key, trace=cast("TraceBody", value))
         if kind == "landscape":
-            return landscapes.finish(self.store.database, **self.key, landscape=finite(value))
+            landscape = cast("LandscapeBody", finite(value))
+            return landscapes.finish(self.store.database, **self.key, landscape=landscape)
         if kind == "check":
-            return checks.finish(self.store.database, **self.key, report=finite(value))
-        return self.store.finish_validation(**self.key, validation=value)
+            return checks.finish(self.store.database, **self.key, report=cast("Report", finite(value)))
+        return self.store.finish_validation(**self.key, validation=cast("ValidationBody", value))
 
 
 def _words(error: sa.exc.DBAPIError) -> str:

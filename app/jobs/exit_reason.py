@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from app.objects.common import Error
+
 
 class ExitReason(StrEnum):
     """One word for every way that a child process can end."""
@@ -56,7 +58,7 @@ TEXTS: dict[ExitReason, Advice] = {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a child ended: `value` where it is ok, else `error` as the API shows it.
+    """How a child ended: where it is ok its `value`, as it said it and not yet checked; else `error`.
 
     stuck_pid is the process that not even SIGKILL has ended yet (a hung driver); None in all other cases. again: nobody
     here ended it, and it said nothing of its own: the job is worth another attempt.
@@ -64,7 +66,7 @@ class Ended:
 
     reason: ExitReason
     value: Any = None
-    error: dict[str, Any] | None = None
+    error: Error | None = None
     stuck_pid: int | None = None
     again: bool = False
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import psutil
 
 from app.jobs.exit_reason import Ended, ExitReason
 from app.jobs.local_runner import Limits, Verdict
 from app.jobs.stats import GPU_KINDS
+from app.objects.job import JobKind
+from app.objects.task import Task
 from app.storage.database import now
-from app.storage.job_table import Kind
 
 log = logging.getLogger("tritonworthy.gpu")
-
-Json = dict[str, Any]
 
 LIMITS = Limits(timeout_s=60.0, grace_s=2.0)
 """Of the child that asks: its imports take seconds on a busy host."""
@@ -31,7 +29,7 @@ LIMITS = Limits(timeout_s=60.0, grace_s=2.0)
 AGAIN_S = 15.0
 """Between two questions to a suspect GPU."""
 
-Ask = Callable[[Json, Callable[[], Verdict]], Ended]
+Ask = Callable[[Mapping[str, object], Callable[[], Verdict]], Ended]
 """Runs the child that asks: with its request, until the tick says otherwise."""
 
 
@@ -58,7 +56,7 @@ class Gpu:
         self.next_ask = 0.0
         self.one = threading.Lock()
 
-    def points_at(self, kind: Kind, request: Json, ended: Ended) -> bool:
+    def points_at(self, kind: JobKind, request: Task, ended: Ended) -> bool:
         """Whether the end of a job gives a reason to ask the GPU."""
         if self.expected() is None or request.get("device") == "cpu" or kind not in {*GPU_KINDS, "check"}:
             return False
@@ -92,7 +90,7 @@ class Gpu:
                 return ""
             if ended.reason is not ExitReason.OK:
                 self.stuck = ended.stuck_pid
-                return self._suspect(str((ended.error or {}).get("message") or ended.reason))
+                return self._suspect((ended.error["message"] if ended.error else "") or ended.reason)
             if self.suspicion is not None:
                 log.warning("the GPU is healthy again; it was suspect since %s", self.suspicion.since)
             self.suspicion = None

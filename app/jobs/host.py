@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import Any
+from typing import cast
 
 from app.errors import Problem
+from app.objects.device import DeviceRow, HostDevice
+from app.objects.task import Context, ProbedHost
 from kernels.host import PROBE_TIMEOUT_S, Host, probe_host, to_json
 from profiler.hardware import DEVICES, Device, find_device
 
 log = logging.getLogger("tritonworthy.host")
-
-Json = dict[str, Any]
 
 WAIT_S = 30.0
 NO_GPU = "This host has no GPU that torch can use: advice and correctness work, times come from the archive."
@@ -27,7 +26,7 @@ class HostFacts:
     """Call it for the facts as GET /api/v1/device gives them; Problem 503 while they are not known."""
 
     def __init__(self) -> None:
-        self.found: Future[Host] = Future()
+        self.probe: Future[Host] = Future()
 
     def start(self) -> None:
         """Begin to look; returns at once."""
@@ -35,48 +34,48 @@ class HostFacts:
 
     def _find(self) -> None:
         try:
-            self.found.set_result(probe_host())
+            self.probe.set_result(probe_host())
         except InvalidStateError:  # the server stops
             return
         except Exception as error:
             log.exception("the host could not be probed")
             with suppress(InvalidStateError):
-                self.found.set_exception(error)
+                self.probe.set_exception(error)
 
     def stop(self) -> None:
         """Whoever waits for the facts goes on without them."""
         with suppress(InvalidStateError):
-            self.found.set_exception(RuntimeError("the server stops"))
+            self.probe.set_exception(RuntimeError("the server stops"))
 
     def when_known(self, then: Callable[[Host], object]) -> None:
         """Do that once the host is known, unless it cannot be looked at."""
 
-        def tell(found: Future[Host]) -> None:
-            if found.exception() is None:
-                then(found.result())
+        def tell(host: Future[Host]) -> None:
+            if host.exception() is None:
+                then(host.result())
 
-        self.found.add_done_callback(tell)
+        self.probe.add_done_callback(tell)
 
-    def __call__(self) -> Json:
+    def __call__(self) -> HostDevice:
         try:
-            return describe(self.found.result(WAIT_S))
+            return describe(self.probe.result(WAIT_S))
         except FutureTimeoutError:
             raise Problem(503, "host-unknown", "", "Still looking for a GPU. Try again in a moment.") from None
 
     def known(self) -> Host | None:
         """The host, without waiting; None while it is looked at, or where that failed."""
-        done = self.found.done() and self.found.exception() is None
-        return self.found.result() if done else None
+        done = self.probe.done() and self.probe.exception() is None
+        return self.probe.result() if done else None
 
-    def for_children(self) -> Json:
+    def for_children(self) -> Context:
         """What jobs are told of the host, so that none has to look again; nothing where it is not known."""
-        done, _ = wait([self.found], PROBE_TIMEOUT_S)
-        if not done or self.found.exception() is not None:
+        done, _ = wait([self.probe], PROBE_TIMEOUT_S)
+        if not done or self.probe.exception() is not None:
             return {}
-        return {"host": to_json(self.found.result())}
+        return {"host": cast("ProbedHost", to_json(self.probe.result()))}
 
 
-def describe(host: Host) -> Json:
+def describe(host: Host) -> HostDevice:
     """The API's device object: the host, its entry in the table, and the whole table."""
     entry = find_device(host.gpu)
     return {
@@ -90,7 +89,24 @@ def describe(host: Host) -> Json:
     }
 
 
-def device_json(device: Device) -> Json:
+def device_json(device: Device) -> DeviceRow:
     """One row of the device table with what estimates use of it."""
-    body = {k: v for k, v in dataclasses.asdict(device).items() if k != "matches"}
-    return body | {"copy_rate": device.copy_rate, "ceilings_measured": device.ceilings_measured}
+    return {
+        "name": device.name,
+        "arch": device.arch,
+        "memory_bytes": device.memory_bytes,
+        "memory_rate": device.memory_rate,
+        "l2_bytes": device.l2_bytes,
+        "processors": device.processors,
+        "f32_rate": device.f32_rate,
+        "tf32_rate": device.tf32_rate,
+        "f16_rate": device.f16_rate,
+        "bf16_rate": device.bf16_rate,
+        "f8_rate": device.f8_rate,
+        "source": device.source,
+        "measured_copy_rate": device.measured_copy_rate,
+        "measured_matmul_rate": device.measured_matmul_rate,
+        "measured_source": device.measured_source,
+        "copy_rate": device.copy_rate,
+        "ceilings_measured": device.ceilings_measured,
+    }

@@ -15,16 +15,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, cast
 
 from app.jobs import worker_identity
 from app.jobs.exit_reason import Ended, ExitReason, failure
+from app.objects.common import Error
 from profiler.child.limits import Limits, impose, over_cpu
 from profiler.child.lines import TICK_S, BrokenChildError, LineChild
 from profiler.child.process import terminate
 from profiler.child.template import START_S, NoTemplateError, Template
 
-__all__ = ["Limits", "LocalRunner", "Verdict"]
+__all__ = ["Limits", "LocalRunner", "Message", "Verdict"]
 
 CANCEL_GRACE_S = 1.5
 """Who cancels waits for it: a child that does not react to SIGTERM by then is killed with all that it started."""
@@ -33,6 +34,9 @@ OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that no fault of a process raises: somebody ends it, such as a host that shuts down."""
 
 Verdict = Literal["go", "cancel", "drop"]
+
+Message: TypeAlias = dict[str, Any]
+"""What a child said, before anybody has looked at it: JSON from outside."""
 
 Place = tuple[tuple[str, ...], Path | None]
 """A command and its folder: what a spare was started with."""
@@ -60,14 +64,15 @@ class LocalRunner:
         OSError where none can be started.
         """
         with self.lock:
-            spare = self.spares.get(found := (tuple(command), cwd))
+            place: Place = (tuple(command), cwd)
+            spare = self.spares.get(place)
             if self.closed or (spare is not None and spare.process.poll() is None):
                 return True
             if spare is not None:
-                del self.spares[found]
+                del self.spares[place]
                 spare.drop()
                 return False
-            self.spares[found] = _Child(command, logs / f"spare-{secrets.token_hex(8)}.log", cwd, self)
+            self.spares[place] = _Child(command, logs / f"spare-{secrets.token_hex(8)}.log", cwd, self)
             return True
 
     def _spare(self, command: Sequence[str], cwd: Path | None) -> _Child | None:
@@ -103,11 +108,11 @@ class LocalRunner:
     def run(
         self,
         command: Sequence[str],
-        request: dict[str, Any],
+        request: Mapping[str, object],
         *,
         limits: Limits,
         log: Path,
-        on_progress: Callable[[dict[str, Any]], None] = lambda _: None,
+        on_progress: Callable[[Message], None] = lambda _: None,
         tick: Callable[[], Verdict] = lambda: "go",
         cwd: Path | None = None,
     ) -> Ended:
@@ -146,7 +151,7 @@ class _Child:
 
     def __init__(self, command: Sequence[str], log: Path, cwd: Path | None, runner: LocalRunner) -> None:
         mark = f"{runner.label}/{secrets.token_hex(16)}"
-        self.last: dict[str, Any] | None = None
+        self.last: Message | None = None
         self.broken = ""
         self.line = LineChild(
             command,
@@ -166,10 +171,10 @@ class _Child:
 
     def watch(
         self,
-        request: dict[str, Any],
+        request: Mapping[str, object],
         limits: Limits,
         log: Path,
-        on_progress: Callable[[dict[str, Any]], None],
+        on_progress: Callable[[Message], None],
         tick: Callable[[], Verdict],
     ) -> Ended:
         """Give it the request and see it to its end."""
@@ -210,7 +215,7 @@ class _Child:
         self.line.close()
         self.path.unlink(missing_ok=True)
 
-    def _hear(self, listen: Callable[[], list[Any]], on_progress: Callable[[dict[str, Any]], None]) -> None:
+    def _hear(self, listen: Callable[[], list[Any]], on_progress: Callable[[Message], None]) -> None:
         try:
             said = listen()
         except BrokenChildError as fault:
@@ -257,15 +262,18 @@ class _Child:
         return failure(ExitReason.FAULT, f"(exit status {status})")
 
 
-def _child_error(said: dict[str, Any]) -> Ended:
+def _child_error(said: Message) -> Ended:
     """The child's own account of an error, as far as it is one."""
     if said.get("code") == ExitReason.OUT_OF_MEMORY.value:
         return failure(ExitReason.OUT_OF_MEMORY)
-    error = {key: str(said.get(key) or "")[:4000] for key in ("code", "message", "remedy")}
-    if not error["code"] or not error["message"]:
+    code, message, remedy = (str(said.get(key) or "")[:4000] for key in ("code", "message", "remedy"))
+    if not code or not message:
         return failure(ExitReason.BAD_OUTPUT, "Its error says nothing.")
-    more = {k: said[k] for k in ("line", "column", "end_column", "hint", "shown") if isinstance(said.get(k), int | str)}
-    return Ended(ExitReason.ERROR, None, {**error, **more})
+    place = {
+        k: said[k] for k in ("line", "column", "end_column", "hint", "shown") if isinstance(said.get(k), int | str)
+    }
+    error = {"code": code, "message": message, "remedy": remedy, **place}
+    return Ended(ExitReason.ERROR, None, cast("Error", error))
 
 
 PASSED_ON = frozenset({"TRITONWORTHY_TUNING_DIR", "TRITONWORTHY_KERNEL_DIR"})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.jobs.exit_reason import Ended
-from app.jobs.local_runner import Limits, Verdict
+from app.jobs.local_runner import Limits, Message, Verdict
 
 
 class Runner(Protocol):
@@ -16,11 +16,11 @@ class Runner(Protocol):
     def run(
         self,
         command: Sequence[str],
-        request: dict[str, Any],
+        request: Mapping[str, object],
         *,
         limits: Limits,
         log: Path,
-        on_progress: Callable[[dict[str, Any]], None] = ...,
+        on_progress: Callable[[Message], None] = ...,
         tick: Callable[[], Verdict] = ...,
         cwd: Path | None = None,
     ) -> Ended:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ from app.jobs.local_runner import Limits, LocalRunner, Verdict
 from app.jobs.protocol import Runner
 from app.jobs.stats import GPU_KINDS, Tally
 from app.logs import JOB
+from app.objects.job import ClaimedJob, Job, JobKind
+from app.objects.task import Context
 from app.storage import checks, job_table
-from app.storage.job_table import Json, Kind
 from app.storage.store import Store
 from app.storage.tables import jobs, traces
 from app.storage.upload_paths import place_files
@@ -72,14 +73,14 @@ class Queue:
         store: Store,
         *,
         command: Callable[[str], list[str]],
-        limits: dict[Kind, Limits],
-        checks: dict[Kind, Check],
+        limits: dict[JobKind, Limits],
+        checks: dict[JobKind, Check],
         logs: Path,
         lease_s: float,
         owner: str | None = None,
         cwd: Path | None = None,
-        context: Callable[[], Json] = dict,
-        spare: Callable[[Kind, Json], bool] = lambda kind, context: False,
+        context: Callable[[], Context] = Context,
+        spare: Callable[[JobKind, Context], bool] = lambda kind, context: False,
         runner: Runner | None = None,
         queue_timeout_s: float | None = None,
         expected_gpu: Callable[[], str | None] = lambda: None,
@@ -89,7 +90,7 @@ class Queue:
         self.runner: Runner = runner or LocalRunner(self.owner)
         self.queue_timeout_s = queue_timeout_s
         self.spare = spare
-        self.spare_again: dict[Kind, float] = {}
+        self.spare_again: dict[JobKind, float] = {}
         self.expire_again = 0.0
         self.clocks = (time.time(), time.monotonic())
         self.command = command
@@ -103,9 +104,9 @@ class Queue:
         self.gpu = gpu_health.Gpu(self._ask_gpu, expected_gpu)
         self.tally = Tally()
         self.trouble = ""
-        self.stuck: dict[Kind, int] = {}  # lanes whose last process does not end
+        self.stuck: dict[JobKind, int] = {}  # lanes whose last process does not end
         self.stopping = threading.Event()
-        self.wakeups: dict[Kind, threading.Event] = {kind: threading.Event() for kind in job_table.KINDS}
+        self.wakeups: dict[JobKind, threading.Event] = {kind: threading.Event() for kind in job_table.KINDS}
         self.active: set[str] = set()
         self.cancels: set[str] = set()
         self.threads: list[threading.Thread] = []
@@ -148,11 +149,11 @@ class Queue:
     def alive(self) -> bool:
         return bool(self.threads) and all(thread.is_alive() for thread in self.threads)
 
-    def wake(self, kind: Kind) -> None:
+    def wake(self, kind: JobKind) -> None:
         """A job was queued."""
         self.wakeups[kind].set()
 
-    def cancel(self, job_id: str) -> Json | None:
+    def cancel(self, job_id: str) -> Job | None:
         """Cancel a waiting or running job; the job as it then is, None for an unknown id."""
         with self.store.database.write() as connection:
             state = job_table.cancel(connection, job_id)
@@ -233,7 +234,7 @@ class Queue:
 
     # --- a lane
 
-    def _serve(self, kind: Kind) -> None:
+    def _serve(self, kind: JobKind) -> None:
         while not self.stopping.is_set():
             self.wakeups[kind].clear()
             stuck = self.stuck.get(kind)
@@ -260,19 +261,20 @@ class Queue:
                 log.exception("the %s lane failed", kind)
             self.wakeups[kind].wait(IDLE_S)
 
-    def _context(self, kind: Kind) -> Json:
+    def _context(self, kind: JobKind) -> Context:
         context = self.context()
         suspicion = self.gpu.suspicion
-        if kind == "check" and suspicion is not None and context.get("host"):
+        host = context.get("host")
+        if kind == "check" and suspicion is not None and host:
             # A check says `unmeasured` of what needs a GPU, which never fails a build; it must not hang on a sick one.
             note = f"the GPU is suspect: {suspicion.reason}"
-            context = {**context, "host": {**context["host"], "gpu": None, "capability": None, "note": note}}
+            context = {**context, "host": {**host, "gpu": None, "capability": None, "note": note}}
         return context
 
-    def _command(self, kind: Kind, spare: bool) -> list[str]:
+    def _command(self, kind: JobKind, spare: bool) -> list[str]:
         return [*self.command(kind), "spare"] if spare else self.command(kind)
 
-    def _keep_spare(self, kind: Kind) -> None:
+    def _keep_spare(self, kind: JobKind) -> None:
         """A child for the next job. One that dies while it waits is no reason to start another each second."""
         if time.monotonic() < self.spare_again.get(kind, 0.0):
             return
@@ -284,7 +286,7 @@ class Queue:
         if not lived:
             self.spare_again[kind] = time.monotonic() + SPARE_PAUSE_S
 
-    def _claim(self, kind: Kind) -> Json | None:
+    def _claim(self, kind: JobKind) -> ClaimedJob | None:
         full = self.runner.full()
         wanted = sa.and_(jobs.c.kind == kind, jobs.c.state == "queued", job_table.can_start(full))
         with self.store.database.read() as connection:
@@ -294,7 +296,7 @@ class Queue:
         with self.store.database.write() as connection:
             return job_table.claim(connection, kind=kind, owner=self.owner, lease_s=self.lease_s, full=full)
 
-    def _do(self, kind: Kind, job: Json, context: Json) -> int | None:
+    def _do(self, kind: JobKind, job: ClaimedJob, context: Context) -> int | None:
         """See one job through; the pid of its process if that cannot be killed."""
         JOB.set(job["id"])
         self.active.add(job["id"])
@@ -307,7 +309,7 @@ class Queue:
             checks.forget_files(self.store.database, self.store.uploads, job["id"])
             JOB.set("")
 
-    def _attempt(self, kind: Kind, job: Json, context: Json) -> int | None:
+    def _attempt(self, kind: JobKind, job: ClaimedJob, context: Context) -> int | None:
         log.info("%s job begins, attempt %d", kind, job["attempt"])
         began = time.monotonic()
         attempt = Attempt(
@@ -347,7 +349,7 @@ class Queue:
             self._finish(kind, attempt, ended, time.monotonic() - began)
         return ended.stuck_pid
 
-    def _again(self, kind: Kind, attempt: Attempt, ended: Ended, why: str) -> None:
+    def _again(self, kind: JobKind, attempt: Attempt, ended: Ended, why: str) -> None:
         if attempt.again(ended, why):
             self.tally.queued_again(kind)
             log.warning("%s job is done again: %s", kind, why)
@@ -355,7 +357,7 @@ class Queue:
             self.tally.ended(kind, ended.reason)
             log.error("%s job is given up: %s", kind, why)
 
-    def _finish(self, kind: Kind, attempt: Attempt, ended: Ended, seconds: float) -> None:
+    def _finish(self, kind: JobKind, attempt: Attempt, ended: Ended, seconds: float) -> None:
         reason = attempt.finish(kind, ended, self.checks[kind])
         if reason is None:
             return
@@ -374,7 +376,7 @@ class Queue:
     def _go_or_drop(self) -> Verdict:
         return "drop" if self.stopping.is_set() else "go"
 
-    def _ask_gpu(self, request: Json, tick: Callable[[], Verdict]) -> Ended:
+    def _ask_gpu(self, request: Mapping[str, object], tick: Callable[[], Verdict]) -> Ended:
         try:
             return self.runner.run(
                 self.command("health"),

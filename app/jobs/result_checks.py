@@ -89,6 +89,9 @@ def check_trace(answer: Any) -> str:
             return f"{name} is no count"
     if not isinstance(answer.get("notes"), list) or not isinstance(answer.get("regions"), list):
         return "notes or regions are no list"
+    inputs = answer.get("advice_inputs")
+    if inputs is not None and (not isinstance(inputs, list) or len(inputs) != len(answer["regions"])):
+        return "not one advice_inputs for each region"
     for region in answer["regions"]:
         if not isinstance(region, dict) or not isinstance(region.get("name"), str):
             return "a region without a name"

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from app.storage.job_table import Kind
+from app.objects.job import JobKind
 
-GPU_KINDS: frozenset[Kind] = frozenset({"validate", "landscape"})
+GPU_KINDS: frozenset[JobKind] = frozenset({"validate", "landscape"})
 """Kinds whose jobs measure on the GPU; a check may do so too, and says `unmeasured` where it cannot."""
 
 
@@ -43,7 +43,7 @@ class Tally:
         self.busy_s = 0.0
 
     @contextmanager
-    def running(self, kind: Kind) -> Iterator[None]:
+    def running(self, kind: JobKind) -> Iterator[None]:
         """Around a child: its time counts for its kind, and as the GPU's where it measures. Two at once count once."""
         began = time.monotonic()
         with self.lock:
@@ -60,7 +60,7 @@ class Tally:
                 if kind in GPU_KINDS and not self.on_gpu:
                     self.busy_s += now - self.busy_since
 
-    def ended(self, kind: Kind, reason: str) -> None:
+    def ended(self, kind: JobKind, reason: str) -> None:
         """A job ended, for good."""
         with self.lock:
             self.outcomes[(kind, reason)] += 1

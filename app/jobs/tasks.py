@@ -12,14 +12,25 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from app.objects.check import Report
+from app.objects.common import Binding, Error, Note
+from app.objects.device import MeasuredCeilings
+from app.objects.kernel import Machine
+from app.objects.landscape import LandscapeBody
+from app.objects.record import ValidationBody
+from app.objects.task import AnyTask, CheckTask, LandscapeTask, ReadTask, ValidateTask
+from app.objects.trace import TraceBody
 from profiler.child.limits import is_of_memory
 
-Json = dict[str, Any]
-Say = Callable[[Json], None]
+if TYPE_CHECKING:
+    from kernels.measure.processes.processes import ForkServer
+
+Say = Callable[[Mapping[str, object]], None]
+"""Answers with one line of JSON."""
 
 stop = threading.Event()
 """Set by SIGTERM: end soon, and tidily."""
@@ -27,7 +38,7 @@ stop = threading.Event()
 told_to_stop = threading.Event()
 """Set once a task has asked whether it is to stop, and was told so: its value is no full answer."""
 
-warm: Json = {}
+warm: dict[str, ForkServer] = {}
 """What a spare made before it had a request."""
 
 
@@ -47,7 +58,7 @@ def main(argv: list[str]) -> int:
     with os.fdopen(int(fd), "w", encoding="utf-8") as answer:
         lock = threading.Lock()
 
-        def say(message: Json) -> None:
+        def say(message: Mapping[str, object]) -> None:
             with lock:
                 answer.write(json.dumps(message) + "\n")
                 answer.flush()
@@ -73,9 +84,14 @@ def stopped() -> bool:
     return stop.is_set()
 
 
-def read(request: Json, say: Say) -> Json:
-    """A trace file as the API's trace, with its regions and their advice."""
+def read(request: ReadTask, say: Say) -> TraceBody:
+    """A trace file as the API's trace, with its regions and their advice.
+
+    With `advice_inputs`, what the advice on each region is issued on: the store keeps them and the API does not show
+    them.
+    """
     say({"type": "progress", "phase": "reading"})
+    from app.analysis.advice_inputs import to_stored
     from app.thresholds import Thresholds
     from app.trace_report import report
     from app.trace_report.companions import Companion
@@ -87,10 +103,10 @@ def read(request: Json, say: Say) -> Json:
         Companion(**companions[field]) if field in companions else None for field in ("beside", "execution_trace")
     )
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
-    own: Json = {"group": request.get("group"), "companions": {f: c["name"] for f, c in companions.items()}}
-    added = [_unknown_beside(request["beside_unknown"])] if request.get("beside_unknown") else []
+    unknown = request.get("beside_unknown")
+    added = [_unknown_companion(unknown)] if unknown else []
     limits = Limits(**request["region_limits"]) if request.get("region_limits") else report.REGION_LIMITS
-    trace: Json = {}
+    trace: TraceBody | None = None
     try:
         for stage in report.stages(
             request["path"], request["name"], limit, beside=beside, execution=execution, strict=False,
@@ -99,17 +115,24 @@ def read(request: Json, say: Say) -> Json:
             if isinstance(stage, report.Advised):
                 say({"type": "part", "position": stage.position, "region": stage.region})
                 continue
-            trace = {**stage.trace, "notes": [*stage.trace["notes"], *added], **own}
+            trace = {
+                **stage.trace,
+                "notes": [*stage.trace["notes"], *added],
+                "group": request.get("group"),
+                "companions": {field: file["name"] for field, file in companions.items()},
+                "advice_inputs": [to_stored(inputs) for inputs in stage.inputs],
+            }
             if isinstance(stage, report.Parts):
                 say({"type": "part", "trace": trace})
     except TraceError as error:
         if error.code == "trace-too-large":
             os.unlink(request["path"])  # nobody can read it again here, and it may be a bomb
         raise
+    assert trace is not None  # the last stage is the whole
     return trace
 
 
-def _unknown_beside(wanted: str) -> Json:
+def _unknown_companion(wanted: str) -> Note:
     return {
         "code": "beside-unknown",
         "level": "error",
@@ -118,31 +141,31 @@ def _unknown_beside(wanted: str) -> Json:
     }
 
 
-def validate(request: Json, say: Say) -> Json:
+def validate(request: ValidateTask, say: Say) -> ValidationBody:
     """A region's candidates, measured: the API's validation."""
     from app.analysis.validate import validate_region
 
-    def on_progress(progress: Json) -> None:
+    def on_progress(progress: Mapping[str, object]) -> None:
         say({"type": "progress", **progress})
 
     return validate_region(request, on_progress=on_progress, cancelled=stopped, zygote=warm.get("zygote"))
 
 
-def landscape(request: Json, say: Say) -> Json:
+def landscape(request: LandscapeTask, say: Say) -> LandscapeBody:
     """The points of one candidate's kernel, measured: the API's landscape."""
     from app.analysis.landscape import survey
 
-    def on_progress(progress: Json) -> None:
+    def on_progress(progress: Mapping[str, object]) -> None:
         say({"type": "progress", **progress})
 
     return survey(request, on_progress=on_progress, cancelled=stopped)
 
 
-def check(request: Json, say: Say) -> Json:
+def check(request: CheckTask, say: Say) -> Report:
     """Assertions on traces and regions: the report."""
     from app.check.run import check as run
 
-    def on_progress(progress: Json) -> None:
+    def on_progress(progress: Mapping[str, object]) -> None:
         say({"type": "progress", **progress})
 
     return run(request, on_progress=on_progress, cancelled=stopped)
@@ -160,7 +183,22 @@ class CeilingsError(Exception):
     code = "ceilings-failed"
 
 
-def machines(request: Json, say: Say) -> Json:
+class MachinesRequest(TypedDict):
+    """A candidate whose kernels are to be compiled, for a GPU of that architecture."""
+
+    text: str
+    sizes: Binding
+    candidate: str
+    arch: str
+
+
+class Machines(TypedDict):
+    """The kernels that one call of it launches."""
+
+    kernels: list[Machine]
+
+
+def machines(request: MachinesRequest, say: Say) -> Machines:
     """What Triton's compiler makes of a candidate's kernels for a GPU that need not be here; see kernels.own."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # nothing here may touch a GPU that somebody measures on
     from kernels.codegen.index import Unsupported
@@ -168,20 +206,20 @@ def machines(request: Json, say: Say) -> Json:
     from profiler.oracle.compiler.machine_code import CompileError
 
     try:
-        found = compile_all(request["text"], request["sizes"], request["candidate"], request["arch"])
+        kernels = compile_all(request["text"], request["sizes"], request["candidate"], request["arch"])
     except CompileError as fault:
         raise KernelRefusedError(f"Triton's compiler refuses it: {fault}") from fault
     except Unsupported as fault:
         raise KernelRefusedError(str(fault)) from fault
-    return {"kernels": found}
+    return {"kernels": cast("list[Machine]", kernels)}
 
 
-def ceilings(request: Json, say: Say) -> Json:
+def ceilings(request: Mapping[str, object], say: Say) -> MeasuredCeilings:
     """How fast this host's GPU copies, multiplies and adds."""
     from kernels.ceilings import measure
 
     try:
-        return measure()
+        return cast("MeasuredCeilings", measure())
     except (RuntimeError, OSError) as fault:
         raise CeilingsError(str(fault).splitlines()[0]) from fault
 
@@ -192,12 +230,18 @@ class SickError(Exception):
     code = "gpu-suspect"
 
 
-def health(request: Json, say: Say) -> Json:
+class HealthRequest(TypedDict):
+    """expected: the GPU's name as it was at the start."""
+
+    expected: str | None
+
+
+def health(request: HealthRequest, say: Say) -> dict[str, object]:
     """Whether the GPU that was here still computes; see app.jobs.gpu_health."""
     from kernels.health import ask
 
     try:
-        wrong = ask(request.get("expected"))
+        wrong = ask(request["expected"])
     except (RuntimeError, OSError) as fault:
         wrong = str(fault).splitlines()[0][:300] if str(fault) else type(fault).__name__
     if wrong:
@@ -215,7 +259,7 @@ def warm_up() -> None:
 
 
 SPARES: dict[str, Callable[[], None]] = {"validate": warm_up}
-TASKS: dict[str, Callable[[Json, Say], Json]] = {
+TASKS: dict[str, Callable[[Any, Say], object]] = {
     "read": read,
     "validate": validate,
     "landscape": landscape,
@@ -226,39 +270,41 @@ TASKS: dict[str, Callable[[Json, Say], Json]] = {
 }
 
 
-def _know_the_host(request: Json) -> None:
+def _know_the_host(request: AnyTask) -> None:
     """What the server found out need not be looked for again, and could not be under our memory limit."""
-    if request.get("host"):
+    probed = request.get("host")
+    if probed:
         from kernels import host
 
-        host.assume(host.from_json(request["host"]))
+        host.assume(host.from_json(dict(probed)))
 
 
-def _out_of_memory(error: Exception) -> Json | None:
+def _out_of_memory(error: Exception) -> Error | None:
     if not is_of_memory(error):
         return None
     return {"code": "out-of-memory", "message": "out of memory", "remedy": ""}
 
 
-def _disk_full(error: Exception) -> Json | None:
+def _disk_full(error: Exception) -> Error | None:
     """A disk without room is nobody's crash."""
     if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
     return {"code": "disk-full", "message": "The server's disk is full.", "remedy": "Make room, then start it again."}
 
 
-def _tell(error: Exception) -> Json | None:
+def _tell(error: Exception) -> Error | None:
     """An error that is the user's to know, by its `code`; None for a fault of ours."""
     code = getattr(error, "code", None)
     if not isinstance(code, str):
         return None
     message = getattr(error, "message", None) or str(error)
-    told: Json = {
+    told = {
         "code": code,
         "message": message,
         "remedy": getattr(error, "remedy", "") or getattr(error, "hint", ""),
+        **{k: getattr(error, k) for k in ("line", "column", "end_column") if hasattr(error, k)},
     }
-    return told | {k: getattr(error, k) for k in ("line", "column", "end_column") if hasattr(error, k)}
+    return cast("Error", told)
 
 
 def _die_with_the_server() -> None:

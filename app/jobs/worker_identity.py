@@ -37,8 +37,8 @@ def here() -> str:
 
 def owner(pid: int | None = None) -> str:
     """A new owner: of this process, or of one that runs here."""
-    found = os.getpid() if pid is None else pid
-    return f"{here()}/{found}.{_start(found)}/{secrets.token_hex(8)}"
+    process = os.getpid() if pid is None else pid
+    return f"{here()}/{process}.{_start(process)}/{secrets.token_hex(8)}"
 
 
 def is_dead(name: str) -> bool:

@@ -16,9 +16,9 @@ def recorded_devices(state: ServerState, texts: Iterable[str]) -> dict[str, str]
     wanted = list(dict.fromkeys(texts))
     files = record_store.records(state.settings.records_dir, record_store.FOLDER)
     records = (*measurements.records(state.store.database, wanted), *files)
-    found = {}
+    devices = {}
     for text in wanted:
         nearest = nearness.choose(text, records, device, torch)
         if nearest is not None and nearest[1].match != "other-sizes":
-            found[text] = str(nearest[0]["device"])
-    return found
+            devices[text] = str(nearest[0]["device"])
+    return devices

@@ -45,10 +45,10 @@ def path_of(state: ServerState, kind: str | None = None) -> Path:
 def last_measured(state: ServerState, kind: str | None = None) -> Json | None:
     """What was measured last; None where nothing was. A damaged file is nothing."""
     try:
-        found: Json = json.loads(path_of(state, kind).read_text(encoding="utf-8"))
+        measured: Json = json.loads(path_of(state, kind).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found
+    return measured
 
 
 def status(state: ServerState, kind: str | None = None) -> Json:
@@ -112,14 +112,14 @@ def _run(state: ServerState, kind: str | None, runner: Runner, path: Path) -> No
             _running.discard(path)
 
 
-def _sound(found: Any) -> bool:
-    rates = found.get("ceilings") if isinstance(found, dict) else None
+def _sound(measured: Any) -> bool:
+    rates = measured.get("ceilings") if isinstance(measured, dict) else None
     return isinstance(rates, list) and all({"name", "value", "unit"} <= set(c) for c in rates)
 
 
-def _keep(path: Path, found: Json) -> None:
+def _keep(path: Path, measured: Json) -> None:
     """Whole or not at all."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(found, file)
+        json.dump(measured, file)
     os.replace(name, path)

@@ -171,16 +171,16 @@ def _queue(
         "archives": [str(folder.resolve()) for folder in (settings.records_dir, record_store.FOLDER)],
         "max_uncompressed_bytes": settings.max_uncompressed_bytes,
     }
-    asked, job = new_id(), None
+    new, job = new_id(), None
     digest = request_fingerprint.of_check(request, sent, settings.rule)
     try:
         while job is None:  # the one that was here was removed meanwhile: this one is new after all
             check_id = checks.add(
-                state.store.database, check_id=asked, name=config.name, request=request, cap=settings.queue_cap,
+                state.store.database, check_id=new, name=config.name, request=request, cap=settings.queue_cap,
                 digest=digest, keep=not config.validate,
             )  # fmt: skip
             job = state.store.job(check_id)
     except job_table.QueueFullError:
         raise queue_full() from None
     state.queue.wake("check")
-    return job, check_id == asked
+    return job, check_id == new

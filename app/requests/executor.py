@@ -22,6 +22,7 @@ from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
 from app.analysis.questions import (
     Answer,
     CandidatesRequest,
+    DecidedRegion,
     DecideRequest,
     DeviceRequest,
     DevicesRequest,
@@ -35,6 +36,8 @@ from app.analysis.questions import (
 from app.analysis.service import Outline, ask_oracle, recall_oracle
 from app.errors import Problem
 from app.lru_cache import Recent
+from app.objects.advice import Advice, DeviceAdvice
+from app.objects.region import RegionBody
 from app.rate_limit import CLIENT
 from app.thresholds import DEFAULTS, Thresholds
 from kernels.own_model import Own
@@ -127,8 +130,14 @@ class Advisor:
 
     def advise_region(
         self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
-    ) -> Json:
-        """The API's region with its advice; a bad text is refused before the oracle is asked.
+    ) -> RegionBody:
+        """The API's region with its advice, as `decide_text` decides it."""
+        return self.decide_text(text, name=name, oracle=oracle, oracle_timeout_s=oracle_timeout_s, **workload).region
+
+    def decide_text(
+        self, text: str, *, name: str = "", oracle: bool = True, oracle_timeout_s: float | None = None, **workload: Any
+    ) -> DecidedRegion:
+        """A text's region with its advice; a bad text is refused before the oracle is asked.
 
         oracle: whether to ask it; oracle_timeout_s: 0 for what it has answered before, without asking. The same
         question gets the same answer, unless the oracle did not say all that it was asked.
@@ -136,43 +145,42 @@ class Advisor:
         key = json.dumps([text, name, oracle, workload], sort_keys=True)
         known = self.recent.get(key)
         if known is not None:
-            found: Json = msgspec.json.decode(known)
-            return found
+            return msgspec.json.decode(known, type=DecidedRegion)
         question = Question(text, workload)
-        foreseen, whole = NO_COMPILE_PREDICTION, True
+        prediction, whole = NO_COMPILE_PREDICTION, True
         if oracle and self.oracle is not None:
-            foreseen, whole = self._foresee(question, oracle_timeout_s)
-        region = self.decide(question, foreseen, name=name)
+            prediction, whole = self._predict_compile(question, oracle_timeout_s)
+        decided = self.decide(question, prediction, name=name)
         if whole:
-            self.recent.put(key, msgspec.json.encode(region))
-        return region
+            self.recent.put(key, msgspec.json.encode(decided))
+        return decided
 
-    def foresee(self, question: Question, timeout_s: float | None = None) -> CompilePrediction:
+    def predict_compile(self, question: Question, timeout_s: float | None = None) -> CompilePrediction:
         """What the oracle says of a region; nothing where it is off."""
-        return self._foresee(question, timeout_s)[0]
+        return self._predict_compile(question, timeout_s)[0]
 
-    def _foresee(self, question: Question, timeout_s: float | None) -> tuple[CompilePrediction, bool]:
+    def _predict_compile(self, question: Question, timeout_s: float | None) -> tuple[CompilePrediction, bool]:
         """The same, and whether asking again would get no more."""
         if self.oracle is None:
             return NO_COMPILE_PREDICTION, True
-        asked = self._ask(OutlineRequest(question), question.text)
+        outline = self._ask(OutlineRequest(question), question.text)
         if timeout_s == 0:
-            foreseen = recall_oracle(self.oracle, asked)
+            prediction = recall_oracle(self.oracle, outline)
         else:
-            foreseen = ask_oracle(self.oracle, asked, timeout_s or self.oracle_timeout_s)
-        return foreseen, _is_whole(asked, foreseen)
+            prediction = ask_oracle(self.oracle, outline, timeout_s or self.oracle_timeout_s)
+        return prediction, _is_whole(outline, prediction)
 
     def decide(
-        self, question: Question, foreseen: CompilePrediction = NO_COMPILE_PREDICTION, *, name: str = ""
-    ) -> Json:
-        """The API's region."""
-        return self._ask(DecideRequest.with_oracle(question, foreseen, name), question.text)
+        self, question: Question, prediction: CompilePrediction = NO_COMPILE_PREDICTION, *, name: str = ""
+    ) -> DecidedRegion:
+        """A region with its advice."""
+        return self._ask(DecideRequest.with_oracle(question, prediction, name), question.text)
 
-    def on_devices(self, question: Question, advice: Json | None = None) -> list[Json]:
+    def on_devices(self, question: Question, advice: Advice | None = None) -> list[DeviceAdvice]:
         """A region's advice on every device of the table; advice: what stands for its own."""
         return self._ask(DevicesRequest(question, advice), question.text)
 
-    def on_device(self, question: Question, name: str, *, title: str = "") -> Json:
+    def on_device(self, question: Question, name: str, *, title: str = "") -> RegionBody:
         """The API's region, on another device."""
         return self._ask(DeviceRequest(question, name, title), question.text)
 
@@ -208,7 +216,7 @@ class Advisor:
 
     # --- the widget
 
-    def advise_widget(self, **answers: Any) -> Json:
+    def advise_widget(self, **answers: Any) -> Advice:
         """The API's advice for the widget's answers. No torch: never waits behind a region.
 
         The first of a bound and kind makes its table, which takes 35 ms; those after it a quarter of a millisecond.
@@ -281,11 +289,11 @@ class AnswerError(RuntimeError):
 
 
 def _from_child(error: Json, limits: Limits) -> Exception:
-    told = {k: v for k, v in error.items() if k not in ("kind", "code", "message")}
+    details = {k: v for k, v in error.items() if k not in ("kind", "code", "message")}
     if error["kind"] == "region":
-        return Problem(422, error["code"], "The region cannot be read", error["message"], **told)
+        return Problem(422, error["code"], "The region cannot be read", error["message"], **details)
     if error["kind"] == "refused":
-        return Problem(422, error["code"], "", error["message"], **told)
+        return Problem(422, error["code"], "", error["message"], **details)
     if error["kind"] == "candidate":
         return KeyError(error["message"])
     if error["kind"] == "memory":
@@ -293,11 +301,11 @@ def _from_child(error: Json, limits: Limits) -> Exception:
     return AnswerError(error["message"])
 
 
-def _is_whole(asked: Outline, foreseen: CompilePrediction) -> bool:
+def _is_whole(outline: Outline, prediction: CompilePrediction) -> bool:
     """Whether asking again would get no more: every mode answered, and how sizes that vary are met."""
-    silent = foreseen.recompiles is None and len(asked.bindings) > 1 and bool(foreseen.predictions)
+    silent = prediction.recompiles is None and len(outline.bindings) > 1 and bool(prediction.predictions)
     return (
         not silent
-        and len(foreseen.predictions) == len(asked.modes)
-        and not any(p.unavailable for p in foreseen.predictions)
+        and len(prediction.predictions) == len(outline.modes)
+        and not any(p.unavailable for p in prediction.predictions)
     )

@@ -64,32 +64,32 @@ def machines_of(state: ServerState, region: Json, own: Own, device: str | None =
     """
     if not own.candidate:
         raise Problem(422, "no-kernel", "", f"There is no Triton kernel for this region: {own.reason}.")
-    found = find_device(device or (region.get("advice") or {}).get("device") or DEFAULT_DEVICE)
-    if found is None or found.arch not in TARGETS:
-        arch = "" if found is None else f" ({found.arch})"
+    gpu = find_device(device or (region.get("advice") or {}).get("device") or DEFAULT_DEVICE)
+    if gpu is None or gpu.arch not in TARGETS:
+        arch = "" if gpu is None else f" ({gpu.arch})"
         detail = f"Triton compiles for none of this GPU's kind{arch}. It does for {', '.join(TARGETS)}."
         raise Problem(422, "no-triton-target", "", detail)
     request = {
         "text": _text(region), "sizes": first_binding(region.get("shapes") or ()), "candidate": own.candidate,
-        "arch": found.arch,
+        "arch": gpu.arch,
     }  # fmt: skip
-    asked = {"ask": "own-machines", **request, "source": hashlib.sha256(own.source.encode()).hexdigest()}
+    question = {"ask": "own-machines", **request, "source": hashlib.sha256(own.source.encode()).hexdigest()}
     cache = Cache(state.settings.oracle_dir)
-    made = cache.get(asked) or _compile(state, request, cache, asked)
-    return {"candidate": own.candidate, "device": found.name, "arch": found.arch, "kernels": made["kernels"]}
+    made = cache.get(question) or _compile(state, request, cache, question)
+    return {"candidate": own.candidate, "device": gpu.name, "arch": gpu.arch, "kernels": made["kernels"]}
 
 
-def _compile(state: ServerState, request: Json, cache: Cache, asked: Json) -> Json:
+def _compile(state: ServerState, request: Json, cache: Cache, question: Json) -> Json:
     if not _waiting.acquire(blocking=False):
         raise _busy()
     try:
         if not _one.acquire(timeout=WAIT_S):
             raise _busy()
         try:
-            made = cache.get(asked)  # whoever had the child before may have asked for the same
+            made = cache.get(question)  # whoever had the child before may have asked for the same
             if made is None:
                 made = _by_child(state, request)
-                cache.put(asked, made)
+                cache.put(question, made)
             return made
         finally:
             _one.release()
@@ -141,17 +141,17 @@ def _text(region: Json) -> str:
 def keys(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each kernel of one call: its own; NAME@2 for the second of that name."""
     seen: dict[str, int] = {}
-    found = []
+    named = []
     for kernel in kernels:
         name = str(kernel["kernel"])
         seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}@{seen[name]}")
-    return found
+        named.append(name if seen[name] == 1 else f"{name}@{seen[name]}")
+    return named
 
 
-def kernel_named(found: Json, key: str) -> Json:
+def kernel_named(machines: Json, key: str) -> Json:
     """One of its kernels by the name that `keys` gives, or 404."""
-    for name, kernel in zip(keys(found["kernels"]), found["kernels"], strict=True):
+    for name, kernel in zip(keys(machines["kernels"]), machines["kernels"], strict=True):
         if name == key:
             return dict(kernel)
     raise not_found("kernel")

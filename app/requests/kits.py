@@ -25,8 +25,8 @@ _kits: Recent[Kit] = Recent(KEPT)
 def kit_of(state: ServerState, validation: Json, candidate: str | None) -> Kit:
     """The kit of a validation. Raises Problem: 422 for a candidate that is no Triton kernel, 503 when busy."""
     validation = {k: v for k, v in validation.items() if k not in OF_THE_JOB}
-    asked = json.dumps([validation, candidate], sort_keys=True).encode()
-    key = hashlib.sha256(asked).hexdigest()
+    question = json.dumps([validation, candidate], sort_keys=True).encode()
+    key = hashlib.sha256(question).hexdigest()
     try:
         return _kits.of(
             key, lambda: state.service.make_kit(validation["region"], candidate=candidate, validation=validation)

@@ -58,8 +58,8 @@ def submit_landscape(
 
 def triton_candidates(validation: Json) -> list[str]:
     """The Triton candidates of a validation that were right, by name."""
-    found = validation.get("candidates") or ()
-    return [c["name"] for c in found if c["tool"] == "triton" and c["status"] in RIGHT]
+    candidates = validation.get("candidates") or ()
+    return [c["name"] for c in candidates if c["tool"] == "triton" and c["status"] in RIGHT]
 
 
 def shapes_of(state: ServerState, validation: Json) -> list[Json]:

@@ -27,7 +27,7 @@ class Multipart:
         self._name = bytearray()
         self._value = bytearray()
         self._headers: dict[bytes, bytes] = {}
-        self._found: list[Part | bytes] = []
+        self._pieces: list[Part | bytes] = []
         self._ended = False
         try:
             self._parser = MultipartParser(
@@ -38,7 +38,7 @@ class Multipart:
                     "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
                     "on_header_end": self._header_end,
                     "on_headers_finished": self._headers_finished,
-                    "on_part_data": lambda data, start, end: self._found.append(data[start:end]),
+                    "on_part_data": lambda data, start, end: self._pieces.append(data[start:end]),
                     "on_end": self._end,
                 },
             )
@@ -51,8 +51,8 @@ class Multipart:
             self._parser.write(data)
         except FormParserError:
             raise _unreadable() from None
-        found, self._found = self._found, []
-        return found
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
     def finish(self) -> None:
         """The body is over."""
@@ -72,7 +72,7 @@ class Multipart:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         given = options.get(b"filename")
         filename = None if given is None else unquote(given.decode("utf-8", "replace"))
-        self._found.append(Part(options.get(b"name", b"").decode("utf-8", "replace"), filename))
+        self._pieces.append(Part(options.get(b"name", b"").decode("utf-8", "replace"), filename))
 
     def _end(self) -> None:
         self._ended = True

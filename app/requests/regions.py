@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from app.analysis import reissue
+from app.analysis.advice_inputs import AdviceInputs, from_stored, to_stored
 from app.analysis.questions import Question
 from app.archive import record_store
 from app.archive.by_device import by_device
 from app.errors import Problem, not_found, queue_full, without_text
 from app.jobs.ray.model import gpu_type_json
+from app.objects.advice import Advice, DeviceAdvice
+from app.objects.region import Region, RegionAdvised
+from app.objects.trace import Trace
 from app.requests import ceilings, request_fingerprint
 from app.requests.memory_check import check_fits
 from app.requests.state import ServerState
@@ -49,7 +53,9 @@ def preview_region(state: ServerState, text: str, **workload: Any) -> Json:
 
 def submit_region(state: ServerState, text: str, **workload: Any) -> Json:
     """The same, stored: it has an id and a page."""
-    region_id = state.store.add_region(preview_region(state, text, **workload))
+    _check_region(state.settings, text, workload.get("shapes"))
+    decided = state.service.decide_text(text, **workload)
+    region_id = state.store.add_region({**decided.region}, to_stored(decided.inputs))
     region = state.store.region(region_id)
     assert region is not None  # added just now
     return region
@@ -60,7 +66,7 @@ def oracle_is_on(state: ServerState) -> bool:
     return state.service.oracle is not None
 
 
-def foresee_region(state: ServerState, region_id: str) -> Json:
+def predict_region(state: ServerState, region_id: str) -> Json:
     """Ask what torch.compile makes of a stored region, keep the answer, issue its advice again: the region.
 
     An answer that stands is not asked for again. Blocks for the oracle: never call it on the event loop.
@@ -81,7 +87,7 @@ def foresee_region(state: ServerState, region_id: str) -> Json:
             raise not_found("region")
     answered = region.get("oracle") or ()
     if not answered or any(p["unavailable"] for p in answered):
-        _foresee(state, region)
+        _ask_and_store(state, region)
     known: Json | None = state.store.region(region_id)
     if known is None:  # deleted meanwhile
         raise not_found("region")
@@ -93,32 +99,36 @@ def _is_reading(state: ServerState, region: Json) -> bool:
     return trace is not None and trace["status"] == "reading"
 
 
-def _foresee(state: ServerState, region: Json) -> None:
+def _ask_and_store(state: ServerState, region: Json) -> None:
     """Ask, advise again, store."""
-    asked = _as_advised(state, region)
-    found = state.service.decide(asked, state.service.foresee(asked))
-    kept = {key: found[key] for key in ("oracle", "recompiles")}
+    stored = _stored_inputs(state, region)
+    question = Question(region["text"], inputs=stored or _inputs_of_old_row(state, region))
+    again = state.service.decide(question, state.service.predict_compile(question)).region
+    kept: RegionAdvised = {"oracle": again["oracle"], "recompiles": again["recompiles"]}
     advice = region["advice"]
     if advice is None:  # advising failed when the trace was read, and does not now
-        kept |= {**{key: found[key] for key in ("cost", "irregularity")}, "notes": []}
-        advice = finite(found["advice"])
-    elif any(p["mode"] == "default" and not p["unavailable"] for p in found["oracle"]):
-        without = finite(state.service.decide(asked)["advice"])
-        advice = reissue.reissue_advice(advice, without, finite(found["advice"]))
+        kept |= {"cost": again["cost"], "irregularity": again["irregularity"], "notes": []}
+        advice = finite(again["advice"])
+    elif any(p["mode"] == "default" and not p["unavailable"] for p in again["oracle"]):
+        if stored is None:
+            without = finite(state.service.decide(question).region["advice"])
+            advice = reissue.keep_unless_same_grounds(advice, without, finite(again["advice"]))
+        else:
+            advice = finite(again["advice"])
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 
 def region_on(state: ServerState, region_id: str, device: str) -> Json:
     """A stored region with the cost and advice of another device; kept nowhere. 422 for one that the table lacks."""
-    region, asked = _asked_again(state, region_id)
-    there: Json = finite(state.service.on_device(asked, device, title=region["name"]))
+    region, question = _asked_again(state, region_id)
+    there: Json = finite(state.service.on_device(question, device, title=region["name"]))
     return {**region, **{key: there[key] for key in ("cost", "advice")}, "oracle": [], "validations": []}
 
 
-def region_on_devices(state: ServerState, region_id: str) -> list[Json]:
+def region_on_devices(state: ServerState, region_id: str) -> list[DeviceAdvice]:
     """A stored region's advice on every device of the table; its own device's is the one that stands."""
-    region, asked = _asked_again(state, region_id)
-    rows: list[Json] = finite(state.service.on_devices(asked, region["advice"]))
+    region, question = _asked_again(state, region_id)
+    rows: list[DeviceAdvice] = finite(state.service.on_devices(question, region["advice"]))
     return rows
 
 
@@ -129,30 +139,35 @@ def _asked_again(state: ServerState, region_id: str) -> tuple[Json, Question]:
         raise not_found("region")
     if not region["text"]:
         raise without_text()
-    return region, _as_advised(state, region)
+    inputs = _stored_inputs(state, region) or _inputs_of_old_row(state, region)
+    return region, Question(region["text"], inputs=inputs)
 
 
-def _as_advised(state: ServerState, region: Json) -> Question:
-    """What a region was advised on: its text and use, and the situation that its trace saw."""
+def _stored_inputs(state: ServerState, region: Json) -> AdviceInputs | None:
+    """What a region's advice was issued on; None where a version before these were kept stored it."""
+    return from_stored(state.store.advice_inputs(region["id"]))
+
+
+def _inputs_of_old_row(state: ServerState, region: Json) -> AdviceInputs:
+    """The same, as far as what is shown of the region and its trace tells."""
     trace_id = (region.get("source") or {}).get("trace")
-    trace: Json | None = state.store.trace(trace_id) if trace_id else None
-    traced = None if trace is None else {"region": region, "trace": reissue.seen_of(trace)}
-    return Question(region["text"], reissue.asked_of(region), traced)
+    trace = state.store.trace(trace_id) if trace_id else None
+    return reissue.inputs_from_shown(cast("Region", region), cast("Trace | None", trace))
 
 
 def kernel_machine(state: ServerState, region_id: str, mode: str, key: str) -> Json:
     """What Triton's compiler makes of one of Inductor's kernels, for the GPU that the region's advice is for.
 
-    key: as `foreseen.kernel_keys` names it. 404 for a kernel that was not predicted, 422 for a GPU that Triton has no
+    key: as `reissue.kernel_keys` names it. 404 for a kernel that was not predicted, 422 for a GPU that Triton has no
     target for, 503 where the compiler cannot be asked.
     """
     region: Json | None = state.store.region(region_id)
     if region is None:
         raise not_found("region")
-    found = reissue.find_kernel(region, mode, key)
-    if found is None:
+    pair = reissue.find_kernel(region, mode, key)
+    if pair is None:
         raise not_found("kernel")
-    prediction, kernel = found
+    prediction, kernel = pair
     device = find_device(prediction["device"])
     if device is None or device.arch not in TARGETS:
         arch = "" if device is None else f" ({device.arch})"
@@ -164,20 +179,19 @@ def kernel_machine(state: ServerState, region_id: str, mode: str, key: str) -> J
         raise Problem(
             503, "oracle-unavailable", "", f"What the compiler decides could not be asked: {fault}."
         ) from None
-    found_machine: Json = finite(
+    shown: Json = finite(
         {
             "region_id": region_id, "key": key, "mode": mode, "device": device.name, "arch": device.arch,
             "kernel": kernel, "machine": {k: v for k, v in made.items() if k != "findings"},
             "findings": made["findings"],
         }
     )  # fmt: skip
-    return found_machine
+    return shown
 
 
-def advise_widget(state: ServerState, **answers: Any) -> Json:
+def advise_widget(state: ServerState, **answers: Any) -> Advice:
     """Advice from share_of_step, uniqueness, irregularity (each 0 to 1), bound and kind where known."""
-    advice: Json = state.service.advise_widget(**answers)
-    return advice
+    return state.service.advise_widget(**answers)
 
 
 def submit_validation(
@@ -214,17 +228,17 @@ def submit_validation(
     ):
         raise Problem(422, "invalid-request", "", f"`candidates` is a list of 1 to {MAX_CANDIDATES} names.")
     _check_candidates(state, candidates or ())
-    asked = [
+    requests = [
         _validation_request(state, target, region, region_id, known, shapes, candidates, oracle_timeout_s)
         for target in targets
     ]
     versions = [_versions(state, target) for target in targets]
     digest = [
         request_fingerprint.of_validation(a, region_id, v, state.settings.rule) if v else None
-        for a, v in zip(asked, versions, strict=True)
+        for a, v in zip(requests, versions, strict=True)
     ]
-    found = _queue(state, asked, region_id, digest, reuse)
-    queued = [job_id for job_id, _ in found]
+    jobs = _queue(state, requests, region_id, digest, reuse)
+    queued = [job_id for job_id, _ in jobs]
     job = state.store.job(queued[0])
     assert job is not None  # queued just now, or kept as a measurement
     if state.fleet is not None:
@@ -232,7 +246,7 @@ def submit_validation(
             {"id": i, "device": t.on or t.device, "state": state.store.job_state(i)}
             for i, t in zip(queued, targets, strict=True)
         ]
-    return job, any(new for _, new in found)
+    return job, any(new for _, new in jobs)
 
 
 def _validation_request(
@@ -270,17 +284,17 @@ def _versions(state: ServerState, target: Target) -> Json:
     if target.on:
         assert state.fleet is not None  # whose kinds are the only ones with a name
         kind = next((k for k in state.fleet.kinds() if k.device == target.on), None)
-        found = {} if kind is None else {name: each[0] for name, each in kind.versions.items() if len(each) == 1}
-        return found if kind is not None and "torch" in found and len(found) == len(kind.versions) else {}
+        same = {} if kind is None else {name: each[0] for name, each in kind.versions.items() if len(each) == 1}
+        return same if kind is not None and "torch" in same and len(same) == len(kind.versions) else {}
     host = state.host.known()
     return {} if host is None else {"gpu": host.gpu, **host.versions}
 
 
 def _queue(
-    state: ServerState, asked: list[Json], region_id: str | None, digest: list[str | None], reuse: bool
+    state: ServerState, requests: list[Json], region_id: str | None, digest: list[str | None], reuse: bool
 ) -> list[tuple[str, bool]]:
     """Queue validations, all or none; their ids, and which are new."""
-    items = [Asked(r.pop("name"), r["region"], region_id, r, d) for r, d in zip(asked, digest, strict=True)]
+    items = [Asked(r.pop("name"), r["region"], region_id, r, d) for r, d in zip(requests, digest, strict=True)]
     try:
         queued: list[tuple[str, bool]] = state.store.add_validations(items, cap=state.settings.queue_cap, reuse=reuse)
     except job_table.QueueFullError:

@@ -35,12 +35,12 @@ def compare_with_previous(state: ServerState, validation_id: str) -> Json:
     )
     record = before(validation, [*own, *files])
     now, name = validation["software"], validation["name"] or "region"
-    found = plan(name, validation["region"], record, now, validation["device"])
-    row = plan_json(found, now)
+    again = plan(name, validation["region"], record, now, validation["device"])
+    row = plan_json(again, now)
     if record is None or not validation.get("advice_before"):
         return {**row, "action": "no-record", "because": _nothing(validation)}
-    asked = state.store.job_request(validation_id) or {}
-    share, rule = asked.get("share_of_step"), state.settings.rule
+    request = state.store.job_request(validation_id) or {}
+    share, rule = request.get("share_of_step"), state.settings.rule
     advice = reissue_json(validation["advice_before"], recorded_validation(record), share, rule)
     return judgement_json(row, record, advice, validation)
 
@@ -53,9 +53,9 @@ def before(validation: Json, records: list[Json]) -> Json | None:
     unless they are that very measurement.
     """
     device = validation["device"]
-    found = [r for r in records if device and r["id"] != validation["id"] and same_device(device, str(r["device"]))]
-    found = [r for r in found if _is_earlier(r, validation) and _is_same(validation, r)]
-    return max(found, key=lambda r: (r["date"], r.get("created_at") or ""), default=None)
+    earlier = [r for r in records if device and r["id"] != validation["id"] and same_device(device, str(r["device"]))]
+    earlier = [r for r in earlier if _is_earlier(r, validation) and _is_same(validation, r)]
+    return max(earlier, key=lambda r: (r["date"], r.get("created_at") or ""), default=None)
 
 
 def _is_earlier(record: Json, validation: Json) -> bool:
@@ -68,8 +68,8 @@ def _is_earlier(record: Json, validation: Json) -> bool:
 
 
 def _is_same(validation: Json, record: Json) -> bool:
-    found = near(validation["region"], record)
-    alike = found is not None and found.match == "same" and found.distance == 0
+    nearness = near(validation["region"], record)
+    alike = nearness is not None and nearness.match == "same" and nearness.distance == 0
     return alike and _tools(record) == _tools(validation) and weights(record) == weights(validation)
 
 

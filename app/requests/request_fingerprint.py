@@ -53,8 +53,8 @@ def of_check(request: Json, files: Mapping[str, str], rule: Thresholds) -> str:
 def of_validation(request: Json, region_id: str | None, versions: Json, rule: Thresholds) -> str:
     """Of a validation's request: region, sizes, candidates, device, share of the step; its stored region; versions of
     the kind that measures; the rule. Not of the advice before, which the first measurement changes."""
-    asked = {key: value for key, value in request.items() if key not in ("name", "advice_before")}
-    return _digest([asked, region_id, versions, __version__, dataclasses.asdict(rule)])
+    wanted = {key: value for key, value in request.items() if key not in ("name", "advice_before")}
+    return _digest([wanted, region_id, versions, __version__, dataclasses.asdict(rule)])
 
 
 def _folder(folder: Path) -> list[Any]:
@@ -70,13 +70,13 @@ def _program(rule: Thresholds) -> list[Any]:
 @cache
 def _installed_versions() -> tuple[tuple[str, str], ...]:
     """Versions of torch and of the libraries: after an upgrade of one the same bytes may get other advice."""
-    found = []
+    versions = []
     for name in DISTRIBUTIONS.values():
         try:
-            found.append((name, importlib.metadata.version(name)))
+            versions.append((name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             continue
-    return tuple(found)
+    return tuple(versions)
 
 
 def _digest(parts: Any) -> str:

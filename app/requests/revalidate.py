@@ -14,19 +14,19 @@ Json = dict[str, Any]
 def validate_again(state: ServerState, validation_id: str) -> Json:
     """Queue what a validation of this host was asked to do: the new job. 404 for an unknown one, or a record."""
     validation: Json | None = state.store.validation(validation_id)
-    asked: Json | None = state.store.job_request(validation_id)
-    if validation is None or asked is None:
+    request: Json | None = state.store.job_request(validation_id)
+    if validation is None or request is None:
         raise not_found("validation")
     region_id = validation.get("region_id")
     stored = state.store.region(region_id) if region_id else None
-    own = stored is not None and (stored.get("text") or "").split() == asked["region"].split()
-    sizes = [{**s["binding"], "calls": s["calls"]} for s in asked.get("shapes") or () if s.get("binding")]
+    own = stored is not None and (stored.get("text") or "").split() == request["region"].split()
+    sizes = [{**s["binding"], "calls": s["calls"]} for s in request.get("shapes") or () if s.get("binding")]
     job, _ = regions.submit_validation(
         state,
-        region=None if own else asked["region"],
+        region=None if own else request["region"],
         region_id=region_id if own else None,
         shapes=sizes or None if not own else None,
-        candidates=asked.get("candidates"),
-        device=[found] if (found := asked.get("on") or asked.get("device")) else None,
+        candidates=request.get("candidates"),
+        device=[named] if (named := request.get("on") or request.get("device")) else None,
     )
     return job

@@ -40,14 +40,12 @@ def of_names(state: ServerState, names: Sequence[str] | None, preferred: str | N
         return [_here(state, names[0] if names else None)]
     if names:
         return [_there(state.fleet.nodes(), name) for name in dict.fromkeys(names)]
-    found = {kind.device: kind for kind in state.fleet.kinds() if kind.slots}
-    if not found:
+    free = {kind.device: kind for kind in state.fleet.kinds() if kind.slots}
+    if not free:
         return [Target(device=CPU)]
     entry = find_device(preferred)
     chosen = (
-        entry.name
-        if entry and entry.name in found
-        else max(found, key=lambda name: (found[name].free, found[name].slots))
+        entry.name if entry and entry.name in free else max(free, key=lambda name: (free[name].free, free[name].slots))
     )
     return [Target(on=chosen)]
 

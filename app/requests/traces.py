@@ -84,8 +84,8 @@ async def submit_again(request: Request, state: ServerState, trace_id: str) -> J
     before = await run_in_threadpool(state.store.job_request, trace_id) or {}
     for field, companion in (before.get("companions") or {}).items():
         kept = companion_path(path, field)
-        asked = field in received.companions or field in received.fields
-        if not asked and await run_in_threadpool(_share, companion_path(old, field), kept):
+        replaced = field in received.companions or field in received.fields
+        if not replaced and await run_in_threadpool(_share, companion_path(old, field), kept):
             received.companions[field] = Upload(kept, companion["name"], "", kept.stat().st_size)
     trace, _ = await run_in_threadpool(_submit, state, received, before.get("group"), None, False)
     return trace
@@ -148,13 +148,13 @@ def _submit(
             waiting.pop(0)
         # Whoever deletes the trace that was here already does not delete this upload, whose file is still here.
         for place, upload in enumerate(received.traces):
-            while (found := state.store.trace(taken[place])) is None and upload in known:
+            while (stored := state.store.trace(taken[place])) is None and upload in known:
                 taken[place] = queue(upload)
                 if taken[place] == upload.path.name:
                     known.remove(upload)
-            trace = found if upload is first else trace
+            trace = stored if upload is first else trace
     except job_table.QueueFullError:
-        # Those that found room stay: the first of them is told, so that nothing has to be sent twice.
+        # Those that had room stay: the first of them is named, so that nothing has to be sent twice.
         extra = {"detail": f"{len(taken)} of {len(received.traces)} traces were taken."}
         raise queue_full(**(extra | {"trace": taken[0]} if taken else {})) from None
     finally:
@@ -177,7 +177,7 @@ def _queue_reading(
     """A trace and the job that reads it; its id, or that of the same which is here. companions: by field; their files
     lie beside the trace's."""
     content = {field: companion.sha256 for field, companion in companions.items()}
-    found: str = state.store.add_trace(
+    queued: str = state.store.add_trace(
         trace_id=upload.path.name,
         name=upload.name,
         sha256=upload.sha256,
@@ -198,7 +198,7 @@ def _queue_reading(
         digest=request_fingerprint.of_trace(upload, group, content, unknown, state.settings.rule),
         share=share,
     )
-    return found
+    return queued
 
 
 def _share(source: Path, target: Path) -> bool:

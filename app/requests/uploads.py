@@ -179,8 +179,8 @@ def _stored_bytes(folder: Path) -> int:
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
-                found = entry.stat(follow_symlinks=False)
-                sizes[found.st_ino] = found.st_size
+                status = entry.stat(follow_symlinks=False)
+                sizes[status.st_ino] = status.st_size
     return sum(sizes.values())
 
 
@@ -225,8 +225,8 @@ async def receive(
                 size += len(data)
                 if size > settings.max_upload_bytes + MULTIPART_OVERHEAD:
                     raise _too_large(settings)
-                if found := parts.feed(data):
-                    await run_in_threadpool(taken.take, found)
+                if pieces := parts.feed(data):
+                    await run_in_threadpool(taken.take, pieces)
             parts.finish()
         else:
             await run_in_threadpool(taken.take, [Part(TRACE_FIELD, "trace")])
@@ -251,8 +251,8 @@ class _Taken:
         self.into: _File | bytearray | None = None
         self.parts = 0
 
-    def take(self, found: Sequence[Part | bytes]) -> None:
-        for item in found:
+    def take(self, pieces: Sequence[Part | bytes]) -> None:
+        for item in pieces:
             if isinstance(item, Part):
                 self.parts += 1
                 if self.parts > MAX_PARTS:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 
 from app.exit_status import UNMEASURED
+from app.objects.check import Check, CheckSummary, Report
+from app.objects.common import Page
+from app.objects.task import CheckTask
 from app.storage import job_table
 from app.storage.database import Database, is_id, now
 from app.storage.paging import page_of
 from app.storage.tables import checks, jobs
 from app.storage.upload_paths import files
 
-Json = dict[str, Any]
-
-CHECK: Json = {
+NOT_DONE: Mapping[str, object] = {
     "outcome": None,
     "passed": None,
     "exit_code": None,
@@ -39,7 +41,7 @@ def add(
     *,
     check_id: str,
     name: str,
-    request: Json,
+    request: CheckTask,
     cap: int,
     digest: str | None = None,
     keep: bool = True,
@@ -58,7 +60,7 @@ def add(
     return check_id
 
 
-def by_id(database: Database, check_id: str) -> Json | None:
+def by_id(database: Database, check_id: str) -> Check | None:
     """One check; None for an unknown id."""
     if not is_id(check_id):
         return None
@@ -67,17 +69,12 @@ def by_id(database: Database, check_id: str) -> Json | None:
     return None if row is None else _check(row)
 
 
-def page(database: Database, limit: int, after: str | None) -> Json:
+def page(database: Database, limit: int, after: str | None) -> Page[CheckSummary]:
     """Newest first, without their findings."""
-    shown = ("outcome", "passed", "exit_code", "because", "counts", *_OWN)
-
-    def summary(row: Any) -> Json:
-        return {k: v for k, v in _check(row).items() if k in shown}
-
-    return page_of(database, _all(), checks, limit, after, summary)
+    return page_of(database, _all(), checks, limit, after, _summary)
 
 
-def finish(database: Database, *, job_id: str, owner: str, attempt: int, report: Json) -> bool:
+def finish(database: Database, *, job_id: str, owner: str, attempt: int, report: Report) -> bool:
     """Store a report and end its job, both or neither; False when it is no longer ours."""
     with database.write() as connection:
         if not job_table.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
@@ -95,7 +92,7 @@ def forget_files(database: Database, uploads: Path, job_id: str) -> None:
     with database.read() as connection:
         ended = jobs.c.state.in_(sorted(job_table.FINAL))
         query = sa.select(jobs.c.request).where(jobs.c.id == job_id, jobs.c.kind == "check", ended)
-        request: Json | None = connection.scalar(query)
+        request: CheckTask | None = connection.scalar(query)
     for path in files(request, uploads) if request else ():
         path.unlink(missing_ok=True)
 
@@ -104,9 +101,26 @@ def _all() -> sa.Select[Any]:
     return sa.select(checks, jobs.c.state, jobs.c.progress, jobs.c.error).join(jobs, jobs.c.id == checks.c.id)
 
 
-def _check(row: Any) -> Json:
-    found = CHECK | (row["body"] or {}) | {key: row[key] for key in _OWN}
+def _check(row: sa.RowMapping) -> Check:
+    check = {**NOT_DONE, **(row["body"] or {}), **{key: row[key] for key in _OWN}}
     if row["state"] in ("failed", "cancelled"):
         because = (row["error"] or {}).get("message") or "The check was cancelled"
-        found |= {"outcome": "unmeasured", "passed": False, "exit_code": UNMEASURED, "because": because.rstrip(".")}
-    return found
+        check |= {"outcome": "unmeasured", "passed": False, "exit_code": UNMEASURED, "because": because.rstrip(".")}
+    return cast("Check", check)
+
+
+def _summary(row: sa.RowMapping) -> CheckSummary:
+    check = _check(row)
+    return {
+        "outcome": check["outcome"],
+        "passed": check["passed"],
+        "exit_code": check["exit_code"],
+        "because": check["because"],
+        "counts": check["counts"],
+        "id": check["id"],
+        "name": check["name"],
+        "state": check["state"],
+        "progress": check["progress"],
+        "error": check["error"],
+        "created_at": check["created_at"],
+    }

@@ -83,15 +83,15 @@ class Presence:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        found = os.stat(path)
-        self.file = (found.st_dev, found.st_ino)
+        status = os.stat(path)
+        self.file = (status.st_dev, status.st_ino)
 
     def __call__(self) -> None:
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             raise removal_error() from None
-        if (found.st_dev, found.st_ino) != self.file:
+        if (status.st_dev, status.st_ino) != self.file:
             raise removal_error()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -19,6 +19,8 @@ from app.storage.damage import Integrity, Presence, damage_error, is_damage, rea
 from app.storage.migrations import SchemaError
 
 __all__ = ["Database", "SchemaError", "finite", "is_id", "iso", "make_engine", "new_id", "now", "one_at_a_time"]
+
+T = TypeVar("T")
 
 BUSY_TIMEOUT_MS = 10_000
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -60,14 +62,19 @@ def iso(time: datetime) -> str:
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def finite(value: Any) -> Any:
-    """The same JSON with null in place of NaN and infinities, which JSON cannot say."""
+def finite(value: T) -> T:
+    """The same JSON with null in place of NaN and infinities, which JSON cannot say; tuples become lists."""
+    made: T = _finite(value)
+    return made
+
+
+def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): finite(item) for key, item in value.items()}
+        return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [_finite(item) for item in value]
     return value
 
 

@@ -5,32 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import sqlalchemy as sa
 
+from app.objects.common import Error, Progress, State
+from app.objects.job import ClaimedJob, JobEnd, JobEvent, JobKind
+from app.objects.task import Task
 from app.rate_limit import CLIENT
 from app.storage.database import iso, now, one_at_a_time
 from app.storage.tables import events, jobs
 
-Kind = Literal["read", "validate", "landscape", "check"]
-Json = dict[str, Any]
-
-KINDS: tuple[Kind, ...] = ("read", "validate", "landscape", "check")
+KINDS: tuple[JobKind, ...] = ("read", "validate", "landscape", "check")
 FINAL = frozenset({"done", "failed", "cancelled"})
 GOING_ON = frozenset({"queued", "running"})
 GOING_WELL = GOING_ON | {"done"}
 MAX_ATTEMPTS = 2
 """A job whose server died is run once more, then given up: a job that kills its server must not do so for ever."""
 
-LOST = {
+LOST: Error = {
     "code": "worker-lost",
     "message": "The server stopped twice while this job ran.",
     "remedy": "Look at the server's log, then start the job again.",
 }
 
-
-WAITED = {
+WAITED: Error = {
     "code": "queue-timeout",
     "message": "The job waited for longer than jobs may (TRITONWORTHY_QUEUE_TIMEOUT_S).",
     "remedy": "Start it again when less waits, or ask for a kind of GPU that is free.",
@@ -50,14 +49,14 @@ class QueueFullError(Exception):
     """No room for another job of this kind."""
 
 
-def add(connection: sa.Connection, *, job_id: str, kind: Kind, request: Json, cap: int) -> None:
+def add(connection: sa.Connection, *, job_id: str, kind: JobKind, request: Task, cap: int) -> None:
     """Queue a job; QueueFullError when `cap` jobs of its kind wait already, or one client's share of them."""
     one_at_a_time(connection, f"add {kind}")  # or several servers count the same waiting jobs
     if room(connection, kind, cap)[1] <= 0:
         raise QueueFullError(kind)
     client = CLIENT.get()
     if client is not None:
-        request = {**request, "client": client.name}
+        request = cast("Task", {**request, "client": client.name})
     connection.execute(
         jobs.insert().values(
             id=job_id,
@@ -81,9 +80,9 @@ def same(connection: sa.Connection, table: sa.Table, digest: str | None, states:
     if digest is None:
         return None
     one_at_a_time(connection, f"{table.name} {digest}")
-    found = sa.select(table.c.id).join(jobs, jobs.c.id == table.c.id)
-    found = found.where(table.c.digest == digest, in_state(states))
-    known: str | None = connection.scalar(found.order_by(table.c.created_at, table.c.id).limit(1))
+    alike = sa.select(table.c.id).join(jobs, jobs.c.id == table.c.id)
+    alike = alike.where(table.c.digest == digest, in_state(states))
+    known: str | None = connection.scalar(alike.order_by(table.c.created_at, table.c.id).limit(1))
     return known
 
 
@@ -92,7 +91,7 @@ def in_state(states: Collection[str]) -> sa.ColumnElement[bool]:
     return jobs.c.state.in_(sorted(states))
 
 
-def room(connection: sa.Connection, kind: Kind, cap: int) -> tuple[int, int]:
+def room(connection: sa.Connection, kind: JobKind, cap: int) -> tuple[int, int]:
     """Places in the queue of a kind for whoever asks now: how many, and how many of them are free."""
     waiting = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.kind == kind, jobs.c.state == "queued")
     free = cap - (connection.scalar(waiting) or 0)
@@ -117,13 +116,13 @@ def ahead(connection: sa.Connection, job_id: str) -> int | None:
         older,
     )
     count = sa.select(sa.func.count()).select_from(other).where(before).scalar_subquery()
-    found: int | None = connection.scalar(sa.select(count).where(jobs.c.id == job_id, jobs.c.state == "queued"))
-    return found
+    waits: int | None = connection.scalar(sa.select(count).where(jobs.c.id == job_id, jobs.c.state == "queued"))
+    return waits
 
 
 def claim(
-    connection: sa.Connection, *, kind: Kind, owner: str, lease_s: float, full: Collection[str] = ()
-) -> Json | None:
+    connection: sa.Connection, *, kind: JobKind, owner: str, lease_s: float, full: Collection[str] = ()
+) -> ClaimedJob | None:
     """Take the oldest waiting job of this kind, or None. Two claimers never get the same one.
 
     full: kinds of GPU that take no more now; jobs whose request is `on` one of them stay waiting.
@@ -149,8 +148,8 @@ def claim(
         )
         .returning(jobs)
     )
-    found = taken.mappings().first()
-    return None if found is None else dict(found)
+    row = taken.mappings().first()
+    return None if row is None else cast("ClaimedJob", dict(row))
 
 
 def can_start(full: Collection[str], table: sa.FromClause = jobs) -> sa.ColumnElement[bool]:
@@ -164,11 +163,11 @@ def expire(connection: sa.Connection, waiting_s: float, now_s: float) -> list[st
 
     One that was given back waits since it was last begun: its first attempt was no waiting.
     """
-    since = datetime.fromtimestamp(now_s, UTC) - timedelta(seconds=waiting_s)
+    latest = datetime.fromtimestamp(now_s, UTC) - timedelta(seconds=waiting_s)
     began = sa.func.coalesce(jobs.c.started_at, jobs.c.created_at)
-    late = sa.and_(jobs.c.state == "queued", began < iso(since))
-    found = connection.scalars(sa.select(jobs.c.id).where(late)).all()
-    return [i for i in found if _end(connection, sa.and_(jobs.c.id == i, late), i, "failed", WAITED)]
+    late = sa.and_(jobs.c.state == "queued", began < iso(latest))
+    ids = connection.scalars(sa.select(jobs.c.id).where(late)).all()
+    return [i for i in ids if _end(connection, sa.and_(jobs.c.id == i, late), i, "failed", WAITED)]
 
 
 def heartbeat(connection: sa.Connection, *, job_id: str, owner: str, attempt: int, lease_s: float) -> str:
@@ -180,7 +179,7 @@ def heartbeat(connection: sa.Connection, *, job_id: str, owner: str, attempt: in
 
 
 def finish(
-    connection: sa.Connection, *, job_id: str, owner: str, attempt: int, state: str, error: Json | None = None
+    connection: sa.Connection, *, job_id: str, owner: str, attempt: int, state: State, error: Error | None = None
 ) -> bool:
     """Record how the job ended; False when it is no longer ours, and then nothing may be stored for it."""
     return _end(connection, held_by_attempt(job_id=job_id, owner=owner, attempt=attempt), job_id, state, error)
@@ -206,8 +205,8 @@ def cancel_is_asked(connection: sa.Connection, job_id: str) -> bool:
 
 def running(connection: sa.Connection) -> list[Lease]:
     """The leases of all running jobs, ours too."""
-    found = sa.select(jobs.c.id, jobs.c.owner, jobs.c.attempt, jobs.c.lease_until).where(jobs.c.state == "running")
-    return [Lease(*row) for row in connection.execute(found)]
+    held = sa.select(jobs.c.id, jobs.c.owner, jobs.c.attempt, jobs.c.lease_until).where(jobs.c.state == "running")
+    return [Lease(*row) for row in connection.execute(held)]
 
 
 def leases_unchanged(leases: Iterable[Lease]) -> sa.ColumnElement[bool]:
@@ -235,7 +234,7 @@ def take_back(
     condition: sa.ColumnElement[bool],
     *,
     why: str = "the server was restarted",
-    error: Json = LOST,
+    error: Error = LOST,
 ) -> tuple[list[str], list[str]]:
     """Running jobs that did not end: ids queued once more, and ids given up with that error after the second attempt.
 
@@ -276,16 +275,18 @@ def release(connection: sa.Connection, owner: str) -> None:
 
 def oldest_waiting(connection: sa.Connection) -> dict[str, str]:
     """kind -> when its oldest waiting job was queued (ISO 8601, UTC)."""
-    found = sa.select(jobs.c.kind, sa.func.min(jobs.c.created_at)).where(jobs.c.state == "queued").group_by(jobs.c.kind)
-    return {row.kind: row[1] for row in connection.execute(found)}
+    oldest = sa.select(jobs.c.kind, sa.func.min(jobs.c.created_at)).where(jobs.c.state == "queued")
+    return {row.kind: row[1] for row in connection.execute(oldest.group_by(jobs.c.kind))}
 
 
-def progress(phase: str, message: str = "", *, candidate: str = "", fraction: float | None = None) -> Json:
+def progress(phase: str, message: str = "", *, candidate: str = "", fraction: float | None = None) -> Progress:
     """Progress as the API shows it."""
     return {"phase": phase, "candidate": candidate, "fraction": fraction, "message": message}
 
 
-def add_event(connection: sa.Connection, job_id: str, event: str, data: Json) -> int:
+def add_event(
+    connection: sa.Connection, job_id: str, event: Literal["progress", "done"], data: Progress | JobEnd
+) -> int:
     """Append to the job's stream; progress is kept on the job's row too.
 
     The row is locked first: two writers would take the same number, and a reader miss the one that commits late.
@@ -298,26 +299,26 @@ def add_event(connection: sa.Connection, job_id: str, event: str, data: Json) ->
     return int(last) + 1
 
 
-def events_after(connection: sa.Connection, job_id: str, after: int) -> list[Json]:
+def events_after(connection: sa.Connection, job_id: str, after: int) -> list[JobEvent]:
     """The job's stream from the event that follows number `after`."""
-    found = connection.execute(
+    stream = connection.execute(
         sa.select(events.c.seq, events.c.event, events.c.data)
         .where(events.c.job_id == job_id, events.c.seq > after)
         .order_by(events.c.seq)
     )
-    return [dict(row) for row in found.mappings()]
+    return [cast("JobEvent", dict(row)) for row in stream.mappings()]
 
 
 def counts(connection: sa.Connection) -> dict[tuple[str, str], int]:
     """(kind, state) -> number of jobs."""
-    found = connection.execute(
+    counted = connection.execute(
         sa.select(jobs.c.kind, jobs.c.state, sa.func.count()).group_by(jobs.c.kind, jobs.c.state)
     )
-    return {(kind, state): count for kind, state, count in found}
+    return {(kind, state): count for kind, state, count in counted}
 
 
 def _end(
-    connection: sa.Connection, condition: sa.ColumnElement[bool], job_id: str, state: str, error: Json | None
+    connection: sa.Connection, condition: sa.ColumnElement[bool], job_id: str, state: State, error: Error | None
 ) -> bool:
     ended = connection.execute(
         jobs.update().where(condition).values(state=state, error=error, finished_at=now(), lease_until=None, owner=None)

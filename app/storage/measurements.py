@@ -7,17 +7,16 @@ device and versions. Files of the archive (app.archive.record_store) are what ou
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 
 from app.archive.program_fingerprint import likeness
 from app.archive.schema import timed_candidates
+from app.objects.record import ArchiveRecord, Validation
 from app.storage import job_table
 from app.storage.database import Database, one_at_a_time
 from app.storage.tables import jobs, validations
-
-Json = dict[str, Any]
 
 EACH = 3
 """Newest validations of one region on one device that are looked at: one may have measured a part of the candidates."""
@@ -35,13 +34,13 @@ def same(connection: sa.Connection, digest: str | None) -> str | None:
     one_at_a_time(connection, f"validations {digest}")
     timed = sa.and_(jobs.c.state == "done", validations.c.device.is_not(None), validations.c.outcome != "unmeasured")
     going_on = sa.and_(job_table.in_state(job_table.GOING_ON), jobs.c.cancel_requested.is_(False))
-    found = sa.select(validations.c.id).join(jobs, jobs.c.id == validations.c.id)
-    found = found.where(validations.c.digest == digest, sa.or_(timed, going_on))
-    known: str | None = connection.scalar(found.order_by(validations.c.created_at.desc(), validations.c.id).limit(1))
+    alike = sa.select(validations.c.id).join(jobs, jobs.c.id == validations.c.id)
+    alike = alike.where(validations.c.digest == digest, sa.or_(timed, going_on))
+    known: str | None = connection.scalar(alike.order_by(validations.c.created_at.desc(), validations.c.id).limit(1))
     return known
 
 
-def records(database: Database, texts: Collection[str], besides: str | None = None) -> tuple[Json, ...]:
+def records(database: Database, texts: Collection[str], besides: str | None = None) -> tuple[ArchiveRecord, ...]:
     """Validations of the same programs as these regions', at any sizes, newest first, as the archive's records are.
 
     The newest EACH of a region on a device, of those that timed something on a GPU. `archived.here` tells them from
@@ -59,7 +58,7 @@ def records(database: Database, texts: Collection[str], besides: str | None = No
     return _load(database, wanted)
 
 
-def earlier(database: Database, validation: Json) -> tuple[Json, ...]:
+def earlier(database: Database, validation: Validation) -> tuple[ArchiveRecord, ...]:
     """Validations of the same program on the same device from before one, newest first, as records."""
     of_program = validations.c.program == likeness(validation["region"], "other-sizes")
     before = validations.c.created_at < validation["created_at"]
@@ -68,15 +67,16 @@ def earlier(database: Database, validation: Json) -> tuple[Json, ...]:
     return _load(database, wanted)
 
 
-def _load(database: Database, wanted: sa.Select[Any]) -> tuple[Json, ...]:
+def _load(database: Database, wanted: sa.Select[Any]) -> tuple[ArchiveRecord, ...]:
     columns = (validations.c[name] for name in ("id", "name", "region", "created_at", "body"))
     with database.read() as connection:
         ids = connection.scalars(wanted).all()
-        rows = connection.execute(sa.select(*columns).where(validations.c.id.in_(ids))).all() if ids else []
-    known = [_record(*row) for row in rows if timed_candidates(row.body or {})]
+        wanted_rows = sa.select(*columns).where(validations.c.id.in_(ids))
+        rows = connection.execute(wanted_rows).mappings().all() if ids else []
+    known = [_record(row) for row in rows if row["body"] and timed_candidates(row["body"])]
     return tuple(sorted(known, key=lambda record: (record["created_at"], record["id"]), reverse=True))
 
 
-def _record(validation_id: str, name: str, region: str, created_at: str, body: Json) -> Json:
-    own = {"id": validation_id, "name": name, "region": region, "created_at": created_at}
-    return {**body, **own, "state": "done", "archived": {"here": True}}
+def _record(row: sa.RowMapping) -> ArchiveRecord:
+    own = {key: row[key] for key in ("id", "name", "region", "created_at")}
+    return cast("ArchiveRecord", {**row["body"], **own, "state": "done", "archived": {"here": True}})

@@ -7,10 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app.objects.common import Item, Page
 from app.storage.database import Database
-
-Json = dict[str, Any]
-Page = dict[str, Any]
 
 MAX_ROWS = 200
 """Rows of one page, whatever is asked for."""
@@ -22,9 +20,9 @@ def page_of(
     table: sa.Table,
     limit: int,
     after: str | None,
-    shape: Callable[[Any], Any],
-) -> Page:
-    """{items, next}: at most `limit` rows of a query, each as `shape` gives it, and where the next page starts.
+    decode: Callable[[sa.RowMapping], Item],
+) -> Page[Item]:
+    """At most `limit` rows of a query, each as `decode` gives it, and where the next page starts.
 
     table: its `created_at` and `id` order the rows. after: the `next` of the page before; None for the first page.
     `next` is None on the last page.
@@ -40,6 +38,6 @@ def page_of(
         rows = connection.execute(query).mappings().all()
     last = rows[limit - 1] if len(rows) > limit else None
     return {
-        "items": [shape(row) for row in rows[:limit]],
+        "items": [decode(row) for row in rows[:limit]],
         "next": None if last is None else f"{last['created_at']}~{last['id']}",
     }

@@ -1,22 +1,27 @@
-"""Rows of the store as the plain dicts that the API answers with, and a region as its row."""
+"""Rows of the store as the objects that the API answers with, and a region as its row."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
+from app.objects.common import Error
+from app.objects.record import Validation
+from app.objects.region import Region, RegionBody, StoredInputs
+from app.objects.trace import TraceSummary
 from app.storage.database import finite, new_id, now
 from app.storage.tables import jobs, regions, validations
 
-Json = dict[str, Any]
-
-STATUS = {"queued": "reading", "running": "reading", "done": "ready", "failed": "failed", "cancelled": "failed"}
+STATUS: Mapping[str, Literal["reading", "ready", "failed"]] = {
+    "queued": "reading", "running": "reading", "done": "ready", "failed": "failed", "cancelled": "failed",
+}  # fmt: skip
 """A trace's status by its job's state."""
 
-CANCELLED = {"code": "cancelled", "message": "Reading was cancelled.", "remedy": "Upload the trace again."}
+CANCELLED: Error = {"code": "cancelled", "message": "Reading was cancelled.", "remedy": "Upload the trace again."}
 
-TRACE: Json = {
+TRACE: Mapping[str, object] = {
     "events": None,
     "kernels": None,
     "profiler_steps": None,
@@ -30,7 +35,7 @@ TRACE: Json = {
 }
 """A trace whose parts are not known yet."""
 
-VALIDATION: Json = {
+VALIDATION: Mapping[str, object] = {
     "outcome": None,
     "reason": "",
     "device": None,
@@ -46,15 +51,20 @@ VALIDATION: Json = {
 }
 """A validation that is not done yet."""
 
-TRACE_OWN = frozenset({"id", "name", "status", "regions", "gain", "created_at", "bytes", "sha256", "error", "job"})
+TRACE_OWN = frozenset(
+    {"id", "name", "status", "regions", "advice_inputs", "gain", "created_at", "bytes", "sha256", "error", "job"}
+)
 REGION_OWN = frozenset({"id", "created_at", "validations"})
-"""Fields that the store itself gives."""
+"""Fields that the store itself gives. advice_inputs: those of `regions`, which the store keeps with each."""
+
+SHOWN = tuple(column for column in regions.c if column.name != "inputs")
+"""The columns that a region is answered from."""
 
 
-def trace_of(row: Any) -> Json:
+def trace_of(row: sa.RowMapping) -> TraceSummary:
     """A trace with the state of its job."""
     error = row["error"] or (CANCELLED if row["state"] == "cancelled" else None)
-    return {
+    trace = {
         "id": row["id"],
         "name": row["name"],
         "status": STATUS[row["state"]],
@@ -66,33 +76,49 @@ def trace_of(row: Any) -> Json:
         **TRACE,
         **(row["body"] or {}),
     }
+    return cast("TraceSummary", trace)
 
 
-def insert_region(connection: sa.Connection, region: Json, *, trace_id: str | None, position: int) -> str:
-    """A new row; its id."""
+def insert_region(
+    connection: sa.Connection,
+    region: RegionBody,
+    *,
+    trace_id: str | None,
+    position: int,
+    inputs: StoredInputs | None = None,
+) -> str:
+    """A new row; its id. inputs: what the advice is issued on."""
     region_id = new_id()
     connection.execute(
         regions.insert().values(
-            id=region_id, trace_id=trace_id, position=position, created_at=now(), **_columns(region, trace_id)
+            id=region_id,
+            trace_id=trace_id,
+            position=position,
+            created_at=now(),
+            inputs=finite(inputs),
+            **_columns(region, trace_id),
         )
     )
     return region_id
 
 
-def update_region(connection: sa.Connection, region: Json, *, trace_id: str, position: int) -> None:
-    """What is known now of the region at that place of a trace."""
+def update_region(
+    connection: sa.Connection, region: RegionBody, *, trace_id: str, position: int, inputs: StoredInputs | None = None
+) -> None:
+    """What is known now of the region at that place of a trace. inputs: None leaves those that are kept."""
     place = sa.and_(regions.c.trace_id == trace_id, regions.c.position == position)
-    connection.execute(regions.update().where(place).values(**_columns(region, trace_id)))
+    more = {} if inputs is None else {"inputs": finite(inputs)}
+    connection.execute(regions.update().where(place).values(**_columns(region, trace_id), **more))
 
 
-def _columns(region: Json, trace_id: str | None) -> Json:
-    body = finite({k: v for k, v in region.items() if k not in REGION_OWN})
+def _columns(region: RegionBody, trace_id: str | None) -> dict[str, object]:
+    body: dict[str, Any] = finite({k: v for k, v in region.items() if k not in REGION_OWN})
     if trace_id is not None:
         body["source"] = {**(body.get("source") or {}), "trace": trace_id}
     return {"name": region["name"], "text": region["text"] or "", "body": body}
 
 
-def region_of(row: Any, measured: list[Any]) -> Json:
+def region_of(row: sa.RowMapping, measured: Sequence[sa.RowMapping]) -> Region:
     """A region; its advice is the one issued again with the newest evidence, where there is any.
 
     What was measured makes no advice where there is none: not come yet, or not to be had.
@@ -104,13 +130,14 @@ def region_of(row: Any, measured: list[Any]) -> Json:
         evidence = {k: v for k, v in done["body"].items() if k not in ("advice_before", "advice_after")}
         issued = done["body"].get("advice_after") or advice
         advice = issued and issued | {"validation": {"id": done["id"], **evidence}}
-    return {
+    region = {
         "id": row["id"],
         **body,
         "created_at": row["created_at"],
         "advice": advice,
         "validations": [m["id"] for m in measured],
     }
+    return cast("Region", region)
 
 
 def all_validations() -> sa.Select[Any]:
@@ -119,7 +146,7 @@ def all_validations() -> sa.Select[Any]:
     return sa.select(validations, *job).join(jobs, jobs.c.id == validations.c.id)
 
 
-def validation_of(row: Any) -> Json:
+def validation_of(row: sa.RowMapping) -> Validation:
     """A validation with the state of its job."""
     own = ("id", "name", "state", "created_at", "region_id", "region", "error", "progress")
-    return VALIDATION | (row["body"] or {}) | {key: row[key] for key in own}
+    return cast("Validation", {**VALIDATION, **(row["body"] or {}), **{key: row[key] for key in own}})

@@ -1,19 +1,28 @@
-"""Store: traces, regions, validations and their jobs, as the plain dicts that the API answers with."""
+"""Store: traces, regions, validations and their jobs, as the objects that the API answers with."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
 from app.archive.program_fingerprint import likeness
+from app.objects.check import Check
+from app.objects.common import Page, State
+from app.objects.job import HistoryEntry, Job, JobEvent, JobKind
+from app.objects.landscape import Landscape
+from app.objects.record import Validation, ValidationBody
+from app.objects.region import Region, RegionAdvised, RegionBody, StoredInputs
+from app.objects.task import ReadTask, Task, ValidateTask
+from app.objects.trace import Trace, TraceBody, TraceProgress, TraceSummary
 from app.storage import checks, job_table, landscapes, measurements
 from app.storage.database import Database, finite, is_id, new_id, now
-from app.storage.paging import Page, page_of
+from app.storage.paging import page_of
 from app.storage.rows import (
+    SHOWN,
     STATUS,
     TRACE,
     TRACE_OWN,
@@ -29,8 +38,6 @@ from app.trace_report.speedup import gain
 
 __all__ = ["Store", "finite"]
 
-Json = dict[str, Any]
-
 MAX_RANKS = 256
 """Traces of one group that are compared."""
 
@@ -42,7 +49,7 @@ class Asked:
     name: str
     region: str
     region_id: str | None
-    request: Json
+    request: ValidateTask
     digest: str | None = None
 
 
@@ -62,7 +69,7 @@ class Store:
     # --- traces
 
     def add_trace(
-        self, *, trace_id: str, name: str, sha256: str, size: int, file: str, request: Json, cap: int,
+        self, *, trace_id: str, name: str, sha256: str, size: int, file: str, request: ReadTask, cap: int,
         digest: str | None = None, share: bool = False,
     ) -> str:  # fmt: skip
         """A trace and the job that reads it, of the same id, which is answered; QueueFullError leaves nothing behind.
@@ -77,12 +84,12 @@ class Store:
             job_table.add(connection, job_id=trace_id, kind="read", request=request, cap=cap)
         return trace_id
 
-    def traces(self, limit: int = 50, after: str | None = None) -> Page:
+    def traces(self, limit: int = 50, after: str | None = None) -> Page[TraceSummary]:
         """Newest first, without their regions."""
         query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
         return page_of(self.database, query, traces, limit, after, trace_of)
 
-    def trace(self, trace_id: str) -> Json | None:
+    def trace(self, trace_id: str) -> Trace | None:
         """One trace with its regions, and what following their newest advice gains."""
         if not is_id(trace_id):
             return None
@@ -91,15 +98,14 @@ class Store:
             row = connection.execute(query.where(traces.c.id == trace_id)).mappings().first()
             if row is None:
                 return None
-            found = trace_of(row) | {"regions": self._regions(connection, regions.c.trace_id == trace_id)}
-        return found | {"gain": gain(found) if found["status"] == "ready" else None}
+            of_trace = self._regions(connection, regions.c.trace_id == trace_id)
+        trace: Trace = {**trace_of(row), "regions": of_trace, "gain": None}
+        if trace["status"] == "ready":
+            trace["gain"] = gain(trace)
+        return trace
 
-    def reading(self, trace_id: str) -> Json | None:
-        """How far a trace is, without what it holds: what its page asks again and again while it is being read.
-
-        status; ahead: how many are read before it, None unless it waits; parts: whether its parts are known; then
-        step_time_us, regions (their number) and advised, the positions of those with advice.
-        """
+    def reading(self, trace_id: str) -> TraceProgress | None:
+        """How far a trace is, without what it holds: what its page asks again and again while it is being read."""
         if not is_id(trace_id):
             return None
         step_us = traces.c.body["step_time_us"].as_float()
@@ -122,7 +128,7 @@ class Store:
             "advised": [region.position for region in known if region.advised],
         }
 
-    def trace_head(self, trace_id: str) -> Json | None:
+    def trace_head(self, trace_id: str) -> TraceSummary | None:
         """One trace without its regions."""
         if not is_id(trace_id):
             return None
@@ -139,15 +145,15 @@ class Store:
             file: str | None = connection.scalar(sa.select(traces.c.file).where(traces.c.id == trace_id))
             return file
 
-    def trace_group(self, group: str | None) -> list[Json]:
+    def trace_group(self, group: str | None) -> list[TraceSummary]:
         """The read traces of one group, oldest first, without their regions; [] for None."""
         if not group:
             return []
         query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
         of_group = query.where(traces.c.group_name == group)
         with self.database.read() as connection:
-            found = connection.execute(of_group.order_by(traces.c.created_at, traces.c.id).limit(MAX_RANKS)).mappings()
-            return [trace_of(row) for row in found]
+            rows = connection.execute(of_group.order_by(traces.c.created_at, traces.c.id).limit(MAX_RANKS)).mappings()
+            return [trace_of(row) for row in rows]
 
     def delete_trace(self, trace_id: str) -> str | None:
         """Forget a trace, its regions and its job; the name of its file, or None for an unknown id."""
@@ -163,27 +169,37 @@ class Store:
 
     # --- regions
 
-    def add_region(self, region: Json) -> str:
-        """A region that somebody wrote down; its new id."""
+    def add_region(self, region: RegionBody, inputs: StoredInputs | None = None) -> str:
+        """A region that somebody wrote down; its new id. inputs: what its advice was issued on."""
         with self.database.write() as connection:
-            return insert_region(connection, region, trace_id=None, position=0)
+            return insert_region(connection, region, trace_id=None, position=0, inputs=inputs)
 
-    def region(self, region_id: str) -> Json | None:
+    def region(self, region_id: str) -> Region | None:
         if not is_id(region_id):
             return None
         with self.database.read() as connection:
-            found = self._regions(connection, regions.c.id == region_id)
-        return found[0] if found else None
+            known = self._regions(connection, regions.c.id == region_id)
+        return known[0] if known else None
 
-    def region_as_advised(self, region_id: str) -> Json | None:
+    def region_as_advised(self, region_id: str) -> Region | None:
         """A region with the advice of before any measurement: what `put_oracle` replaces."""
         if not is_id(region_id):
             return None
         with self.database.read() as connection:
-            row = connection.execute(sa.select(regions).where(regions.c.id == region_id)).mappings().first()
+            row = connection.execute(sa.select(*SHOWN).where(regions.c.id == region_id)).mappings().first()
         return None if row is None else region_of(row, [])
 
-    def put_oracle(self, region_id: str, foreseen: Json) -> None:
+    def advice_inputs(self, region_id: str) -> StoredInputs | None:
+        """What a region's advice was issued on, as it was stored; None where nothing was, or for an unknown id."""
+        if not is_id(region_id):
+            return None
+        with self.database.read() as connection:
+            inputs: StoredInputs | None = connection.scalar(
+                sa.select(regions.c.inputs).where(regions.c.id == region_id)
+            )
+            return inputs
+
+    def put_oracle(self, region_id: str, advised: RegionAdvised) -> None:
         """Keep what the oracle said of a region (`oracle`, `recompiles`) and the `advice` issued again with it.
 
         A validation made before keeps its own advice. A region that is gone stays gone.
@@ -191,10 +207,10 @@ class Store:
         with self.database.write() as connection:
             body = connection.scalar(sa.select(regions.c.body).where(regions.c.id == region_id).with_for_update())
             if body is not None:
-                kept = {**body, **finite(foreseen)}
+                kept = {**body, **finite(advised)}
                 connection.execute(regions.update().where(regions.c.id == region_id).values(body=kept))
 
-    def regions(self, trace_id: str, positions: Collection[int] | None = None) -> list[Json]:
+    def regions(self, trace_id: str, positions: Collection[int] | None = None) -> list[Region]:
         """The regions of a trace, in the report's order; only those at some positions where they are given."""
         wanted = regions.c.trace_id == trace_id
         if positions is not None:
@@ -202,26 +218,26 @@ class Store:
         with self.database.read() as connection:
             return self._regions(connection, wanted)
 
-    def region_list(self, limit: int = 50, after: str | None = None) -> Page:
+    def region_list(self, limit: int = 50, after: str | None = None) -> Page[Region]:
         """Regions that were written down, newest first."""
-        query = sa.select(regions).where(regions.c.trace_id.is_(None))
-        page = page_of(self.database, query, regions, limit, after, lambda row: row["id"])
+        query = sa.select(*SHOWN).where(regions.c.trace_id.is_(None))
+        page = page_of(self.database, query, regions, limit, after, _id_of)
         with self.database.read() as connection:
-            found = {r["id"]: r for r in self._regions(connection, regions.c.id.in_(page["items"]))}
-        return {"items": [found[i] for i in page["items"] if i in found], "next": page["next"]}
+            by_id = {r["id"]: r for r in self._regions(connection, regions.c.id.in_(page["items"]))}
+        return {"items": [by_id[i] for i in page["items"] if i in by_id], "next": page["next"]}
 
-    def _regions(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Json]:
-        found = connection.execute(sa.select(regions).where(condition).order_by(regions.c.position)).mappings().all()
-        ids = [row["id"] for row in found]
-        made: dict[str, list[Any]] = {region_id: [] for region_id in ids}
+    def _regions(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Region]:
+        rows = connection.execute(sa.select(*SHOWN).where(condition).order_by(regions.c.position)).mappings().all()
+        ids = [row["id"] for row in rows]
+        measured: dict[str, list[sa.RowMapping]] = {region_id: [] for region_id in ids}
         newest = (
             sa.select(validations)
             .where(validations.c.region_id.in_(ids))
             .order_by(validations.c.created_at.desc(), validations.c.id.desc())
         )
         for row in connection.execute(newest).mappings():
-            made[row["region_id"]].append(row)
-        return [region_of(row, made[row["id"]]) for row in found]
+            measured[row["region_id"]].append(row)
+        return [region_of(row, measured[row["id"]]) for row in rows]
 
     # --- validations
 
@@ -235,7 +251,7 @@ class Store:
 
         reuse: answer the one of its digest that waits, runs or has measured something, and add nothing for it.
         """
-        found = []
+        ids = []
         programs = {item.region: likeness(item.region, "other-sizes") for item in asked}  # nobody waits for it
         with self.database.write() as connection:
             # All that is looked for is looked for first, in one order: two that ask for the same wait for each other.
@@ -243,8 +259,8 @@ class Store:
             known = {digest: measurements.same(connection, digest) for digest in digests}
             for item in asked:
                 old = known.get(item.digest) if item.digest else None
-                found.append((old, False) if old else (self._add(connection, item, programs[item.region], cap), True))
-        return found
+                ids.append((old, False) if old else (self._add(connection, item, programs[item.region], cap), True))
+        return ids
 
     def _add(self, connection: sa.Connection, asked: Asked, program: str, cap: int) -> str:
         validation_id = new_id()
@@ -262,15 +278,15 @@ class Store:
         job_table.add(connection, job_id=validation_id, kind="validate", request=asked.request, cap=cap)
         return validation_id
 
-    def validation(self, validation_id: str) -> Json | None:
+    def validation(self, validation_id: str) -> Validation | None:
         if not is_id(validation_id):
             return None
         with self.database.read() as connection:
             row = connection.execute(all_validations().where(validations.c.id == validation_id)).mappings().first()
             ahead = job_table.ahead(connection, validation_id) if row is not None else None
-        return None if row is None else validation_of(row) | {"ahead": ahead}
+        return None if row is None else {**validation_of(row), "ahead": ahead}
 
-    def validations(self, limit: int = 50, after: str | None = None, region_id: str | None = None) -> Page:
+    def validations(self, limit: int = 50, after: str | None = None, region_id: str | None = None) -> Page[Validation]:
         """Newest first; of one region where its id is given."""
         query = all_validations()
         if region_id is not None:
@@ -279,7 +295,7 @@ class Store:
 
     # --- jobs
 
-    def job(self, job_id: str) -> Json | None:
+    def job(self, job_id: str) -> Job | None:
         """One job, with what it made once it is done."""
         if not is_id(job_id):
             return None
@@ -292,40 +308,44 @@ class Store:
         if row["state"] == "done":
             result = self._result(row["kind"], job_id)
         shown = ("id", "kind", "state", "progress", "error", "attempt", "created_at", "started_at", "finished_at")
-        return {key: row[key] for key in shown} | {"ahead": ahead, "result": result}
+        return cast("Job", {**{key: row[key] for key in shown}, "ahead": ahead, "result": result})
 
-    def _result(self, kind: str, job_id: str) -> Json | None:
+    def _result(self, kind: JobKind, job_id: str) -> Trace | Validation | Landscape | Check | None:
         if kind == "landscape":
             return landscapes.by_id(self.database, job_id)
         if kind == "check":
             return checks.by_id(self.database, job_id)
         return self.trace(job_id) if kind == "read" else self.validation(job_id)
 
-    def job_request(self, job_id: str) -> Json | None:
+    def job_request(self, job_id: str) -> Task | None:
         """What a job was asked to do; None for an unknown id."""
         with self.database.read() as connection:
-            request: Json | None = connection.scalar(sa.select(jobs.c.request).where(jobs.c.id == job_id))
+            request: Task | None = connection.scalar(sa.select(jobs.c.request).where(jobs.c.id == job_id))
             return request
 
-    def job_state(self, job_id: str) -> str | None:
+    def job_state(self, job_id: str) -> State | None:
         """Only the state: what a waiting client asks again and again."""
         with self.database.read() as connection:
-            return connection.scalar(sa.select(jobs.c.state).where(jobs.c.id == job_id))
+            state: State | None = connection.scalar(sa.select(jobs.c.state).where(jobs.c.id == job_id))
+            return state
 
-    def events(self, job_id: str, after: int = 0) -> list[Json]:
-        """The job's stream of {seq, event, data} after number `after`."""
+    def events(self, job_id: str, after: int = 0) -> list[JobEvent]:
+        """The job's stream after number `after`."""
         with self.database.read() as connection:
             return job_table.events_after(connection, job_id, after)
 
-    def put_parts(self, *, job_id: str, owner: str, attempt: int, trace: Json) -> bool:
-        """Show what is known of a trace while it is still read; False when the job is no longer ours."""
+    def put_parts(self, *, job_id: str, owner: str, attempt: int, trace: TraceBody) -> bool:
+        """Show what is known of a trace while it is still read; False when the job is no longer ours.
+
+        trace: with `advice_inputs`, one for each of its regions, where these are known; they are kept with the regions.
+        """
         with self.database.write() as connection:
             if not job_table.is_held(connection, job_id=job_id, owner=owner, attempt=attempt):
                 return False
             self._put_trace(connection, job_id, trace)
         return True
 
-    def put_regions(self, *, job_id: str, owner: str, attempt: int, regions: Mapping[int, Json]) -> bool:
+    def put_regions(self, *, job_id: str, owner: str, attempt: int, regions: Mapping[int, RegionBody]) -> bool:
         """Advice on regions that `put_parts` has shown, by position; False when the job is no longer ours."""
         with self.database.write() as connection:
             if not job_table.is_held(connection, job_id=job_id, owner=owner, attempt=attempt):
@@ -334,10 +354,11 @@ class Store:
                 update_region(connection, region, trace_id=job_id, position=position)
         return True
 
-    def finish_read(self, *, job_id: str, owner: str, attempt: int, trace: Json) -> bool:
+    def finish_read(self, *, job_id: str, owner: str, attempt: int, trace: TraceBody) -> bool:
         """Store what was read and end its job, both or neither; False when the job is no longer ours.
 
-        Regions that were shown before keep their ids: somebody may look at one, or have asked for its validation.
+        trace: as in `put_parts`. Regions that were shown before keep their ids: somebody may look at one, or have asked
+        for its validation.
         """
         with self.database.write() as connection:
             if not job_table.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
@@ -345,25 +366,26 @@ class Store:
             self._put_trace(connection, job_id, trace)
         return True
 
-    def _put_trace(self, connection: sa.Connection, trace_id: str, trace: Json) -> None:
+    def _put_trace(self, connection: sa.Connection, trace_id: str, trace: TraceBody) -> None:
         body = finite({k: v for k, v in trace.items() if k in TRACE or k not in TRACE_OWN})
         connection.execute(
             traces.update().where(traces.c.id == trace_id).values(body=body, group_name=body.get("group"))
         )
-        found = trace.get("regions", [])
+        new = trace.get("regions", [])
+        inputs: Sequence[StoredInputs | None] = trace.get("advice_inputs") or [None] * len(new)
         columns = (regions.c.position, regions.c.name, regions.c.body)
         wanted = sa.select(*columns).where(regions.c.trace_id == trace_id).order_by(regions.c.position)
         shown = connection.execute(wanted).all()
-        if [(row.position, row.name) for row in shown] == [(i, region["name"]) for i, region in enumerate(found)]:
-            for row, region in zip(shown, found, strict=True):
+        if [(row.position, row.name) for row in shown] == [(i, region["name"]) for i, region in enumerate(new)]:
+            for row, region, own in zip(shown, new, inputs, strict=True):
                 if row.body.get("advice") is None:  # what has its advice may have been asked about since
-                    update_region(connection, region, trace_id=trace_id, position=row.position)
+                    update_region(connection, region, trace_id=trace_id, position=row.position, inputs=own)
             return
         connection.execute(regions.delete().where(regions.c.trace_id == trace_id))
-        for position, region in enumerate(found):
-            insert_region(connection, region, trace_id=trace_id, position=position)
+        for position, (region, own) in enumerate(zip(new, inputs, strict=True)):
+            insert_region(connection, region, trace_id=trace_id, position=position, inputs=own)
 
-    def finish_validation(self, *, job_id: str, owner: str, attempt: int, validation: Json) -> bool:
+    def finish_validation(self, *, job_id: str, owner: str, attempt: int, validation: ValidationBody) -> bool:
         """Store what was measured and end its job, both or neither; False when the job is no longer ours."""
         with self.database.write() as connection:
             if not job_table.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
@@ -377,27 +399,36 @@ class Store:
 
     # --- history
 
-    def recent(self, limit: int = 10) -> list[Json]:
+    def recent(self, limit: int = 10) -> list[HistoryEntry]:
         """The newest traces, written regions and validations together, for the home page."""
-        found: list[Json] = []
+        entries: list[HistoryEntry] = []
         for trace in self.traces(limit)["items"]:
             kernels = trace["kernels"]
-            summary = (trace["error"] or {}).get("message", "") or ("" if kernels is None else _kernels(kernels))
-            found.append(_entry("trace", trace, trace["name"], trace["status"], summary))
+            wrong = trace["error"]["message"] if trace["error"] else ""
+            summary = wrong or ("" if kernels is None else _kernels(kernels))
+            entries.append(_entry("trace", trace, trace["name"], trace["status"], summary))
         for region in self.region_list(limit)["items"]:
-            headline = (region["advice"] or {}).get("headline", "")
-            found += [_entry("region", region, region["name"], "ready", headline)]
-        for check in self.validations(limit)["items"]:
-            status = check["outcome"] or check["state"]
-            found += [_entry("validation", check, check["name"], status, check["reason"])]
-        return sorted(found, key=lambda entry: (entry["created_at"], entry["id"]), reverse=True)[:limit]
+            headline = region["advice"]["headline"] if region["advice"] else ""
+            entries += [_entry("region", region, region["name"], "ready", headline)]
+        for validation in self.validations(limit)["items"]:
+            status = validation["outcome"] or validation["state"]
+            entries += [_entry("validation", validation, validation["name"], status, validation["reason"])]
+        return sorted(entries, key=lambda entry: (entry["created_at"], entry["id"]), reverse=True)[:limit]
 
 
 def _kernels(number: int) -> str:
     return f"{number:,} kernel{'' if number == 1 else 's'}"
 
 
-def _entry(kind: str, item: Json, name: str, status: str, summary: str) -> Json:
+def _id_of(row: sa.RowMapping) -> str:
+    row_id: str = row["id"]
+    return row_id
+
+
+def _entry(
+    kind: Literal["trace", "region", "validation"], item: TraceSummary | Region | Validation, name: str, status: str,
+    summary: str,
+) -> HistoryEntry:  # fmt: skip
     return {
         "kind": kind,
         "id": item["id"],

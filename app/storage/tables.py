@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest step of app/storage/migrations."""
 
 VERSION = 2
@@ -65,6 +65,7 @@ regions = sa.Table(
     sa.Column("name", Words, nullable=False),
     sa.Column("text", Words, nullable=False),
     sa.Column("body", sa.JSON, nullable=False),  # the API's region
+    sa.Column("inputs", sa.JSON(none_as_null=True)),  # what its advice was issued on; app.analysis.advice_inputs
     sa.Index("regions_of_trace", "trace_id", "position"),
     sa.Index("regions_newest", "created_at", "id"),
 )

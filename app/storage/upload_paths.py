@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import cast
 
-Json = dict[str, Any]
+from typing_extensions import TypedDict
+
+from app.objects.task import CheckSource, CheckTask, SentFile, Task
 
 
-def place_files(request: Json, folder: Path) -> Json:
-    """A job's request with the names of its files replaced by their paths in the folder of uploads.
+class TaskFiles(TypedDict, total=False):
+    """The parts of a task that name files."""
+
+    path: str
+    companions: dict[str, SentFile]
+    sources: list[CheckSource]
+    baseline: CheckSource | None
+
+
+def place_files(task: Task, folder: Path) -> Task:
+    """A task with the names of its files replaced by their paths in the folder of uploads.
 
     Absolute paths, as older programs stored them, stay.
     """
-    found = dict(request)
-    if "path" in found:
-        found = _place(found, folder)
-    if found.get("companions"):
-        found["companions"] = {field: _place(file, folder) for field, file in found["companions"].items()}
-    if found.get("sources"):
-        found["sources"] = [_place(source, folder) for source in found["sources"]]
-    if found.get("baseline"):
-        found["baseline"] = _place(found["baseline"], folder)
-    return found
+    named = cast("TaskFiles", task)
+    placed: TaskFiles = {}
+    if "path" in named:
+        placed["path"] = _place(named["path"], folder)
+    if companions := named.get("companions"):
+        placed["companions"] = {
+            field: {"path": _place(file["path"], folder), "name": file["name"]} for field, file in companions.items()
+        }
+    if sources := named.get("sources"):
+        placed["sources"] = [_place_source(source, folder) for source in sources]
+    if baseline := named.get("baseline"):
+        placed["baseline"] = _place_source(baseline, folder)
+    return cast("Task", {**task, **placed})
 
 
-def files(request: Json, folder: Path) -> list[Path]:
+def files(task: CheckTask, folder: Path) -> list[Path]:
     """The files that a check was sent with."""
-    sources = place_files({k: request[k] for k in ("sources", "baseline") if request.get(k)}, folder)
-    return [Path(s["path"]) for s in (*sources.get("sources", ()), sources.get("baseline") or {}) if "path" in s]
+    baseline = task.get("baseline")
+    sources = [*task.get("sources", []), *([baseline] if baseline else [])]
+    return [Path(_place(source["path"], folder)) for source in sources if "path" in source]
 
 
-def _place(file: Json, folder: Path) -> Json:
-    return {**file, "path": str((folder / file["path"]).resolve())} if "path" in file else file
+def _place_source(source: CheckSource, folder: Path) -> CheckSource:
+    return {**source, "path": _place(source["path"], folder)} if "path" in source else source
+
+
+def _place(path: str, folder: Path) -> str:
+    return str((folder / path).resolve())

@@ -8,17 +8,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.objects.trace import Breakdown, KernelRow, ModuleRow
 from profiler.trace.analyze.kernel_kinds import kernel_kind, kernel_label
 from profiler.trace.model import NONE, Longs, Trace
 
 if TYPE_CHECKING:
     from profiler.region.mining.mine import Mining
-
-Json = dict[str, Any]
 
 MAX_KERNELS, MAX_MODULES, MAX_NAME, MAX_PATH = 60, 120, 160, 240
 """Rows that are told one by one, and the longest names of them; the others are one row a kind, or no module."""
@@ -42,8 +41,8 @@ def streams(trace: Trace, mining: Mining, order: Sequence[int]) -> list[list[int
     return [[int(s) for s in np.unique(trace.kernels.stream[list(mining.regions[index].kernels)])] for index in order]
 
 
-def where_json(trace: Trace, mining: Mining, owner: Longs) -> Json:
-    """`kernels`: rows of one kernel name; `modules`: rows of one module class. owner: as `owners` gives it."""
+def where_json(trace: Trace, mining: Mining, owner: Longs) -> Breakdown:
+    """Rows of one kernel name, and of one module class. owner: as `owners` gives it."""
     chosen = np.concatenate([s.kernels for s in mining.mined]) if mining.mined else np.empty(0, np.int64)
     steps = max(1, len(mining.mined))
     return {
@@ -52,7 +51,7 @@ def where_json(trace: Trace, mining: Mining, owner: Longs) -> Json:
     }
 
 
-def _kernels(trace: Trace, chosen: Longs, owner: Longs, steps: int) -> list[Json]:
+def _kernels(trace: Trace, chosen: Longs, owner: Longs, steps: int) -> list[KernelRow]:
     """Name, kind, time, calls and regions by time; what is not among the largest is one row a kind, without a name."""
     time_us: dict[int, float] = defaultdict(float)
     calls: dict[int, int] = defaultdict(int)
@@ -64,7 +63,7 @@ def _kernels(trace: Trace, chosen: Longs, owner: Longs, steps: int) -> list[Json
         if region != NONE:
             regions[name][region] = None
     ranked = sorted(time_us, key=lambda n: -time_us[n])
-    rows: list[Json] = [
+    rows: list[KernelRow] = [
         {
             "name": trace.names[name][:MAX_NAME],
             "label": kernel_label(trace.names[name]),
@@ -98,7 +97,7 @@ def module_class(path: str) -> str:
     return "/".join(_INSTANCE.sub("", name) for name in path.split("/"))
 
 
-def _modules(trace: Trace, chosen: Longs, owner: Longs, steps: int) -> list[Json]:
+def _modules(trace: Trace, chosen: Longs, owner: Longs, steps: int) -> list[ModuleRow]:
     """Class path, how many modules are of it, time, and of that by region: [place, µs], the largest first.
 
     A backward kernel runs outside its module's frame: a region's time without a module goes to its modules as its time
@@ -135,8 +134,8 @@ def _modules(trace: Trace, chosen: Longs, owner: Longs, steps: int) -> list[Json
     for name in [*rest, *([""] if "" in rows else [])]:
         for region, time in rows[name].items():
             unplaced[region] += time
-    found = [_module(name, len(seen[name]), rows[name]) for name in kept]
-    return [*found, *([_module("", 0, unplaced)] if unplaced else [])]
+    told = [_module(name, len(seen[name]), rows[name]) for name in kept]
+    return [*told, *([_module("", 0, unplaced)] if unplaced else [])]
 
 
 def _lend(own: dict[int, dict[str, float]], region: int, time: float) -> None:
@@ -150,7 +149,7 @@ def _lend(own: dict[int, dict[str, float]], region: int, time: float) -> None:
         own[region][name] += time * part / total
 
 
-def _module(path: str, count: int, regions: Mapping[int, float]) -> Json:
+def _module(path: str, count: int, regions: Mapping[int, float]) -> ModuleRow:
     by_time = sorted(regions.items(), key=lambda item: -item[1])
     return {
         "path": path,

@@ -31,12 +31,12 @@ class Companion:
     name: str
 
 
-def lend(trace: Trace, beside: Companion, limits: Limits, strict: bool) -> Trace:
+def lend(trace: Trace, companion: Companion, limits: Limits, strict: bool) -> Trace:
     """The trace with the operations of the one beside it: of its steady step, else of a graph's capture in it."""
     try:
-        lent = _borrow(trace, beside, limits)
+        lent = _borrow(trace, companion, limits)
     except TraceError as error:
-        return _without(trace, beside, error, strict)
+        return _without(trace, companion, error, strict)
     if strict:
         return lent
     return replace(lent, notes=tuple(replace(n, level="error") if n.code in NOT_USED else n for n in lent.notes))
@@ -75,19 +75,19 @@ def _without(trace: Trace, companion: Companion | None, error: TraceError, stric
     return replace(trace, notes=(*trace.notes, Note(error.code, "error", message, error.remedy)))
 
 
-def _borrow(trace: Trace, beside: Companion, limits: Limits) -> Trace:
-    path = Path(beside.path)
+def _borrow(trace: Trace, companion: Companion, limits: Limits) -> Trace:
+    path = Path(companion.path)
     other = read_trace(path, limits)
-    trace = replace(trace, notes=(*trace.notes, *damage_notes(other.damage, beside.name)))
+    trace = replace(trace, notes=(*trace.notes, *damage_notes(other.damage, companion.name)))
     lender = lender_of_launches(other, captured_launches(path, other, limits)) if _is_capture(other) else None
     lender = lender or lender_of_step(other)
     if lender is None:
-        message = f"{beside.name} has no kernels that operations launched: nothing can be borrowed from it."
+        message = f"{companion.name} has no kernels that operations launched: nothing can be borrowed from it."
         remedy = "Give a trace of the same model recorded without graphs, with record_shapes=True."
         return replace(trace, notes=(*trace.notes, Note("nothing-borrowed", "warning", message, remedy)))
-    lent = borrow(trace, lender, beside.name)
+    lent = borrow(trace, lender, companion.name)
     if lent is trace:
-        message = f"No kernel of this trace is hidden by a CUDA graph: {beside.name} beside it was not needed."
+        message = f"No kernel of this trace is hidden by a CUDA graph: {companion.name} beside it was not needed."
         return replace(trace, notes=(*trace.notes, Note("nothing-to-borrow", "warning", message)))
     return lent
 

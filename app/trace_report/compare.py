@@ -6,27 +6,48 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from app.objects.region import AnyRegion
+from app.objects.trace import AnyTrace, ComparedPart, ComparedStep, Comparison, StepTimes, Verdict
 from app.units import duration
 from profiler.hardware import find_device
 
-Json = Mapping[str, Any]
-
-Same = Callable[[dict[str, Any]], Hashable]
-Parts = list[dict[str, Any]]
-
 LEAST_CHANGE = 0.05
 """Below this a change of one region is none, however steady the steps are: clocks and caches move that much."""
-FASTER, SLOWER, SAME, NEW, GONE, UNSURE = "faster", "slower", "no difference", "new", "gone", "no verdict"
+FASTER: Verdict = "faster"
+SLOWER: Verdict = "slower"
+SAME: Verdict = "no difference"
+NEW: Verdict = "new"
+GONE: Verdict = "gone"
+UNSURE: Verdict = "no verdict"
 
 
-def compare_traces(left: Json, right: Json, names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
-    """rows, the verdict in words, whether it was refused and why, the margin of a change, step {a, b, ratio, verdict}.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A region or a rest of one step. key: of a region; count: how many parts of the name are taken together."""
 
-    A row: name, kind ("region", "rest"), tool, a and b in µs of one step or None, change_us, ratio, verdict, ids, and
-    how many parts of the name stand together on each side.
+    name: str
+    kind: Literal["region", "rest"]
+    time_us: float
+    tool: str
+    key: str | None = None
+    id: str | None = None
+    module: str = ""
+    count: int = 1
+
+
+Parts = list[Part]
+Pair = tuple[Part | None, Part | None]
+Same = Callable[[Part], Hashable]
+"""The name by which a part is known again; None for none."""
+
+
+def compare_traces(left: AnyTrace, right: AnyTrace, names: tuple[str, str] = ("A", "B")) -> Comparison:
+    """Both steps, part by part, with the verdict in words.
+
     Refused where the devices differ or are not known, or one trace has a single step: then nothing is called faster.
     names: what the words call the two.
     """
@@ -39,14 +60,16 @@ def compare_traces(left: Json, right: Json, names: tuple[str, str] = ("A", "B"))
             "verdict": _words(rows, step, reasons)}  # fmt: skip
 
 
-def _reasons(left: Json, right: Json, names: tuple[str, str]) -> list[str]:
+def _reasons(left: AnyTrace, right: AnyTrace, names: tuple[str, str]) -> list[str]:
     reasons = []
-    if not left.get("device") or not right.get("device"):
+    ours, theirs = left.get("device"), right.get("device")
+    if not ours or not theirs:
         reasons.append("a trace does not name its GPU")
-    elif left["device"] != right["device"] and not _same_kind(left["device"], right["device"]):
-        reasons.append(f"the devices differ ({left['device']}, {right['device']})")
+    elif ours != theirs and not _same_kind(ours, theirs):
+        reasons.append(f"the devices differ ({ours}, {theirs})")
     for side, trace in zip(names, (left, right), strict=True):
-        if ((trace.get("step_times") or {}).get("count") or 0) < 2:
+        times = trace.get("step_times")
+        if times is None or times["count"] < 2:
             reasons.append(
                 f"{side} has one step, so how much its steps differ by themselves is not known: record several, "
                 "`schedule(active=5, ...)`"
@@ -56,39 +79,37 @@ def _reasons(left: Json, right: Json, names: tuple[str, str]) -> list[str]:
 
 def _same_kind(one: str, other: str) -> bool:
     """Whether two names are one entry of the device table."""
-    found = find_device(one)
-    return found is not None and found == find_device(other)
+    entry = find_device(one)
+    return entry is not None and entry == find_device(other)
 
 
-def _spread(trace: Json) -> float:
+def _spread(trace: AnyTrace) -> float:
     """How far a trace's own steps lie apart, of their median."""
-    times = trace.get("step_times") or {}
-    return (times["high_us"] - times["low_us"]) / times["median_us"] if times.get("median_us") else 0.0
+    times = trace.get("step_times")
+    return (times["high_us"] - times["low_us"]) / times["median_us"] if times and times["median_us"] else 0.0
 
 
-def _step(left: Json, right: Json, comparable: bool) -> dict[str, Any] | None:
+def _step(left: AnyTrace, right: AnyTrace, comparable: bool) -> ComparedStep | None:
     a, b = left.get("step_times"), right.get("step_times")
     if not a or not b:
         return None
-    if not comparable:
-        verdict = UNSURE
-    elif a["low_us"] <= b["high_us"] and b["low_us"] <= a["high_us"]:
-        verdict = SAME
-    else:
-        verdict = FASTER if b["median_us"] < a["median_us"] else SLOWER
-    return {"a": a, "b": b, "ratio": b["median_us"] / a["median_us"] if a["median_us"] else None, "verdict": verdict}
+    ratio = b["median_us"] / a["median_us"] if a["median_us"] else None
+    return {"a": a, "b": b, "ratio": ratio, "verdict": _step_verdict(a, b) if comparable else UNSURE}
 
 
-def _pairs(left: Json, right: Json) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+def _step_verdict(a: StepTimes, b: StepTimes) -> Verdict:
+    if a["low_us"] <= b["high_us"] and b["low_us"] <= a["high_us"]:
+        return SAME
+    return FASTER if b["median_us"] < a["median_us"] else SLOWER
+
+
+def _pairs(left: AnyTrace, right: AnyTrace) -> list[Pair]:
     """Parts of the two steps that are the same part; None on one side for what is new or gone."""
     ours, theirs = _parts(left), _parts(right)
-    pairs: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = []
-    for same in (
-        lambda p: (p["kind"], p["key"]) if p["key"] else None,
-        lambda p: (p["kind"], p["name"], p["module"]) if p["module"] else None,
-    ):
-        ours, theirs, found = _match(ours, theirs, same)
-        pairs += found
+    pairs: list[Pair] = []
+    for same in (_key, _place):
+        ours, theirs, matched = _match(ours, theirs, same)
+        pairs += matched
     mine, other = _by_name(ours), _by_name(theirs)
     for name in dict.fromkeys([*mine, *other]):
         here, there = mine.get(name, []), other.get(name, [])
@@ -99,81 +120,93 @@ def _pairs(left: Json, right: Json) -> list[tuple[dict[str, Any] | None, dict[st
     return pairs
 
 
+def _key(part: Part) -> Hashable:
+    return (part.kind, part.key) if part.key else None
+
+
+def _place(part: Part) -> Hashable:
+    return (part.kind, part.name, part.module) if part.module else None
+
+
 def _by_name(parts: Parts) -> dict[tuple[str, str], Parts]:
-    found: dict[tuple[str, str], Parts] = {}
+    named: dict[tuple[str, str], Parts] = {}
     for part in parts:
-        found.setdefault((part["kind"], part["name"]), []).append(part)
-    return found
+        named.setdefault((part.kind, part.name), []).append(part)
+    return named
 
 
-def _together(parts: Parts) -> dict[str, Any]:
+def _together(parts: Parts) -> Part:
     """Several parts of one name as one."""
-    longest = max(parts, key=lambda p: p["time_us"])
+    longest = max(parts, key=lambda p: p.time_us)
     if len(parts) == 1:
         return longest
-    return {**longest, "time_us": sum(p["time_us"] for p in parts), "id": None, "module": "", "count": len(parts)}
+    return replace(longest, time_us=sum(p.time_us for p in parts), id=None, module="", count=len(parts))
 
 
-def _match(ours: Parts, theirs: Parts, same: Same) -> tuple[Parts, Parts, list[tuple[Any, Any]]]:
+def _match(ours: Parts, theirs: Parts, same: Same) -> tuple[Parts, Parts, list[Pair]]:
     """What is left of both, and the pairs whose name by `same` is one part's alone on either side."""
     mine, other = _unique(ours, same), _unique(theirs, same)
-    both = mine.keys() & other.keys()
-    paired = [(mine[k], other[k]) for k in mine if k in both]
-    taken = {id(p) for pair in paired for p in pair}
-    return [p for p in ours if id(p) not in taken], [p for p in theirs if id(p) not in taken], paired
+    paired = [(part, other[name]) for name, part in mine.items() if name in other]
+    taken = {id(part) for pair in paired for part in pair}
+    return [p for p in ours if id(p) not in taken], [p for p in theirs if id(p) not in taken], [*paired]
 
 
-def _unique(parts: Parts, same: Same) -> dict[Hashable, dict[str, Any]]:
-    found: dict[Hashable, Parts] = {}
+def _unique(parts: Parts, same: Same) -> dict[Hashable, Part]:
+    named: dict[Hashable, Parts] = {}
     for part in parts:
         if (name := same(part)) is not None:
-            found.setdefault(name, []).append(part)
-    return {name: held[0] for name, held in found.items() if len(held) == 1}
+            named.setdefault(name, []).append(part)
+    return {name: held[0] for name, held in named.items() if len(held) == 1}
 
 
-def _parts(trace: Json) -> Parts:
-    """A step's regions and rests: name, kind, key, module, time_us, id, tool."""
-    regions = [
-        {
-            "name": r["name"], "kind": "region", "key": r.get("key"), "id": r.get("id"),
-            "module": (r.get("source") or {}).get("module") or "", "time_us": r.get("time_us_per_step") or 0.0,
-            "tool": (r.get("advice") or {}).get("tool") or "none",
-        }
-        for r in trace.get("regions") or ()
-    ]  # fmt: skip
-    rests = [
-        {"name": r["name"], "kind": "rest", "key": None, "id": None, "module": "", "time_us": r["time_us"],
-         "tool": "rest"}
-        for r in trace.get("rests") or ()
-        if r["time_us"]
-    ]  # fmt: skip
-    return [*regions, *rests]
+def _parts(trace: AnyTrace) -> Parts:
+    """A step's regions and rests."""
+    parts = [
+        Part(
+            name=region["name"],
+            kind="region",
+            time_us=region.get("time_us_per_step") or 0.0,
+            tool=advice["tool"] if (advice := region.get("advice")) else "none",
+            key=region.get("key"),
+            id=str(region_id) if (region_id := region.get("id")) else None,
+            module=source["module"] if (source := region.get("source")) else "",
+        )
+        for region in regions_of(trace)
+    ]
+    rests = trace.get("rests") or []
+    return [*parts, *(Part(rest["name"], "rest", rest["time_us"], "rest") for rest in rests if rest["time_us"])]
 
 
-def _row(a: dict[str, Any] | None, b: dict[str, Any] | None, margin: float, comparable: bool) -> dict[str, Any]:
+def regions_of(trace: AnyTrace) -> Sequence[AnyRegion]:
+    """Its regions; none before they are known."""
+    return trace.get("regions") or ()
+
+
+def _row(a: Part | None, b: Part | None, margin: float, comparable: bool) -> ComparedPart:
     part = b or a
     assert part is not None
-    before, after = (p["time_us"] if p else None for p in (a, b))
+    before, after = (p.time_us if p else None for p in (a, b))
     ratio = after / before if before and after is not None else None
+    verdict = GONE
     if a is None:
         verdict = NEW
-    elif b is None:
-        verdict = GONE
-    elif not comparable:
-        verdict = UNSURE
-    elif ratio is None or abs(ratio - 1) <= margin:
-        verdict = SAME
-    else:
-        verdict = FASTER if ratio < 1 else SLOWER
+    elif b is not None:
+        verdict = _part_verdict(ratio, margin) if comparable else UNSURE
     return {
-        "name": part["name"], "kind": part["kind"], "module": part["module"], "tool": part["tool"], "a": before,
+        "name": part.name, "kind": part.kind, "module": part.module, "tool": part.tool, "a": before,
         "b": after, "change_us": (after or 0.0) - (before or 0.0), "ratio": ratio, "verdict": verdict,
-        "a_count": a.get("count", 1) if a else 0, "b_count": b.get("count", 1) if b else 0,
-        "a_id": a["id"] if a else None, "b_id": b["id"] if b else None,
+        "a_count": a.count if a else 0, "b_count": b.count if b else 0,
+        "a_id": a.id if a else None, "b_id": b.id if b else None,
     }  # fmt: skip
 
 
-def _words(rows: Sequence[Json], step: Json | None, reasons: Sequence[str]) -> str:
+def _part_verdict(ratio: float | None, margin: float) -> Verdict:
+    if ratio is None or abs(ratio - 1) <= margin:
+        return SAME
+    return FASTER if ratio < 1 else SLOWER
+
+
+def _words(rows: Sequence[ComparedPart], step: ComparedStep | None, reasons: Sequence[str]) -> str:
     if reasons:
         return f"No verdict: {', and '.join(reasons)}. The numbers stand beside each other for reading only."
     counted = [(word, sum(r["verdict"] == word for r in rows)) for word in (FASTER, SLOWER, NEW, GONE)]

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
+from app.objects import trace as objects
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.companions import Companion
 from profiler.trace.analyze.idle_breakdown import StepParts
 from profiler.trace.analyze.ranks import RankSpread, rank_numbers, rank_spread
 from profiler.trace.errors import TraceError
 
-Json = dict[str, Any]
+
+class RankReports(TypedDict):
+    """The report of each file, by rank, and the spread between them: None for fewer than two that have a step."""
+
+    ranks: list[objects.TraceBody]
+    spread: objects.RankSpread | None
 
 
-def report_ranks(paths: Sequence[Path], beside: Path | None = None, thresholds: Thresholds = DEFAULTS) -> Json:
-    """`ranks`: the report of each file, by rank; `spread`. Raises what `trace_report.report` raises, with the file."""
+def report_ranks(paths: Sequence[Path], beside: Path | None = None, thresholds: Thresholds = DEFAULTS) -> RankReports:
+    """The reports of the ranks of one job. Raises what `trace_report.report` raises, with the file's name."""
     lender = Companion(beside, beside.name) if beside else None
-    found = [_report(path, lender, thresholds) for path in paths]
-    order = rank_numbers([r["name"] for r in found], [r["rank"] for r in found])
-    ranks = [{**r, "rank": rank} for rank, r in sorted(zip(order, found, strict=True), key=lambda item: item[0])]
+    reports = [_report(path, lender, thresholds) for path in paths]
+    order = rank_numbers([r["name"] for r in reports], [r.get("rank") for r in reports])
+    ranks: list[objects.TraceBody] = [
+        {**report, "rank": rank} for rank, report in sorted(zip(order, reports, strict=True), key=lambda item: item[0])
+    ]
     return {"ranks": ranks, "spread": spread_json(ranks)}
 
 
-def _report(path: Path, lender: Companion | None, thresholds: Thresholds) -> Json:
+def _report(path: Path, lender: Companion | None, thresholds: Thresholds) -> objects.TraceBody:
     from app.trace_report.report import report
 
     try:
@@ -33,27 +41,52 @@ def _report(path: Path, lender: Companion | None, thresholds: Thresholds) -> Jso
         raise TraceError(error.code, f"{path.name}: {error.message}", error.remedy) from error
 
 
-def spread_json(traces: Iterable[Mapping[str, Any]]) -> Json | None:
+def spread_json(traces: Iterable[objects.TraceFigures]) -> objects.RankSpread | None:
     """The spread between reports that have a rank and their step's parts; None for fewer than two."""
-    spread = rank_spread([(t["rank"], parts_of(t["step_parts"])) for t in traces if t.get("step_parts")])
+    spread = rank_spread([(rank_of(t), parts_of(parts)) for t in traces if (parts := t.get("step_parts"))])
     return None if spread is None else _json(spread)
 
 
-def parts_of(figures: Mapping[str, Any]) -> StepParts:
+def rank_of(trace: objects.TraceFigures) -> int:
+    """The rank of a trace that has one."""
+    rank = trace.get("rank")
+    assert rank is not None
+    return rank
+
+
+def parts_of(figures: objects.StepParts) -> StepParts:
     """`step_parts` of the API's trace, read back."""
-    return StepParts(**{name: float(figures[name]) for name in StepParts.__slots__})
+    return StepParts(
+        wall_us=float(figures["wall_us"]),
+        kernels_us=float(figures["kernels_us"]),
+        communication_us=float(figures["communication_us"]),
+        copies_us=float(figures["copies_us"]),
+        idle_launch_us=float(figures["idle_launch_us"]),
+        idle_host_us=float(figures["idle_host_us"]),
+        idle_communication_us=float(figures["idle_communication_us"]),
+        idle_device_us=float(figures["idle_device_us"]),
+    )
 
 
-def _json(spread: RankSpread) -> Json:
+def _json(spread: RankSpread) -> objects.RankSpread:
     return {
-        "ranks": [{name: getattr(rank, name) for name in rank.__slots__} for rank in spread.ranks],
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "wall_us": rank.wall_us,
+                "own_us": rank.own_us,
+                "communication_us": rank.communication_us,
+                "wait_us": rank.wait_us,
+            }
+            for rank in spread.ranks
+        ],
         "slowest": spread.slowest,
         "spread": spread.spread,
         "waiting_share": spread.waiting_share,
     }
 
 
-def spread_text(spread: Mapping[str, Any]) -> str:
+def spread_text(spread: objects.RankSpread) -> str:
     """A line for each rank and one for the spread."""
     lines = [
         f"rank {r['rank']}: step {r['wall_us'] / 1e3:.2f} ms, of it {r['own_us'] / 1e3:.2f} its own and "

@@ -7,16 +7,21 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from app.advice import sensitivity
 from app.advice.rule import advise
 from app.analysis import region_failed
-from app.analysis.analyze import AdviceContext, decide, prepare
+from app.analysis.advice_inputs import AdviceInputs, TraceFacts
+from app.analysis.analyze import decide
 from app.analysis.device_choice import choose_device
-from app.analysis.other_devices import move_to_device
 from app.analysis.region_json import region_json
+from app.analysis.service import prepare_from_inputs
 from app.estimate.facts import RegionFacts
+from app.objects import obstacle as obstacle_object
+from app.objects import trace as objects
+from app.objects.common import Note
+from app.objects.region import RegionAdvised, RegionBody, RegionSource
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.companions import Companion, judge_join, lend, observe
@@ -29,7 +34,6 @@ from profiler.child.each import each
 from profiler.child.limits import GIB, Limits, is_of_memory
 from profiler.child.pool import Failure
 from profiler.hardware import Device
-from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
@@ -46,14 +50,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tritonworthy.trace_report")
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The trace as soon as its parts are known: the API's object, its regions without advice, in their final order."""
+    """The trace as soon as its parts are known: its regions without advice, in their final order.
 
-    trace: Json
+    inputs: what each region's advice is issued on.
+    """
+
+    trace: objects.TraceBody
+    inputs: tuple[AdviceInputs, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +67,15 @@ class Advised:
     """One of the regions of Parts, with its cost and advice, or without where that failed."""
 
     position: int
-    region: Json
+    region: RegionBody
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The trace with everything."""
+    """The trace with everything. inputs: as in Parts."""
 
-    trace: Json
+    trace: objects.TraceBody
+    inputs: tuple[AdviceInputs, ...]
 
 
 Stage = Parts | Advised | Whole
@@ -77,13 +84,21 @@ REGION_LIMITS = Limits(timeout_s=60.0, grace_s=0.0, memory_bytes=2 * GIB, cpu_s=
 """Of one region's advice where nobody says otherwise: one region is never the whole trace."""
 
 
-def report(path: str | Path, name: str, max_bytes: int | None = None, **more: Any) -> Json:
+class Options(TypedDict, total=False):
+    """What `stages` takes by name."""
+
+    beside: Companion | None
+    execution: Companion | None
+    strict: bool
+    thresholds: Thresholds
+    what_if: str | None
+    limits: Limits
+
+
+def report(path: str | Path, name: str, max_bytes: int | None = None, **options: Unpack[Options]) -> objects.TraceBody:
     """The last of `stages`: everything at once."""
-    found: Json = {}
-    for stage in stages(path, name, max_bytes, **more):
-        if isinstance(stage, Whole):
-            found = stage.trace
-    return found
+    whole = next(stage for stage in stages(path, name, max_bytes, **options) if isinstance(stage, Whole))
+    return whole.trace
 
 
 def stages(
@@ -138,29 +153,32 @@ def stages(
     if target is not device:
         remarks.append(f"what if: advice is for {target.name}; times and shares of the step are as recorded")
     regions = [listed[i] for i in order]
-    found = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
-    found["notes"] = lost + found["notes"]
-    found["pace"] = _pace_json(mining, paced)
+    body = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
+    body["notes"] = lost + body["notes"]
+    body["pace"] = _pace_json(mining, paced)
     owner = owners(trace, mining, order)
-    found["where"] = where_json(trace, mining, owner)
-    found["timeline"] = timeline_json(trace, mining, owner)
-    yield Parts({**found, "gain": None})
+    body["where"] = where_json(trace, mining, owner)
+    body["timeline"] = timeline_json(trace, mining, owner)
+    inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target) for i in order)
+    yield Parts({**body, "gain": None}, inputs)
 
-    def advise_one(position: int) -> Json:
-        index = order[position]
-        return _region(mining, mining.regions[index], device, stops[index], thresholds, target)
+    def advise_one(position: int) -> RegionAdvised:
+        return _region(mining.regions[order[position]], inputs[position], target, thresholds)
 
     probe.join()
     for position, made in each(advise_one, range(len(order)), limits):
+        advised: RegionAdvised
         if isinstance(made, Failure):
-            made = {"notes": [region_failed.of_limit(regions[position]["name"], made, limits)]}
-        regions[position] |= {k: v for k, v in made.items() if k in ADVISED}
+            advised = {"notes": [region_failed.of_limit(regions[position]["name"], made, limits)]}
+        else:
+            advised = made
+        regions[position] = {**regions[position], **advised}
         yield Advised(position, regions[position])
-    found = {**found, "regions": regions, "notes": region_failed.among(regions) + found["notes"]}
-    yield Whole({**found, "gain": gain(found) if target is device else None})
+    body = {**body, "regions": regions, "notes": region_failed.among(regions) + body["notes"]}
+    yield Whole({**body, "gain": gain(body) if target is device else None}, inputs)
 
 
-def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Json]]:
+def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Note]]:
     """The regions of the trace, and why there are none where that fails: the trace's own figures are left."""
     # Imports torch: not before the file is known to be a trace.
     from profiler.region.mining.mine import mine, without_regions
@@ -174,7 +192,7 @@ def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, lis
         return without_regions(trace), [region_failed.of_all(fault)]
 
 
-def _pace_json(mining: Mining, paced: Pace) -> Json:
+def _pace_json(mining: Mining, paced: Pace) -> objects.Pace:
     """Who sets the step's pace, with the kernels and copies that the host launches in it."""
     apart = sum(len(r.kernels) for r in mining.rests) / max(1, len(mining.mined))
     launches = sum(r.launches for r in mining.regions) + apart
@@ -187,21 +205,21 @@ MAX_OBSTACLES, MAX_CALLERS, MAX_TEXT = 40, 3, 160
 
 def _obstacles(path: str | Path, limits: ReadLimits, trace: Trace, mining: Mining) -> tuple[Obstacle, ...]:
     """What would stop torch.compile in the mined steps, with who called it where stacks were recorded."""
-    found = find_obstacles(trace, mining.mined)[:MAX_OBSTACLES]
-    asked = [(i, at) for i, o in enumerate(found) for at in o.at[:MAX_CALLERS]]
+    obstacles = find_obstacles(trace, mining.mined)[:MAX_OBSTACLES]
+    asked = [(i, at) for i, o in enumerate(obstacles) for at in o.at[:MAX_CALLERS]]
     sources: dict[int, dict[str, None]] = {}
     for (i, _), text in zip(asked, callers(path, trace, [at for _, at in asked], limits), strict=True):
         if text:
             sources.setdefault(i, {})[text] = None
-    return tuple(replace(o, sources=tuple(sources.get(i, ()))) for i, o in enumerate(found))
+    return tuple(replace(o, sources=tuple(sources.get(i, ()))) for i, o in enumerate(obstacles))
 
 
-def obstacle_json(obstacle: Obstacle) -> Json:
+def obstacle_json(obstacle: Obstacle) -> obstacle_object.Obstacle:
     """The API's object: what stands in torch.compile's way, how often in a step, where, and what to do about it."""
     return {
         "kind": obstacle.kind,
         "title": obstacle.title,
-        "effect": obstacle.effect,
+        "effect": cast("obstacle_object.Effect", obstacle.effect),
         "does": obstacle.does,
         "op": obstacle.op[:MAX_TEXT],
         "calls_per_step": obstacle.calls_per_step,
@@ -230,14 +248,14 @@ def _require_kernels(trace: Trace) -> None:
 
 
 def trace_json(
-    trace: Trace, name: str, mining: Mining, regions: list[Json], device: Device, remarks: tuple[str, ...],
+    trace: Trace, name: str, mining: Mining, regions: list[RegionBody], device: Device, remarks: tuple[str, ...],
     obstacles: tuple[Obstacle, ...] = (), parts: StepParts | None = None, thresholds: Thresholds = DEFAULTS,
-) -> Json:  # fmt: skip
+) -> objects.TraceBody:  # fmt: skip
     """The API's trace object, without the fields that the store adds (id, status, created_at)."""
-    notes: list[Json] = [to_json(n) for n in trace.notes]
+    notes: list[Note] = [to_json(n) for n in trace.notes]
     notes += _idle_note(mining, parts, thresholds)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
-    step_time = _step_time(mining)
+    step_time, step = _step_time(mining), step_json(trace, parts)
     return {
         "name": name,
         "events": trace.events,
@@ -245,10 +263,12 @@ def trace_json(
         "kernels": len(trace.kernels.name),
         "profiler_steps": trace.profiler_steps,
         "steps": max(1, len(trace.steps)),
-        "step_source": trace.step_source,
+        "step_source": cast("objects.StepSource", trace.step_source),
         "step_time_us": step_time,
         "kernel_time_us": trace.kernel_time_us,
-        **step_json(trace, parts),
+        "step_times": step["step_times"],
+        "step_parts": step["step_parts"],
+        "critical": step["critical"],
         "gpu_busy_share": min(1.0, _busy_us(mining) / step_time) if step_time else None,
         "linked_share": trace.linked_share,
         "has_shapes": trace.has_shapes,
@@ -271,7 +291,7 @@ CUSTOM = "custom operation"
 """How mining titles what no aten operation computes: a kernel that somebody wrote."""
 
 
-def _idle_note(mining: Mining, parts: StepParts | None, thresholds: Thresholds) -> list[Json]:
+def _idle_note(mining: Mining, parts: StepParts | None, thresholds: Thresholds) -> list[Note]:
     """Where the GPU waits more than it works, no kernel is the first thing to look at: say so once, for the step."""
     kernels = sum(r.launches for r in mining.regions)
     step_us = _step_time(mining)
@@ -302,13 +322,36 @@ def _busy_us(mining: Mining) -> float:
     return (mining.shares.wall_us - mining.shares.idle_us) / len(mining.mined)
 
 
-def _region(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
-    target: Device,
-) -> Json:  # fmt: skip
-    """device: where the trace was recorded; target: which the advice is for. A region that fails has no advice."""
+def _inputs(
+    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], target: Device
+) -> AdviceInputs:
+    """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for."""
+    step_time = _step_time(mining)
+    kernels = mined.kernels_per_call * mined.calls_per_step
+    step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
+    return AdviceInputs(
+        device=device.name,
+        workload=mined.workload,
+        observed=TraceFacts(
+            title=mined.title,
+            gpu_idle_share=max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
+            mean_kernel_us=_busy_us(mining) / step_kernels if step_kernels else None,
+            launches=kernels / mined.calls_per_step if mined.calls_per_step else None,
+            compiled=mined.kind == "compiled",
+            optimizer=mined.kind == "optimizer",
+            already_tuned=mined.title.startswith(CUSTOM),
+            communication=mined.kind == "communication",
+            obstacles=obstacles,
+        ),
+        notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
+        target=None if target is device else target.name,
+    )
+
+
+def _region(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> RegionAdvised:
+    """A region with its advice; without where that fails."""
     try:
-        return _advise(mining, mined, device, obstacles, thresholds, target)
+        return _advise(mined, inputs, target, thresholds)
     except Exception as fault:  # one region, whatever it is, is never the whole trace
         memory = is_of_memory(fault)
         log.exception("no advice on the region %r", mined.title)
@@ -317,63 +360,45 @@ def _region(
         return _failed_region(mined, fault)
 
 
-def _advise(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], thresholds: Thresholds,
-    target: Device,
-) -> Json:  # fmt: skip
-    step_time = _step_time(mining)
-    workload = mined.workload
-    kernels = mined.kernels_per_call * mined.calls_per_step
-    step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
-    situation = AdviceContext(
-        thresholds=thresholds,
-        notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
-        facts={
-            "title": mined.title,
-            "gpu_idle_share": max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
-            "mean_kernel_us": _busy_us(mining) / step_kernels if step_kernels else None,
-            "launches": kernels / mined.calls_per_step if mined.calls_per_step else None,
-            "compiled": mined.kind == "compiled",
-            "optimizer": mined.kind == "optimizer",
-            "already_tuned": mined.title.startswith(CUSTOM),
-            "communication": mined.kind == "communication",
-            "obstacles": obstacles,
-        },
-    )
-    if mined.text is not None:
-        try:
-            region = parse(mined.text, mined.title)
-            prepared = prepare(region, workload, device, situation)
-            evaluated = decide(prepared if target is device else move_to_device(prepared, target))
-        except RegionError as fault:
-            # A text that mining checked and that does not lower is our defect: say so, keep the region.
-            return _without_text(mined, workload, target, situation) | {"missing": f"no cost: {fault.message}"}
-        found = region_json(evaluated, workload, name=mined.title, source=_source(mined))
-        left = launches_left(evaluated.facts, evaluated.advice)
-        return found | {"launches_left": left}
-    return _without_text(mined, workload, target, situation)
+def _advise(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> RegionAdvised:
+    if mined.text is None:
+        return _without_text(mined, inputs, target, thresholds)
+    try:
+        evaluated = decide(prepare_from_inputs(mined.text, inputs, thresholds))
+    except RegionError as fault:
+        # A text that mining checked and that does not lower is our defect: say so, keep the region.
+        return {**_without_text(mined, inputs, target, thresholds), "missing": f"no cost: {fault.message}"}
+    region = region_json(evaluated, inputs.workload, name=mined.title, source=_source(mined))
+    return {
+        "kind": region["kind"],
+        "by_hand": region["by_hand"],
+        "text": region["text"],
+        "irregularity": region["irregularity"],
+        "cost": region["cost"],
+        "oracle": region["oracle"],
+        "recompiles": region["recompiles"],
+        "advice": region["advice"],
+        "launches_left": launches_left(evaluated.facts, evaluated.advice),
+    }
 
 
-def _without_text(mined: MinedRegion, workload: Any, device: Device, situation: AdviceContext) -> Json:
-    facts = RegionFacts(
-        name=mined.title, kind=mined.kind, by_hand=mined.by_hand,
-        **{k: v for k, v in situation.facts.items() if v is not None},
-    )  # fmt: skip
-    advice = advise(facts, workload, device, situation.thresholds)
-    advice = replace(advice, would_change=sensitivity.would_change(facts, workload, device, situation.thresholds))
-    return {"text": None, "irregularity": None, "cost": None, "advice": to_json(advice)}
+def _without_text(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> RegionAdvised:
+    facts = RegionFacts(name=mined.title, kind=mined.kind, by_hand=mined.by_hand, **inputs.observed.known())
+    advice = advise(facts, inputs.workload, target, thresholds)
+    changes = sensitivity.would_change(facts, inputs.workload, target, thresholds)
+    return {"text": None, "irregularity": None, "cost": None, "advice": to_json(replace(advice, would_change=changes))}
 
 
-def _failed_region(mined: MinedRegion, fault: Exception) -> Json:
+def _failed_region(mined: MinedRegion, fault: Exception) -> RegionAdvised:
     """What becomes of a region on which advising failed: no advice, and a note that says so."""
     return {"advice": None, "notes": [region_failed.of_region(mined.title, fault)]}
 
 
-def _source(mined: MinedRegion) -> Json:
+def _source(mined: MinedRegion) -> RegionSource:
     return {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
 
 
-def _region_entry(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> Json:
+def _region_entry(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> RegionBody:
     """The API's region before its cost and advice are known: what the trace says of it."""
     return {
         "name": mined.title,
@@ -411,13 +436,6 @@ def _region_entry(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> Json:
             for shape in mined.shapes
         ],
     }
-
-
-ADVISED = frozenset({
-    "kind", "by_hand", "text", "irregularity", "cost", "oracle", "recompiles", "advice", "launches_left", "missing",
-    "notes",
-})  # fmt: skip
-"""What a region's advice adds to what its trace says of it, or says better."""
 
 
 MAX_OPERANDS = 16

@@ -21,14 +21,18 @@ Pure functions of the API's trace; times in µs of one step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from app.advice.model import Advice
 from app.estimate.facts import RegionFacts
+from app.objects.region import Region, RegionBody
+from app.objects.trace import Gain, GainEach, GainTotal, GainUnknown, Pace, StepParts, Trace, TraceBody
 
-Json = Mapping[str, Any]
+AnyRegion = Region | RegionBody
+End = Literal["low", "mid", "high"]
+"""Of a range of speed-ups."""
 
 TOP = 3
 GRAPHS = "reduce-overhead"
@@ -58,12 +62,12 @@ def launches_left(facts: RegionFacts, advice: Advice) -> dict[str, float]:
         return {}
     before = shape.cost.unfused.launches
     fused = min(1.0, shape.cost.fused.launches / before)
-    found = {"compile": fused, "triton": fused}
+    left = {"compile": fused, "triton": fused}
     cover = next((c for c in facts.covers if c.candidate == f"library:{advice.mode}"), None)
     if cover is not None:
         gone = sum(o.launches for o in shape.cost.operations if cover.whole or o.name in cover.operations)
-        found["library"] = min(1.0, max(1, before - gone + 1) / before)
-    return found
+        left["library"] = min(1.0, max(1, before - gone + 1) / before)
+    return left
 
 
 def list_names(advice: Sequence[str]) -> str:
@@ -72,98 +76,119 @@ def list_names(advice: Sequence[str]) -> str:
     return "; ".join(name if number == 1 else f"{name} ({number})" for name, number in counts.items())
 
 
-def gain(trace: Json) -> dict[str, Any] | None:
-    """The API's `gain`; None for a trace whose step or pace is not known.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Of a trace what the gain rests on: its step's parts and pace, its regions, the time of kernels without an
+    operation. has_shapes: whether they were recorded."""
 
-    all, top: {step_time_us, speedup, saved_us} as ranges (low <= mid <= high), idle_us of the middle, and the names of
-    the `advice` followed; None where no time is predicted. top is of the TOP that save most, each followed alone.
-    each: [{advice, regions, saved_us}], one piece of advice alone, most first; regions: their keys.
-    unknown: [{code, text, time_us}], what the trace cannot tell.
-    """
+    parts: StepParts
+    pace: Pace
+    regions: Sequence[AnyRegion]
+    no_operation_us: float
+    has_shapes: bool
+
+
+def step_of(trace: Trace | TraceBody) -> Step | None:
+    """The step of a trace; None where its parts or its pace are not known."""
     parts, pace = trace.get("step_parts"), trace.get("pace")
     if not parts or not pace or not parts["wall_us"]:
         return None
-    regions = trace.get("regions") or []
-    known = [i for i in items(regions) if _predicted(i, regions)]
-    alone = {i: _step_us(trace, (i,)) for i in known}
-    best = sorted(known, key=lambda i: (alone[i][1], -_kernels_saved(i, regions), i.name))
+    no_operation_us = sum(r["time_us"] for r in trace.get("rests") or () if r["kind"] == "kernels")
+    return Step(parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True))
+
+
+def gain(trace: Trace | TraceBody) -> Gain | None:
+    """What following the advice gains; None for a trace whose step or pace is not known.
+
+    `top` is of the TOP that save most, each followed alone; `each` has those first that save most.
+    """
+    step = step_of(trace)
+    if step is None:
+        return None
+    known = [i for i in items(step.regions) if _predicted(i, step.regions)]
+    alone = {i: _step_us(step, (i,)) for i in known}
+    best = sorted(known, key=lambda i: (alone[i][1], -_kernels_saved(i, step.regions), i.name))
     return {
-        "all": _follow(trace, known),
-        "top": _follow(trace, best[:TOP]),
-        "each": [_each(trace, i, alone[i]) for i in best],
-        "unknown": unknown(trace, known),
+        "all": _follow(step, known),
+        "top": _follow(step, best[:TOP]),
+        "each": [_each(step, i, alone[i]) for i in best],
+        "unknown": unknown(step, known),
     }
 
 
-def items(regions: Sequence[Json]) -> list[Item]:
+def items(regions: Sequence[AnyRegion]) -> list[Item]:
     """Every piece of advice that says to do something; CUDA graphs once, however many regions are told of them."""
-    active = [(i, r["advice"]) for i, r in enumerate(regions) if (r.get("advice") or {}).get("tool", "skip") != "skip"]
+    active = [(i, a) for i, r in enumerate(regions) if (a := r.get("advice")) and a["tool"] != "skip"]
     graphs = tuple(i for i, a in active if a["mode"] == GRAPHS)
-    found = [Item(regions[i]["name"], a["tool"], a["mode"], (i,)) for i, a in active if a["mode"] != GRAPHS]
+    pieces = [Item(regions[i]["name"], a["tool"], a["mode"], (i,)) for i, a in active if a["mode"] != GRAPHS]
     if graphs:
-        found.insert(0, Item("CUDA graphs of the step", "compile", GRAPHS, graphs))
-    return found
+        pieces.insert(0, Item("CUDA graphs of the step", "compile", GRAPHS, graphs))
+    return pieces
 
 
-def _predicted(item: Item, regions: Sequence[Json]) -> bool:
-    return item.mode == GRAPHS or regions[item.regions[0]]["advice"].get("region_speedup") is not None
+def _predicted(item: Item, regions: Sequence[AnyRegion]) -> bool:
+    advice = regions[item.regions[0]]["advice"]
+    return item.mode == GRAPHS or (advice is not None and advice["region_speedup"] is not None)
 
 
-def _kernels_saved(item: Item, regions: Sequence[Json]) -> float:
+def _kernels_saved(item: Item, regions: Sequence[AnyRegion]) -> float:
     return sum(_busy(regions[i]) * _saved_share(regions[i], "mid") for i in item.regions)
 
 
-def _busy(region: Json) -> float:
+def _busy(region: AnyRegion) -> float:
     return float(region.get("busy_us_per_step") or 0.0)
 
 
-def _saved_share(region: Json, end: str) -> float:
+def _saved_share(region: AnyRegion, end: End) -> float:
     """1 - 1 / speed-up: of a region's time, the share that following its advice saves; negative where it may lose."""
-    factor = (region["advice"].get("region_speedup") or {}).get(end)
+    advice = region["advice"]
+    speedup = advice["region_speedup"] if advice else None
+    factor = speedup[end] if speedup else 0.0
     return 1 - 1 / float(factor) if factor else 0.0
 
 
-def _alone(region: Json) -> float:
+def _alone(region: AnyRegion) -> float:
     """Of a region's part of the GPU's time, the share that must have run with nothing beside it."""
     busy, time = _busy(region), float(region.get("time_us_per_step") or 0.0)
     return min(1.0, max(0.0, 2 * busy - time) / busy) if busy > 0 else 0.0
 
 
-def _step_us(trace: Json, followed: Collection[Item]) -> tuple[float, float, float]:
+def _step_us(step: Step, followed: Collection[Item]) -> tuple[float, float, float]:
     """(low, mid, high) time of the step once this advice is followed."""
-    most, mid, least = (_after(trace, followed, end)[0] for end in ("high", "mid", "low"))
+    ends: tuple[End, End, End] = ("high", "mid", "low")
+    most, mid, least = (_after(step, followed, end)[0] for end in ends)
     return min(most, mid, least), mid, max(most, mid, least)
 
 
-def _after(trace: Json, followed: Collection[Item], end: str) -> tuple[float, float]:
+def _after(step: Step, followed: Collection[Item], end: End) -> tuple[float, float]:
     """(step, of it idle) with each region's speed-up at that end of its range: "low" saves least."""
-    parts, pace, regions = trace["step_parts"], trace["pace"], trace["regions"]
+    parts, pace, regions = step.parts, step.pace, step.regions
     busy = parts["kernels_us"] + parts["communication_us"] + parts["copies_us"]
     on_gpu = saved = 0.0
     for region in (regions[i] for item in followed if item.mode != GRAPHS for i in item.regions):
         share = _saved_share(region, end) * (_alone(region) if end == "low" else 1.0)
         on_gpu += share * float(region.get("gpu_paced_us_per_step") or 0.0)
         saved += share * _busy(region)
-    left = _launches_left(trace, followed, end)
+    left = _launches_left(step, followed, end)
     gpu, lead = pace["gpu_us"], pace["lead_us"]
     kernels = max(0.0, busy + parts["idle_device_us"] - gpu)
     paced = kernels + parts["idle_launch_us"]
     gpu_after = max(gpu - on_gpu, (gpu - lead) * left)
-    paced_after = max(kernels - (saved - on_gpu) + _graph_gaps_us(trace, followed, end, left), paced * left)
-    step = parts["wall_us"] - (gpu - gpu_after) - (paced - paced_after)
-    return step, max(0.0, step - (busy - saved))
+    paced_after = max(kernels - (saved - on_gpu) + _graph_gaps_us(step, followed, end, left), paced * left)
+    after_us = parts["wall_us"] - (gpu - gpu_after) - (paced - paced_after)
+    return after_us, max(0.0, after_us - (busy - saved))
 
 
-def _graph_gaps_us(trace: Json, followed: Collection[Item], end: str, left: float) -> float:
+def _graph_gaps_us(step: Step, followed: Collection[Item], end: End, left: float) -> float:
     """Time between the kernels of the graphs that take launches away; none at the end that saves most."""
     if end == "high" or all(item.mode != GRAPHS for item in followed):
         return 0.0
-    return GRAPH_GAP_US * (1 - left) * float(trace["pace"]["launches"])
+    return GRAPH_GAP_US * (1 - left) * float(step.pace["launches"])
 
 
-def _launches_left(trace: Json, followed: Collection[Item], end: str) -> float:
+def _launches_left(step: Step, followed: Collection[Item], end: End) -> float:
     """Share of the step's launches that the host still makes."""
-    regions, total = trace["regions"], float(trace["pace"]["launches"])
+    regions, total = step.regions, float(step.pace["launches"])
     if not total:
         return 1.0
     own = [float(r.get("kernels_per_call") or 0.0) * float(r.get("calls_per_step") or 0.0) for r in regions]
@@ -180,40 +205,40 @@ def _launches_left(trace: Json, followed: Collection[Item], end: str) -> float:
     return min(1.0, max(0.0, left / total))
 
 
-def _follow(trace: Json, followed: Sequence[Item]) -> dict[str, Any] | None:
+def _follow(step: Step, followed: Sequence[Item]) -> GainTotal | None:
     if not followed:
         return None
-    wall = trace["step_parts"]["wall_us"]
-    low, mid, high = _step_us(trace, followed)
+    wall = step.parts["wall_us"]
+    low, mid, high = _step_us(step, followed)
     return {
         "step_time_us": {"low": low, "mid": mid, "high": high},
         "speedup": {"low": wall / high, "mid": wall / mid, "high": wall / low},
         "saved_us": {"low": wall - high, "mid": wall - mid, "high": wall - low},
-        "idle_us": _after(trace, followed, "mid")[1],
+        "idle_us": _after(step, followed, "mid")[1],
         "advice": [i.name for i in followed],
     }
 
 
-def _each(trace: Json, item: Item, after: tuple[float, float, float]) -> dict[str, Any]:
-    wall = trace["step_parts"]["wall_us"]
+def _each(step: Step, item: Item, after: tuple[float, float, float]) -> GainEach:
+    wall = step.parts["wall_us"]
     low, mid, high = (wall - time for time in reversed(after))
-    keys = [trace["regions"][i].get("key") for i in item.regions]
+    keys = [step.regions[i].get("key") for i in item.regions]
     return {"advice": item.name, "regions": keys, "saved_us": {"low": low, "mid": mid, "high": high}}
 
 
-def unknown(trace: Json, known: Sequence[Item] = ()) -> list[dict[str, Any]]:
+def unknown(step: Step, known: Sequence[Item] = ()) -> list[GainUnknown]:
     """What the trace cannot tell about the step after following the advice, each with the time that it is about.
 
     known: the advice with a predicted time. Only what is NOTABLE is told.
     """
-    regions, parts, wall = trace["regions"], trace["step_parts"], trace["step_parts"]["wall_us"]
+    regions, parts, wall = step.regions, step.parts, step.parts["wall_us"]
     told = {i for item in known for i in item.regions}
     blind = [regions[i] for item in items(regions) for i in item.regions if i not in told]
     without = [r for r in regions if not r.get("advice")]
     graphs = [regions[i] for item in known if item.mode == GRAPHS for i in item.regions]
-    why = "" if trace.get("has_shapes", True) else ": shapes were not recorded"
-    paced = (wall - trace["pace"]["gpu_us"]) / wall
-    found = (
+    why = "" if step.has_shapes else ": shapes were not recorded"
+    paced = (wall - step.pace["gpu_us"]) / wall
+    untold = (
         (
             "no-prediction",
             sum(map(_busy, blind)),
@@ -233,7 +258,7 @@ def unknown(trace: Json, known: Sequence[Item] = ()) -> list[dict[str, Any]]:
         ),
         (
             "no-operation",
-            sum(r["time_us"] for r in trace.get("rests") or () if r["kind"] == "kernels"),
+            step.no_operation_us,
             "kernels without an operation (graphs, work of other steps): no advice, counted as today",
         ),
         (
@@ -260,7 +285,7 @@ def unknown(trace: Json, known: Sequence[Item] = ()) -> list[dict[str, Any]]:
             "communication and waiting for it: stays as it is, though other ranks would get faster too",
         ),
     )
-    return [{"code": code, "text": text, "time_us": time} for code, time, text in found if time >= NOTABLE * wall]
+    return [{"code": code, "text": text, "time_us": time} for code, time, text in untold if time >= NOTABLE * wall]
 
 
 def _count(number: int, noun: str) -> str:

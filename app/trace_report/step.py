@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
+from app.objects import trace as objects
 from profiler.trace.analyze.gpu_graphs import PAST_IT, Graph, find_graphs
 from profiler.trace.analyze.idle_breakdown import StepParts, critical_resource
-from profiler.trace.analyze.steps import step_times
+from profiler.trace.analyze.steps import StepTimes, step_times
 from profiler.trace.model import Step, Trace
 
 if TYPE_CHECKING:
     from profiler.region.mining.mine import Mining
-
-Json = dict[str, Any]
 
 MAX_GRAPHS, MAX_NAMES, MAX_TEXT = 8, 6, 160
 
@@ -36,11 +35,19 @@ IDLE_WORDS = {
 OTHER_STEPS = "work of other steps"
 
 
-def step_json(trace: Trace, parts: StepParts | None) -> Json:
-    """`step_times`, `step_parts` and `critical` of the API's trace. parts: of the mined steps."""
+class StepFigures(TypedDict):
+    """What a trace says of its step; None where nothing is known of it."""
+
+    step_times: objects.StepTimes | None
+    step_parts: objects.StepParts | None
+    critical: objects.Critical | None
+
+
+def step_json(trace: Trace, parts: StepParts | None) -> StepFigures:
+    """Of the API's trace what is about its step. parts: of the mined steps."""
     times, critical = step_times(trace), critical_resource(parts) if parts else None
     return {
-        "step_times": {name: getattr(times, name) for name in times.__slots__} if times else None,
+        "step_times": times_json(times) if times else None,
         "step_parts": parts_json(parts) if parts else None,
         "critical": {"resource": critical.name, "share": critical.share, "because": critical.because}
         if critical
@@ -48,13 +55,36 @@ def step_json(trace: Trace, parts: StepParts | None) -> Json:
     }
 
 
-def parts_json(parts: StepParts) -> Json:
+def times_json(times: StepTimes) -> objects.StepTimes:
+    """The API's object."""
+    return {
+        "count": times.count,
+        "left_out": times.left_out,
+        "median_us": times.median_us,
+        "low_us": times.low_us,
+        "high_us": times.high_us,
+        "shortest_us": times.shortest_us,
+        "longest_us": times.longest_us,
+    }
+
+
+def parts_json(parts: StepParts) -> objects.StepParts:
     """What a step's wall time is made of, in µs, and the share of it in which nothing runs on the GPU."""
-    figures: Json = {name: getattr(parts, name) for name in parts.__slots__}
-    return {**figures, "idle_us": parts.idle_us, "idle_share": parts.idle_us / parts.wall_us if parts.wall_us else None}
+    return {
+        "wall_us": parts.wall_us,
+        "kernels_us": parts.kernels_us,
+        "communication_us": parts.communication_us,
+        "copies_us": parts.copies_us,
+        "idle_launch_us": parts.idle_launch_us,
+        "idle_host_us": parts.idle_host_us,
+        "idle_communication_us": parts.idle_communication_us,
+        "idle_device_us": parts.idle_device_us,
+        "idle_us": parts.idle_us,
+        "idle_share": parts.idle_us / parts.wall_us if parts.wall_us else None,
+    }
 
 
-def idle_rests(parts: StepParts | None) -> list[Json]:
+def idle_rests(parts: StepParts | None) -> list[objects.Rest]:
     """The kinds of idle time as rests of the step; [] for a step without length."""
     if parts is None or parts.wall_us <= 0.0:
         return []
@@ -72,18 +102,18 @@ def idle_rests(parts: StepParts | None) -> list[Json]:
     ]
 
 
-def rests(mining: Mining, parts: StepParts | None) -> list[Json]:
+def rests(mining: Mining, parts: StepParts | None) -> list[objects.Rest]:
     """Everything of the step that is no region: with the regions' shares theirs add up to 1."""
     from profiler.region.mining.mine import COPIES
 
-    found: list[Json] = []
+    told: list[objects.Rest] = []
     shares, steps = mining.shares, len(mining.mined)
     if shares is None or shares.wall_us <= 0.0:
         return []
     after = iter(shares.groups_us[len(mining.regions) :])
     for rest in mining.rests:
         time = shares.copies_us if rest.name == COPIES else next(after)
-        found.append(
+        told.append(
             {
                 "name": rest.name,
                 "kind": "copies" if rest.name == COPIES else "kernels",
@@ -94,21 +124,21 @@ def rests(mining: Mining, parts: StepParts | None) -> list[Json]:
             }
         )
     if shares.other_us > 0.0:
-        found.append(
+        told.append(
             {
                 "name": OTHER_STEPS, "kind": "kernels", "time_us": shares.other_us / steps, "kernels": 0,
                 "remedy": "", "share_of_step": shares.other_us / shares.wall_us,
             }
         )  # fmt: skip
-    return [*found, *idle_rests(parts)]
+    return [*told, *idle_rests(parts)]
 
 
-def graphs_json(trace: Trace, steps: tuple[Step, ...]) -> list[Json]:
+def graphs_json(trace: Trace, steps: tuple[Step, ...]) -> list[objects.Graph]:
     """The graphs replayed in the steps, by time: what each hides."""
     return [_graph(graph, len(steps)) for graph in find_graphs(trace, steps)[:MAX_GRAPHS]]
 
 
-def _graph(graph: Graph, steps: int) -> Json:
+def _graph(graph: Graph, steps: int) -> objects.Graph:
     return {
         "name": graph.name,
         "replays_per_step": len(graph.replays) / steps,

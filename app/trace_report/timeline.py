@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
+from app.objects.trace import Timeline, TimelineGaps, TimelineStream
 from profiler.trace.analyze.gpu_utilization import gpu_window, work_intervals
 from profiler.trace.analyze.idle_breakdown import idle_gaps
 from profiler.trace.analyze.kernel_kinds import kernel_label
@@ -21,8 +22,6 @@ from profiler.trace.model import Longs, Step, Trace
 
 if TYPE_CHECKING:
     from profiler.region.mining.mine import Mining
-
-Json = dict[str, Any]
 
 MAX_SPANS, MAX_GAPS, MAX_STREAMS, MAX_NAMES, MAX_NAME = 1000, 300, 12, 100, 120
 """Most spans of all streams and gaps that are kept, streams told apart, kernels named, and the longest of those."""
@@ -66,9 +65,9 @@ def merge(spans: Iterable[Span], tolerance_us: float) -> list[Span]:
     spans: of one lane, by start; changed in place. So what is left is at least every other one longer than the
     tolerance or stands apart by more.
     """
-    found: list[Span] = []
+    merged: list[Span] = []
     for span in spans:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if (
             last is not None
             and span.start_us - last.end_us <= tolerance_us
@@ -76,18 +75,18 @@ def merge(spans: Iterable[Span], tolerance_us: float) -> list[Span]:
         ):
             last.absorb(span)
         else:
-            found.append(span)
-    return found
+            merged.append(span)
+    return merged
 
 
 def fit_lanes(lanes: Sequence[Sequence[Span]], most: int, wall_us: float, least_us: float = 0.1) -> list[list[Span]]:
     """The lanes with the smallest tolerance, beginning at least_us and doubled, that leaves at most so many spans."""
     tolerance = least_us
-    found = [merge(lane, tolerance) for lane in lanes]
-    while sum(map(len, found)) > most and tolerance < wall_us:
+    fitted = [merge(lane, tolerance) for lane in lanes]
+    while sum(map(len, fitted)) > most and tolerance < wall_us:
         tolerance *= 2
-        found = [merge(lane, tolerance) for lane in found]
-    return found
+        fitted = [merge(lane, tolerance) for lane in fitted]
+    return fitted
 
 
 def shown_step(mining: Mining, trace: Trace) -> Step | None:
@@ -98,10 +97,10 @@ def shown_step(mining: Mining, trace: Trace) -> Step | None:
     return mining.mined[times.index(median_low(times))]
 
 
-def timeline_json(trace: Trace, mining: Mining, owner: Longs) -> Json | None:
-    """`step`, `wall_us`, `names`, `streams` and `gaps` of the API's trace, the two last as columns; None for no step.
+def timeline_json(trace: Trace, mining: Mining, owner: Longs) -> Timeline | None:
+    """The median step along time; None for no step.
 
-    owner: the region of each kernel as its place in the report, NONE for none (`trace_where.owners`). A span's `region`
+    owner: the region of each kernel as its place in the report, NONE for none (`breakdown.owners`). A span's `region`
     is that place, or one of COPIES, NO_REGION, ELSEWHERE.
     """
     step = shown_step(mining, trace)
@@ -114,7 +113,7 @@ def timeline_json(trace: Trace, mining: Mining, owner: Longs) -> Json | None:
     keys, lanes = _lanes(trace, step, window, owner)
     lanes = fit_lanes(lanes, MAX_SPANS, wall_us)
     names: dict[int, int] = {}
-    streams = [
+    streams: list[TimelineStream] = [
         {"stream": stream, "device": device, **_columns(lane, trace, names)}
         for (device, stream), lane in zip(keys, lanes, strict=True)
     ]
@@ -153,14 +152,25 @@ def _lanes(
         lanes.setdefault((gpu, lane), []).append(Span(a, b, of, b - a, 1, called, b - a, {of: b - a}))
     busiest = sorted(lanes, key=lambda k: -sum(s.busy_us for s in lanes[k]))
     kept = sorted(busiest[:MAX_STREAMS], key=lambda k: (k[0], k[1] or 0))
-    found = [lanes[k] for k in kept]
+    told_apart = [lanes[k] for k in kept]
     others = sorted((s for k in busiest[MAX_STREAMS:] for s in lanes[k]), key=lambda s: s.start_us)
     if others:
-        return [*kept, (-1, None)], [*found, others]
-    return kept, found
+        return [*kept, (-1, None)], [*told_apart, others]
+    return kept, told_apart
 
 
-def _columns(lane: Sequence[Span], trace: Trace, names: dict[int, int]) -> Json:
+class Columns(TypedDict):
+    """A lane's spans; as TimelineStream has them."""
+
+    start_us: list[float]
+    length_us: list[float]
+    busy_us: list[float]
+    region: list[int]
+    kernels: list[int]
+    name: list[int]
+
+
+def _columns(lane: Sequence[Span], trace: Trace, names: dict[int, int]) -> Columns:
     """A lane as columns. names: index of every name so far, added to; -1 where there are MAX_NAMES."""
     for span in lane:
         if span.name not in names and len(names) < MAX_NAMES:
@@ -175,7 +185,7 @@ def _columns(lane: Sequence[Span], trace: Trace, names: dict[int, int]) -> Json:
     }
 
 
-def _gaps(trace: Trace, step: Step, window: tuple[float, float]) -> Json:
+def _gaps(trace: Trace, step: Step, window: tuple[float, float]) -> TimelineGaps:
     """The gaps as columns; those that are close together with one cause are one, its idle time in `idle_us`."""
     causes: dict[str, int] = {}
     spans = []
@@ -184,12 +194,12 @@ def _gaps(trace: Trace, step: Step, window: tuple[float, float]) -> Json:
         start = gap.start_us - window[0]
         length = gap.length_us
         spans.append(Span(start, start + length, cause, length, 1, cause, length, {cause: length}))
-    found = fit_lanes([spans], MAX_GAPS, window[1] - window[0])[0]
+    gaps = fit_lanes([spans], MAX_GAPS, window[1] - window[0])[0]
     words = list(causes)
     return {
-        "start_us": [round(s.start_us, 1) for s in found],
-        "length_us": [round(s.length_us, 1) for s in found],
-        "idle_us": [round(s.busy_us, 1) for s in found],
-        "cause": [words[s.owner] for s in found],
-        "gaps": [s.count for s in found],
+        "start_us": [round(s.start_us, 1) for s in gaps],
+        "length_us": [round(s.length_us, 1) for s in gaps],
+        "idle_us": [round(s.busy_us, 1) for s in gaps],
+        "cause": [words[s.owner] for s in gaps],
+        "gaps": [s.count for s in gaps],
     }

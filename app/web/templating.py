@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
@@ -13,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from app import units
+from app.advice import criteria
 from app.web.charts import effort
-from app.web.charts.figure import HIDDEN
+from app.web.charts.figure import show_hidden
 from app.web.charts.svg import drawing
 from app.web.server.assets import asset, folder
 from app.web.views import labels
@@ -36,10 +36,10 @@ def breakable(path: str) -> Markup:
 def reveal_hidden(value: object) -> object:
     """What an expression prints, with every hidden character as its number: names of a trace may turn the direction
     of the text around them, or be no text at all. Markup stays markup."""
-    if isinstance(value, str) and HIDDEN.search(value):
-        text = HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", value)
-        return Markup(text) if isinstance(value, Markup) else text
-    return value
+    if not isinstance(value, str):
+        return value
+    text = show_hidden(value)
+    return Markup(text) if isinstance(value, Markup) else text
 
 
 @cache
@@ -65,7 +65,7 @@ def environment() -> Environment:
         "ticks": ticks,
         "breakable": breakable,
         "count": units.count,
-        "criterion": units.criterion,
+        "criterion": criteria.figure,
         "change": units.change,
         "sentence": units.sentence,
         "drawing": drawing,
@@ -88,7 +88,7 @@ def is_fragment(request: Request) -> bool:
 
 def render(
     template: str,
-    context: Mapping[str, Any],
+    context: Mapping[str, object],
     *,
     request: Request,
     status: int = 200,

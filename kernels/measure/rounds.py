@@ -29,71 +29,71 @@ READ_EVERY = 3  # rounds, where a reading takes longer
 NOT_CHECKED_AGAIN = "the timed calls' outputs were not checked again"
 
 
-def measure(crew: ChildPool, plan: Plan, read: Callable[[], dict[str, Any]] = dict) -> str:
+def measure(pool: ChildPool, plan: Plan, read: Callable[[], dict[str, Any]] = dict) -> str:
     """Rounds over all standing candidates, in a new order each round; those that came through get status ok.
 
     read: the GPU's state now; rounds in which it was slowed are left out. Returns why this machine is not fit to
     measure, "" where it is.
     """
-    estimates = _warm(crew)
+    estimates = _warm(pool)
     readings: list[tuple[int, Mapping[str, Any]]] = []
     every = 1
     count = len(plan.sizes)
-    timed = [r for r in crew.standing() if r.name in estimates]
+    timed = [r for r in pool.standing() if r.name in estimates]
     for record in timed:
         record.times_us = [[] for _ in range(count)]
         record.walls_us = [[] for _ in range(count)]
         record.drains_us = [[] for _ in range(count)]
         record.spans_us = [[] for _ in range(count)]
         record.fresh = [[] for _ in range(count)]
-    rounds = max(LEAST_ROUNDS, crew.request.rounds if count == 1 else crew.request.rounds - FEWER_ROUNDS)
+    rounds = max(LEAST_ROUNDS, pool.request.rounds if count == 1 else pool.request.rounds - FEWER_ROUNDS)
     # half of a turn is for cold calls, half for the wall time of back-to-back ones
-    turn_us = crew.request.timing_s * 1e6 / max(1, rounds * len(timed) * count) / 2
-    shuffled = random.Random(crew.request.seed)
+    turn_us = pool.request.timing_s * 1e6 / max(1, rounds * len(timed) * count) / 2
+    shuffled = random.Random(pool.request.seed)
     done = 0
-    while done < rounds and crew.standing():
-        if done >= LEAST_ROUNDS and crew.deadline - time.monotonic() < FINISH_RESERVE_S:
+    while done < rounds and pool.standing():
+        if done >= LEAST_ROUNDS and pool.deadline - time.monotonic() < FINISH_RESERVE_S:
             break
         for number in range(count):
-            order = [r for r in crew.standing() if r.name in estimates]
+            order = [r for r in pool.standing() if r.name in estimates]
             shuffled.shuffle(order)
             for record in order:
-                _turn(crew, record, number, turn_us, estimates[record.name][number])
+                _turn(pool, record, number, turn_us, estimates[record.name][number])
         done += 1
         if done % every == 0 or done == rounds:
             started = time.monotonic()
             readings.append((done, read()))
             every = 1 if time.monotonic() - started < QUICK_READING_S else READ_EVERY
-        crew.tell("time", 0.5 + 0.4 * done / rounds, f"round {done} of {rounds}")
-    crew.conditions |= {"rounds": done, "order_seed": crew.request.seed}
+        pool.tell("time", 0.5 + 0.4 * done / rounds, f"round {done} of {rounds}")
+    pool.conditions |= {"rounds": done, "order_seed": pool.request.seed}
     for record in timed:
         if record.standing and done and all(len(t) == done for t in record.times_us):
             record.status = "ok"
     if told := [{"rounds": n, **reading} for n, reading in readings if reading]:
-        crew.conditions["during"] = told
-    return _weed(crew, readings, done)
+        pool.conditions["during"] = told
+    return _weed(pool, readings, done)
 
 
-def _weed(crew: ChildPool, readings: list[tuple[int, Mapping[str, Any]]], done: int) -> str:
+def _weed(pool: ChildPool, readings: list[tuple[int, Mapping[str, Any]]], done: int) -> str:
     """Leave out the rounds in which the GPU was slowed; why nothing is left, if so."""
-    came = [r for r in crew.records if r.status == "ok"]
+    came = [r for r in pool.records if r.status == "ok"]
     spreads = [scatter(list(stats.medians(times))) for r in came for times in r.times_us]
     found = conditions.fitness(readings, done, min(spreads, default=None))
     if not found.reason:
         for record in came:
             record.leave_out(found.bad)
-    crew.conditions.setdefault("warnings", []).extend(found.warnings)
+    pool.conditions.setdefault("warnings", []).extend(found.warnings)
     return found.reason
 
 
-def _warm(crew: ChildPool) -> dict[str, list[float]]:
+def _warm(pool: ChildPool) -> dict[str, list[float]]:
     """Input sets made, clocks up: candidate -> µs that one call takes of a turn, per binding."""
     found: dict[str, list[float]] = {}
-    standing = crew.standing()
+    standing = pool.standing()
     for record in standing:
-        answer = crew.ask_one(record, "warm", ms=WARM_MS / len(standing))
+        answer = pool.ask_one(record, "warm", ms=WARM_MS / len(standing))
         if answer is not None:
-            crew.guarded(
+            pool.guarded(
                 record, lambda r, a=answer: found.update({r.name: [float(e["cold_us"]) for e in a["estimates"]]})
             )
     return found
@@ -103,14 +103,14 @@ def _jittered(count: int) -> int:
     return count + secrets.randbelow(1 + int(JITTER * count))
 
 
-def _turn(crew: ChildPool, record: Record, number: int, turn_us: float, estimate_us: float) -> None:
+def _turn(pool: ChildPool, record: Record, number: int, turn_us: float, estimate_us: float) -> None:
     calls = int(min(MOST_CALLS, max(LEAST_CALLS, turn_us / max(1.0, estimate_us))))
     warm_us = min(TURN_WARM_US, turn_us / 2)
     warm = 1 if estimate_us > SLOW_CALL_US else int(min(MOST_WARM_CALLS, max(3, warm_us / max(1.0, estimate_us))))
-    answer = crew.ask_one(record, "round", task=number, calls=_jittered(calls), warm_calls=_jittered(warm))
+    answer = pool.ask_one(record, "round", task=number, calls=_jittered(calls), warm_calls=_jittered(warm))
     if answer is not None:
-        span_us = crew.children[record.name].span_us
-        crew.guarded(record, lambda r: _take(r, number, answer, span_us))
+        span_us = pool.children[record.name].span_us
+        pool.guarded(record, lambda r: _take(r, number, answer, span_us))
 
 
 def _take(record: Record, number: int, answer: Mapping[str, Any], span_us: float | None) -> None:
@@ -126,26 +126,26 @@ def _take(record: Record, number: int, answer: Mapping[str, Any], span_us: float
     record.fresh[number].append([int(n) for n in answer.get("fresh", ())])
 
 
-def finish(crew: ChildPool, plan: Plan) -> None:
+def finish(pool: ChildPool, plan: Plan) -> None:
     """Outputs of the timed calls checked, kernels named: all children at once, since nothing is timed any more."""
-    crew.tell("finish", 0.92, "checking the timed results again")
-    for record in crew.standing():
-        crew.children[record.name].ask("finish", crew.limits.finish_s, profile=True)
+    pool.tell("finish", 0.92, "checking the timed results again")
+    for record in pool.standing():
+        pool.children[record.name].ask("finish", pool.limits.finish_s, profile=True)
     try:
-        crew.wait(crew.asked())
+        pool.wait(pool.asked())
     except BudgetError:
-        for child in crew.asked():
+        for child in pool.asked():
             child.fail("timeout", "checking the timed results took too long for the time budget")
     answers: dict[str, Mapping[str, Any]] = {}
-    for record in crew.records:
-        if record.name not in crew.children or not record.standing:
+    for record in pool.records:
+        if record.name not in pool.children or not record.standing:
             continue
-        answer = crew.answer(record)
+        answer = pool.answer(record)
         if answer is not None:
             answers[record.name] = answer
-            crew.guarded(record, lambda r, a=answer: _take_kernels(r, a))
-    _judge_again(crew, plan, answers)
-    for record in crew.records:
+            pool.guarded(record, lambda r, a=answer: _take_kernels(r, a))
+    _judge_again(pool, plan, answers)
+    for record in pool.records:
         records.prove_kernels(record)
 
 
@@ -157,16 +157,16 @@ def _take_kernels(record: Record, answer: Mapping[str, Any]) -> None:
         record.remark(f"torch.compile compiled {int(answer['recompiled'])} graphs more while it was timed")
 
 
-def _judge_again(crew: ChildPool, plan: Plan, answers: Mapping[str, Mapping[str, Any]]) -> None:
+def _judge_again(pool: ChildPool, plan: Plan, answers: Mapping[str, Mapping[str, Any]]) -> None:
     """The last timed outputs, by the same bound: a candidate that goes wrong after many calls is wrong."""
-    eager = next((r for r in crew.records if r.tool == "eager" and r.name in answers), None)
-    for record in crew.records:
+    eager = next((r for r in pool.records if r.tool == "eager" and r.name in answers), None)
+    for record in pool.records:
         if record.name not in answers or record.status != "ok":
             continue
         kept = record.cases, record.errors
         record.cases = list(answers[record.name]["cases"])
         base = answers[eager.name]["cases"] if eager is not None else None
-        crew.guarded(record, lambda r, b=base: records.judge_record(r, b, None, plan.labels(r.tool)))
+        pool.guarded(record, lambda r, b=base: records.judge_record(r, b, None, plan.labels(r.tool)))
         if record.status == "mismatch":
             record.remark("found in the timed calls' outputs")
         elif record.status == "correct":

@@ -90,7 +90,7 @@ def stand_by(zygote: ForkServer) -> None:
         zygote.standby.import_packages()
 
 
-class Session(ChildPool):
+class Session:
     """One validation, from the text to the outcome."""
 
     def __init__(
@@ -101,7 +101,9 @@ class Session(ChildPool):
         cancelled: Callable[[], bool] | None,
         modules: Modules,
     ) -> None:
-        super().__init__(request, on_progress, cancelled)
+        self.request = request
+        self.limits = request.limits
+        self.pool = ChildPool(request, on_progress, cancelled, self.give_way)
         self.region = region
         self.modules = modules
         self.plan: Plan | None = None
@@ -110,14 +112,15 @@ class Session(ChildPool):
         self.early: Standby | None = None
 
     def run(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
-        self.tell("plan", 0.0, "starting")
+        self.pool.tell("plan", 0.0, "starting")
         self.probe.start()  # a process of its own, beside the imports
         plan, zygote = self.make_plan(zygote, stack)
         self.plan = plan
-        self.records = plan.records(self.request.candidates, outcome.candidate_of_advice(self.request.advice_before))
+        advised = outcome.candidate_of_advice(self.request.advice_before)
+        self.pool.records = plan.records(self.request.candidates, advised)
         if plan.device is not None:
-            self.tell("plan", 0.04, "waiting for the GPU")
-            stack.enter_context(self.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
+            self.pool.tell("plan", 0.04, "waiting for the GPU")
+            stack.enter_context(self.pool.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
         with tempfile.TemporaryDirectory(prefix=WORK_FOLDER) as folder:
             self.start(zygote, plan)
             self.prepare(plan, os.path.join(folder, "turn"))
@@ -125,14 +128,14 @@ class Session(ChildPool):
             if plan.device is None:
                 return self.without_gpu(plan)
             card = plan.device["index"]
-            self.conditions["before"] = self.modules.read(card, self.pids())
-            unfit = rounds.measure(self, plan, lambda: self.modules.read(card, self.pids()))
-            self.conditions["after"] = self.modules.read(card, self.pids())
+            self.pool.conditions["before"] = self.modules.read(card, self.pids())
+            unfit = rounds.measure(self.pool, plan, lambda: self.modules.read(card, self.pids()))
+            self.pool.conditions["after"] = self.modules.read(card, self.pids())
             if unfit:
-                for record in self.records:
+                for record in self.pool.records:
                     record.status = "correct" if record.status == "ok" else record.status
                 return self.unmeasured(f"this machine is not fit to measure, because {unfit}", remaining="not_run")
-            rounds.finish(self, plan)
+            rounds.finish(self.pool, plan)
         return self.with_gpu(plan)
 
     def begin_early(self, zygote: ForkServer) -> None:
@@ -145,15 +148,16 @@ class Session(ChildPool):
             self.early.open_contexts("cuda:0", self.request.compile_workers)
 
     def give_way(self) -> None:
+        """Another measures on the GPU: what is held of it for later is given up."""
         if self.early is not None:
             self.early.close_contexts()
 
     def close(self) -> None:
-        super().close()
+        self.pool.close()
         self.give_way()
 
     def pids(self) -> list[int]:
-        return [c.pid for c in self.children.values()]
+        return [c.pid for c in self.pool.children.values()]
 
     def make_plan(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> tuple[Plan, ForkServer]:
         """Ask for the plan where a GPU may be; where none is, again from a parent in interpreter mode."""
@@ -180,7 +184,7 @@ class Session(ChildPool):
 
     def ask_plan(self, zygote: ForkServer, execute: bool) -> Plan:
         planner = zygote.fork("plan", self.modules.plan, execute=execute, limit=self.limits.message_bytes)
-        self.spare.append(planner)
+        self.pool.spare.append(planner)
         sizes = [dict(b.sizes) for b in self.request.bindings] or [dict(b) for b in self.region.bindings]
         calls = [b.calls_per_step for b in self.request.bindings] or [1.0] * len(sizes)
         planner.ask(
@@ -192,7 +196,7 @@ class Session(ChildPool):
             registry=self.modules.registry,
             host=self.host(),
         )
-        self.wait([planner])
+        self.pool.wait([planner])
         if planner.failure is not None:
             raise ForkServerDied(f"the region could not be planned: {planner.failure[1]}")
         answer = planner.answer or {}
@@ -222,7 +226,7 @@ class Session(ChildPool):
     def start(self, zygote: ForkServer, plan: Plan) -> None:
         standby, zygote.standby = zygote.standby, None
         usable = standby is not None and plan.device is not None and plan.device["index"] == 0 and not self.execute
-        for record in self.records:
+        for record in self.pool.records:
             if record.status != "not_run" or record.message:
                 continue
             if plan.device is None and record.tool == "compile":
@@ -234,7 +238,7 @@ class Session(ChildPool):
                 )
                 continue
             early = standby.take(record.name) if standby is not None and usable else None
-            self.children[record.name] = early or zygote.fork(
+            self.pool.children[record.name] = early or zygote.fork(
                 record.name,
                 self.modules.worker,
                 env=self.cache_env(),
@@ -246,14 +250,14 @@ class Session(ChildPool):
 
     def prepare(self, plan: Plan, turn: str) -> None:
         """All at once: compiling is the CPU's work; checks and autotuning take turns on the GPU by the lock `turn`."""
-        count = max(1, len(self.children))
+        count = max(1, len(self.pool.children))
         device = plan.device
         crowded = device is not None and count * plan.working_bytes > MEMORY_SHARE * device["free_bytes"]
         wide = CHECKING * count * plan.working_bytes
         roomy = device is not None and wide < MEMORY_SHARE * device["free_bytes"]
-        for record in self.alive():
+        for record in self.pool.alive():
             autotunes = "autotune" in record.name or "autotune" in record.note
-            self.children[record.name].ask(
+            self.pool.children[record.name].ask(
                 "prepare",
                 self.limits.autotune_s if autotunes else self.limits.prepare_s,
                 candidate=record.name,
@@ -276,72 +280,72 @@ class Session(ChildPool):
             nonlocal done
             done += 1
             what = "ready" if child.alive else child.failure[0].replace("_", " ")  # type: ignore[index]
-            self.tell("prepare", 0.05 + 0.45 * done / count, f"{child.name}: {what}", child.name)
+            self.pool.tell("prepare", 0.05 + 0.45 * done / count, f"{child.name}: {what}", child.name)
 
-        self.tell("prepare", 0.05, f"building and checking {count} candidates")
+        self.pool.tell("prepare", 0.05, f"building and checking {count} candidates")
         try:
             # Compiling may use up no more than leaves time to measure what is ready.
-            self.wait(self.asked(), self.deadline - min(0.3 * self.request.budget_s, 60.0), told)
+            self.pool.wait(self.pool.asked(), self.pool.deadline - min(0.3 * self.request.budget_s, 60.0), told)
         except BudgetError:
-            for child in self.asked():
+            for child in self.pool.asked():
                 child.fail("timeout", "building and checking took too long for the time budget")
-        for record in self.records:
-            child = self.children.get(record.name)
+        for record in self.pool.records:
+            child = self.pool.children.get(record.name)
             if child is None:
                 continue
             if child.failure is not None:
                 record.fail(*child.failure)
             elif child.answer is not None:
-                self.guarded(record, lambda r, answer=child.answer: r.take_prepared(answer["result"]))
-        self.conditions["prepare_s"] = {r.name: r.spent_s for r in self.records if r.spent_s}
+                self.pool.guarded(record, lambda r, answer=child.answer: r.take_prepared(answer["result"]))
+        self.pool.conditions["prepare_s"] = {r.name: r.spent_s for r in self.pool.records if r.spent_s}
 
     def judge(self, plan: Plan) -> None:
         """Eager first: the others' errors are held against its own."""
-        eager = next((r for r in self.records if r.tool == "eager"), None)
+        eager = next((r for r in self.pool.records if r.tool == "eager"), None)
         if eager is not None and eager.cases:
-            self.guarded(eager, lambda r: records.judge_record(r, r.cases, None, plan.labels(r.tool)))
-            self.guarded(eager, self.warn_of_blind_spot)
+            self.pool.guarded(eager, lambda r: records.judge_record(r, r.cases, None, plan.labels(r.tool)))
+            self.pool.guarded(eager, self.warn_of_blind_spot)
         base = eager if eager is not None and eager.cases else None
-        for record in self.records:
+        for record in self.pool.records:
             if record is eager or not record.cases:
                 continue
             picks = plan.eager_tasks(record.tool)
             cases = [base.cases[n] for n in picks] if base else None
             mutated = [base.mutated[n] for n in picks] if base else None
             loosest = plan.loosest(record.tool)
-            self.guarded(
+            self.pool.guarded(
                 record,
                 lambda r, c=cases, m=mutated, lo=loosest: records.judge_record(r, c, m, plan.labels(r.tool), lo),
             )
             records.prove_needed(record)
             if base is None and record.standing:
                 record.remark("eager gave no result to compare errors with: judged by the type's rounding alone")
-        for record in self.records:
-            if record.name in self.children and not record.standing:
-                self.children[record.name].kill()
+        for record in self.pool.records:
+            if record.name in self.pool.children and not record.standing:
+                self.pool.children[record.name].kill()
 
     def warn_of_blind_spot(self, eager: Record) -> None:
         """What the check of this region could not see."""
         if text := records.blind_spot(records.insensitive(eager.cases[0])):
-            self.conditions["warnings"] = [text]
+            self.pool.conditions["warnings"] = [text]
 
     def with_gpu(self, plan: Plan) -> Validation:
         summary = records.summarise(
-            self.records, plan.sizes, plan.calls, plan.floors_us, plan.least_us, self.request.launch_bound,
+            self.pool.records, plan.sizes, plan.calls, plan.floors_us, plan.least_us, self.request.launch_bound,
             self.request.seed,
         )  # fmt: skip
         decided = outcome.decide(
             summary.results, summary.contenders, self.request.advice_before, self.request.share_of_step, summary.by,
             self.request.decision,
         )  # fmt: skip
-        self.conditions |= {"decided_by": summary.by, "launch_bound": summary.launch_bound}
+        self.pool.conditions |= {"decided_by": summary.by, "launch_bound": summary.launch_bound}
         paced = outcome.host_paced(summary.results, decided.winner) if summary.by == "device time" else ""
-        self.conditions["warnings"] = [
-            *self.conditions.get("warnings", ()),
-            *conditions.warnings(self.conditions.get("before", {}), self.conditions.get("after", {})),
-            *(text for text in (paced, self.conditions.pop("unlocked", "")) if text),
+        self.pool.conditions["warnings"] = [
+            *self.pool.conditions.get("warnings", ()),
+            *conditions.warnings(self.pool.conditions.get("before", {}), self.pool.conditions.get("after", {})),
+            *(text for text in (paced, self.pool.conditions.pop("unlocked", "")) if text),
         ]
-        self.tell("done", 1.0, decided.outcome)
+        self.pool.tell("done", 1.0, decided.outcome)
         assert plan.device is not None
         return Validation(
             outcome=decided.outcome,
@@ -350,7 +354,7 @@ class Session(ChildPool):
             candidates=summary.results,
             device=plan.device["name"],
             software=plan.software,
-            conditions={**self.conditions, "device": plan.device},
+            conditions={**self.pool.conditions, "device": plan.device},
             best=decided.best,
             floor_us=plan.floor_us,
             date=datetime.date.today().isoformat(),
@@ -359,7 +363,7 @@ class Session(ChildPool):
         )
 
     def without_gpu(self, plan: Plan) -> Validation:
-        for record in self.records:
+        for record in self.pool.records:
             if record.status == "correct":
                 record.remark(plan.checked_how(record.tool))
         device = self.request.device
@@ -370,17 +374,17 @@ class Session(ChildPool):
 
     def unmeasured(self, reason: str, remaining: str) -> Validation:
         """Outcome unmeasured; candidates that were under way get the status `remaining`."""
-        for record in self.records:
-            if record.name in self.children and record.status == "not_run":
-                child = self.children[record.name]
+        for record in self.pool.records:
+            if record.name in self.pool.children and record.status == "not_run":
+                child = self.pool.children[record.name]
                 record.fail(*(child.failure or (remaining, reason)))
-        self.tell("done", 1.0, "unmeasured")
+        self.pool.tell("done", 1.0, "unmeasured")
         plan = self.plan
         sizes = plan.sizes if plan else [{}]
         calls = plan.calls if plan else [1.0]
         # Without a GPU the checks ran at other sizes than these bindings.
         checked_here = plan is not None and plan.device is not None
-        results = tuple(records.untimed(r, sizes if checked_here else [], calls) for r in self.records)
+        results = tuple(records.untimed(r, sizes if checked_here else [], calls) for r in self.pool.records)
         return Validation(
             outcome="unmeasured",
             reason=reason,
@@ -388,7 +392,7 @@ class Session(ChildPool):
             candidates=results,
             device=plan.device["name"] if plan and plan.device else None,
             software=plan.software if plan else {},
-            conditions=self.conditions,
+            conditions=self.pool.conditions,
             date=datetime.date.today().isoformat(),
             coverage=plan.coverage if plan else "",
             advice_before=self.request.advice_before,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from profiler.region.language import scalar_values, trees, vocabulary
 from profiler.region.language.program import shape_of
-from profiler.region.language.text import parse, to_text
+from profiler.region.language.text import to_text
 from profiler.region.model import Input, Region
 
 NARROWING = frozenset({"float", "half", "bfloat16"})
@@ -17,9 +17,8 @@ FLOATS = frozenset(n for n, d in vocabulary.DTYPES.items() if d.is_floating_poin
 
 def function(region: Region, name: str, exact: bool = False) -> str:
     """The region as `def name(inputs): ...`. exact: every floating type it names is float64."""
-    read = region if region.nodes else parse(to_text(region), region.name)
-    tree = trees.module(to_text(read))
-    writer = _Writer(read, exact)
+    tree = trees.module(to_text(region))
+    writer = _Writer(region, exact)
     body = [writer.statement(node) for node in tree.body if not isinstance(node, ast.AnnAssign)]
     text = ast.unparse(ast.Module(body=body, type_ignores=[]))
     lines = [f"def {name}({', '.join(i.name for i in region.inputs)}):"]
@@ -27,7 +26,7 @@ def function(region: Region, name: str, exact: bool = False) -> str:
         lines.append('    """The same without any rounding: every floating type is float64."""')
     else:
         lines += ['    """What is to be computed.', "", *(f"    {t}" for t in _declared(region)), '    """']
-    lines += [f"    {line}" for line in (*_symbols(read, writer), *text.splitlines())]
+    lines += [f"    {line}" for line in (*_symbols(region, writer), *text.splitlines())]
     return "\n".join(lines)
 
 

@@ -91,7 +91,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """inputs, statements, outputs. `nodes` are the statements as Python ast, with the line numbers of `source`."""
+    """inputs, statements, outputs. `nodes` are the statements as Python ast, with the line numbers of `source`.
+
+    `profiler.region.language.text.parse` makes them; who changes a statement prints and parses the new text.
+    """
 
     inputs: tuple[Input, ...]
     statements: tuple[str, ...]  # canonical source lines, loops with their indented bodies

@@ -27,7 +27,7 @@ def test_the_users_records_are_served_and_the_hosts_torch_is_preferred(tmp_path:
         for torch, chosen in (("2.11.0", "2.11.0+cu130"), ("2.12.0", "2.12.0"), (None, "2.12.0")):
             web.state.host = HostFacts()
             if torch is not None:
-                web.state.host.found.set_result(Host(versions={"torch": torch}))
+                web.state.host.probe.set_result(Host(versions={"torch": torch}))
             asked = web.client.post("/api/v1/advice", json={"region": body["region"]})
             told = asked.json()["archive"]["elsewhere"]
             assert told["torch"] == chosen

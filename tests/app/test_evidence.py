@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from app.web.templating import environment
-from app.web.views import region as views
-from app.web.views import trace
+from app.web.views import region_page, trace_page, validation_page
 from tests.app import samples
 
 
@@ -18,7 +17,7 @@ def rendered(**context: Any) -> str:
 
 def test_a_record_of_the_archive_names_its_device_and_day() -> None:
     record = samples.validation(archived={"file": "x.json", "match": "same"})
-    shown = views.validation_summary(record)
+    shown = validation_page.summarize_validation(record)
     page = rendered(nearest=record, nearest_chart=shown["candidates_chart"], nearest_rows=shown["candidate_rows"])
     assert "from elsewhere: NVIDIA H200, 2026-11-21" in page
     assert "measured here" not in page
@@ -35,7 +34,7 @@ def test_a_host_without_a_gpu_says_unmeasured_and_shows_no_time() -> None:
         best=None,
         candidates=[samples.candidate("eager", "eager", None, status="correct")],
     )
-    page = rendered(**views.validation_summary(unmeasured))
+    page = rendered(**validation_page.summarize_validation(unmeasured))
     assert "<h2>Unmeasured</h2>" in page
     assert "unmeasured: no GPU" in page
     assert "Device time" not in page
@@ -44,12 +43,12 @@ def test_a_host_without_a_gpu_says_unmeasured_and_shows_no_time() -> None:
 
 @pytest.mark.parametrize(("device", "measured"), [("NVIDIA H200", 3), ("NVIDIA A100-SXM4-80GB", 0)])
 def test_measured_points_join_only_the_roofline_of_their_own_device(device: str, measured: int) -> None:
-    shown = views.analysis(samples.region("a"), samples.validation(device=device))
+    shown = region_page.analysis(samples.region("a"), samples.validation(device=device))
     assert sum(point["measured"] for point in shown["roofline_points"]) == measured
 
 
 def test_saving_counts_the_whole_step_and_nothing_for_what_is_left_alone() -> None:
     region = samples.region("a", "compile", time_us=1000.0)
-    assert trace.saves_us(region, 10000.0) == pytest.approx(10000.0 * (1 - 1 / 1.05))
-    assert trace.saves_us(region, None) == pytest.approx(1000.0 * (1 - 1 / 1.25))
-    assert trace.saves_us(samples.region("a", "skip"), 10000.0) == 0.0
+    assert trace_page.saves_us(region, 10000.0) == pytest.approx(10000.0 * (1 - 1 / 1.05))
+    assert trace_page.saves_us(region, None) == pytest.approx(1000.0 * (1 - 1 / 1.25))
+    assert trace_page.saves_us(samples.region("a", "skip"), 10000.0) == 0.0

@@ -43,7 +43,7 @@ def children(server: Serving, mode: str, gpu: str | None = "NVIDIA H200") -> Non
     server.state.queue.command = lambda _: [sys.executable, str(CHILD), mode, "{fd}"]
     found: Future[Host] = Future()
     found.set_result(Host(gpu=gpu))
-    server.state.host.found = found
+    server.state.host.probe = found
 
 
 def settled(server: Serving, job_id: str) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def test_the_heat_map_has_each_time_in_its_cell_and_marks_the_chosen() -> None:
     assert drawn is not None
     traces = {t.get("name") or t["type"]: t for t in drawn["figure"]["data"]}
     cells = traces["heatmap"]
-    by_cell = {(landscape.column(p), p["tile"]): p for p in found["points"]}
+    by_cell = {(landscape.name_column(p), p["tile"]): p for p in found["points"]}
     seen = 0
     for label, line in zip(cells["y"], cells["z"], strict=True):
         for name, value in zip(cells["x"], line, strict=True):
@@ -227,7 +227,7 @@ def test_the_heat_map_has_each_time_in_its_cell_and_marks_the_chosen() -> None:
                 assert 10**value == pytest.approx(point["time_us"]["median"])
     assert seen == sum(p["time_us"] is not None for p in found["points"])
     chosen = next(p for p in found["points"] if p["key"] == found["chosen"])
-    assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([landscape.column(chosen)], [chosen["tile"]])
+    assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([landscape.name_column(chosen)], [chosen["tile"]])
     crosses = traces["pruned, refused or wrong"]
     assert len(crosses["x"]) == sum(p["status"] in ("pruned", "refused", "wrong") for p in found["points"])
 
@@ -242,10 +242,10 @@ def test_a_name_with_markup_is_shown_as_it_is() -> None:
 
 def test_words_of_a_choice_that_cannot_be_told_from_the_fastest() -> None:
     found = sample()
-    assert "68 % longer" in landscape.chosen_words(found)
+    assert "68 % longer" in landscape.describe_choice(found)
     same = {"median": 1.01, "low": 0.99, "high": 1.02}
-    assert "cannot be told apart" in landscape.chosen_words({**found, "chosen_to_best": same})
-    assert "is the fastest point" in landscape.chosen_words({**found, "chosen": found["best"]})
+    assert "cannot be distinguished" in landscape.describe_choice({**found, "chosen_to_best": same})
+    assert "is the fastest point" in landscape.describe_choice({**found, "chosen": found["best"]})
 
 
 def test_the_shells_text_has_both_ends_and_the_reasons() -> None:

@@ -62,20 +62,3 @@ def test_sentences_are_whole() -> None:
 
 def test_count_has_its_plural() -> None:
     assert (units.count(1, "step"), units.count(3, "step")) == ("1 step", "3 steps")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "shown"),
-    [
-        ("fast-enough", 16769.0, "16.8 ms"),
-        ("worth-it", 0.496, "49.6 %"),
-        ("worth-it", 0.01, "1 %"),
-        ("worth-it", "unknown", "unknown"),
-        ("kernel-problem", 0.6, "60 %"),
-        ("compile-fuses", 1.15, "1.15×"),
-        ("several-shapes", 0.34, "0.340"),
-        ("needs-cuda", None, "–"),
-    ],
-)
-def test_a_criterion_shows_the_unit_of_its_numbers(name: str, value: object, shown: str) -> None:
-    assert units.criterion(value, name) == shown

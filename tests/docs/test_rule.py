@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from app.advice.criteria import JUDGES, NAMES
+from app.advice.criteria import CRITERIA
 from app.thresholds import DEFAULTS
 from kernels.measure.outcome import Thresholds
 from tools.docs.rule_page import PAGE, main, page
@@ -23,9 +23,9 @@ def section(text: str, name: str) -> str:
 
 def test_every_criterion_has_its_meaning_its_source_and_its_end() -> None:
     text = page()
-    for name in NAMES:
-        found = section(text, name)
-        assert (JUDGES[name].__doc__ or "").splitlines()[0] in found
+    for criterion in CRITERIA:
+        found = section(text, criterion.name)
+        assert (criterion.judge.__doc__ or "").splitlines()[0] in found
         assert re.search(r"^- From: \S.*\.$", found, re.M)
         assert len(re.findall(r"^- (Not terminal|Terminal): ", found, re.M)) == 1
 

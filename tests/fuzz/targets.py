@@ -178,7 +178,7 @@ def query(data: bytes) -> None:
     from starlette.requests import Request
 
     from app.errors import Problem
-    from app.web.pages.common import number, widget_answer
+    from app.web.pages.common import parse_number, widget_answer
     from app.web.views import whatif
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": data, "app": _application()}
@@ -188,12 +188,12 @@ def query(data: bytes) -> None:
         assert found["widget"]["tool"] in ("skip", "library", "compile", "triton", "cuda")
     asked = request.query_params
     with suppress(Problem):
-        share, faster = number(asked.get("share"), 0.01), number(asked.get("faster"))
-        known = number(asked.get("known"))
-        section = whatif.section({"advice": {}, "share_of_step": known}, None, share, faster)
+        share, faster = parse_number(asked.get("share"), 0.01), parse_number(asked.get("faster"))
+        known = parse_number(asked.get("known"))
+        section = whatif.make_section({"advice": {}, "share_of_step": known}, None, share, faster)
         assert section is None
         region = {"advice": {"region_speedup": {"mid": 2.0}}, "time_us_per_step": 10.0, "share_of_step": 0.1}
-        section = whatif.section(region, None, share, faster)
+        section = whatif.make_section(region, None, share, faster)
         assert section is not None
         assert math.isfinite(section["step_speedup"]) and section["step_speedup"] >= 1.0
 

@@ -122,6 +122,7 @@ def _kernels(client: httpx.Client, ids: dict[str, list[str]]) -> Json:
 def _of_landscapes(job: Json) -> Json:
     """Landscapes need a GPU: the job is one of validation under another name, the answer a recorded one."""
     recorded = json.loads((ROOT / "tests" / "records" / "landscapes-h200.json").read_text())[0]
+    recorded["points"] = [_point(point, recorded["kernel"]) for point in recorded["points"]]
     own = {"id": job["id"], "validation_id": ids_of(1), "state": "done", "progress": None, "error": None}
     body = {**own, **{k: v for k, v in recorded.items() if k != "region"}, "created_at": job["created_at"]}
     request = {"candidate": recorded["candidate"], "shape": 0, "budget_s": 60.0}
@@ -138,6 +139,13 @@ def _of_landscapes(job: Json) -> Json:
             "responses": {"200": {"application/json": cut(body)}},
         },
     }
+
+
+def _point(point: Json, kernel: str) -> Json:
+    """A recorded point as the API has it: the recording keeps medians alone."""
+    time_us = point["time_us"]
+    span = None if time_us is None else {"median": time_us, "low": time_us, "high": time_us}
+    return {"kernel": kernel, "occupancy": None, "ratio_to_best": None, **point, "time_us": span}
 
 
 def ids_of(number: int) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from app.advice import rule, sensitivity, widget
 from app.advice.case import Case
-from app.advice.criteria import JUDGES, NAMES, TERMINAL
+from app.advice.criteria import CRITERIA
+from app.advice.declaration import Declaration
 from app.advice.evidence import decision_thresholds
 from app.advice.model import EFFORT_ORDER, Criterion
 from app.advice.rule import MODE_ORDER
@@ -86,9 +87,9 @@ for every command; so does the path of a TOML file with such lines. A name that 
 
 def page() -> str:
     """The whole document."""
-    terminal = [f"`{name}`" for name in NAMES if name in TERMINAL]
-    parts = [HEAD.format(count=len(NAMES), terminal=f"{', '.join(terminal[:-1])} and {terminal[-1]}")]
-    parts += [_section(name) for name in NAMES]
+    terminal = [f"`{criterion.name}`" for criterion in CRITERIA if criterion.ends]
+    parts = [HEAD.format(count=len(CRITERIA), terminal=f"{', '.join(terminal[:-1])} and {terminal[-1]}")]
+    parts += [_section(criterion) for criterion in CRITERIA]
     decision = decision_thresholds(DEFAULTS)
     parts.append(ESTIMATE.format(
         doc=_text(rule.least_effort), tools=_arrows(EFFORT_ORDER), modes=_arrows(MODE_ORDER),
@@ -106,24 +107,27 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _section(name: str) -> str:
-    """One criterion: what its function says of it, its source, and the numbers that it compares with."""
-    judge = JUDGES[name]
-    lines = [f"## {name}", "", _text(judge), ""]
-    lines += [f"- From: {_example(name).source}."]
-    used = [t for t in DEFAULTS.described() if sensitivity.CRITERION_OF.get(t.name) == name]
+def _section(criterion: Declaration) -> str:
+    """One criterion: what its function says of it, its source, the numbers that it compares with, and what it does."""
+    example = _example(criterion)
+    lines = [f"## {criterion.name}", "", criterion.meaning, ""]
+    lines += [f"- From: {example.source}."]
+    used = [t for t in DEFAULTS.described() if t.name in criterion.thresholds]
     lines += [f"- Threshold: `{t.name}` ({t.default:g} {t.unit}): {t.meaning}; {t.source}." for t in used]
-    limit = _example(name).threshold
+    limit = example.threshold
     lines += [f"- Compared with: {limit}."] if isinstance(limit, str) and not used else []
-    lines += [f"- Terminal: {TERMINAL[name]}." if name in TERMINAL else "- Not terminal: it admits or refuses tools."]
+    lines += [f"- Terminal: {criterion.ends}." if criterion.ends else "- Not terminal: it admits or refuses tools."]
+    fires = "holds" if criterion.fires_at else "does not hold"
+    where = "" if criterion.always else ", and something is advised"
+    lines += [f"- [In a check](ci.md): finds regions for which it {fires}{where}."]
     return "\n".join([*lines, ""])
 
 
-def _example(name: str) -> Criterion:
+def _example(criterion: Declaration) -> Criterion:
     """The criterion for a region of which nothing is known: its source is the same for all."""
     device = find_device(DEFAULT_DEVICE)
     assert device is not None
-    return JUDGES[name](Case(RegionFacts(), Workload(), device, DEFAULTS, (), None, None, ""))
+    return criterion(Case(RegionFacts(), Workload(), device, DEFAULTS, (), None, None, ""))
 
 
 def _mapping() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from app.check.formats.html import to_html
 from app.check.formats.junit import to_junit
@@ -12,8 +11,7 @@ from app.check.formats.markdown import to_markdown
 from app.check.formats.plain import to_json
 from app.check.formats.sarif import to_sarif
 from app.check.formats.table import to_csv
-
-Json = dict[str, Any]
+from app.objects.check import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class Format:
 
     suffix: str
     media_type: str
-    render: Callable[[Json], str]
+    render: Callable[[Report], str]
 
 
 FORMATS: Mapping[str, Format] = {

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
 from app import __version__
 from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, milliseconds, options, share, speedup
 from app.check.safe import visible, visible_block
-
-Json = dict[str, Any]
+from app.objects.check import AssertionRow, CheckFinding, Report, Unmeasured
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = """
@@ -30,7 +28,7 @@ pre { padding: .8rem; border: 1px solid #8886; overflow-x: auto; white-space: pr
 """
 
 
-def to_html(report: Json) -> str:
+def to_html(report: Report) -> str:
     """The page."""
     outcome = report["outcome"]
     title = f"Tritonworthy: {HEADINGS[outcome]}"
@@ -56,7 +54,7 @@ def to_html(report: Json) -> str:
     return "\n".join([*lines, "</main>", "</body>", "</html>", ""])
 
 
-def _subjects(report: Json) -> list[str]:
+def _subjects(report: Report) -> list[str]:
     rows = [
         (
             _code(s["name"]), escape(s["kind"]), _code(s["device"] or ""), milliseconds(s["step_time_us"]),
@@ -64,15 +62,16 @@ def _subjects(report: Json) -> list[str]:
         )
         for s in report["subjects"]
     ]  # fmt: skip
-    found = ["<h2>What was checked</h2>", *_table(("name", "kind", "device", "step", "regions", "error"), rows, {3, 4})]
+    heads = ("name", "kind", "device", "step", "regions", "error")
+    lines = ["<h2>What was checked</h2>", *_table(heads, rows, {3, 4})]
     baseline = report["baseline"]
     if baseline:
         verdict = _text(baseline["verdict"] or "not compared")
-        found.append(f"<p>Against {_code(baseline['name'])}: {verdict}</p>")
-    return found
+        lines.append(f"<p>Against {_code(baseline['name'])}: {verdict}</p>")
+    return lines
 
 
-def _findings(title: str, findings: Sequence[Json]) -> list[str]:
+def _findings(title: str, findings: Sequence[CheckFinding]) -> list[str]:
     if not findings:
         return []
     heads = ("assertion", "where", "what", "share of the step", "time of a step", "region faster", "evidence")
@@ -86,30 +85,30 @@ def _findings(title: str, findings: Sequence[Json]) -> list[str]:
     return [f"<h2>{escape(title)}</h2>", *_table(heads, rows, {3, 4, 5})]
 
 
-def _where(finding: Json) -> str:
+def _where(finding: CheckFinding) -> str:
     parts = [_code(finding["region"] or finding["subject"])]
-    parts += [_code(finding[key]) for key in ("source", "module") if finding[key]]
+    parts += [_code(place) for place in (finding["source"], finding["module"]) if place]
     return "<br>".join(parts) + (" <strong>new</strong>" if finding["new"] else "")
 
 
-def _what(finding: Json) -> str:
+def _what(finding: CheckFinding) -> str:
     tool = f"<strong>{escape(TOOLS.get(finding['tool'], ''))}</strong>: " if finding["tool"] else ""
-    found = f"{tool}{_text(finding['message'])}"
-    found += f"<br>{_text(finding['action'])}" if finding["action"] else ""
+    what = f"{tool}{_text(finding['message'])}"
+    what += f"<br>{_text(finding['action'])}" if finding["action"] else ""
     if finding["call"]:
         call = escape(visible_block(finding["call"]))
-        found += f"<details><summary>What to write</summary><pre><code>{call}</code></pre></details>"
-    return found
+        what += f"<details><summary>What to write</summary><pre><code>{call}</code></pre></details>"
+    return what
 
 
-def _unmeasured_lines(unknown: Sequence[Json]) -> list[str]:
+def _unmeasured_lines(unknown: Sequence[Unmeasured]) -> list[str]:
     if not unknown:
         return []
-    rows = [tuple(_text(u[k]) for k in ("assertion", "subject", "region", "reason")) for u in unknown]
+    rows = [[_text(text) for text in (u["assertion"], u["subject"], u["region"], u["reason"])] for u in unknown]
     return ["<h2>Not measured</h2>", *_table(("assertion", "subject", "region", "why"), rows, set())]
 
 
-def _assertions(assertions: Sequence[Json]) -> list[str]:
+def _assertions(assertions: Sequence[AssertionRow]) -> list[str]:
     rows = [
         (_code(a["name"]), escape(a["level"]), escape(OUTCOMES[a["outcome"]]), str(a["findings"]), _text(options(a)))
         for a in assertions
@@ -122,11 +121,11 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: set[int
     """A table that scrolls by itself where it is wider than the window; cells are HTML already."""
     kinds = ["number" if i in numbers else "wide" if head in WIDE else "" for i, head in enumerate(heads)]
     head = "".join(f'<th scope="col"{_class(k)}>{escape(h)}</th>' for h, k in zip(heads, kinds, strict=True))
-    found = ['<div class="scroll">', "<table>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    lines = ['<div class="scroll">', "<table>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
     for row in rows:
         cells = (f"<td{_class(k)}>{c}</td>" for c, k in zip(row, kinds, strict=True))
-        found.append(f"<tr>{''.join(cells)}</tr>")
-    return [*found, "</tbody>", "</table>", "</div>"]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return [*lines, "</tbody>", "</table>", "</div>"]
 
 
 WIDE = frozenset({"where", "what", "why"})

@@ -9,18 +9,16 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from typing import Any
 
 from app.check.safe import visible
-
-Json = dict[str, Any]
+from app.objects.check import AssertionRow, CheckFinding, Report, Subject, Unmeasured
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 MAX_TOLD = 20
 """Findings that one case repeats."""
 
 
-def to_junit(report: Json) -> str:
+def to_junit(report: Report) -> str:
     """JUnit XML, as Jenkins' schema has it."""
     suites = [_suite(report, subject) for subject in report["subjects"]]
     totals = {key: str(sum(int(s.get(key, "0")) for s in suites)) for key in ("tests", "failures", "errors")}
@@ -30,7 +28,7 @@ def to_junit(report: Json) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(report: Json, subject: Json) -> ET.Element:
+def _suite(report: Report, subject: Subject) -> ET.Element:
     name = subject["name"]
     cases = [_case(report, a, name) for a in report["assertions"] if a["level"] != "off"]
     if subject["error"] or not cases:
@@ -47,11 +45,12 @@ def _suite(report: Json, subject: Json) -> ET.Element:
     return suite
 
 
-def _case(report: Json, assertion: Json, subject: str) -> ET.Element:
-    def of(key: str) -> list[Json]:
-        return [f for f in report[key] if f["assertion"] == assertion["name"] and f["subject"] == subject]
+def _case(report: Report, assertion: AssertionRow, subject: str) -> ET.Element:
+    def is_of(item: CheckFinding | Unmeasured) -> bool:
+        return item["assertion"] == assertion["name"] and item["subject"] == subject
 
-    errors, warnings, unknown = of("errors"), of("warnings"), of("unmeasured")
+    errors, warnings = ([f for f in findings if is_of(f)] for findings in (report["errors"], report["warnings"]))
+    unknown = [u for u in report["unmeasured"] if is_of(u)]
     parts = []
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
@@ -64,7 +63,7 @@ def _case(report: Json, assertion: Json, subject: str) -> ET.Element:
     return _element("testcase", {"name": _text(assertion["name"]), "classname": _class(report)}, *parts)
 
 
-def _class(report: Json) -> str:
+def _class(report: Report) -> str:
     return f"tritonworthy.{_text(report['name'])}"
 
 
@@ -72,10 +71,10 @@ def _skipped_element(reason: str) -> ET.Element:
     return ET.Element("skipped", {"message": _text(reason)})
 
 
-def _findings_text(findings: Sequence[Json]) -> str:
+def _findings_text(findings: Sequence[CheckFinding]) -> str:
     lines = []
     for finding in findings[:MAX_TOLD]:
-        place = ", ".join(_text(finding[k]) for k in ("source", "module") if finding[k])
+        place = ", ".join(_text(part) for part in (finding["source"], finding["module"]) if part)
         lines.append(_text(finding["message"]) + (f" ({place})" if place else ""))
         lines += [f"  {_text(finding['action'])}"] if finding["action"] else []
     return "\n".join(lines)

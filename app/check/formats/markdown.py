@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, milliseconds, options, share, speedup
 from app.check.safe import visible, visible_block
-
-Json = dict[str, Any]
+from app.objects.check import AssertionRow, CheckFinding, Report, Subject, Unmeasured
 
 SIGNS = {"passed": "✅", "failed": "❌", "unmeasured": "❔"}
 MAX_ROWS = 50
@@ -27,14 +25,14 @@ def marker(name: str) -> str:
     return f"<!-- tritonworthy-check:{re.sub('[^a-z0-9]+', '-', name).strip('-')} -->"
 
 
-def to_markdown(report: Json) -> str:
+def to_markdown(report: Report) -> str:
     """The comment; details are left out where it would be longer than a comment may be."""
-    found = _render(report, calls=True)
-    return found if len(found) <= MAX_CHARS else _render(report, calls=False)
+    comment = _render(report, calls=True)
+    return comment if len(comment) <= MAX_CHARS else _render(report, calls=False)
 
 
-def _render(report: Json, calls: bool) -> str:
-    found = [
+def _render(report: Report, calls: bool) -> str:
+    parts = [
         marker(report["name"]),
         f"### {SIGNS[report['outcome']]} Tritonworthy: {HEADINGS[report['outcome']]}",
         f"{report['because']}.",
@@ -44,10 +42,10 @@ def _render(report: Json, calls: bool) -> str:
         *_unmeasured_lines(report["unmeasured"]),
         *_assertions(report["assertions"]),
     ]
-    return "\n\n".join(found) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
-def _against(report: Json) -> list[str]:
+def _against(report: Report) -> list[str]:
     subjects = [
         f"- {code(s['name'], 80)}: " + ("could not be read" if s["error"] else _subject(s))
         for s in report["subjects"][:MAX_ROWS]
@@ -59,7 +57,7 @@ def _against(report: Json) -> list[str]:
     return ["\n".join(subjects)]
 
 
-def _subject(subject: Json) -> str:
+def _subject(subject: Subject) -> str:
     count = subject["regions"]
     parts = [f"{count} region{'s' * (count != 1)}"]
     parts += [f"step {milliseconds(subject['step_time_us'])}"] if subject["step_time_us"] else []
@@ -67,7 +65,7 @@ def _subject(subject: Json) -> str:
     return ", ".join(parts)
 
 
-def _findings(title: str, findings: Sequence[Json], calls: bool) -> list[str]:
+def _findings(title: str, findings: Sequence[CheckFinding], calls: bool) -> list[str]:
     if not findings:
         return []
     rows = [
@@ -75,17 +73,17 @@ def _findings(title: str, findings: Sequence[Json], calls: bool) -> list[str]:
         "|:-|:-|:-|-:|-:|:-|",
         *(_row(f) for f in findings[:MAX_ROWS]),
     ]
-    found = [f"#### {title}", "\n".join(rows)]
+    parts = [f"#### {title}", "\n".join(rows)]
     if len(findings) > MAX_ROWS:
-        found.append(f"and {len(findings) - MAX_ROWS} more; the JSON report has all.")
+        parts.append(f"and {len(findings) - MAX_ROWS} more; the JSON report has all.")
     shown = [f for f in findings[:MAX_ROWS] if f["call"]] if calls else []
     if shown:
         blocks = [part for f in shown for part in (code(f["region"], 80), fence(f["call"]))]
-        found += ["<details><summary>What to write</summary>", *blocks, "</details>"]
-    return found
+        parts += ["<details><summary>What to write</summary>", *blocks, "</details>"]
+    return parts
 
 
-def _row(finding: Json) -> str:
+def _row(finding: CheckFinding) -> str:
     where = [code(finding["region"] or finding["subject"], 80)]
     where += [code(finding["source"], 120)] if finding["source"] else []
     where += ["**new**"] if finding["new"] else []
@@ -100,17 +98,17 @@ def _row(finding: Json) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _unmeasured_lines(unknown: Sequence[Json]) -> list[str]:
+def _unmeasured_lines(unknown: Sequence[Unmeasured]) -> list[str]:
     if not unknown:
         return []
     lines = []
     for item in unknown[:MAX_ROWS]:
-        at = " ".join(code(item[k], 80) for k in ("assertion", "subject", "region") if item[k])
+        at = " ".join(code(part, 80) for part in (item["assertion"], item["subject"], item["region"]) if part)
         lines.append(f"- {at}: {code(item['reason'])}")
     return ["#### Not measured", "\n".join(lines)]
 
 
-def _assertions(assertions: Sequence[Json]) -> list[str]:
+def _assertions(assertions: Sequence[AssertionRow]) -> list[str]:
     if not assertions:
         return []
     lines = [

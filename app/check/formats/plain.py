@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from app.check.safe import visible
+from app.objects.check import CheckFinding, Report
 
-Json = dict[str, Any]
 
-
-def to_json(report: Json) -> str:
+def to_json(report: Report) -> str:
     """The report itself. ASCII: what other programs make of bidi marks and lone surrogates is not left to them."""
     return json.dumps(report, indent=2, allow_nan=False) + "\n"
 
 
-def to_text(report: Json) -> str:
+def to_text(report: Report) -> str:
     """One line a finding, the verdict last."""
     lines = [
         f"{word}: {visible(f['assertion'])}: {visible(f['message'])}{_place(f)}"
-        for word, key in (("error", "errors"), ("warning", "warnings"))
-        for f in report[key]
+        for word, findings in (("error", report["errors"]), ("warning", report["warnings"]))
+        for f in findings
     ]
     for u in report["unmeasured"]:
-        at = " ".join(visible(u[k], 80) for k in ("subject", "region") if u[k])
+        at = " ".join(visible(part, 80) for part in (u["subject"], u["region"]) if part)
         name = f"{visible(u['assertion'])}: " if u["assertion"] else ""
         lines.append(f"not measured: {name}{at}: {visible(u['reason'])}")
     if report["baseline"] and report["baseline"]["verdict"]:
@@ -31,5 +29,5 @@ def to_text(report: Json) -> str:
     return "\n".join([*lines, f"{report['outcome']}: {report['because']}."])
 
 
-def _place(finding: Json) -> str:
+def _place(finding: CheckFinding) -> str:
     return f" ({visible(finding['source'], 160)})" if finding["source"] else ""

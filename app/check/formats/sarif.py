@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 from app import __version__
 from app.check.config import CRITERIA, TOOLS
 from app.check.formats.places import place_of, relative
 from app.check.safe import visible
+from app.objects.check import AssertionRow, CheckFinding, Report, Unmeasured
 
-Json = dict[str, Any]
+Sarif: TypeAlias = dict[str, object]
+"""An object of the format."""
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {"warn": "warning", "error": "error", "off": "none"}
@@ -38,7 +40,7 @@ ABOUT: dict[str, tuple[str, str]] = {
 """Kind of assertion -> (what a finding of it means, what to do in general)."""
 
 
-def to_sarif(report: Json) -> str:
+def to_sarif(report: Report) -> str:
     """The log. ASCII, so that no reader can be misled by characters that do not show."""
     rules = {a["check"]: a for a in reversed(report["assertions"])}
     names = sorted(rules)
@@ -67,27 +69,27 @@ def to_sarif(report: Json) -> str:
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, allow_nan=False) + "\n"
 
 
-def _ordinals(findings: Sequence[Json]) -> list[int]:
+def _ordinals(findings: Sequence[CheckFinding]) -> list[int]:
     """The number of each among the findings of its place, from 1: in the order of their lines, then of their content.
 
     Never in the order of the report, which is that of times: two that swap would swap their alerts.
     """
 
-    def standing(number: int) -> tuple[Any, ...]:
+    def standing(number: int) -> tuple[tuple[str, int], str, str]:
         finding = findings[number]
         place = place_of(finding["source"])
         return (place.uri, place.line) if place else ("", 0), finding["fingerprints"]["region"], finding["subject"]
 
-    found = [0] * len(findings)
+    ordinals = [0] * len(findings)
     seen: Counter[str] = Counter()
     for number in sorted(range(len(findings)), key=standing):
         place = findings[number]["fingerprints"]["place"]
         seen[place] += 1
-        found[number] = seen[place]
-    return found
+        ordinals[number] = seen[place]
+    return ordinals
 
 
-def _rule(assertion: Json) -> Json:
+def _rule(assertion: AssertionRow) -> Sarif:
     check = assertion["check"]
     about, help_text = ABOUT.get(check) or (f"The rule's criterion {check}", "docs/rule.md says what it means.")
     return {
@@ -105,9 +107,9 @@ def _family(check: str) -> str:
     return "tool" if check in TOOLS else "criterion" if check in CRITERIA else "step"
 
 
-def _result(report: Json, finding: Json, rule: int, ordinal: int) -> Json:
+def _result(report: Report, finding: CheckFinding, rule: int, ordinal: int) -> Sarif:
     place = finding["fingerprints"]["place"]
-    result: Json = {
+    result: Sarif = {
         "ruleId": finding["check"],
         "ruleIndex": rule,
         "level": LEVELS[finding["level"]],
@@ -121,11 +123,7 @@ def _result(report: Json, finding: Json, rule: int, ordinal: int) -> Json:
         "properties": {
             "assertion": visible(finding["assertion"]),
             "subject": visible(finding["subject"]),
-            **{
-                key: finding[key]
-                for key in ("share_of_step", "time_us_per_step", "region_speedup", "step_speedup", "evidence")
-                if finding[key] is not None
-            },
+            **{key: figure for key, figure in _figures(finding).items() if figure is not None},
         },
     }
     if finding["new"] is not None:
@@ -133,7 +131,17 @@ def _result(report: Json, finding: Json, rule: int, ordinal: int) -> Json:
     return result
 
 
-def _message(finding: Json) -> str:
+def _figures(finding: CheckFinding) -> Sarif:
+    return {
+        "share_of_step": finding["share_of_step"],
+        "time_us_per_step": finding["time_us_per_step"],
+        "region_speedup": finding["region_speedup"],
+        "step_speedup": finding["step_speedup"],
+        "evidence": finding["evidence"],
+    }
+
+
+def _message(finding: CheckFinding) -> str:
     text = visible(finding["message"])
     action = visible(finding["action"])
     return escape(f"{text}. {action}" if action else text)
@@ -146,11 +154,11 @@ def escape(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _location(report: Json, finding: Json) -> Json:
+def _location(report: Report, finding: CheckFinding) -> Sarif:
     """The line that the trace's stacks tell; without stacks the trace itself, for code scanning wants a place."""
     place = place_of(finding["source"], report["source_root"])
     uri = place.uri if place else relative(finding["subject"]) or "trace"
-    location: Json = {
+    location: Sarif = {
         "physicalLocation": {
             "artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"},
             "region": {"startLine": place.line if place else 1},
@@ -164,7 +172,8 @@ def _location(report: Json, finding: Json) -> Json:
     return {**location, "logicalLocations": named} if named else location
 
 
-def _notification(unknown: Json) -> Json:
-    at = ", ".join(visible(unknown[k], 120) for k in ("assertion", "subject", "region") if unknown[k])
+def _notification(unknown: Unmeasured) -> Sarif:
+    parts = (unknown["assertion"], unknown["subject"], unknown["region"])
+    at = ", ".join(visible(part, 120) for part in parts if part)
     text = escape(f"not measured: {at}: {visible(unknown['reason'])}")
     return {"level": "warning", "message": {"text": text}}

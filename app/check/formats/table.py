@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from app.check.safe import visible
+from app.objects.check import CheckFinding, Report
 
-Json = dict[str, Any]
+Row: TypeAlias = dict[str, object]
+"""By column."""
 
 COLUMNS = (
     "outcome", "assertion", "subject", "region", "module", "source", "tool", "mode", "share_of_step",
@@ -20,13 +23,13 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "|", "%")
 """What spreadsheets take for the beginning of a formula, also full width, and of a DDE call."""
 
 
-def to_csv(report: Json) -> str:
+def to_csv(report: Report) -> str:
     """RFC 4180. A text that a spreadsheet would run begins with an apostrophe instead."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL)
     writer.writeheader()
-    for word, key in (("error", "errors"), ("warning", "warnings")):
-        for finding in report[key]:
+    for word, findings in (("error", report["errors"]), ("warning", report["warnings"])):
+        for finding in findings:
             writer.writerow(_cells({"outcome": word, **_figures(finding)}))
     for unknown in report["unmeasured"]:
         writer.writerow(_cells({"outcome": "unmeasured", **_select_keys(unknown), "message": unknown["reason"]}))
@@ -36,25 +39,27 @@ def to_csv(report: Json) -> str:
     return out.getvalue()
 
 
-def _figures(finding: Json) -> Json:
-    region, step = finding["region_speedup"] or {}, finding["step_speedup"] or {}
-    spans = {f"region_speedup_{end}": region.get(end) for end in ("low", "mid", "high")}
-    return (
-        _select_keys(finding)
-        | spans
-        | {"step_speedup_mid": step.get("mid"), "fingerprint": finding["fingerprints"]["place"]}
-    )
+def _figures(finding: CheckFinding) -> Row:
+    region, step = finding["region_speedup"], finding["step_speedup"]
+    return {
+        **_select_keys(finding),
+        "region_speedup_low": region["low"] if region else None,
+        "region_speedup_mid": region["mid"] if region else None,
+        "region_speedup_high": region["high"] if region else None,
+        "step_speedup_mid": step["mid"] if step else None,
+        "fingerprint": finding["fingerprints"]["place"],
+    }
 
 
-def _select_keys(row: Json) -> Json:
+def _select_keys(row: Mapping[str, object]) -> Row:
     return {key: row[key] for key in COLUMNS if key in row}
 
 
-def _cells(row: Json) -> Json:
+def _cells(row: Row) -> Row:
     return {key: _cell(value) for key, value in row.items()}
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> str | float:
     if value is None or isinstance(value, bool):
         return "" if value is None else str(value).lower()
     if isinstance(value, int | float):

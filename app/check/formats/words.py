@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-Json = Mapping[str, Any]
+from app.objects.check import AssertionRow
+from app.objects.common import Range
 
 TOOLS: Mapping[str, str] = {
     "skip": "leave it",
@@ -33,7 +33,7 @@ def share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
 
 
-def speedup(value: Json | None) -> str:
+def speedup(value: Range | None) -> str:
     """1.79 × (1.35 to 2.18)"""
     return "" if not value else f"{value['mid']:.3g} × ({value['low']:.3g} to {value['high']:.3g})"
 
@@ -43,6 +43,6 @@ def milliseconds(time_us: float | None) -> str:
     return "" if time_us is None else f"{time_us / 1e3:.4g} ms"
 
 
-def options(assertion: Json) -> str:
+def options(assertion: AssertionRow) -> str:
     """min_share = 0.05, new_only = True"""
     return ", ".join(f"{key} = {value}" for key, value in assertion["options"].items())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
 
 from app import __version__
+from app.objects.device import FleetCeilings, FleetGpu
+from app.objects.task import ProbedHost
 from profiler.hardware import find_device
-
-Json = dict[str, Any]
 
 MEASURE_SLOT = "measure_slot"
 """One a host: GPUs of one host share power and memory traffic, so one measurement at a time."""
@@ -41,7 +41,7 @@ class FleetError(Exception):
 class Node:
     """One host. accelerator: Ray's name for its GPUs, None without any; versions: of Tritonworthy, as declared.
 
-    slots, read_slots: measurements, readings at once. facts: what was found there (kernels.host), {} when not known
+    slots, read_slots: measurements, readings at once. facts: what was found there (kernels.host), None when not known
     yet. sick: why it gets no work, "" where it does.
     """
 
@@ -54,13 +54,13 @@ class Node:
     versions: tuple[str, ...]
     alive: bool = True
     sick: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: ProbedHost | None = None
 
     @property
     def device(self) -> str | None:
         """The kind as the device table names it; Ray's own name for a GPU that the table lacks."""
-        found = find_device(self.accelerator)
-        return found.name if found else self.accelerator
+        entry = find_device(self.accelerator)
+        return entry.name if entry else self.accelerator
 
     @property
     def usable(self) -> bool:
@@ -92,7 +92,16 @@ def resources(accelerator: str | None, read_slots: int, version: str = __version
     return told | {MEASURE_SLOT: 1, ACCELERATOR + accelerator: 1}
 
 
-def demand(accelerator: str | None) -> Json:
+class Demand(TypedDict, total=False):
+    """Options of a Ray task."""
+
+    num_cpus: int
+    num_gpus: int
+    accelerator_type: str
+    resources: dict[str, int]
+
+
+def demand(accelerator: str | None) -> Demand:
     """What a job asks of Ray: one such GPU and its host's slot, or without a GPU a slot for reading."""
     version = {VERSION + __version__: 1}
     if accelerator is None:
@@ -102,7 +111,7 @@ def demand(accelerator: str | None) -> Json:
     }  # fmt: skip
 
 
-def node_from_ray(row: Mapping[str, Any], facts: Mapping[str, Any], hung: bool = False) -> Node:
+def node_from_ray(row: Mapping[str, Any], facts: ProbedHost | None, hung: bool = False) -> Node:
     """One entry of ray.nodes(), with what was found on that host, and whether a process hangs there."""
     has = row.get("Resources") or {}
     accelerator = next((name.removeprefix(ACCELERATOR) for name in sorted(has) if name.startswith(ACCELERATOR)), None)
@@ -132,21 +141,23 @@ def _sick(node: Node) -> str:
         return f"it runs {runs}, this server {__version__}"
     if node.gpus and not node.slots:
         return f"it declares no {MEASURE_SLOT}"
-    found = node.facts.get("gpu", node.accelerator)
-    if found and find_device(found) is not find_device(node.accelerator):
-        return f"it declares {node.accelerator} and has {found}"
-    if node.gpus and not found:
+    if not node.facts:
+        return "" if node.accelerator or not node.gpus else "torch finds no GPU there: no reason given"
+    gpu = node.facts.get("gpu", node.accelerator)
+    if gpu and find_device(gpu) is not find_device(node.accelerator):
+        return f"it declares {node.accelerator} and has {gpu}"
+    if node.gpus and not gpu:
         return f"torch finds no GPU there: {node.facts.get('note') or 'no reason given'}"
     return ""
 
 
 def gpu_types(nodes: Iterable[Node], available: Mapping[str, float]) -> list[GpuType]:
     """The fleet by kind of GPU, sorted by name. available: ray.available_resources(), for what is busy."""
-    found: dict[str, list[Node]] = {}
+    by_device: dict[str, list[Node]] = {}
     for node in nodes:
         if node.device is not None and node.alive:
-            found.setdefault(node.device, []).append(node)
-    return [_gpu_type(device, found[device], available) for device in sorted(found)]
+            by_device.setdefault(node.device, []).append(node)
+    return [_gpu_type(device, by_device[device], available) for device in sorted(by_device)]
 
 
 def _gpu_type(device: str, nodes: list[Node], available: Mapping[str, float]) -> GpuType:
@@ -154,7 +165,7 @@ def _gpu_type(device: str, nodes: list[Node], available: Mapping[str, float]) ->
     free = sum(available.get(ACCELERATOR + name, 0.0) for name in names)
     versions: dict[str, set[str]] = {}
     for node in nodes:
-        for name, version in (node.facts.get("versions") or {}).items():
+        for name, version in (node.facts.get("versions", {}) if node.facts else {}).items():
             versions.setdefault(name, set()).add(version)
         versions.setdefault("tritonworthy", set()).update(node.versions)
     return GpuType(
@@ -164,14 +175,14 @@ def _gpu_type(device: str, nodes: list[Node], available: Mapping[str, float]) ->
         slots=sum(node.slots for node in nodes if node.usable),
         busy=round((len(nodes) - free) / TAKEN),
         sick=tuple(f"{node.name}: {node.sick}" for node in nodes if node.sick),
-        versions={name: tuple(sorted(found)) for name, found in sorted(versions.items())},
+        versions={name: tuple(sorted(each)) for name, each in sorted(versions.items())},
     )
 
 
-def gpu_type_json(kind: GpuType) -> Json:
+def gpu_type_json(kind: GpuType) -> FleetGpu:
     """The API's entry of a kind: what is there, what is free, and its rates as estimates use them (bytes/s, FLOP/s)."""
     entry = find_device(kind.device)
-    rates = None
+    rates: FleetCeilings | None = None
     if entry is not None:
         rates = {
             "copy_rate": entry.copy_rate, "matmul_rate": entry.matmul_rate("bf16"), "measured": entry.ceilings_measured,
@@ -184,7 +195,7 @@ def gpu_type_json(kind: GpuType) -> Json:
         "busy": kind.busy,
         "free": kind.free,
         "sick": list(kind.sick),
-        "versions": {name: list(found) for name, found in kind.versions.items()},
+        "versions": {name: list(each) for name, each in kind.versions.items()},
         "ceilings": rates,
     }
 

@@ -12,19 +12,18 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import app as package
 from app.jobs.exit_reason import Ended, ExitReason, failure
-from app.jobs.local_runner import Limits, LocalRunner, Verdict
+from app.jobs.local_runner import Limits, LocalRunner, Message, Verdict
 from app.jobs.ray import model
 from app.jobs.ray.task import PYTHON, Work, look, work
 from app.jobs.stats import GPU_KINDS
-
-Json = dict[str, Any]
+from app.objects.task import ProbedHost
 
 FRESH_S = 1.0
 """How long what Ray said of its hosts is believed."""
@@ -41,7 +40,8 @@ class RayRunner:
     """
 
     def __init__(
-        self, address: str, *, token_file: Path, lanes: int = 16, wait_s: float = 3600, look: Callable[[], Json] = look
+        self, address: str, *, token_file: Path, lanes: int = 16, wait_s: float = 3600,
+        look: Callable[[], ProbedHost] = look,
     ) -> None:  # fmt: skip
         # Before Ray is imported: it reads them then.
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token_file.resolve(strict=True)))
@@ -56,7 +56,7 @@ class RayRunner:
         self.in_flight: Counter[str | None] = Counter()
         self.kept: set[tuple[str, ...]] = set()
         self.seen: dict[str, str] = {}
-        self.facts: dict[str, Json] = {}
+        self.facts: dict[str, ProbedHost] = {}
         self.looking: dict[str, Any] = {}
         self.hung: dict[str, Any] = {}
         self.read_at = 0.0
@@ -100,7 +100,7 @@ class RayRunner:
                 rows = {row["NodeID"]: row for row in self.ray.nodes() if row["Alive"]}
                 self._get_to_know(rows.keys() - self.facts.keys())
                 self.hung = {node: stream for node, stream in self.hung.items() if not self._ready(stream)}
-                hosts = [model.node_from_ray(row, self.facts.get(n, {}), n in self.hung) for n, row in rows.items()]
+                hosts = [model.node_from_ray(row, self.facts.get(n), n in self.hung) for n, row in rows.items()]
                 self.fleet = hosts, model.gpu_types(hosts, self.ray.available_resources())
                 self.seen |= {n.device: n.accelerator for n in hosts if n.device and n.accelerator and n.usable}
                 self.read_at = time.monotonic()
@@ -123,23 +123,24 @@ class RayRunner:
     def run(
         self,
         command: Sequence[str],
-        request: Json,
+        request: Mapping[str, object],
         *,
         limits: Limits,
         log: Path,
-        on_progress: Callable[[Json], None] = lambda _: None,
+        on_progress: Callable[[Message], None] = lambda _: None,
         tick: Callable[[], Verdict] = lambda: "go",
         cwd: Path | None = None,
     ) -> Ended:
         """As the Protocol says. The log comes back with the answer; one that is lost has none."""
-        device, nodes = request.get("on"), self.nodes()
+        named, nodes = request.get("on"), self.nodes()
+        device = str(named) if named else None
         if device is None and not model.read_slots(nodes):
             return self.local.run(command, request, limits=limits, log=log, on_progress=on_progress, tick=tick, cwd=cwd)
         if device and device not in self.seen and (wrong := model.refusal(device, nodes)):
             return failure(ExitReason.NO_DEVICE, wrong)  # of a kind that was here one may come back
         parts = [PYTHON if part == sys.executable else part for part in command]
         told = {k: v for k, v in request.items() if k != "host"}  # that is this host, and the child's is another
-        facts = {node.id: dict(node.facts) for node in nodes if node.facts and node.device == device}
+        facts = {node.id: node.facts for node in nodes if node.facts and node.device == device}
         asked = Work(parts, told, limits, facts, package.__version__, tuple(command) in self.kept)
         with self._count_in_flight(device):
             stream = self.work.options(**model.demand(self.seen[device] if device else None)).remote(asked)
@@ -157,7 +158,7 @@ class RayRunner:
 
     def _follow(
         self, stream: Any, device: str | None, limits: Limits, log: Path,
-        on_progress: Callable[[Json], None], tick: Callable[[], Verdict],
+        on_progress: Callable[[Message], None], tick: Callable[[], Verdict],
     ) -> Ended:  # fmt: skip
         placed, stopped, force_at = "", None, float("inf")
         began = time.monotonic()
@@ -194,7 +195,7 @@ class RayRunner:
                 on_progress(said)
 
 
-def _work(asked: Work) -> Iterator[Json]:
+def _work(asked: Work) -> Iterator[Message]:
     import ray
 
     yield from work(asked, ray.get_runtime_context().get_node_id())

@@ -9,21 +9,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import psutil
 
 import app as package
 from app.jobs import worker_identity
 from app.jobs.exit_reason import Ended, ExitReason, failure
-from app.jobs.local_runner import Limits, LocalRunner
+from app.jobs.local_runner import Limits, LocalRunner, Message
 from app.jobs.ray.model import JOB_FOLDER
-
-Json = dict[str, Any]
+from app.objects.task import ProbedHost
 
 ROOT = Path(package.__file__).resolve().parent.parent.parent
 PYTHON = "{python}"
@@ -45,9 +44,9 @@ class Work:
     """
 
     command: Sequence[str]
-    request: Json
+    request: Mapping[str, object]
     limits: Limits
-    facts: dict[str, Json]
+    facts: Mapping[str, ProbedHost]
     version: str
     keep: bool = False
 
@@ -84,7 +83,7 @@ class Worker:
 WORKER = Worker()
 
 
-def work(asked: Work, node: str) -> Iterator[Json]:
+def work(asked: Work, node: str) -> Iterator[Message]:
     """See a job through on this host; what its child says, then {"type": "ended", ...}.
 
     An interrupt (Ray's cancel) asks the child to end; the generator's own end kills it. Whoever kills this process
@@ -96,7 +95,7 @@ def work(asked: Work, node: str) -> Iterator[Json]:
         yield _end_json(failure(ExitReason.NO_DEVICE, versions), b"")
         return
     runner = WORKER.take(asked)
-    said: queue.SimpleQueue[Json | Ended] = queue.SimpleQueue()
+    said: queue.SimpleQueue[Message | Ended] = queue.SimpleQueue()
     stop, drop = threading.Event(), threading.Event()
     host = {"host": asked.facts[node]} if node in asked.facts else {}
     with tempfile.TemporaryDirectory(prefix=JOB_FOLDER) as folder:
@@ -150,29 +149,29 @@ def _logs() -> Path:
         with suppress(OSError):
             if worker_identity.is_dead(named.read_text()):
                 shutil.rmtree(named.parent, ignore_errors=True)
-    found = Path(tempfile.mkdtemp(prefix="tritonworthy-worker-"))
-    (found / "owner").write_text(worker_identity.owner())
-    return found
+    folder = Path(tempfile.mkdtemp(prefix="tritonworthy-worker-"))
+    (folder / "owner").write_text(worker_identity.owner())
+    return folder
 
 
-def _get(said: queue.SimpleQueue[Json | Ended]) -> Json | Ended | None:
+def _get(said: queue.SimpleQueue[Message | Ended]) -> Message | Ended | None:
     try:
         return said.get(timeout=INTERRUPTED_S)
     except queue.Empty:
         return None
 
 
-def _end_json(ended: Ended, log: bytes) -> Json:
+def _end_json(ended: Ended, log: bytes) -> Message:
     stuck = ended.stuck_pid is not None
     return {"type": "ended", "reason": ended.reason, "value": ended.value, "error": ended.error, "stuck": stuck,
             "log": log}  # fmt: skip
 
 
-def look() -> Json:
+def look() -> ProbedHost:
     """What this host can run, as kernels.host tells it. A task without a GPU may be told that it sees none."""
     from kernels.host import probe_host, to_json
 
     for name in SEES:
         if os.environ.get(name) == "":
             del os.environ[name]
-    return to_json(probe_host())
+    return cast("ProbedHost", to_json(probe_host()))

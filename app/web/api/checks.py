@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -11,15 +11,16 @@ from pydantic import ValidationError
 
 from app.check.formats import BY_SUFFIX
 from app.errors import Problem, not_found
+from app.objects.check import Check, CheckList, Report
+from app.objects.job import Job
 from app.requests import checks as submit_check
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED, chunks
 from app.storage import checks
 from app.web.api import codes as api_codes
-from app.web.api.check_schemas import Check, CheckList, CheckRequest
+from app.web.api.request_schemas import CheckRequest
 from app.web.api.responses import (
     After,
-    Json,
     Limit,
     Wait,
     answer,
@@ -29,7 +30,6 @@ from app.web.api.responses import (
     status_of,
     wait_for_job,
 )
-from app.web.api.schemas import Job
 from app.web.server.access import Access, declare
 from app.web.server.security import BODY_BYTES
 
@@ -111,8 +111,8 @@ async def _read(request: Request) -> dict[str, Any]:
     try:
         body = CheckRequest.model_validate_json(bytes(data))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in found]) from None
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in faults]) from None
     config = {key: value for key in ("check", "assertions") if (value := getattr(body, key)) is not None}
     return {**body.model_dump(exclude={"check", "assertions"}), "config": config}
 
@@ -136,14 +136,14 @@ def check_list(request: Request, limit: Limit = 50, after: After = None) -> Resp
 def report(request: Request, check_id: str, suffix: str) -> Response:
     """The report of a check that is done, as json, md, sarif, xml (JUnit), csv or html. It never changes."""
     known = BY_SUFFIX.get(suffix)
-    found = _find_check(request, check_id)
+    check = _find_check(request, check_id)
     if known is None:
         raise not_found("report")
-    if found["outcome"] is None or "schema" not in found:
+    if check["outcome"] is None or "schema" not in check:
         raise Problem(409, "check-not-done", "", "There is no report yet, or never: look at the job.")
-    text = known.render({key: value for key, value in found.items() if key not in ("state", "progress", "error")})
+    text = known.render(report_of(check))
     disposition = "attachment" if suffix == "html" else "inline"
-    headers = {"Content-Disposition": f'{disposition}; filename="check-{found["id"]}.{suffix}"'}
+    headers = {"Content-Disposition": f'{disposition}; filename="check-{check["id"]}.{suffix}"'}
     return Response(text.encode("utf-8", "backslashreplace"), media_type=known.media_type, headers=headers)
 
 
@@ -151,12 +151,17 @@ def report(request: Request, check_id: str, suffix: str) -> Response:
 @declare(Access.READ)
 async def one(request: Request, check_id: str, wait: Wait = 0.0) -> Response:
     """One check: its verdict once it is done. A check that failed or was cancelled could not be measured."""
-    found = await wait_for_job(request, check_id, wait, lambda: _find_check(request, check_id))
-    return answer(found, status_of(request, found))
+    body = await wait_for_job(request, check_id, wait, lambda: _find_check(request, check_id))
+    return answer(body, status_of(request, body))
 
 
-def _find_check(request: Request, check_id: str) -> Json:
-    found = checks.by_id(state_of(request).store.database, check_id)
-    if found is None:
+def report_of(check: Check) -> Report:
+    """The report of a check that is done: without its job."""
+    return cast("Report", {key: value for key, value in check.items() if key not in ("state", "progress", "error")})
+
+
+def _find_check(request: Request, check_id: str) -> Check:
+    check = checks.by_id(state_of(request).store.database, check_id)
+    if check is None:
         raise not_found("check")
-    return found
+    return check

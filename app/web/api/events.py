@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
@@ -20,7 +19,7 @@ class JobEvent:
 
     kind: str
     seq: int
-    data: dict[str, Any]
+    data: Mapping[str, object]
 
 
 async def job_events(
@@ -31,10 +30,8 @@ async def job_events(
     while True:
         for event in await run_in_threadpool(state.store.events, job_id, after):
             after = event["seq"]
-            data = event["data"]
-            if event["event"] == "done":
-                data = await run_in_threadpool(state.store.job, job_id) or data
-            yield JobEvent(event["event"], after, data)
+            job = await run_in_threadpool(state.store.job, job_id) if event["event"] == "done" else None
+            yield JobEvent(event["event"], after, job or event["data"])
             if event["event"] == "done":
                 return
         # A client that has seen "done" asks again when its connection is cut: there is nothing more to come.

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.errors import Problem
+from app.objects.device import Device, Health, Ready
 from app.requests import regions
 from app.requests.state import state_of
 from app.web.api.responses import answer, errors
-from app.web.api.schemas import Device, Health, Ready
 from app.web.server.access import Access, declare
 from app.web.server.state import web_state_of
 
@@ -27,7 +27,8 @@ def device(request: Request) -> Response:
 @declare(Access.OPEN)
 async def healthz() -> Response:
     """The process answers."""
-    return answer({"status": "ok"})
+    health: Health = {"status": "ok"}
+    return answer(health)
 
 
 @router.get("/readyz", responses={200: {"model": Ready}, **errors(503)})
@@ -38,12 +39,15 @@ def readyz(request: Request) -> Response:
     `warnings` says what waits although the server is ready, such as measurements while the GPU is suspect.
     """
     state = web_state_of(request)
-    found = state.health()
-    if found.wrong:
-        raise Problem(503, "not-ready", "", "; ".join(found.wrong), warnings=list(found.warnings))
-    status = "degraded" if found.warnings else "ok"
-    warm = state.service.warm
-    return answer({"status": status, "warnings": list(found.warnings), "advice_warm": warm})
+    health = state.health()
+    if health.wrong:
+        raise Problem(503, "not-ready", "", "; ".join(health.wrong), warnings=list(health.warnings))
+    ready: Ready = {
+        "status": "degraded" if health.warnings else "ok",
+        "warnings": list(health.warnings),
+        "advice_warm": state.service.warm,
+    }
+    return answer(ready)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -10,6 +10,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.errors import not_found
+from app.objects.job import Job
+from app.objects.record import Regression, Validation, ValidationList
 from app.requests import regions
 from app.requests.regression import compare_with_previous
 from app.requests.state import state_of
@@ -19,8 +21,8 @@ from app.web.api.request_schemas import ValidationRequest
 from app.web.api.responses import (
     JSON_ONLY,
     After,
-    Json,
     Limit,
+    Responses,
     Wait,
     answer,
     answer_page,
@@ -28,14 +30,13 @@ from app.web.api.responses import (
     status_of,
     wait_for_job,
 )
-from app.web.api.schemas import Job, Since, Validation, ValidationList
 from app.web.server.access import Access, declare
 
 router = APIRouter(prefix="/api/v1", tags=["validations"])
 
 RETRY_MS = 2000
 
-REGRESSION: dict[int | str, Json] = {200: {"model": Since}, **errors(404, 409, 422)}
+REGRESSION: Responses = {200: {"model": Regression}, **errors(404, 409, 422)}
 
 
 @router.post(
@@ -62,8 +63,10 @@ async def validate(request: Request, body: ValidationRequest, wait: Wait = 0.0) 
     state = state_of(request)
     job, new = await run_in_threadpool(lambda: regions.submit_validation(state, **body.model_dump()))
     if wait:
-        beside = {key: job[key] for key in ("validations",) if key in job}
-        job = await wait_for_job(request, job["id"], wait, lambda: _job(request, job["id"])) | beside
+        asked = job
+        job = await wait_for_job(request, job["id"], wait, lambda: _job(request, asked["id"]))
+        if "validations" in asked:
+            job["validations"] = asked["validations"]
     return answer(job, 202 if new else status_of(request, job), Location=f"/api/v1/jobs/{job['id']}")
 
 
@@ -86,20 +89,21 @@ def validations(
 @declare(Access.COMPUTE)
 async def validation(request: Request, validation_id: str, wait: Wait = 0.0) -> Response:
     """One validation, also of the archive. Where nothing could be measured, `archive` has the nearest record."""
-    found = await wait_for_job(request, validation_id, wait, lambda: _validation(request, validation_id))
-    return answer(found, status_of(request, found))
+    body = await wait_for_job(request, validation_id, wait, lambda: _validation(request, validation_id))
+    return answer(body, status_of(request, body))
 
 
-def _validation(request: Request, validation_id: str) -> Json:
-    found: Json | None = state_of(request).store.validation(validation_id)
-    if found is None:
-        recorded = regions.archive_record(state_of(request), validation_id)
+def _validation(request: Request, validation_id: str) -> Validation:
+    state = state_of(request)
+    stored = state.store.validation(validation_id)
+    if stored is None:
+        recorded = regions.archive_record(state, validation_id)
         if recorded is None:
             raise not_found("validation")
         return {"region_id": None, "error": None, **recorded}
-    unmeasured = found["state"] == "done" and found["outcome"] == "unmeasured"
-    recorded = regions.nearest_record(state_of(request), found["region"], validation_id) if unmeasured else None
-    return found | {"archive": recorded}
+    unmeasured = stored["state"] == "done" and stored["outcome"] == "unmeasured"
+    nearest = regions.nearest_record(state, stored["region"], validation_id) if unmeasured else None
+    return {**stored, "archive": nearest}
 
 
 @router.get("/validations/{validation_id}/regression", responses=REGRESSION)
@@ -110,36 +114,36 @@ def regression(request: Request, validation_id: str) -> Response:
     return answer(compare_with_previous(state_of(request), validation_id))
 
 
-def _job(request: Request, job_id: str) -> Json:
-    found: Json | None = state_of(request).store.job(job_id)
-    if found is None:
+def _job(request: Request, job_id: str) -> Job:
+    stored = state_of(request).store.job(job_id)
+    if stored is None:
         raise not_found("job")
-    return found
+    return stored
 
 
 @router.get("/jobs/{job_id}", responses={200: {"model": Job}, 202: {"model": Job}, **errors(404, 422)})
 @declare(Access.READ)
 async def job(request: Request, job_id: str, wait: Wait = 0.0) -> Response:
     """One job, with its result once it is done."""
-    found = await wait_for_job(request, job_id, wait, lambda: _job(request, job_id))
-    return answer(found, status_of(request, found))
+    body = await wait_for_job(request, job_id, wait, lambda: _job(request, job_id))
+    return answer(body, status_of(request, body))
 
 
 @router.post("/jobs/{job_id}/cancel", responses={200: {"model": Job}, **errors(404)})
 @declare(Access.CHANGE)
 def cancel(request: Request, job_id: str) -> Response:
     """Cancel a waiting job, or ask a running one to stop; a job that has ended stays as it is."""
-    found = state_of(request).queue.cancel(job_id)
-    if found is None:
+    cancelled = state_of(request).queue.cancel(job_id)
+    if cancelled is None:
         raise not_found("job")
-    return answer(found)
+    return answer(cancelled)
 
 
 @router.get("/jobs/{job_id}/events", response_class=EventSourceResponse, responses=errors(404))
 @declare(Access.READ)
 async def events(
     request: Request,
-    known: Annotated[Json, Depends(_job)],
+    known: Annotated[Job, Depends(_job)],
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """The job's progress as server-sent events: `progress`, then `done`. Last-Event-ID resumes."""

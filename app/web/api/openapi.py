@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI
 
@@ -18,11 +18,12 @@ from app.check.formats import BY_SUFFIX
 from app.check.schema import assertions_schema, check_schema
 from app.errors import TITLES
 from app.requests.regions import MAX_CANDIDATES
-from app.web.api.schemas import ProblemBody
+from app.web.api.responses import problem_schema
 from app.web.server.access import Access, Declaration
 from app.web.server.contract import Contract
 
-Json = dict[str, Any]
+Json: TypeAlias = dict[str, Any]
+"""A part of the description, as FastAPI makes it."""
 
 EXAMPLES = Path(__file__).with_name("examples.json")
 """Answers as a server gave them, written by `tools/checks/check_api.py --examples`."""
@@ -63,20 +64,20 @@ def describe(app: FastAPI, contract: Contract) -> Callable[[], Json]:
 
 def complete_description(document: Json, contract: Contract) -> Json:
     """A description with every error, header and example."""
-    found = copy.deepcopy(document)
-    schemas = found["components"]["schemas"]
+    described = copy.deepcopy(document)
+    schemas = described["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas["Problem"] = {**ProblemBody.model_json_schema(), "title": "Problem"}
-    found["components"]["securitySchemes"] = {
+    schemas["Problem"] = problem_schema()
+    described["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "Where the server has a token."}
     }
-    found["components"]["headers"] = {name: {**h, "schema": {"type": "string"}} for name, h in HEADERS.items()}
-    for path, method, operation in operations(found):
+    described["components"]["headers"] = {name: {**h, "schema": {"type": "string"}} for name, h in HEADERS.items()}
+    for path, method, operation in operations(described):
         _complete(path, method.upper(), operation, contract)
-    _forms(found)
-    found["x-complete"] = True
-    return found
+    _forms(described)
+    described["x-complete"] = True
+    return described
 
 
 def operations(document: Json) -> Iterator[tuple[str, str, Json]]:
@@ -186,8 +187,8 @@ def _one(field: str, schema: Json, other: str) -> Json:
 
 @cache
 def _known_examples() -> Json:
-    found: Json = json.loads(EXAMPLES.read_text(encoding="utf-8")) if EXAMPLES.exists() else {}
-    return found
+    examples: Json = json.loads(EXAMPLES.read_text(encoding="utf-8")) if EXAMPLES.exists() else {}
+    return examples
 
 
 def _examples(name: str, operation: Json) -> None:

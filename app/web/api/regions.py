@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request, Response
 
 from app.errors import not_found
+from app.objects.kernel import Kernel
+from app.objects.oracle import OracleKernel, OraclePrediction
+from app.objects.region import AdviceAnswer, Region, RegionBody, RegionList
 from app.requests import regions as submit
 from app.requests.state import state_of
 from app.web.api import codes as api_codes
 from app.web.api.request_schemas import AdviceRequest
-from app.web.api.responses import JSON_ONLY, After, Json, Limit, answer, answer_page, errors
-from app.web.api.schemas import AdviceAnswer, Kernel, Region, RegionList
+from app.web.api.responses import JSON_ONLY, After, Limit, answer, answer_page, errors
 from app.web.server.access import Access, declare
 from profiler.oracle.model import MODES
 
@@ -27,13 +29,25 @@ def regions(request: Request, limit: Limit = 50, after: After = None) -> Respons
     return answer_page(request, {**page, "items": [_without_source(item) for item in page["items"]]})
 
 
-def _without_source(region: Json) -> Json:
+def _without_source(region: Region) -> Region:
     """A list of fifty regions is not to carry a megabyte of Triton."""
-    oracle = [
-        {**p, "kernels": [{k: v for k, v in kernel.items() if k != "source"} for kernel in p["kernels"]]}
+    oracle: list[OraclePrediction] = [
+        {**p, "kernels": [_kernel_without_source(kernel) for kernel in p["kernels"]]}
         for p in region.get("oracle") or ()
     ]
-    return region | {"oracle": oracle}
+    return {**region, "oracle": oracle}
+
+
+def _kernel_without_source(kernel: OracleKernel) -> OracleKernel:
+    return {
+        "name": kernel["name"],
+        "kind": kernel["kind"],
+        "calls": kernel["calls"],
+        "bytes_moved": kernel["bytes_moved"],
+        "operations": kernel["operations"],
+        "stage": kernel["stage"],
+        "lines": kernel["lines"],
+    }
 
 
 @router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404, 422, 429, 503)})
@@ -47,11 +61,12 @@ def region(
 ) -> Response:
     """One region; `archive` is the recorded validation nearest to it, where this host has measured nothing."""
     state = state_of(request)
-    found = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
-    if found is None:
+    stored = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
+    if stored is None:
         raise not_found("region")
-    recorded = submit.nearest_record(state_of(request), found["text"]) if not found["validations"] else None
-    return answer(found | {"archive": recorded})
+    recorded = submit.nearest_record(state, stored["text"] or "") if not stored["validations"] else None
+    body: Region = {**stored, "archive": recorded}
+    return answer(body)
 
 
 @router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 409, 422, 429, 503)})
@@ -61,7 +76,7 @@ def foresee(request: Request, region_id: str) -> Response:
 
     A region from a trace has an empty `oracle` until somebody asks. An answer that stands is not asked for again.
     """
-    return answer(submit.foresee_region(state_of(request), region_id))
+    return answer(submit.predict_region(state_of(request), region_id))
 
 
 @router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 429, 503)})
@@ -92,9 +107,10 @@ def advice(request: Request, body: AdviceRequest) -> Response:
     if body.widget is not None:
         return answer(submit.advise_widget(state, **body.widget.model_dump()))
     assert body.region is not None
-    found = submit.preview_region(state, body.region, **workload(body))
-    recorded = submit.nearest_record(state, found["text"])
-    return answer(flat_advice(found) | {"archive": recorded})
+    advised = submit.preview_region(state, body.region, **workload(body))
+    recorded = submit.nearest_record(state, advised["text"] or "")
+    answered: AdviceAnswer = {**flat_advice(advised), "archive": recorded}
+    return answer(answered)
 
 
 def workload(body: AdviceRequest) -> dict[str, Any]:
@@ -102,6 +118,7 @@ def workload(body: AdviceRequest) -> dict[str, Any]:
     return {**body.model_dump(exclude={"region", "widget"}), "oracle": body.oracle == "auto"}
 
 
-def flat_advice(region: Json) -> Json:
-    """The advice, with the region's own fields beside it: one object says what to do and about what."""
-    return {**{k: v for k, v in region.items() if k != "advice"}, **region["advice"]}
+def flat_advice(region: RegionBody) -> AdviceAnswer:
+    """The advice, with the region's own fields: one object says what to do and about what."""
+    body = {**{k: v for k, v in region.items() if k != "advice"}, **(region["advice"] or {})}
+    return cast("AdviceAnswer", body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -24,6 +24,7 @@ Shape = dict[
     Annotated[int, Field(gt=0, le=MAX_SIZE), Number] | Count,
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Text = Annotated[str, Field(min_length=1)]
 
 
 class Request(BaseModel):
@@ -80,3 +81,34 @@ class ValidationRequest(Request):
     candidates: list[Name] | None = None
     device: list[Name] | None = None
     reuse: bool = False
+
+
+class LandscapeRequest(Request):
+    """A Triton candidate of a validation. shape: which of its bindings, from 0; budget_s: for the points."""
+
+    candidate: Name
+    shape: Annotated[int, Field(ge=0), Number] = 0
+    budget_s: Annotated[float, Field(ge=5.0, le=600.0), Number] | None = None
+
+
+class CheckRequest(Request):
+    """Traces and regions that are here, regions by text, and what is asserted of them, as in tritonworthy.toml."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "regions": ["x: bf16[8192, 4096]\ny = gelu(x) * 2\nreturn y\n"],
+                "assertions": {"compile": {"level": "warn", "min_share": 0.05}, "triton": "error"},
+            }
+        }
+    )
+
+    traces: Annotated[list[Name], Field(default_factory=list, max_length=16)]
+    region_ids: Annotated[list[Name], Field(default_factory=list, max_length=64)]
+    regions: Annotated[list[Text], Field(default_factory=list, max_length=64)]
+    baseline: Annotated[Name | None, Field(description="Id of a trace of the same step before the change.")] = None
+    check: Annotated[dict[str, Any] | None, Field(description="name, validate, device, share_of_step, ...")] = None
+    assertions: Annotated[
+        dict[str, Any] | None,
+        Field(description='Level by assertion: off, warn or error; or {"level": "error", "min_share": 0.05, ...}.'),
+    ] = None

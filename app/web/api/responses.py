@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
+from pydantic import TypeAdapter
 
 from app.errors import Problem
+from app.objects import problem as objects
+from app.objects.check import Check
+from app.objects.common import Page
+from app.objects.job import Job
+from app.objects.record import Validation
+from app.objects.trace import Trace
 from app.requests.state import state_of
-from app.web.api.schemas import ProblemBody
 from app.web.server.json_response import JSONAnswer
 
-Json = dict[str, Any]
+T = TypeVar("T")
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+"""`responses=` of a route, as FastAPI takes them."""
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Most items of one page.")]
 CURSOR = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z~[a-z0-9]{26}$"
@@ -27,10 +36,15 @@ Wait = Annotated[
 ]
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def errors(*statuses: int) -> Responses:
     """`responses=` of a route: the problems that it may answer."""
-    body = {"application/problem+json": {"schema": ProblemBody.model_json_schema()}}
+    body = {"application/problem+json": {"schema": problem_schema()}}
     return {status: {"description": "Problem", "content": body} for status in statuses}
+
+
+def problem_schema() -> dict[str, Any]:
+    """Of the body of every error."""
+    return TypeAdapter(objects.Problem).json_schema()
 
 
 def need_json(request: Request) -> None:
@@ -48,12 +62,12 @@ def is_json(content_type: str) -> bool:
 JSON_ONLY = [Depends(need_json)]
 
 
-def answer(body: Any, status: int = 200, **headers: str) -> JSONAnswer:
-    """The store's plain JSON as it is: already checked when it was written."""
+def answer(body: object, status: int = 200, **headers: str) -> JSONAnswer:
+    """One of `app.objects` as it is: checked when it was written."""
     return JSONAnswer(body, status_code=status, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
 
-def answer_page(request: Request, page: Json) -> JSONAnswer:
+def answer_page(request: Request, page: Page[T]) -> JSONAnswer:
     """A page of a list, its next one also as `Link: <...>; rel="next"` (RFC 8288)."""
     if page["next"] is None:
         return answer(page)
@@ -61,13 +75,13 @@ def answer_page(request: Request, page: Json) -> JSONAnswer:
     return answer(page, Link=f'<{following.path}?{following.query}>; rel="next"')
 
 
-def status_of(request: Request, found: Json, status: int = 200) -> int:
-    """The status of an answer about a job or its trace: 202 where the server stops while it is not done yet."""
-    under_way = found.get("state") in ("queued", "running") or found.get("status") == "reading"
+def status_of(request: Request, body: Trace | Validation | Check | Job, status: int = 200) -> int:
+    """The status of an answer about a job or what it makes: 202 where the server stops while it is not done yet."""
+    under_way = body.get("state") in ("queued", "running") or body.get("status") == "reading"
     return 202 if under_way and state_of(request).closing.is_set() else status
 
 
-async def wait_for_job(request: Request, job_id: str, wait: float, find: Callable[[], Json]) -> Json:
+async def wait_for_job(request: Request, job_id: str, wait: float, find: Callable[[], T]) -> T:
     """What `find` finds once the job has ended or the wait is over; at once where there is no such job."""
     if wait:
         state = state_of(request)

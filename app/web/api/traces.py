@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from app.objects.trace import Ranks, Trace, TraceList, TraceSummary
 from app.requests import regions
 from app.requests import traces as submit_trace
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
 from app.web.api import codes as api_codes
 from app.web.api.responses import After, Limit, Wait, answer, answer_page, errors, status_of, wait_for_job
-from app.web.api.schemas import Ranks, Trace, TraceList
 from app.web.server.access import Access, declare
 from app.web.server.problems import from_trace_error
-from app.web.views.trace_step import rank_section
+from app.web.views.trace_page import rank_section
 
 BINARY = {"type": "string", "format": "binary"}
 COMPANION_PARTS = {
@@ -139,8 +139,11 @@ async def _answer_created(request: Request, trace_id: str, wait: float, status: 
 def traces(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Traces, newest first, without their regions and what only their page draws."""
     page = state_of(request).store.traces(limit, after)
-    items = [{key: value for key, value in item.items() if key not in DRAWN} for item in page["items"]]
-    return answer_page(request, {**page, "items": items})
+    return answer_page(request, {**page, "items": [_undrawn(item) for item in page["items"]]})
+
+
+def _undrawn(trace: TraceSummary) -> TraceSummary:
+    return cast("TraceSummary", {key: value for key, value in trace.items() if key not in DRAWN})
 
 
 @router.get("/{trace_id}/ranks", responses={200: {"model": Ranks}, **errors(404)})
@@ -148,17 +151,23 @@ def traces(request: Request, limit: Limit = 50, after: After = None) -> Response
 def ranks(request: Request, trace_id: str) -> Response:
     """The traces of the same group, rank by rank: the slowest, and how long each waits in communication."""
     trace = regions.find_trace(state_of(request), trace_id)
-    found = rank_section(state_of(request).store.trace_group(trace.get("group")))
-    spread = found.get("spread") or {"slowest": None, "spread": None, "waiting_share": None}
-    return answer({**spread, "ranks": found.get("ranks", [])})
+    section = rank_section(state_of(request).store.trace_group(trace.get("group")))
+    spread = section.get("spread") or {"slowest": None, "spread": None, "waiting_share": None}
+    body: Ranks = {
+        "slowest": spread["slowest"],
+        "spread": spread["spread"],
+        "waiting_share": spread["waiting_share"],
+        "ranks": section.get("ranks", []),
+    }
+    return answer(body)
 
 
 @router.get("/{trace_id}", responses={200: {"model": Trace}, 202: {"model": Trace}, **errors(404, 422)})
 @declare(Access.READ)
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
-    found = await wait_for_job(request, trace_id, wait, lambda: regions.find_trace(state_of(request), trace_id))
-    return answer(found, status_of(request, found))
+    body = await wait_for_job(request, trace_id, wait, lambda: regions.find_trace(state_of(request), trace_id))
+    return answer(body, status_of(request, body))
 
 
 @router.delete("/{trace_id}", status_code=204, responses=errors(404))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TypedDict
 
 from app.accuracy import page, table
 from app.accuracy.drawing import REGRETS, TICKS, marks, tool_of
 from app.accuracy.score import SHARE
 from app.accuracy.totals import BAND, within
+from app.objects.accuracy import AccuracyFigures, ScoreFigures
 from app.units import ratio
-from app.web.charts.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
-from app.web.charts.hatching import bar, symbol
+from app.web.charts.figure import COLOURS, SEGMENTS, Chart, Figure, bar, chart, escape, symbol
 from app.web.views.labels import TOOL_LABELS
 from app.web.views.names import shorten_uniquely
 
@@ -23,9 +23,49 @@ OTHERS = tuple(colour for colour in SEGMENTS if colour != COLOURS["cuda"])
 TOOLS = ("eager", "library", "compile", "triton", "cuda")
 
 
-def points(figures: Json) -> list[dict[str, Any]]:
-    """Every candidate with a prediction: region, name, tool, advised, predicted, measured, within."""
-    found = [
+class Point(TypedDict):
+    """A candidate with a prediction: speed-ups over eager. within: BAND of the measured one."""
+
+    region: str
+    record: str
+    name: str
+    tool: str
+    advised: bool
+    predicted: float
+    measured: float
+    within: bool
+
+
+class Quantiles(TypedDict):
+    """A policy's distribution. at: the regret that so many of its regions do not exceed, in QUANTILES' order."""
+
+    name: str
+    regions: int
+    at: list[float]
+
+
+class AccuracyPage(TypedDict):
+    """Context of accuracy.html: tables as `app.accuracy.table` makes them, and the charts."""
+
+    benchmark: AccuracyFigures
+    points: list[Point]
+    wrong: Sequence[ScoreFigures]
+    targets: list[table.Row]
+    advice_rows: list[table.Row]
+    left_over_rows: list[table.Row]
+    policy_rows: list[table.Row]
+    region_rows: list[table.Row]
+    claim_rows: list[table.Row]
+    quantile_rows: list[Quantiles]
+    quantile_names: list[str]
+    calibration_chart: Chart | None
+    regret_chart: Chart | None
+    distribution_chart: Chart | None
+
+
+def list_points(figures: AccuracyFigures) -> list[Point]:
+    """Every candidate with a prediction, the advised ones first."""
+    points: list[Point] = [
         {
             "region": s["name"],
             "record": s["record"],
@@ -39,42 +79,42 @@ def points(figures: Json) -> list[dict[str, Any]]:
         for s in figures["scores"]
         for name, predicted, measured in s["calibration"]
     ]
-    return sorted(found, key=lambda p: (not p["advised"], p["region"], p["record"], p["name"]))
+    return sorted(points, key=lambda p: (not p["advised"], p["region"], p["record"], p["name"]))
 
 
-def _axis(title: str, ticks: Sequence[float], low: float, high: float) -> dict[str, Any]:
-    shown = marks(ticks, low, high)
+def _axis(title: str, ticks: Sequence[float], low: float, high: float) -> Figure:
+    values = marks(ticks, low, high)
     return {
         "type": "log",
         "range": [math.log10(low), math.log10(high)],
-        "tickvals": shown,
-        "ticktext": [f"{t:g}" for t in shown],
+        "tickvals": values,
+        "ticktext": [f"{t:g}" for t in values],
         "title": {"text": title},
         "automargin": True,
     }
 
 
-def calibration(figures: Json) -> Chart | None:
+def calibration_chart(figures: AccuracyFigures) -> Chart | None:
     """Predicted against measured speed-up over eager, both logarithmic, with the band of 20 % round the measured one.
 
     Filled: what the advice comes to. Hollow: the other candidates.
     """
-    found = points(figures)
-    if not found:
+    points = list_points(figures)
+    if not points:
         return None
-    values = [v for p in found for v in (p["predicted"], p["measured"])]
+    values = [v for p in points for v in (p["predicted"], p["measured"])]
     low, high = min(values) / 1.3, max(values) * 1.3
-    traces: list[dict[str, Any]] = [
+    traces: list[Figure] = [
         {
             "type": "scatter", "mode": "lines", "x": [low * scale, high * scale], "y": [low, high], "name": name,
             "line": {"color": COLOURS["rest"], "dash": "solid" if scale == 1 else "dot"},
-            "hoverinfo": "skip", "showlegend": shown,
+            "hoverinfo": "skip", "showlegend": in_legend,
         }
-        for scale, name, shown in ((1.0, "as predicted", True), (1 + BAND, "20 % off", True), (1 - BAND, "", False))
+        for scale, name, in_legend in ((1.0, "as predicted", True), (1 + BAND, "20 % off", True), (1 - BAND, "", False))
     ]  # fmt: skip
     for tool in TOOLS:
         for advised in (True, False):
-            chosen = [p for p in found if p["tool"] == tool and p["advised"] is advised]
+            chosen = [p for p in points if p["tool"] == tool and p["advised"] is advised]
             if not chosen:
                 continue
             name = TOOL_LABELS[tool] + (", advised" if advised else "")
@@ -103,12 +143,12 @@ def calibration(figures: Json) -> Chart | None:
     return chart(traces, layout, 480)
 
 
-def regrets(figures: Json) -> Chart | None:
+def regret_chart(figures: AccuracyFigures) -> Chart | None:
     """A bar for each record that counts, the worst first: what was advised over the best measured."""
     rows = sorted((s for s in figures["scores"] if s["column"] != SHARE), key=lambda s: -s["regret"])
     if not rows:
         return None
-    labels = _told_apart(rows)
+    labels = _name_records(rows)
     traces = []
     for tool in TOOLS:
         chosen = [(label, s) for label, s in zip(labels, rows, strict=True) if s["counted_tool"] == tool]
@@ -135,7 +175,7 @@ def regrets(figures: Json) -> Chart | None:
     return chart(traces, {"barmode": "overlay", "yaxis": names, "xaxis": axis}, 96 + 22 * len(rows))
 
 
-def _told_apart(scores: Sequence[Json]) -> list[str]:
+def _name_records(scores: Sequence[ScoreFigures]) -> list[str]:
     """Regions by name; where one was recorded more than once, with the beginning of its record's id."""
     names = [s["name"] for s in scores]
     ids = [s["record"].rsplit("-", 1)[-1][:4] for s in scores]
@@ -143,23 +183,23 @@ def _told_apart(scores: Sequence[Json]) -> list[str]:
     return shorten_uniquely((name if names.count(name) == 1 else f"{name} · {record}" for name, record in pairs), 40)
 
 
-def curves(figures: Json) -> Iterator[tuple[str, list[float]]]:
+def iterate_curves(figures: AccuracyFigures) -> Iterator[tuple[str, list[float]]]:
     """(name, regrets from the least) of the advice and of each policy."""
     yield "Tritonworthy's advice", sorted(s["regret"] for s in figures["scores"] if s["column"] != SHARE)
-    for name, found in figures["policies"].items():
-        yield name, list(found["regrets"])
+    for name, policy in figures["policies"].items():
+        yield name, list(policy["regrets"])
 
 
-def distribution(figures: Json) -> Chart | None:
+def distribution_chart(figures: AccuracyFigures) -> Chart | None:
     """Cumulative regret: the share of the regions at or below each value, a step for each, the advice thick."""
-    known = list(curves(figures))
+    curves = list(iterate_curves(figures))
     # A policy that says something of few regions is not to be held against the others by eye.
-    found = [(name, regrets) for name, regrets in known if regrets and 2 * len(regrets) >= len(known[0][1])]
-    if not found:
+    drawn = [(name, regrets) for name, regrets in curves if regrets and 2 * len(regrets) >= len(curves[0][1])]
+    if not drawn:
         return None
-    high = min(FARTHEST, max(regrets[-1] for _, regrets in found) * 1.1)
+    high = min(FARTHEST, max(regrets[-1] for _, regrets in drawn) * 1.1)
     traces = []
-    for place, (name, values) in enumerate(found):
+    for place, (name, values) in enumerate(drawn):
         shares = [n / len(values) for n in range(len(values) + 1)]
         traces.append(
             {
@@ -193,34 +233,34 @@ def distribution(figures: Json) -> Chart | None:
 QUANTILES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
-def quantiles(figures: Json) -> list[dict[str, Any]]:
-    """The distribution as a table: name, regions, and the regret that so many of them do not exceed."""
+def quantile_rows(figures: AccuracyFigures) -> list[Quantiles]:
+    """The distribution as a table."""
     return [
         {
             "name": name,
             "regions": len(regrets),
             "at": [regrets[math.ceil(q * len(regrets)) - 1] for q in QUANTILES],
         }
-        for name, regrets in curves(figures)
+        for name, regrets in iterate_curves(figures)
         if regrets
     ]
 
 
-def context(figures: dict[str, Any]) -> dict[str, Any]:
+def accuracy_page(figures: AccuracyFigures) -> AccuracyPage:
     """What the page needs of the committed figures."""
     return {
         "benchmark": figures,
-        "points": points(figures),
+        "points": list_points(figures),
         "wrong": table.wrong(figures),
         "targets": page.targets(figures),
         "advice_rows": table.advice(figures),
-        "left_over_rows": table.left_over(figures),
+        "left_over_rows": table.left_over(figures["fit"]),
         "policy_rows": table.policies(figures),
         "region_rows": table.regions(figures),
         "claim_rows": table.claims(figures),
-        "quantile_rows": quantiles(figures),
+        "quantile_rows": quantile_rows(figures),
         "quantile_names": [f"{q:.0%}" for q in QUANTILES],
-        "calibration_chart": calibration(figures),
-        "regret_chart": regrets(figures),
-        "distribution_chart": distribution(figures),
+        "calibration_chart": calibration_chart(figures),
+        "regret_chart": regret_chart(figures),
+        "distribution_chart": distribution_chart(figures),
     }

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
+from app.objects.advice import Advice
+from app.objects.common import Interval, Range
+from app.objects.evidence import Figures
 from app.units import count, factor
-from app.web.charts.figure import COLOURS, Chart, Json, chart, escape
-from app.web.charts.hatching import symbol
-from app.web.charts.plotly import candidate_rows
+from app.web.charts.figure import COLOURS, Chart, Figure, chart, escape, symbol
+from app.web.charts.timed import candidate_rows, timed_options
 from app.web.views.labels import TOOL_LABELS
 
 NO_CODE = 0.3
@@ -31,6 +33,22 @@ WIDE = 6.0
 TICKS = ((NO_CODE, "none"), (1, "1"), (10, "10"), (100, "100"), (1000, "1,000"), (10000, "10,000"))
 
 
+class Row(TypedDict):
+    """One tool. lines: to maintain; kept: what they are. predicted, measured: speed-ups over eager, measured None where
+    nothing was. The candidate that was measured fastest may be another than the one that is predicted fastest.
+    """
+
+    name: str
+    tool: str
+    lines: int
+    kept: str
+    admitted: bool
+    predicted: Range
+    measured: Interval | None
+    measured_name: str
+    measured_lines: int
+
+
 def describe_lines(candidate: str, lines: int) -> str:
     """What a candidate's lines are: a call, a decorator, generated, a ready-made kernel, or to be written."""
     if not lines:
@@ -44,57 +62,57 @@ def describe_lines(candidate: str, lines: int) -> str:
     return "call" if candidate.startswith("library:") else "to write, about"
 
 
-def rows(advice: Json | None, validation: Json | None = None) -> list[dict[str, Any]]:
-    """One row a tool: name, tool, lines, kept (what they are), and speed-ups over eager: predicted {low, mid, high},
-    measured {low, median, high} or None.
+def effort_rows(advice: Advice | None, validation: Figures | None = None) -> list[Row]:
+    """One row a tool, by lines; [] where eager's time is not predicted.
 
     Of a tool's candidates the one that is predicted fastest, and the one that was measured fastest with its own lines.
     """
-    options = [o for o in (advice or {}).get("alternatives") or () if o.get("time_us")]
-    base = next((o["time_us"]["mid"] for o in options if o.get("candidate") == "eager"), None)
-    if base is None:
+    options = timed_options(advice)
+    base_us = next((o.mid_us for o in options if o.candidate == "eager"), None)
+    if base_us is None:
         return []
-    measured = _measured_speedups(validation or {})
-    lines = {o.get("candidate"): o.get("effort_lines") or 0 for o in options}
-    found: dict[str, dict[str, Any]] = {}
-    for option in sorted(options, key=lambda o: (not o.get("admitted", True), o["time_us"]["mid"])):
-        tool = "eager" if option.get("candidate") == "eager" else option["tool"]
-        if tool in found:
+    measured = _measured_speedups(validation)
+    lines = {o.candidate: o.lines for o in options}
+    rows: dict[str, Row] = {}
+    for option in sorted(options, key=lambda o: (not o.admitted, o.mid_us)):
+        tool = option.look
+        if tool in rows:
             continue
-        time = option["time_us"]
-        spread = {"low": base / time["high"], "mid": base / time["mid"], "high": base / time["low"]}
-        found[tool] = {
-            "name": option.get("candidate") or tool,
+        time = option.time_us
+        spread: Range = {"low": base_us / time["high"], "mid": base_us / time["mid"], "high": base_us / time["low"]}
+        name, speedup = measured.get(tool, ("", None))
+        rows[tool] = {
+            "name": option.candidate or tool,
             "tool": tool,
-            "lines": option.get("effort_lines") or 0,
-            "kept": describe_lines(option.get("candidate") or "", option.get("effort_lines") or 0),
-            "admitted": bool(option.get("admitted", True)),
+            "lines": option.lines,
+            "kept": describe_lines(option.candidate, option.lines),
+            "admitted": option.admitted,
             "predicted": {"low": 1.0, "mid": 1.0, "high": 1.0} if tool == "eager" else spread,
-            "measured": measured.get(tool, (None, None))[1],
-            "measured_name": (name := measured.get(tool, ("", None))[0]),
-            "measured_lines": lines.get(name, option.get("effort_lines") or 0),
+            "measured": speedup,
+            "measured_name": name,
+            "measured_lines": lines.get(name, option.lines),
         }
-    return sorted(found.values(), key=lambda row: (row["lines"], row["predicted"]["mid"]))
+    return sorted(rows.values(), key=lambda row: (row["lines"], row["predicted"]["mid"]))
 
 
-def _measured_speedups(validation: Json) -> dict[str, tuple[str, dict[str, float]]]:
+def _measured_speedups(validation: Figures | None) -> dict[str, tuple[str, Interval]]:
     """Tool -> its fastest measured candidate and that one's speed-up over eager."""
-    best: dict[str, tuple[str, dict[str, float]]] = {}
+    fastest: dict[str, tuple[str, Interval]] = {}
     for row in candidate_rows(validation):
         ratio = row.get("ratio_to_eager")
-        if row["name"] != "eager" and ratio and row["tool"] not in best:  # the fastest first
-            spread = {"low": 1 / ratio["high"], "median": 1 / ratio["median"], "high": 1 / ratio["low"]}
-            best[row["tool"]] = (row["name"], spread)
-    return best
+        if row["name"] != "eager" and ratio and row["tool"] not in fastest:  # the fastest first
+            spread: Interval = {"low": 1 / ratio["high"], "median": 1 / ratio["median"], "high": 1 / ratio["low"]}
+            fastest[row["tool"]] = (row["name"], spread)
+    return fastest
 
 
-def _short(candidate: str) -> str:
+def _short_name(candidate: str) -> str:
     return escape(candidate.partition(":")[2] or candidate, 24)
 
 
-def _beside(word: str, where: str) -> str:
+def _label_at(word: str, position: str) -> str:
     """A label with room between it and its mark."""
-    return word if where == "bottom center" else f"  {word}  "
+    return word if position == "bottom center" else f"  {word}  "
 
 
 def _across(lines: int, tool: str) -> float:
@@ -102,49 +120,50 @@ def _across(lines: int, tool: str) -> float:
     return max(NO_CODE, lines) * ASIDE.get(tool, 1.0)
 
 
-def effort(found: Sequence[Json]) -> Chart | None:
+def effort_chart(rows: Sequence[Row]) -> Chart | None:
     """Lines to maintain across, times as fast as eager up. Hollow with its range: predicted; filled: measured."""
-    if len(found) < 2:
+    if len(rows) < 2:
         return None
-    traces: list[dict[str, Any]] = []
-    for row in found:
+    traces: list[Figure] = []
+    for row in rows:
         colour = COLOURS.get(row["tool"], COLOURS["eager"])
         x = _across(row["lines"], row["tool"])
         word = WORDS.get(row["tool"], TOOL_LABELS[row["tool"]])
-        where = PLACES.get(row["tool"], "middle right" if x < FAR else "middle left")
+        position = PLACES.get(row["tool"], "middle right" if x < FAR else "middle left")
         predicted, measured = row["predicted"], row["measured"]
-        differ = measured and row["measured_name"] != row["name"] and row["measured_lines"] != row["lines"]
-        label, other = (_beside(_short(row[n]) if differ else word, where) for n in ("measured_name", "name"))
-        said = f" {row['kept']}" if row["kept"] else ""
-        told = f"{escape(row['name'])}: {count(row['lines'], 'line')}{said}, predicted {factor(predicted['mid'])}"
+        differ = bool(measured) and row["measured_name"] != row["name"] and row["measured_lines"] != row["lines"]
+        names = (row["measured_name"], row["name"])
+        label, other = (_label_at(_short_name(name) if differ else word, position) for name in names)
+        kind = f" {row['kept']}" if row["kept"] else ""
+        prediction = f"{escape(row['name'])}: {count(row['lines'], 'line')}{kind}, predicted {factor(predicted['mid'])}"
         traces.append(
             {
                 "type": "scatter", "mode": "markers+text" if differ or not measured else "markers", "x": [x],
-                "y": [predicted["mid"]], "text": [other], "textposition": where, "showlegend": False,
+                "y": [predicted["mid"]], "text": [other], "textposition": position, "showlegend": False,
                 "error_y": {
                     "type": "data", "symmetric": False, "array": [predicted["high"] - predicted["mid"]],
                     "arrayminus": [predicted["mid"] - predicted["low"]], "color": colour, "thickness": 3, "width": 0,
                 },
                 "marker": {"symbol": symbol(row["tool"], hollow=True), "size": 14, "color": colour,
                            "line": {"width": 2.5}},
-                "hovertemplate": f"{told}<extra></extra>",
+                "hovertemplate": f"{prediction}<extra></extra>",
             }
         )  # fmt: skip
         if measured:
-            was = f"{escape(row['measured_name'])}: measured {factor(measured['median'])}"
+            measurement = f"{escape(row['measured_name'])}: measured {factor(measured['median'])}"
             traces.append(
                 {
                     "type": "scatter", "mode": "markers+text", "x": [_across(row["measured_lines"], row["tool"])],
                     "y": [measured["median"]],
-                    "text": [label], "textposition": where if not differ else "middle right", "showlegend": False,
+                    "text": [label], "textposition": position if not differ else "middle right", "showlegend": False,
                     "marker": {"symbol": symbol(row["tool"]), "size": 13, "color": colour},
-                    "hovertemplate": f"{was}<extra></extra>",
+                    "hovertemplate": f"{measurement}<extra></extra>",
                 }
             )  # fmt: skip
-    values = [v for r in found for v in (r["predicted"]["low"], r["predicted"]["high"])]
-    values += [r["measured"]["median"] for r in found if r["measured"]]
+    values = [v for r in rows for v in (r["predicted"]["low"], r["predicted"]["high"])]
+    values += [m["median"] for r in rows if (m := r["measured"])]
     low, high = min([0.8, *values]), max([2.0, *values])
-    right = max([100, *(r["lines"] for r in found)])
+    right = max([100, *(r["lines"] for r in rows)])
     layout = {
         "xaxis": {
             "type": "log", "title": {"text": "lines to maintain"}, "tickvals": [t for t, _ in TICKS],

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from app.archive.by_device import candidates
+from app.objects.record import MeasuredCandidate, MeasuredDevice
 from app.units import duration, factor
-from app.web.charts.figure import SEGMENTS, Chart, Json, chart, escape
-from app.web.charts.hatching import BY_COLOUR, hatch
+from app.web.charts.figure import BY_COLOUR, SEGMENTS, Chart, chart, escape, hatch
 from kernels.measure.outcome import by_wall
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 BAR_PX = 15
 EAGER = "eager"
 
 
-def rows(items: Sequence[Json]) -> list[dict[str, Any]]:
-    """One row a candidate: name, and `on`: for each item its entry, None where that device did not time it."""
-    found: list[dict[str, Any]] = []
+class Row(TypedDict):
+    """One candidate. on: for each device its entry, None where that device did not time it."""
+
+    name: str
+    on: list[MeasuredCandidate | None]
+
+
+def candidate_rows(items: Sequence[MeasuredDevice]) -> list[Row]:
+    """One row a candidate. items: one for each device."""
+    rows: list[Row] = []
     for name in candidates(items):
         on = [next((c for c in item["candidates"] if c["name"] == name), None) for item in items]
-        found.append({"name": name, "on": [c if c and c["time_us"] else None for c in on]})
-    return found
+        rows.append({"name": name, "on": [c if c and c["time_us"] else None for c in on]})
+    return rows
 
 
-def chart_of(items: Sequence[Json]) -> Chart | None:
+def speedup_chart(items: Sequence[MeasuredDevice]) -> Chart | None:
     """Speed-up over eager on the same device, a bar for each device; None where no device has anything but eager."""
-    names = [row["name"] for row in rows(items) if row["name"] != EAGER]
-    traces = [_bars(place, item, names) for place, item in enumerate(items)]
+    names = [row["name"] for row in candidate_rows(items) if row["name"] != EAGER]
+    traces = [_device_bars(place, item, names) for place, item in enumerate(items)]
     most = max((x for trace in traces for x in trace.x if x is not None), default=None)
     if most is None:
         return None
@@ -43,25 +53,29 @@ def chart_of(items: Sequence[Json]) -> Chart | None:
     return chart(traces, layout, 110 + BAR_PX * len(names) * (len(items) + 1))
 
 
-def time_told(item: Json, candidate: Json) -> str:
+def describe_time(item: MeasuredDevice, candidate: MeasuredCandidate) -> str:
     """The time that decided there: the device's, or the wall time of a launch-bound region."""
     if by_wall(item["decided_by"]):
         return f"{duration(candidate['wall_us'])} wall time"
-    return duration(candidate["time_us"]["median"])
+    time_us = candidate["time_us"]
+    return duration(time_us["median"] if time_us else None)
 
 
-def _bars(place: int, item: Json, names: Sequence[str]) -> Any:
+def _device_bars(place: int, item: MeasuredDevice, names: Sequence[str]) -> go.Bar:
     import plotly.graph_objects as go
 
     colour = SEGMENTS[place % len(SEGMENTS)]
-    found = {c["name"]: c for c in item["candidates"] if c["time_us"] and c["ratio_to_eager"]}
-    faster = [1 / found[n]["ratio_to_eager"]["median"] if n in found else None for n in names]
-    told = [
-        f"{escape(n)} on {escape(item['device'])}: {factor(x)}, {time_told(item, found[n])}" if x is not None else ""
+    timed = {c["name"]: c for c in item["candidates"] if c["time_us"] and c["ratio_to_eager"]}
+    speedups = {n: 1 / ratio["median"] for n, c in timed.items() if (ratio := c["ratio_to_eager"])}
+    faster = [speedups.get(n) for n in names]
+    labels = [
+        f"{escape(n)} on {escape(item['device'])}: {factor(x)}, {describe_time(item, timed[n])}"
+        if x is not None
+        else ""
         for n, x in zip(names, faster, strict=True)
     ]
     return go.Bar(
-        orientation="h", name=escape(item["device"]), x=faster, y=list(names), hovertext=told, hoverinfo="text",
+        orientation="h", name=escape(item["device"]), x=faster, y=list(names), hovertext=labels, hoverinfo="text",
         text=["" if x is None else factor(x) for x in faster], textposition="outside", cliponaxis=False,
         marker={"color": colour, **hatch(BY_COLOUR[colour])},
     )  # fmt: skip

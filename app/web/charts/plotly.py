@@ -1,4 +1,4 @@
-"""Charts: the API's dictionaries in, Plotly figures as dictionaries out. Pure functions; the browser only draws.
+"""Charts: the API's objects in, Plotly figures as dictionaries out. Pure functions; the browser only draws.
 
 Each function gives None where there is nothing to draw. The rows behind a chart are what its table shows.
 """
@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import NotRequired, TypedDict
 
-from app.units import amount, duration, factor, share
-from app.web.charts.figure import COLOURS, SEGMENTS, Chart, Json, chart, escape
-from app.web.charts.hatching import BY_COLOUR, bar, hatch, symbol
+from app.objects.advice import Advice
+from app.objects.cost import Cost, CostOperation, Traffic
+from app.objects.evidence import Figures
+from app.objects.region import RegionBody
+from app.objects.trace import Trace, TraceBody
+from app.units import amount, duration, share
+from app.web.charts.figure import BY_COLOUR, COLOURS, SEGMENTS, Chart, Figure, bar, chart, escape, hatch, symbol
+from app.web.charts.timed import candidate_rows, decided_by_wall, timed_options
 from app.web.views.labels import TOOL_LABELS
 from app.web.views.long_lists import Rows, fold_smallest, heaviest
-from app.web.views.names import shorten_uniquely
-from kernels.measure import outcome
+from app.web.views.names import id_of, shorten_uniquely
 
 TOOLS = ("skip", "library", "compile", "triton", "cuda", "none", "rest")
 """The order in which advice is listed: least effort first, then what is without it, and what is no region."""
@@ -24,9 +29,9 @@ MAX_BARS = 14
 """Regions drawn one by one; the others are one named bar."""
 
 
-def _names(labels: Sequence[str]) -> dict[str, Any]:
+def _name_axis(labels: Sequence[str]) -> Figure:
     """A category axis read from top to bottom."""
-    # The names stand clear of the bars; a line along each row would strike through the labels beside the marks.
+    # The names stand clear of the bars; a line along each row would strike through the labels of the marks.
     apart = {"automargin": True, "ticklabelstandoff": 8, "showgrid": False}
     return {"type": "category", "autorange": "reversed", **apart, "tickvals": [*labels]}
 
@@ -34,55 +39,65 @@ def _names(labels: Sequence[str]) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------- step by region
 
 
-def step_rows(trace: Json) -> list[dict[str, Any]]:
-    """Regions by time, the trace's named rests, other busy time and idle time: name, tool, time_us, share, id.
+class StepRow(TypedDict):
+    """A part of a step. id: of its region, None for what is none; share: of the step, None for one without a length."""
+
+    name: str
+    id: str | None
+    tool: str
+    time_us: float
+    share: NotRequired[float | None]
+
+
+def step_rows(trace: Trace | TraceBody, names: Sequence[str] | None = None) -> list[StepRow]:
+    """Regions by time, the trace's named rests, other busy time and idle time. names: of its regions, in their order.
 
     A trace whose GPU is never busy or whose step has no length gives only the rows it can.
     """
-    regions = sorted(trace.get("regions", ()), key=lambda r: -(r.get("time_us_per_step") or 0.0))
+    regions = trace.get("regions") or ()
+    named = zip(regions, names or [r["name"] for r in regions], strict=True)
+    by_time = sorted(named, key=lambda r: -(r[0].get("time_us_per_step") or 0.0))
     step_us = trace.get("step_time_us") or 0.0
-    rows = [
-        {
-            "name": region.get("shown_name") or region["name"],
-            "id": region.get("id"),
-            "tool": (region.get("advice") or {}).get("tool", "none"),
-            "time_us": region.get("busy_us_per_step") or region.get("time_us_per_step") or 0.0,
-        }
-        for region in regions
-        if region.get("time_us_per_step")
-    ]
+    rows = [_region_row(region, name) for region, name in by_time if region.get("time_us_per_step")]
     if len(rows) > MAX_BARS:
         others = rows[MAX_BARS - 1 :]
         rows = rows[: MAX_BARS - 1]
-        total = sum(row["time_us"] for row in others)
-        rows.append({"name": f"{len(others)} smaller regions", "id": None, "tool": "rest", "time_us": total})
-    rests = trace.get("rests") or ()
-    rows += [
-        {"name": rest["name"], "id": None, "tool": "rest", "time_us": rest["time_us"]}
-        for rest in rests
-        if rest["time_us"]
-    ]
+        rows.append(_rest_row(f"{len(others)} smaller regions", sum(row["time_us"] for row in others)))
+    rows += [_rest_row(rest["name"], rest["time_us"]) for rest in trace.get("rests") or () if rest["time_us"]]
     busy = trace.get("gpu_busy_share")
-    known = sum(row["time_us"] for row in rows)
+    known_us = sum(row["time_us"] for row in rows)
     if busy is not None and step_us:
-        outside = step_us * busy - known
-        if outside > step_us * 1e-3:
-            rows.append({"name": "kernels outside regions", "id": None, "tool": "rest", "time_us": outside})
-        idle = step_us - max(step_us * busy, known)
-        if idle > step_us * 1e-3:
-            rows.append({"name": "GPU idle", "id": None, "tool": "rest", "time_us": idle})
+        outside_us = step_us * busy - known_us
+        if outside_us > step_us * 1e-3:
+            rows.append(_rest_row("kernels outside regions", outside_us))
+        idle_us = step_us - max(step_us * busy, known_us)
+        if idle_us > step_us * 1e-3:
+            rows.append(_rest_row("GPU idle", idle_us))
     for row in rows:
         row["share"] = row["time_us"] / step_us if step_us else None
     return rows
 
 
-def step_by_region(trace: Json) -> Chart | None:
-    """Horizontal bars: where the step goes, coloured by what to do about it."""
-    rows = step_rows(trace)
+def _region_row(region: RegionBody, name: str) -> StepRow:
+    advice = region.get("advice")
+    return {
+        "name": name,
+        "id": id_of(region),
+        "tool": advice.get("tool", "none") if advice else "none",
+        "time_us": region.get("busy_us_per_step") or region.get("time_us_per_step") or 0.0,
+    }
+
+
+def _rest_row(name: str, time_us: float) -> StepRow:
+    return {"name": name, "id": None, "tool": "rest", "time_us": time_us}
+
+
+def step_by_region(rows: Sequence[StepRow]) -> Chart | None:
+    """Horizontal bars: where the step goes, coloured by what to do about it. rows: of `step_rows`."""
     if not rows:
         return None
     labels = shorten_uniquely((row["name"] for row in rows), 42)
-    traces: list[dict[str, Any]] = []
+    traces: list[Figure] = []
     for tool in TOOLS:
         chosen = [(label, row) for label, row in zip(labels, rows, strict=True) if row["tool"] == tool]
         if not chosen:
@@ -94,7 +109,7 @@ def step_by_region(trace: Json) -> Chart | None:
                 "name": TOOL_LABELS.get(tool, "no advice"),
                 "y": [label for label, _ in chosen],
                 "x": [row["time_us"] / 1e3 for _, row in chosen],
-                "text": [f" {duration(row['time_us'])} · {share(row['share'])}" for _, row in chosen],
+                "text": [f" {duration(row['time_us'])} · {share(row.get('share'))}" for _, row in chosen],
                 "textposition": "outside",
                 "cliponaxis": False,
                 "hovertemplate": "%{y}<br>%{text}<extra></extra>",
@@ -104,14 +119,14 @@ def step_by_region(trace: Json) -> Chart | None:
     widest = max(row["time_us"] for row in rows) / 1e3
     layout = {
         "barmode": "overlay",
-        "yaxis": _names(labels) | {"categoryorder": "array", "categoryarray": labels},
+        "yaxis": _name_axis(labels) | {"categoryorder": "array", "categoryarray": labels},
         "xaxis": {"title": {"text": "time in one step, ms"}, "range": [0, widest * 1.32], "rangemode": "tozero"},
         "showlegend": True,
     }
     return chart(traces, layout, step_height(rows))
 
 
-def step_height(rows: Sequence[Json]) -> int:
+def step_height(rows: Sequence[StepRow]) -> int:
     """px of the chart of so many rows; 0 for none."""
     return 96 + 28 * len(rows) if rows else 0
 
@@ -119,27 +134,39 @@ def step_height(rows: Sequence[Json]) -> int:
 # --------------------------------------------------------------------------------------------------------------- bytes
 
 
-def total_bytes(count: Json) -> int:
+def total_bytes(traffic: Traffic) -> int:
     """Bytes read and written; where Inductor counted them, both together only."""
-    return int(count["bytes_moved"] if "bytes_moved" in count else count["bytes_read"] + count["bytes_written"])
+    stored: Mapping[str, object] = traffic
+    if "bytes_moved" in stored:
+        return int(traffic["bytes_moved"])
+    return int((traffic["bytes_read"] or 0) + (traffic["bytes_written"] or 0))  # as older servers stored it
 
 
-def _working(cost: Json) -> list[Json]:
+def _working_operations(cost: Cost) -> list[CostOperation]:
     """The operations that launch or move anything."""
     return [o for o in cost["operations"] if total_bytes(o) or o.get("launches")]
 
 
-def operation_rows(cost: Json) -> Rows:
+def operation_rows(cost: Cost) -> Rows[CostOperation]:
     """The operations that launch or move anything, as the tables draw them."""
-    return heaviest(_working(cost), total_bytes)
+    return heaviest(_working_operations(cost), total_bytes)
 
 
-def bytes_rows(cost: Json) -> list[dict[str, Any]]:
+class BytesRow(TypedDict):
+    """One way to run a region. parts: (label, bytes)."""
+
+    name: str
+    parts: list[tuple[str, int]]
+    bytes: int
+    launches: int
+
+
+def bytes_rows(cost: Cost) -> list[BytesRow]:
     """Three rows (unfused, as torch.compile fuses, ideal), each with its parts, bytes and launches."""
     return [
         {
             "name": "unfused (eager)",
-            "parts": fold_smallest([(o["label"], total_bytes(o)) for o in _working(cost)]),
+            "parts": fold_smallest([(o["label"], total_bytes(o)) for o in _working_operations(cost)]),
             "bytes": total_bytes(cost["unfused"]),
             "launches": cost["unfused"]["launches"],
         },
@@ -158,20 +185,20 @@ def bytes_rows(cost: Json) -> list[dict[str, Any]]:
     ]
 
 
-def bytes_moved(cost: Json) -> Chart | None:
-    """Stacked bars: bytes of each operation unfused, of each kernel fused, and of the ideal; launches beside them."""
+def bytes_moved(cost: Cost) -> Chart | None:
+    """Stacked bars: bytes of each operation unfused, of each kernel fused, and of the ideal, with their launches."""
     rows = bytes_rows(cost)
     if not any(row["bytes"] for row in rows):
         return None
     names = [escape(row["name"]) for row in rows]
-    traces: list[dict[str, Any]] = []
+    traces: list[Figure] = []
     colour: dict[str, str] = {}
     for name, row in zip(names, rows, strict=True):
         for label, size in row["parts"]:
             if not size:
                 continue
-            shown = escape(label, 28)
-            colour.setdefault(shown, SEGMENTS[len(colour) % len(SEGMENTS)])
+            short = escape(label, 28)
+            colour.setdefault(short, SEGMENTS[len(colour) % len(SEGMENTS)])
             wide = size > 0.09 * max(r["bytes"] for r in rows)
             traces.append(
                 {
@@ -179,17 +206,17 @@ def bytes_moved(cost: Json) -> Chart | None:
                     "orientation": "h",
                     "y": [name],
                     "x": [size / 1e6],
-                    "name": shown,
+                    "name": short,
                     "showlegend": False,
-                    "text": [shown if wide else ""],
+                    "text": [short if wide else ""],
                     "textposition": "inside",
                     "insidetextanchor": "middle",
                     "textangle": 0,
-                    "hovertemplate": f"{shown}: {amount(size)}<extra></extra>",
+                    "hovertemplate": f"{short}: {amount(size)}<extra></extra>",
                     "marker": {
-                        "color": colour[shown],
+                        "color": colour[short],
                         "line": {"width": 1, "color": "#ffffff"},
-                        **hatch(BY_COLOUR[colour[shown]]),
+                        **hatch(BY_COLOUR[colour[short]]),
                     },
                 }
             )
@@ -217,7 +244,7 @@ def bytes_moved(cost: Json) -> Chart | None:
     launches = max(row["launches"] for row in rows)
     layout = {
         "barmode": "stack",
-        "yaxis": _names(names),
+        "yaxis": _name_axis(names),
         "yaxis2": {"anchor": "x2", "autorange": "reversed", "showticklabels": False, "type": "category"},
         "xaxis": {"domain": [0, 0.78], "title": {"text": "bytes moved, MB"}, "range": [0, most * 1.2]},
         "xaxis2": {"domain": [0.83, 1], "title": {"text": "launches"}, "range": [0, launches * 1.35], "nticks": 4},
@@ -229,31 +256,43 @@ def bytes_moved(cost: Json) -> Chart | None:
 # ---------------------------------------------------------------------------------------------------------- candidates
 
 
-def _dots(rows: Sequence[Json], low: str, mid: str, high: str, span: str) -> tuple[list[dict[str, Any]], list[str]]:
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A time with its interval in µs, at its middle. label: stands at its right; hollow: not measured, or not here."""
+
+    name: str
+    tool: str
+    low: float
+    middle: float
+    high: float
+    label: str
+    hollow: bool = False
+
+
+def _draw_dots(dots: Sequence[Dot]) -> tuple[list[Figure], list[str]]:
     """One dot with its interval per row, coloured and shaped by tool, labelled at the right."""
-    labels = shorten_uniquely(row["name"] for row in rows)
-    traces = []
-    for label, row in zip(labels, rows, strict=True):
-        time = row[span]
-        colour = COLOURS.get(row["tool"], COLOURS["rest"])
+    labels = shorten_uniquely(dot.name for dot in dots)
+    traces: list[Figure] = []
+    for label, dot in zip(labels, dots, strict=True):
+        colour = COLOURS.get(dot.tool, COLOURS["rest"])
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": [time[mid]],
+                "x": [dot.middle],
                 "y": [label],
                 "cliponaxis": False,
-                "marker": {"color": colour, "size": 12, "symbol": symbol(row["tool"], hollow=row.get("hollow", False))},
+                "marker": {"color": colour, "size": 12, "symbol": symbol(dot.tool, hollow=dot.hollow)},
                 "error_x": {
                     "type": "data",
                     "symmetric": False,
-                    "array": [time[high] - time[mid]],
-                    "arrayminus": [time[mid] - time[low]],
+                    "array": [dot.high - dot.middle],
+                    "arrayminus": [dot.middle - dot.low],
                     "color": colour,
                     "thickness": 3,
                     "width": 5,
                 },
-                "hovertemplate": f"{label}<br>{duration(time[low])} to {duration(time[high])}<extra></extra>",
+                "hovertemplate": f"{label}<br>{duration(dot.low)} to {duration(dot.high)}<extra></extra>",
                 "showlegend": False,
             }
         )
@@ -261,9 +300,9 @@ def _dots(rows: Sequence[Json], low: str, mid: str, high: str, span: str) -> tup
             {
                 "type": "scatter",
                 "mode": "text",
-                "x": [time[high]],
+                "x": [dot.high],
                 "y": [label],
-                "text": [f"   {row['label']}"],
+                "text": [f"   {dot.label}"],
                 "textposition": "middle right",
                 "cliponaxis": False,
                 "hoverinfo": "skip",
@@ -273,38 +312,35 @@ def _dots(rows: Sequence[Json], low: str, mid: str, high: str, span: str) -> tup
     return traces, labels
 
 
-def intervals(
-    rows: Sequence[Json], low: str, mid: str, high: str, floor_us: float | None, title: str, key: str = "time_us"
-) -> Chart | None:
+def intervals(dots: Sequence[Dot], floor_us: float | None, title: str) -> Chart | None:
     """Dots with intervals over a time axis from zero (logarithmic over a factor of 20), with the floor as a line."""
-    if not rows:
+    if not dots:
         return None
-    traces, labels = _dots(rows, low, mid, high, key)
-    slowest = max(row[key][high] for row in rows)
-    fastest = min([row[key][low] for row in rows] + ([floor_us] if floor_us else []))
+    traces, labels = _draw_dots(dots)
+    slowest = max(dot.high for dot in dots)
+    fastest = min([dot.low for dot in dots] + ([floor_us] if floor_us else []))
     logarithmic = slowest > 20 * fastest > 0
-    axis: dict[str, Any] = {"title": {"text": title}, "type": "linear", "range": [0, slowest * 1.4]}
+    axis: Figure = {"title": {"text": title}, "type": "linear", "range": [0, slowest * 1.4]}
     if logarithmic:
         low_end, high_end = math.log10(fastest / 1.5), math.log10(slowest)
         axis |= {"type": "log", "range": [low_end, high_end + 0.4 * (high_end - low_end)], "dtick": "D2"}
-    shapes, notes = [], []
+    shapes: list[Figure] = []
+    notes: list[Figure] = []
     if floor_us:
         line = {"color": COLOURS["floor"], "width": 2, "dash": "dash"}
         shapes.append({"type": "line", "x0": floor_us, "x1": floor_us, "y0": 0, "y1": 1, "yref": "paper", "line": line})
-        place = math.log10(floor_us) if logarithmic else floor_us
-        text = f"floor {duration(floor_us)}"
         notes.append(
             {
-                "x": place,
+                "x": math.log10(floor_us) if logarithmic else floor_us,
                 "y": 1,
                 "yref": "paper",
                 "yanchor": "bottom",
-                "text": text,
+                "text": f"floor {duration(floor_us)}",
                 "showarrow": False,
                 "xanchor": "left",
             }
         )
-    names = _names(labels) | {"categoryorder": "array", "categoryarray": labels, "range": [len(labels) - 0.4, -0.6]}
+    names = _name_axis(labels) | {"categoryorder": "array", "categoryarray": labels, "range": [len(labels) - 0.4, -0.6]}
     del names["autorange"]  # the range is given, reversed already
     layout = {
         "yaxis": names,
@@ -313,88 +349,44 @@ def intervals(
         "annotations": notes,
         "margin": {"l": 8, "r": 16, "t": 26, "b": 44},
     }
-    return chart(traces, layout, 92 + 34 * len(rows))
+    return chart(traces, layout, 92 + 34 * len(dots))
 
 
-def by_wall(validation: Json) -> bool:
-    """Whether wall time decides: the region is launch-bound."""
-    return outcome.by_wall(str((validation.get("conditions") or {}).get("decided_by", "")))
-
-
-def decided_us(candidate: Json, validation: Json) -> Mapping[str, float] | None:
-    """low, median, high of the time that decides: the device's, or where wall time does the host's of one call; None
-    where that was not taken. The interval of a wall time is its ratio's to eager, in eager's wall time.
-    """
-    time: Mapping[str, float] = candidate["time_us"]
-    if not by_wall(validation):
-        return time
-    wall, against = candidate.get("wall_us"), candidate.get("ratio_to_eager")
-    if wall is None:
-        return None
-    middle = against["median"] if against else 1.0
-    return {"median": wall, **{end: wall * (against[end] / middle if against else 1.0) for end in ("low", "high")}}
-
-
-def candidate_rows(validation: Json) -> list[dict[str, Any]]:
-    """Candidates that were timed, fastest first by what decides: name, tool, time_us, decided_us, speed-up over eager,
-    label.
-    """
-    rows = []
-    for candidate in validation.get("candidates", ()):
-        if candidate.get("status") != "ok" or not candidate.get("time_us"):
-            continue
-        decided = decided_us(candidate, validation)
-        if decided is None:
-            continue
-        against = candidate.get("ratio_to_eager")
-        speedup = 1 / against["median"] if against and against["median"] else None
-        label = duration(decided["median"])
-        if speedup is not None and candidate["name"] != "eager":
-            label += f" · {factor(speedup)}"
-        rows.append({**candidate, "decided_us": decided, "speedup": speedup, "label": label})
-    return sorted(rows, key=lambda row: row["decided_us"]["median"])
-
-
-def candidates(validation: Json) -> Chart | None:
+def candidates(validation: Figures) -> Chart | None:
     """Measured time of each candidate with its interval, eager among them; of device times with the floor, which says
     nothing where the host sets the pace.
     """
-    wall = by_wall(validation)
-    title = f"{'wall' if wall else 'device'} time of one call, µs"
-    floor_us = None if wall else validation.get("floor_us")
-    return intervals(candidate_rows(validation), "low", "median", "high", floor_us, title, "decided_us")
-
-
-def alternatives(advice: Json) -> Chart | None:
-    """Predicted time range of each alternative that has one, and the floor. Hollow: the rule does not admit it."""
-    rows = []
-    for option in advice.get("alternatives", ()):
-        if not option.get("time_us"):
-            continue
-        lines = option.get("effort_lines") or 0
-        effort = f"{lines:,} {'line' if lines == 1 else 'lines'}" if lines else "no code"
-        rows.append(
-            {
-                "name": option.get("candidate") or option["tool"],
-                "tool": option["tool"],
-                "time_us": option["time_us"],
-                "hollow": not option.get("admitted", True),
-                "label": f"{duration(option['time_us']['mid'])} · {effort}",
-            }
-        )
-    if len(rows) < 2:
-        return None  # eager alone: nothing to compare it with
-    rows.sort(key=lambda row: row["time_us"]["mid"])
-    return intervals(rows, "low", "mid", "high", advice.get("floor_us"), "predicted time of one call, µs")
-
-
-def comparison(left: Json, right: Json) -> Chart | None:
-    """Two validations' candidates on one axis: filled is the first, hollow the second."""
-    sides = (("A", False, left), ("B", True, right))
-    rows = [
-        {**row, "name": f"{row['name']} · {side}", "hollow": hollow}
-        for side, hollow, validation in sides
-        for row in candidate_rows(validation)
+    wall = decided_by_wall(validation)
+    dots = [
+        Dot(r["name"], r["tool"], time["low"], time["median"], time["high"], r["label"])
+        for r in candidate_rows(validation)
+        for time in [r["decided_us"]]
     ]
-    rows.sort(key=lambda row: (row["name"].rsplit(" · ", 1)[0], row["name"]))
-    return intervals(rows, "low", "median", "high", None, "device time of one call, µs")
+    floor_us = None if wall else validation.get("floor_us")
+    return intervals(dots, floor_us, f"{'wall' if wall else 'device'} time of one call, µs")
+
+
+def alternatives(advice: Advice) -> Chart | None:
+    """Predicted time range of each alternative that has one, and the floor. Hollow: the rule does not admit it."""
+    dots = []
+    for option in sorted(timed_options(advice), key=lambda o: o.mid_us):
+        effort = f"{option.lines:,} {'line' if option.lines == 1 else 'lines'}" if option.lines else "no code"
+        time, label = option.time_us, f"{duration(option.mid_us)} · {effort}"
+        hollow = not option.admitted
+        dots.append(Dot(option.name, option.tool, time["low"], time["mid"], time["high"], label, hollow))
+    if len(dots) < 2:
+        return None  # eager alone: nothing to compare it with
+    return intervals(dots, advice.get("floor_us"), "predicted time of one call, µs")
+
+
+def comparison(left: Figures, right: Figures) -> Chart | None:
+    """Two validations' candidates on one axis: filled is the first, hollow the second."""
+    dots = [
+        Dot(f"{r['name']} · {side}", r["tool"], time["low"], time["median"], time["high"], r["label"], hollow)
+        for side, hollow, validation in (("A", False, left), ("B", True, right))
+        for r in candidate_rows(validation)
+        for time in [r["time_us"]]
+        if time is not None
+    ]
+    dots.sort(key=lambda dot: (dot.name.rsplit(" · ", 1)[0], dot.name))
+    return intervals(dots, None, "device time of one call, µs")

@@ -1,6 +1,6 @@
 """The figures of app.web.charts.plotly as SVG, for a page that opens without a script. Pure functions.
 
-Of Plotly's figures only what these charts use: horizontal bars (beside, over or after each other) with their hatching,
+Of Plotly's figures only what these charts use: horizontal bars (grouped, over or after each other) with their hatching,
 markers with intervals, lines, texts, annotations, lines across; linear, logarithmic and category axes, side by side by
 `domain`. Colours of text, grid and background are the page's own, by class.
 
@@ -15,11 +15,10 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
-from app.web.charts.figure import Json
+from app.web.charts.figure import Chart, Figure
 
 WIDTH = 880.0
 LETTER = 6.4
@@ -47,7 +46,7 @@ STROKES: dict[str, str] = {
 """Plotly's names of its patterns -> the strokes of one tile of 8 by 8."""
 
 
-def _hatching(marker: Json, at: int, title: str) -> tuple[str, Markup]:
+def _define_hatching(marker: Figure, at: int, title: str) -> tuple[str, Markup]:
     """(fill of a trace's bar, definition of its hatching; "" for a plain one). title: of the drawing, for the name."""
     colour, shape = ((v if isinstance(v, str) else v[at]) for v in (marker["color"], _shapes(marker)))
     if shape not in STROKES:
@@ -60,8 +59,9 @@ def _hatching(marker: Json, at: int, title: str) -> tuple[str, Markup]:
     return f"url(#{name})", Markup(tile).format(name, colour, STROKES[shape])
 
 
-def _shapes(marker: Json) -> Any:
-    return (marker.get("pattern") or {}).get("shape") or ""
+def _shapes(marker: Figure) -> str | list[str]:
+    shapes: str | list[str] = (marker.get("pattern") or {}).get("shape") or ""
+    return shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,17 @@ class Scale:
     end: float
     names: tuple[str, ...] = ()
 
-    def __call__(self, value: Any, *, exponent: bool = False) -> float:
+    def __call__(self, value: str | float, *, exponent: bool = False) -> float:
         if self.kind == "category":
-            number = float(self.names.index(value)) if value in self.names else 0.0
+            number = float(self.names.index(str(value))) if value in self.names else 0.0
         elif self.kind == "log" and not exponent:
-            number = math.log10(value) if value > 0 else self.low
+            number = math.log10(float(value)) if float(value) > 0 else self.low
         else:
             number = float(value)
         return self.start + (number - self.low) / ((self.high - self.low) or 1.0) * (self.end - self.start)
 
 
-def drawing(chart: Json, title: str) -> Markup:
+def drawing(chart: Chart, title: str) -> Markup:
     """One figure as an <svg> with its title."""
     figure, height = chart["figure"], float(chart["height"])
     data, layout = figure["data"], figure["layout"]
@@ -94,7 +94,7 @@ def drawing(chart: Json, title: str) -> Markup:
     box = (_left(data, layout), WIDTH - 16.0, top, height - 48.0)
     scales = {name: _scale(name, data, layout, box) for name in _axes(data)}
     parts = [*_grids(scales, layout, box), *_lines(layout, scales, box)]
-    reached: dict[tuple[str, Any], float] = {}
+    reached: dict[tuple[str, str], float] = {}
     for trace in data:
         across, up = scales[trace.get("xaxis", "x")], scales[trace.get("yaxis", "y")]
         if trace["type"] == "bar":
@@ -105,45 +105,46 @@ def drawing(chart: Json, title: str) -> Markup:
     start = Markup('<svg class="drawn" viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">').format(
         WIDTH, height, f"{title}. The numbers are in the table below."
     )
-    drawn = [_hatching(t["marker"], at, title)[1] for t in data if t["type"] == "bar" for at in range(len(t["y"]))]
-    hatchings = Markup("<defs>{}</defs>").format(Markup("").join(dict.fromkeys(drawn)))
+    of_bars = [(t["marker"], at) for t in data if t["type"] == "bar" for at in range(len(t["y"]))]
+    definitions = dict.fromkeys(_define_hatching(marker, at, title)[1] for marker, at in of_bars)
+    hatchings = Markup("<defs>{}</defs>").format(Markup("").join(definitions))
     return Markup("\n").join([start, hatchings, *legend, *parts, Markup("</svg>")])
 
 
-def _axes(data: Sequence[Json]) -> list[str]:
+def _axes(data: Sequence[Figure]) -> list[str]:
     return sorted({t.get("xaxis", "x") for t in data} | {t.get("yaxis", "y") for t in data})
 
 
-def _axis(layout: Json, name: str) -> Json:
-    found: Json = layout.get(f"{name[0]}axis{name[1:]}") or {}
-    return found
+def _axis(layout: Figure, name: str) -> Figure:
+    axis: Figure = layout.get(f"{name[0]}axis{name[1:]}") or {}
+    return axis
 
 
-def _names(data: Sequence[Json], layout: Json, name: str) -> tuple[str, ...]:
+def _names(data: Sequence[Figure], layout: Figure, name: str) -> tuple[str, ...]:
     """The categories of an axis, in its order; () where it counts."""
     axis = _axis(layout, name)
     if axis.get("type") != "category":
         return ()
     mine = [t for t in data if t.get(f"{name[0]}axis", name[0]) == name]
-    given = [*(axis.get("categoryarray") or axis.get("tickvals") or ()), *(v for t in mine for v in t[name[0]])]
-    return tuple(dict.fromkeys(given))
+    names = [*(axis.get("categoryarray") or axis.get("tickvals") or ()), *(v for t in mine for v in t[name[0]])]
+    return tuple(dict.fromkeys(names))
 
 
-def _left(data: Sequence[Json], layout: Json) -> float:
+def _left(data: Sequence[Figure], layout: Figure) -> float:
     names = _names(data, layout, "y")
     if not names:
         return 64.0
     return min(LONGEST, 16.0 + LETTER * max(len(html.unescape(n)) for n in names))
 
 
-def _scale(name: str, data: Sequence[Json], layout: Json, box: tuple[float, float, float, float]) -> Scale:
+def _scale(name: str, data: Sequence[Figure], layout: Figure, box: tuple[float, float, float, float]) -> Scale:
     left, right, top, bottom = box
     axis, names = _axis(layout, name), _names(data, layout, name)
     low, high = axis.get("domain") or (0.0, 1.0)
     start, end = (left + low * (right - left), left + high * (right - left)) if name[0] == "x" else (bottom, top)
     if names:
-        given = axis.get("range") or (len(names) - 0.5, -0.5)
-        return Scale("category", given[0], given[1], start, end, names)
+        ends = axis.get("range") or (len(names) - 0.5, -0.5)
+        return Scale("category", ends[0], ends[1], start, end, names)
     span = axis.get("range")
     if span is None:
         values = [v for t in data if t.get(f"{name[0]}axis", name[0]) == name for v in t[name[0]]]
@@ -151,26 +152,26 @@ def _scale(name: str, data: Sequence[Json], layout: Json, box: tuple[float, floa
     return Scale(axis.get("type") or "linear", span[0], span[1], start, end)
 
 
-def ticks(scale: Scale, axis: Json) -> list[tuple[float, str]]:
+def ticks(scale: Scale, axis: Figure) -> list[tuple[float, str]]:
     """(pixel, text) of an axis that counts: as the figure says, else powers of ten or about six round steps."""
     if axis.get("tickvals"):
         texts = axis.get("ticktext") or [f"{v:g}" for v in axis["tickvals"]]
-        found = [(scale(v), str(t)) for v, t in zip(axis["tickvals"], texts, strict=True)]
+        marks = [(scale(v), str(t)) for v, t in zip(axis["tickvals"], texts, strict=True)]
     elif scale.kind == "log":
         inside = (1, 2, 5) if axis.get("dtick") == "D2" else (1,)
         powers = range(math.floor(scale.low), math.ceil(scale.high) + 1)
-        found = [(scale(m * 10.0**p), f"{m * 10.0**p:,.12g}") for p in powers for m in inside]
+        marks = [(scale(m * 10.0**p), f"{m * 10.0**p:,.12g}") for p in powers for m in inside]
     else:
         span = scale.high - scale.low
         power = 10.0 ** math.floor(math.log10(span / 5)) if span > 0 else 1.0
         step = next(m * power for m in (1, 2, 5, 10) if m * power >= span / (axis.get("nticks") or 7))
         count = math.floor(scale.high / step)
-        found = [(scale(k * step), f"{k * step:,.6g}") for k in range(math.ceil(scale.low / step), count + 1)]
+        marks = [(scale(k * step), f"{k * step:,.6g}") for k in range(math.ceil(scale.low / step), count + 1)]
     low, high = sorted((scale.start, scale.end))
-    return [(at, text) for at, text in found if low - 0.5 <= at <= high + 0.5]
+    return [(at, text) for at, text in marks if low - 0.5 <= at <= high + 0.5]
 
 
-def _grids(scales: dict[str, Scale], layout: Json, box: tuple[float, float, float, float]) -> list[Markup]:
+def _grids(scales: dict[str, Scale], layout: Figure, box: tuple[float, float, float, float]) -> list[Markup]:
     left, _, top, bottom = box
     parts = []
     for name, scale in scales.items():
@@ -194,7 +195,7 @@ def _grids(scales: dict[str, Scale], layout: Json, box: tuple[float, float, floa
     return parts
 
 
-def _bars(trace: Json, across: Scale, up: Scale, reached: dict[tuple[str, Any], float], title: str) -> list[Markup]:
+def _bars(trace: Figure, across: Scale, up: Scale, reached: dict[tuple[str, str], float], title: str) -> list[Markup]:
     parts = []
     texts = trace.get("text") or [""] * len(trace["y"])
     inside = trace.get("textposition") == "inside"
@@ -206,17 +207,17 @@ def _bars(trace: Json, across: Scale, up: Scale, reached: dict[tuple[str, Any], 
         start, end = across(before), across(before + value)
         y = up(name)
         bar = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"/>'
-        fill = _hatching(trace["marker"], at, title)[0]
+        fill = _define_hatching(trace["marker"], at, title)[0]
         parts.append(Markup(bar).format(start, y - thick / 2, max(0.0, end - start), thick, fill))
         if text:
             place = (start + end) / 2 if inside else end + 4
             room = int((end - start - 6) / LETTER) if inside else 200
-            shown = _cut(text, room) if room > 3 else ""
-            parts.append(_text(place, y + 4, shown, "middle" if inside else "start", "on" if inside else "name"))
+            label = _cut(text, room) if room > 3 else ""
+            parts.append(_text(place, y + 4, label, "middle" if inside else "start", "on" if inside else "name"))
     return parts
 
 
-def _points(trace: Json, across: Scale, up: Scale) -> list[Markup]:
+def _points(trace: Figure, across: Scale, up: Scale) -> list[Markup]:
     parts = []
     spots = list(zip(trace["x"], trace["y"], strict=True))
     if "lines" in trace["mode"]:
@@ -229,19 +230,19 @@ def _points(trace: Json, across: Scale, up: Scale) -> list[Markup]:
             parts.append(_marker(trace["marker"], across(x), up(y)))
         texts = trace.get("text")
         if "text" in trace["mode"] and texts:
-            anchor, dx, dy = _beside(trace.get("textposition", "middle right"))
+            anchor, dx, dy = _text_offset(trace.get("textposition", "middle right"))
             parts.append(_text(across(x) + dx, up(y) + dy, texts[place], anchor, "name"))
     return parts
 
 
-def _beside(position: str) -> tuple[str, float, float]:
+def _text_offset(position: str) -> tuple[str, float, float]:
     """(text-anchor, dx, dy) of Plotly's textposition."""
     upright, _, side = position.partition(" ")
     dy = {"top": -12.0, "bottom": 22.0}.get(upright, 4.0)
     return {"left": ("end", -10.0, dy), "right": ("start", 10.0, dy)}.get(side, ("middle", 0.0, dy))
 
 
-def _intervals(trace: Json, place: int, x: Any, y: Any, across: Scale, up: Scale) -> list[Markup]:
+def _intervals(trace: Figure, place: int, x: float, y: float | str, across: Scale, up: Scale) -> list[Markup]:
     parts = []
     for error, along in ((trace.get("error_x"), True), (trace.get("error_y"), False)):
         if not error:
@@ -254,7 +255,7 @@ def _intervals(trace: Json, place: int, x: Any, y: Any, across: Scale, up: Scale
     return parts
 
 
-def _marker(marker: Json, x: float, y: float) -> Markup:
+def _marker(marker: Figure, x: float, y: float) -> Markup:
     symbol, size = marker.get("symbol") or "circle", float(marker.get("size") or 10) / 2
     fill = "none" if symbol.endswith("-open") else marker["color"]
     rest = Markup('fill="{}" stroke="{}" stroke-width="2"').format(fill, marker["color"])
@@ -265,7 +266,7 @@ def _marker(marker: Json, x: float, y: float) -> Markup:
     return Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" {}/>').format(x, y, size, rest)
 
 
-def _lines(layout: Json, scales: dict[str, Scale], box: tuple[float, float, float, float]) -> list[Markup]:
+def _lines(layout: Figure, scales: dict[str, Scale], box: tuple[float, float, float, float]) -> list[Markup]:
     """Lines across the whole height, such as the floor."""
     line = '<line x1="{0:.1f}" y1="{1:.1f}" x2="{0:.1f}" y2="{2:.1f}" stroke="{3}" stroke-width="2" {4}/>'
     dashes = Markup('stroke-dasharray="6 4"')
@@ -275,7 +276,7 @@ def _lines(layout: Json, scales: dict[str, Scale], box: tuple[float, float, floa
     ]
 
 
-def _annotation(note: Json, scales: dict[str, Scale], box: tuple[float, float, float, float]) -> Markup:
+def _annotation(note: Figure, scales: dict[str, Scale], box: tuple[float, float, float, float]) -> Markup:
     across, up = scales["x"], scales["y"]
     x = across(note["x"], exponent=True) + note.get("xshift", 0)
     y = box[2] if note.get("yref") == "paper" else up(note["y"], exponent=True)
@@ -285,14 +286,14 @@ def _annotation(note: Json, scales: dict[str, Scale], box: tuple[float, float, f
     return _text(x, y + below - note.get("yshift", 0), note["text"], anchor, "name")
 
 
-def _legend(data: Sequence[Json], layout: Json, title: str) -> list[Markup]:
+def _legend(data: Sequence[Figure], layout: Figure, title: str) -> list[Markup]:
     if not layout.get("showlegend"):
         return []
     parts, x = [], 8.0
     for trace in data:
         name = html.unescape(trace["name"])
         swatch = '<rect x="{:.1f}" y="4" width="11" height="11" rx="2" fill="{}"/>'
-        fill = _hatching(trace["marker"], 0, title)[0]
+        fill = _define_hatching(trace["marker"], 0, title)[0]
         parts += [Markup(swatch).format(x, fill), _text(x + 16, 14, name, "start", "name")]
         x += 36.0 + LETTER * len(name)
     return parts
@@ -305,13 +306,13 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str, more: str = "") -> Markup:
     """A label of a figure, which is escaped for Plotly already: read back, and escaped once for here."""
-    shown = html.unescape(str(text)).strip()
-    if not shown:
+    label = html.unescape(str(text)).strip()
+    if not label:
         return Markup("")
     mark = '<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}"{}>{}</text>'
-    return Markup(mark).format(kind, x, y, anchor, more, shown)
+    return Markup(mark).format(kind, x, y, anchor, more, label)
 
 
 def _cut(text: str, longest: int) -> str:
-    shown = html.unescape(text).strip()
-    return html.escape(shown if len(shown) <= longest else shown[: max(1, longest - 1)] + "…", quote=False)
+    label = html.unescape(text).strip()
+    return html.escape(label if len(label) <= longest else label[: max(1, longest - 1)] + "…", quote=False)

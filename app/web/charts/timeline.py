@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import TypedDict
 
+from app.objects.trace import Timeline, TimelineGaps, TimelineStream, Trace, TraceBody
 from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fit_lanes
 from app.units import count, duration, share
-from app.web.charts.figure import HIDDEN
+from app.web.charts.figure import show_hidden
 from app.web.charts.svg import Scale, ticks
 from app.web.views.labels import TOOL_LABELS
-
-Json = Mapping[str, Any]
-Link = Callable[..., str]
 
 MOST_SPANS, MOST_GAPS, MOST_ROWS = 380, 160, 10
 """Drawn in one view, and rows of its tables; a closer view shows the others."""
@@ -36,30 +35,125 @@ CAUSES = {
 """Cause of a gap: its words, and its colour's class as in the parts of the step."""
 
 
+Window = tuple[float, float]
+"""A part of the step: from when to when, in µs from its start."""
+
+WindowLink = Callable[[Window | None], str]
+"""The page's address that shows this part of the step; None for the whole."""
+
+
+class Lane(TypedDict):
+    """One stream. paths: (class of the colour, SVG path) of its spans."""
+
+    name: str
+    paths: list[tuple[str, str]]
+    busy_us: float
+
+
+class SpanRow(TypedDict):
+    """A long span in the table. name: of its region; kernel: label of its longest one."""
+
+    at_us: float
+    length_us: float
+    name: str
+    href: str
+    tool: str
+    kernels: int
+    kernel: str
+    stream: str
+
+
+class GapRow(TypedDict):
+    """A long gap in the table. gaps: that it stands for; before: what comes after it."""
+
+    at_us: float
+    length_us: float
+    idle_us: float
+    gaps: int
+    cause: str
+    look: str
+    before: str
+    href: str
+
+
+class CursorData(TypedDict):
+    """What static/timeline.js reads.
+
+    lanes: of [start, length, owner, kernels, name, busy] in µs; gaps: of [start, length, cause, gaps, idle]. owners:
+    name, advice and address by number; names: labels of kernels by number.
+    """
+
+    window: list[float]
+    streams: list[str]
+    lanes: list[list[list[float]]]
+    gaps: list[list[float]]
+    owners: dict[int, list[str]]
+    names: dict[int, str]
+    causes: list[str]
+
+
+class Control(TypedDict):
+    """A link to another view; href: "" for one that there is not."""
+
+    name: str
+    href: str
+
+
+class TimelineView(TypedDict):
+    """A part of the median step. gaps: (class of the colour, SVG path); ticks: (per cent from the left, time);
+    causes: (words, class) of those that are in the view; read: what to see in it, in words.
+    """
+
+    step: str
+    start_us: float
+    end_us: float
+    wall_us: float
+    whole: bool
+    lanes: list[Lane]
+    gaps: list[tuple[str, str]]
+    ticks: list[tuple[float, str]]
+    data: CursorData
+    rows: list[SpanRow]
+    gap_rows: list[GapRow]
+    looks: list[str]
+    causes: list[tuple[str, str]]
+    read: str
+    controls: list[Control]
+
+
+class TimelineSection(TypedDict, total=False):
+    """Context of partials/trace_timeline.html; {} for a trace that was stored before there was one."""
+
+    timeline: TimelineView
+
+
 def timeline_section(
-    trace: Json, names: Sequence[str], links: Sequence[str], window: tuple[float, float] | None, link: Link
-) -> dict[str, Any]:
-    """Context of partials/trace_timeline.html; {} for a trace that was stored before there was one.
+    trace: Trace | TraceBody,
+    names: Sequence[str],
+    links: Sequence[str],
+    window: Window | None,
+    link: WindowLink,
+) -> TimelineSection:
+    """The view of a trace's median step that the page's address asks for.
 
     names, links: of the trace's regions, in the report's order. window: what is looked at, the whole step for None.
-    link: the page's address with `start` and `end` in place of those it has.
     """
     timeline = trace.get("timeline")
     if not timeline or not timeline["streams"]:
         return {}
     wall = timeline["wall_us"]
     start, end = _clip(window, wall)
-    tools = [(r.get("advice") or {}).get("tool", "none") for r in trace["regions"]]
+    tools = [advice["tool"] if (advice := r.get("advice")) else "none" for r in trace["regions"]]
     pixel = (end - start) / (2 * ACROSS)
     lanes = fit_lanes([_spans(s, start, end) for s in timeline["streams"]], MOST_SPANS, end - start, pixel)
-    known = _gap_spans(timeline["gaps"], start, end)
-    gaps = fit_lanes([_pieces(known, timeline["streams"], start, end)], MOST_GAPS, end - start, pixel)[0]
-    shown = [
-        _lane(_lane_name(stream, timeline["streams"]), spans, tools, (start, end))
+    stored = _gap_spans(timeline["gaps"], start, end)
+    gaps = fit_lanes([_split_gaps(stored, timeline["streams"], start, end)], MOST_GAPS, end - start, pixel)[0]
+    drawn = [
+        _draw_lane(_lane_name(stream, timeline["streams"]), spans, tools, (start, end))
         for stream, spans in zip(timeline["streams"], lanes, strict=True)
     ]
-    used = {look for lane in shown for look, _ in lane["paths"]}
-    idle = {cause: sum(g.busy_us for g in known if g.owner == cause) for cause in {g.owner for g in known}}
+    used = {look for lane in drawn for look, _ in lane["paths"]}
+    idle = {cause: sum(g.busy_us for g in stored if g.owner == cause) for cause in {g.owner for g in stored}}
     return {
         "timeline": {
             "step": timeline["step"],
@@ -67,11 +161,11 @@ def timeline_section(
             "end_us": end,
             "wall_us": wall,
             "whole": end - start >= wall * 0.999,
-            "lanes": shown,
-            "gaps": _gap_lane(gaps, (start, end)),
+            "lanes": drawn,
+            "gaps": _draw_gaps(gaps, (start, end)),
             "ticks": _ticks(start, end),
-            "data": _data(lanes, gaps, timeline, names, links, tools, (start, end)),
-            "rows": _rows(lanes, timeline, names, links, tools),
+            "data": _cursor_data(lanes, gaps, timeline, names, links, tools, (start, end)),
+            "rows": _span_rows(lanes, timeline, names, links, tools),
             "gap_rows": _gap_rows(gaps, lanes, names, links),
             "looks": [t for t in TOOL_LABELS if t in used],
             "causes": [CAUSES[c] for c in CAUSES if any(g.owner == _CAUSE[c] for g in gaps)],
@@ -85,7 +179,7 @@ _CAUSE = {cause: place for place, cause in enumerate(CAUSES)}
 _WORDS = tuple(CAUSES.values())
 
 
-def _clip(window: tuple[float, float] | None, wall: float) -> tuple[float, float]:
+def _clip(window: Window | None, wall: float) -> tuple[float, float]:
     if window is None:
         return 0.0, wall
     least = wall * CLOSEST_SHARE
@@ -93,38 +187,40 @@ def _clip(window: tuple[float, float] | None, wall: float) -> tuple[float, float
     return start, min(max(window[1], start + least), wall)
 
 
-def _spans(lane: Json, start: float, end: float) -> list[Span]:
+def _spans(lane: TimelineStream, start: float, end: float) -> list[Span]:
     """The spans of a lane that reach into the view."""
     first = bisect_left(lane["start_us"], start)
     while first > 0 and lane["start_us"][first - 1] + lane["length_us"][first - 1] > start:
         first -= 1
     last = bisect_left(lane["start_us"], end)
-    columns = [lane[c][first:last] for c in ("start_us", "length_us", "region", "busy_us", "kernels", "name")]
+    columns = zip(
+        lane["start_us"], lane["length_us"], lane["region"], lane["busy_us"], lane["kernels"], lane["name"], strict=True
+    )
     return [
         Span(a, a + length, region, busy, kernels, name, busy / max(1, kernels), {region: busy})
-        for a, length, region, busy, kernels, name in zip(*columns, strict=True)
+        for a, length, region, busy, kernels, name in islice(columns, first, last)
     ]
 
 
-def _gap_spans(gaps: Json, start: float, end: float) -> list[Span]:
+def _gap_spans(gaps: TimelineGaps, start: float, end: float) -> list[Span]:
     """The stored gaps, cut to the view: of one that is many, the idle time in proportion."""
-    columns = [gaps[c] for c in ("start_us", "length_us", "idle_us", "cause", "gaps")]
-    found = []
+    columns = (gaps["start_us"], gaps["length_us"], gaps["idle_us"], gaps["cause"], gaps["gaps"])
+    spans = []
     for at, length, idle, cause, number in zip(*columns, strict=True):
         low, high = max(at, start), min(at + length, end)
         if high > low:
             part = idle * (high - low) / length
-            found.append(Span(low, high, _CAUSE[cause], part, number, 0, part, {_CAUSE[cause]: part}))
-    return found
+            spans.append(Span(low, high, _CAUSE[cause], part, number, 0, part, {_CAUSE[cause]: part}))
+    return spans
 
 
-def _pieces(gaps: Sequence[Span], streams: Sequence[Json], start: float, end: float) -> list[Span]:
+def _split_gaps(gaps: Sequence[Span], streams: Sequence[TimelineStream], start: float, end: float) -> list[Span]:
     """Gaps that are many in one, apart again as far as the spans of work between them are stored."""
     work = sorted((s.start_us, s.end_us) for lane in streams for s in _spans(lane, start, end))
-    found, at = [], 0
+    pieces, at = [], 0
     for gap in gaps:
         if gap.count == 1:
-            found.append(gap)
+            pieces.append(gap)
             continue
         while at < len(work) and work[at][1] <= gap.start_us:
             at += 1
@@ -136,15 +232,15 @@ def _pieces(gaps: Sequence[Span], streams: Sequence[Json], start: float, end: fl
             free, place = max(free, work[place][1]), place + 1
         if free < gap.end_us:
             edges.append((free, gap.end_us))
-        found += [Span(a, b, gap.owner, b - a, 1, 0, b - a, {gap.owner: b - a}) for a, b in edges]
-    return found
+        pieces += [Span(a, b, gap.owner, b - a, 1, 0, b - a, {gap.owner: b - a}) for a, b in edges]
+    return pieces
 
 
 def _look(owner: int, tools: Sequence[str]) -> str:
     return tools[owner] if 0 <= owner < len(tools) else "rest"
 
 
-def _path(spans: Sequence[Span], window: tuple[float, float]) -> str:
+def _path(spans: Sequence[Span], window: Window) -> str:
     """One path of boxes; height: the share of the span in which its work runs, or its gaps last."""
     scale = ACROSS / (window[1] - window[0])
     parts = []
@@ -157,25 +253,25 @@ def _path(spans: Sequence[Span], window: tuple[float, float]) -> str:
     return "".join(parts)
 
 
-def _lane(name: str, spans: Sequence[Span], tools: Sequence[str], window: tuple[float, float]) -> dict[str, Any]:
+def _draw_lane(name: str, spans: Sequence[Span], tools: Sequence[str], window: Window) -> Lane:
     by_look: dict[str, list[Span]] = {}
     for span in spans:
         by_look.setdefault(_look(span.owner, tools), []).append(span)
     return {
         "name": name,
-        "paths": [(look, _path(found, window)) for look, found in by_look.items()],
+        "paths": [(look, _path(of_look, window)) for look, of_look in by_look.items()],
         "busy_us": sum(s.busy_us for s in spans),
     }
 
 
-def _gap_lane(gaps: Sequence[Span], window: tuple[float, float]) -> list[tuple[str, str]]:
+def _draw_gaps(gaps: Sequence[Span], window: Window) -> list[tuple[str, str]]:
     by_cause: dict[int, list[Span]] = {}
     for gap in gaps:
         by_cause.setdefault(gap.owner, []).append(gap)
-    return [(_WORDS[cause][1], _path(found, window)) for cause, found in by_cause.items()]
+    return [(_WORDS[cause][1], _path(of_cause, window)) for cause, of_cause in by_cause.items()]
 
 
-def _lane_name(lane: Json, lanes: Sequence[Json]) -> str:
+def _lane_name(lane: TimelineStream, lanes: Sequence[TimelineStream]) -> str:
     if lane["stream"] is None:
         return "other streams"
     several = len({other["device"] for other in lanes if other["stream"] is not None}) > 1
@@ -185,23 +281,25 @@ def _lane_name(lane: Json, lanes: Sequence[Json]) -> str:
 def _ticks(start: float, end: float) -> list[tuple[float, str]]:
     """(per cent from the left, time in the step) of about six round times."""
     unit, scale = ("ms", 1e3) if end >= 2e3 else ("µs", 1.0)
-    found = ticks(Scale("linear", start / scale, end / scale, 0.0, 100.0), {"nticks": 6})
-    return [(at, f"{text} {unit}") for at, text in found if at <= 96.0]
+    marks = ticks(Scale("linear", start / scale, end / scale, 0.0, 100.0), {"nticks": 6})
+    return [(at, f"{text} {unit}") for at, text in marks if at <= 96.0]
 
 
-# ------------------------------------------------------------------------------------------------ what the cursor says
+# ----------------------------------------------------------------------------------------------------------- the cursor
 
 
-def _data(
-    lanes: Sequence[Sequence[Span]], gaps: Sequence[Span], timeline: Json, names: Sequence[str], links: Sequence[str],
-    tools: Sequence[str], window: tuple[float, float],
-) -> Json:  # fmt: skip
-    """Lanes of [start, length, owner, kernels, name, busy] in µs; the gaps' last of [start, length, cause, gaps, idle].
-
-    owners: name, advice and address by number; names: labels of kernels by number.
-    """
+def _cursor_data(
+    lanes: Sequence[Sequence[Span]],
+    gaps: Sequence[Span],
+    timeline: Timeline,
+    names: Sequence[str],
+    links: Sequence[str],
+    tools: Sequence[str],
+    window: Window,
+) -> CursorData:
+    """The spans and gaps of the view; an owner or name that none of them has is left out."""
     used = sorted({s.owner for lane in lanes for s in lane})
-    called = sorted({s.name for lane in lanes for s in lane if s.name >= 0})
+    kernel_names = sorted({s.name for lane in lanes for s in lane if s.name >= 0})
     return {
         "window": [round(window[0], 2), round(window[1], 2)],
         "streams": [_lane_name(s, timeline["streams"]) for s in timeline["streams"]],
@@ -213,38 +311,37 @@ def _data(
             for lane in lanes
         ],
         "gaps": [[round(g.start_us, 1), round(g.length_us, 1), g.owner, g.count, round(g.busy_us, 1)] for g in gaps],
-        "owners": {o: _owner(o, names, links, tools) for o in used},
-        "names": {n: _visible(timeline["names"][n]) for n in called},
+        "owners": {o: _describe_owner(o, names, links, tools) for o in used},
+        "names": {n: show_hidden(timeline["names"][n]) for n in kernel_names},
         "causes": [words for words, _ in _WORDS],
     }  # fmt: skip
 
 
-def _visible(name: str) -> str:
-    """A name whose hidden characters are their numbers: the script shows it, past the templates that see to this."""
-    return HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", name)
-
-
-def _owner(owner: int, names: Sequence[str], links: Sequence[str], tools: Sequence[str]) -> list[str]:
+def _describe_owner(owner: int, names: Sequence[str], links: Sequence[str], tools: Sequence[str]) -> list[str]:
+    """Name, advice and address. The script shows them, past the templates that make hidden characters visible."""
     if 0 <= owner < len(names):
-        return [_visible(names[owner]), TOOL_LABELS.get(tools[owner], tools[owner]), links[owner]]
+        return [show_hidden(names[owner]), TOOL_LABELS.get(tools[owner], tools[owner]), links[owner]]
     return [OTHERS.get(owner, "no region"), "", ""]
 
 
-def _rows(
-    lanes: Sequence[Sequence[Span]], timeline: Json, names: Sequence[str], links: Sequence[str], tools: Sequence[str]
-) -> list[dict[str, Any]]:
+def _span_rows(
+    lanes: Sequence[Sequence[Span]],
+    timeline: Timeline,
+    names: Sequence[str],
+    links: Sequence[str],
+    tools: Sequence[str],
+) -> list[SpanRow]:
     """The longest spans of the view, in order of time."""
     every = [(s, place) for place, lane in enumerate(lanes) for s in lane]
     longest = sorted(every, key=lambda e: -e[0].length_us)[:MOST_ROWS]
-    rows = []
+    rows: list[SpanRow] = []
     for span, place in sorted(longest, key=lambda e: e[0].start_us):
-        name, _, href = _owner(span.owner, names, links, tools)
-        called = timeline["names"][span.name] if span.name >= 0 else ""
+        name, _, href = _describe_owner(span.owner, names, links, tools)
         rows.append(
             {
                 "at_us": span.start_us, "length_us": span.length_us, "name": name, "href": href,
                 "tool": _look(span.owner, tools), "kernels": span.count,
-                "kernel": called,
+                "kernel": timeline["names"][span.name] if span.name >= 0 else "",
                 "stream": _lane_name(timeline["streams"][place], timeline["streams"]),
             }
         )  # fmt: skip
@@ -253,12 +350,12 @@ def _rows(
 
 def _gap_rows(
     gaps: Sequence[Span], lanes: Sequence[Sequence[Span]], names: Sequence[str], links: Sequence[str]
-) -> list[dict[str, Any]]:
+) -> list[GapRow]:
     """The gaps with most idle time, in order of time, each with the region that comes after it."""
     every = sorted((s for lane in lanes for s in lane), key=lambda s: s.start_us)
     starts = [s.start_us for s in every]
     longest = sorted(gaps, key=lambda g: -g.busy_us)[:MOST_ROWS]
-    rows = []
+    rows: list[GapRow] = []
     for gap in sorted(longest, key=lambda g: g.start_us):
         after = bisect_left(starts, gap.end_us - 0.2)
         following = every[after].owner if after < len(every) else None
@@ -300,15 +397,15 @@ def _describe_view(
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _controls(start: float, end: float, wall: float, link: Link) -> list[dict[str, str]]:
+def _controls(start: float, end: float, wall: float, link: WindowLink) -> list[Control]:
     """Links to closer, wider and neighbouring views; "" for one that there is not."""
-    length, whole = end - start, link(start="", end="")
+    length, whole = end - start, link(None)
 
     def about(middle: float, wide: float) -> str:
         if wide >= wall:
             return whole
         low = min(max(middle - wide / 2, 0.0), wall - wide)
-        return link(start=f"{low:.1f}", end=f"{low + wide:.1f}")
+        return link((low, low + wide))
 
     middle, everything = (start + end) / 2, length >= wall * 0.999
     places = {

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from app.objects.trace import Comparison
 from app.trace_report.compare import FASTER, GONE, NEW, SLOWER
 from app.units import duration
-from app.web.charts import hatching
-from app.web.charts.figure import Chart, chart
+from app.web.charts.figure import Chart, Figure, bars, chart
 from app.web.views.names import shorten_uniquely
-
-Json = Mapping[str, Any]
 
 MOST_BARS = 16
 LOOKS = {FASTER: "compile", SLOWER: "cuda", NEW: "triton", GONE: "library"}
@@ -22,17 +17,17 @@ def _change_text(change_us: float) -> str:
     return f"{'+' if change_us > 0 else '−'}{duration(abs(change_us))}"
 
 
-def changes(found: Json) -> Chart | None:
+def change_chart(comparison: Comparison) -> Chart | None:
     """Bars of what each part takes more or less, the largest changes first: left is faster."""
-    rows = [r for r in found["rows"] if abs(r["change_us"]) > 0.5][:MOST_BARS]
+    rows = [r for r in comparison["rows"] if abs(r["change_us"]) > 0.5][:MOST_BARS]
     if not rows:
         return None
     labels = shorten_uniquely((row["name"] for row in rows), 42)
-    bars: dict[str, Any] = {
+    drawn: Figure = {
         "type": "bar", "orientation": "h", "y": labels, "x": [r["change_us"] / 1e3 for r in rows], "showlegend": False,
         "text": [f" {_change_text(r['change_us'])}, {r['verdict']} " for r in rows],
         "textposition": "outside", "cliponaxis": False,
-        "marker": hatching.bars(LOOKS.get(r["verdict"], "skip") for r in rows),
+        "marker": bars(LOOKS.get(r["verdict"], "skip") for r in rows),
         "hovertemplate": "%{y}<br>%{text}<extra></extra>",
     }  # fmt: skip
     reach = max(abs(r["change_us"]) for r in rows) / 1e3
@@ -42,4 +37,4 @@ def changes(found: Json) -> Chart | None:
         "xaxis": {"title": {"text": "change of its time in one step, ms"}, "range": [-1.9 * reach, 1.9 * reach],
                   "zeroline": True},
     }  # fmt: skip
-    return chart([bars], layout, 90 + 28 * len(rows)) | {"width": 680}
+    return chart([drawn], layout, 90 + 28 * len(rows), width=680)

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.web.charts.figure import Json
+from app.objects.cost import Cost, Count
+from app.web.charts.plotly import total_bytes
 from app.web.views.long_lists import heaviest
 
 WIDTH = 400
@@ -83,24 +84,24 @@ class Panel:
         return WIDTH
 
 
-def unfused_launches(cost: Json) -> list[Launch]:
+def unfused_launches(cost: Cost) -> list[Launch]:
     """Every operation that eager PyTorch launches or that touches memory, in order."""
     return [
-        Launch(o["label"], o["bytes_read"], o["bytes_written"], _total_bytes(o), o.get("launches") or 0)
+        Launch(o["label"], o["bytes_read"], o["bytes_written"], total_bytes(o), o.get("launches") or 0)
         for o in cost["operations"]
-        if _total_bytes(o) or o.get("launches")
+        if total_bytes(o) or o.get("launches")
     ]
 
 
-def fused_launches(cost: Json) -> list[Launch]:
+def fused_launches(cost: Cost) -> list[Launch]:
     """Every kernel that torch.compile makes of it, by Inductor's account or by its fusion rules."""
     return [
-        Launch(k["label"], k["bytes_read"], k["bytes_written"], _total_bytes(k), 1, tuple(k.get("operations") or ()))
+        Launch(k["label"], k["bytes_read"], k["bytes_written"], total_bytes(k), 1, tuple(k.get("operations") or ()))
         for k in cost["kernels"]
     ]
 
 
-def picture(cost: Json | None) -> list[Panel]:
+def make_panels(cost: Cost | None) -> list[Panel]:
     """Both panels on one scale; [] where nothing moves."""
     if not cost:
         return []
@@ -108,27 +109,22 @@ def picture(cost: Json | None) -> list[Panel]:
         ("unfused", "Unfused: one kernel for each operation", unfused_launches(cost), cost["unfused"]),
         ("fused", "Fused: as torch.compile would run it", fused_launches(cost), cost["fused"]),
     )
-    most = max((_widest(launch) for _, _, found, _ in ways for launch in found), default=0)
+    most = max((_widest(launch) for _, _, launches, _ in ways for launch in launches), default=0)
     if not most:
         return []
-    return [_panel(name, title, _fold_smallest(found), total, most) for name, title, found, total in ways]
-
-
-def _total_bytes(count: Json) -> int:
-    """Bytes read and written; where Inductor counted them, both together only."""
-    return int(count["bytes_moved"] if "bytes_moved" in count else count["bytes_read"] + count["bytes_written"])
+    return [_panel(name, title, _fold_smallest(launches), total, most) for name, title, launches, total in ways]
 
 
 def _widest(launch: Launch) -> int:
     return max(launch.read, launch.written) if launch.read is not None and launch.written is not None else launch.moved
 
 
-def _fold_smallest(found: Sequence[Launch]) -> list[Launch]:
+def _fold_smallest(launches: Sequence[Launch]) -> list[Launch]:
     """At most MOST: those of the fewest bytes become one, at the end."""
-    if len(found) <= MOST:
-        return list(found)
-    kept = heaviest(found, lambda launch: launch.moved, MOST - 1)
-    rest: list[Launch] = kept.rest
+    if len(launches) <= MOST:
+        return list(launches)
+    kept = heaviest(launches, lambda launch: launch.moved, MOST - 1)
+    rest = kept.rest
     known = [r for r in rest if r.read is not None and r.written is not None]
     whole = len(known) == len(rest)
     folded = Launch(
@@ -142,13 +138,13 @@ def _fold_smallest(found: Sequence[Launch]) -> list[Launch]:
     return [*kept.shown, folded]
 
 
-def _panel(name: str, title: str, found: Sequence[Launch], total: Json, most: int) -> Panel:
+def _panel(name: str, title: str, launches: Sequence[Launch], total: Count, most: int) -> Panel:
     boxes, y = [], PAD
-    for launch in found:
+    for launch in launches:
         boxes.append(box := _box(launch, y, most))
         y += box.height + GAP
     return Panel(
-        name, title, tuple(boxes), y - GAP + PAD, _total_bytes(total), int(total["launches"]), total.get("bytes_read"),
+        name, title, tuple(boxes), y - GAP + PAD, total_bytes(total), int(total["launches"]), total.get("bytes_read"),
         total.get("bytes_written"),
     )  # fmt: skip
 
@@ -201,7 +197,7 @@ def _lines(label: str) -> tuple[str, ...]:
     return tuple(cut or [""])
 
 
-def summary(panels: Sequence[Panel]) -> str:
+def summarize(panels: Sequence[Panel]) -> str:
     """What fusing changes, in a sentence; "" without both panels."""
     if len(panels) < 2 or not panels[0].bytes:
         return ""

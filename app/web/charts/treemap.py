@@ -51,7 +51,8 @@ def lay_out(nodes: Sequence[Node], width: float = WIDTH, height: float = HEIGHT)
     if not total or width <= 0.0 or height <= 0.0:
         return ()
     areas = [n.value / total * width * height for n in ranked]
-    found, at, left, top = [], 0, 0.0, 0.0
+    tiles: list[Tile] = []
+    at, left, top = 0, 0.0, 0.0
     free_width, free_height = width, height
     while at < len(areas):
         side = min(free_width, free_height)
@@ -62,14 +63,14 @@ def lay_out(nodes: Sequence[Node], width: float = WIDTH, height: float = HEIGHT)
             long = area / thick
             upright = free_width >= free_height
             box = (left, top + along, thick, long) if upright else (left + along, top, long, thick)
-            found.append(_tile(node, box, width, height))
+            tiles.append(_tile(node, box, width, height))
             along += long
         if free_width >= free_height:
             left, free_width = left + thick, max(1e-9, free_width - thick)
         else:
             top, free_height = top + thick, max(1e-9, free_height - thick)
         at = end
-    return tuple(found)
+    return tuple(tiles)
 
 
 def _row(areas: Sequence[float], at: int, side: float) -> int:

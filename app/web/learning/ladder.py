@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from app.web.learning import tuned
 
@@ -52,32 +52,58 @@ AUTOMATES: dict[str, tuple[str, ...]] = {
 """By tool, in the order of WORK. In CUDA the compiler still gives registers and orders instructions."""
 
 
+class RungRow(TypedDict):
+    """A tool with its code, its lines of code, and the recorded time of this work by it. automates: in WORK's order."""
+
+    tool: str
+    name: str
+    code: str
+    lines: int
+    gets: str
+    gives_up: str
+    peak: str
+    time_us: float | None
+    automates: tuple[str, ...]
+
+
+class Measurements(TypedDict):
+    """What the work was measured on. times_us: by tool, the recorded medians; Triton's is this app's own kernel's."""
+
+    device: str
+    torch: str
+    triton: str
+    case: str
+    times_us: dict[str, float]
+
+
 @cache
-def rungs() -> tuple[dict[str, Any], ...]:
-    """Each rung with its code, its lines of code, and the recorded time of this work by that tool."""
+def rungs() -> tuple[RungRow, ...]:
+    """Every rung of the ladder, from the least effort to the most."""
     times = load_measurements()["times_us"]
-    found = []
+    rows: list[RungRow] = []
     for rung in RUNGS:
         text = (FOLDER / rung.file).read_text(encoding="utf-8").strip()
-        found.append(
+        rows.append(
             {
-                "tool": rung.tool, "name": rung.name, "code": text, "lines": _lines(text), "gets": rung.gets,
+                "tool": rung.tool, "name": rung.name, "code": text, "lines": _count_lines(text), "gets": rung.gets,
                 "gives_up": rung.gives_up, "peak": rung.peak, "time_us": times.get(rung.tool),
                 "automates": AUTOMATES[rung.tool],
             }
         )  # fmt: skip
-    return tuple(found)
+    return tuple(rows)
 
 
 @cache
-def load_measurements() -> dict[str, Any]:
-    """device, torch, triton, case, times_us: by tool, the recorded medians; Triton's is this app's own kernel's."""
+def load_measurements() -> Measurements:
+    """The recorded times of this work."""
     record = tuned.load_cases()
     case = next(c for c in record["cases"] if c["name"] == WORK_CASE)
-    kept = {k: record[k] for k in ("device", "torch", "triton")}
-    return {**kept, "case": case["case"], "times_us": case["times_us"]}
+    return {
+        "device": record["device"], "torch": record["torch"], "triton": record["triton"], "case": case["case"],
+        "times_us": case["times_us"],
+    }  # fmt: skip
 
 
-def _lines(text: str) -> int:
+def _count_lines(text: str) -> int:
     """Lines with code: neither empty nor a comment."""
     return sum(bool(line.strip()) and not line.strip().startswith(("#p", "# ", "//")) for line in text.splitlines())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
-from app.web.views import oracle
+from app.objects.region import RegionBody
+from app.web.views.predicted_kernels import ModePrediction, oracle_section
 from profiler.trace.analyze.compile_blocker_kinds import BREAK, KINDS
-
-Json = Mapping[str, Any]
 
 TEXT = """\
 x: bf16[8192, 4096]
@@ -21,12 +19,39 @@ return relu(h)
 """The sources' example: four launches become two."""
 
 
-def phases(region: Json) -> dict[str, Any]:
-    """Context of partials/learn/phases.html for a region with its cost and what the oracle said of it."""
+class GraphBreak(TypedDict):
+    """What breaks a graph: why, and what helps."""
+
+    name: str
+    title: str
+    because: str
+    remedy: str
+
+
+class Phases(TypedDict):
+    """A region in torch.compile's three phases. written: what Inductor makes of it, None where it was not asked.
+
+    before, after: launches; by_rules: kernels by the fusion rules, where Inductor was not asked.
+    """
+
+    phase_region: RegionBody
+    statements: list[str]
+    aten: list[str]
+    written: ModePrediction | None
+    by_rules: list[str]
+    before: int
+    after: int
+    breaks: list[GraphBreak]
+
+
+def describe_phases(region: RegionBody) -> Phases:
+    """The phases of a region with its cost and what the oracle said of it. ValueError for one without a cost."""
     cost = region["cost"]
-    section = oracle.section(region)
+    if cost is None:
+        raise ValueError("the region has no cost")
+    section = oracle_section(region)
     first = section["modes"][0] if section["modes"] else None
-    statements = [line for line in region["text"].splitlines() if line.strip() and not _is_input(line)]
+    statements = [line for line in (region["text"] or "").splitlines() if line.strip() and not _is_input(line)]
     return {
         "phase_region": region,
         "statements": statements,
@@ -35,7 +60,7 @@ def phases(region: Json) -> dict[str, Any]:
         "by_rules": [k["label"] for k in cost["kernels"]] if first is None else [],
         "before": cost["unfused"]["launches"],
         "after": first["launches"] if first else cost["fused"]["launches"],
-        "breaks": breaks(),
+        "breaks": list_breaks(),
     }
 
 
@@ -44,7 +69,7 @@ def _is_input(line: str) -> bool:
     return bool(colon) and name.strip().isidentifier() and "=" not in name
 
 
-def breaks() -> list[dict[str, str]]:
-    """What breaks a graph, as this app names it in traces: title, what it does, what helps."""
+def list_breaks() -> list[GraphBreak]:
+    """What breaks a graph, as this app names it in traces."""
     return [{"name": kind, "title": k.title, "because": k.because, "remedy": k.remedy}
             for kind, k in KINDS.items() if k.effect == BREAK]  # fmt: skip

@@ -25,7 +25,7 @@ class Primitive:
 
 
 PRIMITIVES: tuple[Primitive, ...] = (
-    Primitive("tl.program_id", "Which tile is mine. Every program is told its number and works out its own part.",
+    Primitive("tl.program_id", "Which tile is mine. Every program gets its number and works out its own part.",
               "Left out, every program does the first tile.", "app/examples/ladder/program.txt", "at = tl.program_id"),
     Primitive("tl.load with mask", "A tile from memory to the chip. Lanes beyond the end are off and hold `other`.",
               "`other` must be what the reduction leaves alone: 0 for a sum, -inf for a maximum, 1 for a product.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from app.web.learning.ladder import FOLDER
 
@@ -46,14 +47,37 @@ def stores_of(program: int) -> dict[int, int]:
     return {at: X[at] + Y[at] for at in offsets(program) if at < len(X)}
 
 
-def life(program: int) -> dict[str, Any]:
-    """Context of partials/learn/program.html for one program, 0 to PROGRAMS - 1."""
+class Cell(TypedDict):
+    """An element of the vectors, or beyond their end. own: the program touches it; x, y, z: values, "" for none."""
+
+    at: int
+    own: bool
+    there: bool
+    x: int | str
+    y: int | str
+    z: int | str
+
+
+class Life(TypedDict):
+    """Context of partials/learn/program.html."""
+
+    program: int
+    programs: int
+    block: int
+    n: int
+    steps: tuple[Step, ...]
+    cells: list[Cell]
+    program_code: list[str]
+
+
+def describe_life(program: int) -> Life:
+    """One program step by step, 0 to PROGRAMS - 1."""
     at = offsets(program)
     inside = [i < len(X) for i in at]
     off = tuple(not i for i in inside)
     x, y = ([values[i] if i < len(values) else 0 for i in at] for values in (X, Y))
 
-    def format_values(values: list[Any]) -> tuple[str, ...]:
+    def format_values(values: Sequence[object]) -> tuple[str, ...]:
         return tuple(str(v) for v in values)
 
     steps = (
@@ -69,7 +93,7 @@ def life(program: int) -> dict[str, Any]:
         Step("Store", "Back to HBM, once, under the same mask: elements that are not there are not written.",
              _line("tl.store"), (("z", format_values([stores_of(program).get(i, "–") for i in at])),), off),
     )  # fmt: skip
-    cells = [
+    cells: list[Cell] = [
         {"at": i, "own": i in at, "there": i < len(X), "x": X[i] if i < len(X) else "", "y": Y[i] if i < len(X) else "",
          "z": stores_of(program).get(i, "")}
         for i in range(BEYOND)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, TypedDict
 
-Json = Mapping[str, Any]
+from app.advice.criteria import CRITERIA
+from app.objects.advice import Advice, Criterion
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,55 +25,63 @@ class Question:
     why: str
 
 
-QUESTIONS: tuple[Question, ...] = (
+QUESTIONS: tuple[Question, ...] = tuple(
     Question(
-        "Is the step fast enough already?", ("fast-enough",), "skip", True, True,
-        "A target was given and is met. The cheapest kernel is the one that nobody has to maintain.",
-    ),
-    Question(
-        "Could it matter at all?", ("worth-it",), "skip", False, True,
-        "Under 1 % of the step, or nothing that could win 1 % of it back: Amdahl bounds what a part can give.",
-    ),
-    Question(
-        "Is it a kernel problem?", ("kernel-problem",), "skip", False, True,
-        "Communication, copies and waiting for the host are none. Tiny kernels with the GPU idle between them are "
-        "torch.compile's, in mode reduce-overhead: it replays them as one CUDA graph.",
-    ),
-    Question(
-        "Does a library cover it?", ("library-covers",), "library", True, False,
-        "Attention, plain GEMM, norms, quantised GEMM, optimizers: somebody tuned it for this GPU, and keeps doing so.",
-    ),
-    Question(
-        "Does torch.compile fuse it?", ("compile-fuses",), "compile", True, False,
-        "It costs one line and writes Triton itself. Graph breaks, changing shapes and the first call count against.",
-    ),
-    Question(
-        "Bound by memory, or so custom that nothing fused exists?", ("bandwidth-bound-or-custom", "several-shapes"),
-        "triton", True, False,
-        "Fusing saves bytes, and autotuning over shapes is free. Compute-bound, Triton reaches 80 to 95 % "
-        "of hand-tuned code.",
-    ),
-    Question(
-        "Does it need what Triton does not give?", ("needs-cuda",), "cuda", True, False,
-        "Cooperation of the whole grid, the last per cent of warp specialisation, NVLink. About ten times the code.",
-    ),
-)  # fmt: skip
+        asked.text,
+        (criterion.name, *(other.name for other in CRITERIA if other.joins == criterion.name)),
+        asked.tool,
+        asked.on,
+        asked.ends,
+        asked.why,
+    )
+    for criterion in CRITERIA
+    if (asked := criterion.question) is not None
+)
+"""In the rule's order; a criterion that has none lets no tool compete and ends nothing."""
 
 
-def tree(advice: Json) -> dict[str, Any]:
-    """Context of partials/learn/tree.html: nodes with `state` (lit, taken, dim), and the tool at the end.
+State = Literal["lit", "taken", "dim"]
+"""Of a question in the tree."""
 
-    "taken": its answer leads to its leaf; "lit": it was passed on the way; "dim": it was never asked.
+
+class Node(TypedDict):
+    """A question in the tree. chosen: the advice is its leaf.
+
+    state: "taken": its answer leads to its leaf; "lit": it was passed on the way; "dim": it was never asked.
     """
+
+    question: str
+    why: str
+    leaf: str
+    branch: Literal["yes", "no"]
+    ends: bool
+    answer: Literal["unknown", "yes", "no"]
+    criteria: list[Criterion]
+    state: State
+    chosen: bool
+
+
+class Tree(TypedDict):
+    """The rule's questions, and the tool at the end. ended: by a question that ends the matter."""
+
+    nodes: list[Node]
+    tool: str
+    mode: str
+    ended: bool
+    headline: str
+
+
+def light_tree(advice: Advice) -> Tree:
+    """The tree with the path that the advice took."""
     judged = {c["name"]: c for c in advice.get("criteria") or ()}
-    competing = {o["tool"] for o in advice.get("alternatives") or () if o.get("admitted", True)}
-    nodes: list[dict[str, Any]] = []
+    competing: set[str] = {o["tool"] for o in advice.get("alternatives") or () if o.get("admitted", True)}
+    nodes: list[Node] = []
     ended = False
     for question in QUESTIONS:
-        found = [judged[name] for name in question.criteria if name in judged]
-        holds = found[0]["holds"] if found else None
+        criteria = [judged[name] for name in question.criteria if name in judged]
+        holds = criteria[0]["holds"] if criteria else None
         leads = holds is question.on if question.ends else question.leaf in competing
-        state = "dim" if ended else "taken" if leads else "lit"
+        state: State = "dim" if ended else "taken" if leads else "lit"
         ends_here = question.ends and leads and not ended
         nodes.append(
             {
@@ -83,7 +91,7 @@ def tree(advice: Json) -> dict[str, Any]:
                 "branch": "yes" if question.on else "no",
                 "ends": question.ends,
                 "answer": "unknown" if holds is None else "yes" if holds else "no",
-                "criteria": found,
+                "criteria": criteria,
                 "state": state,
                 "chosen": state == "taken" and (ends_here or (not question.ends and question.leaf == advice["tool"])),
             }

@@ -6,14 +6,12 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from profiler.region.language import trees
-
-Json = Mapping[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 RECORDED = ROOT / "app" / "examples" / "ladder" / "tuned.json"
@@ -22,55 +20,121 @@ RECORDED = ROOT / "app" / "examples" / "ladder" / "tuned.json"
 _VARIANT = re.compile(r"(\w+)\((.*)\) x (\d+) warps(?:, (\d+) stages)?")
 
 
+class Tried(TypedDict):
+    """A configuration that was timed, as records write it."""
+
+    variant: str
+    time_us: float
+
+
+class Case(TypedDict):
+    """A recorded tuning. file: of the kernel; chosen: a variant; times_us: of the work by each tool."""
+
+    name: str
+    case: str
+    title: str
+    operation: str
+    file: str
+    tuning_s: float
+    chosen: str
+    tried: list[Tried]
+    times_us: dict[str, float]
+
+
+class Record(TypedDict):
+    """What was recorded, and where."""
+
+    device: str
+    torch: str
+    triton: str
+    cases: list[Case]
+
+
+class Variant(TypedDict):
+    """A configuration. settings: all of it, constants, warps and stages, as (name, value)."""
+
+    kernel: str
+    constants: list[tuple[str, str]]
+    warps: int
+    stages: int | None
+    settings: list[tuple[str, str]]
+
+
+class Config(Variant):
+    """A configuration with its time. ratio: to the best; share: of the slowest; differs: from the others, in words."""
+
+    variant: str
+    time_us: float
+    ratio: float
+    chosen: bool
+    shown: bool
+    place: int
+    share: float
+    differs: str
+
+
+class CasePart(TypedDict):
+    """Context of partials/learn/tuned.html. config: the one that is shown, with its launch and its kernel's source."""
+
+    record: Record
+    case: Case
+    cases: list[Case]
+    configs: list[Config]
+    config: Config
+    config_launch: str
+    source: str
+
+
 @cache
-def load_cases() -> dict[str, Any]:
-    """device, torch, triton, and cases: name, title, operation, file, what, chosen, tried [{variant, time_us}]."""
-    found: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
-    return found
+def load_cases() -> Record:
+    """The recorded tunings."""
+    record: Record = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return record
 
 
-def case_context(name: str | None, place: int | None) -> dict[str, Any]:
-    """Context of partials/learn/tuned.html. name: of a case, place: of a configuration; else the first, its best."""
+def case_context(name: str | None, place: int | None) -> CasePart:
+    """name: of a case, place: of a configuration; else the first, its best."""
     record = load_cases()
     case = next((c for c in record["cases"] if c["name"] == name), record["cases"][0])
     tried = case["tried"]
-    best = min(t["time_us"] for t in tried)
+    best, slowest = min(t["time_us"] for t in tried), max(t["time_us"] for t in tried)
     chosen = next((i for i, t in enumerate(tried) if t["variant"] == case["chosen"]), 0)
     at = place if place is not None and 0 <= place < len(tried) else chosen
-    configs = [
+    configs: list[Config] = [
         {**parse_variant(t["variant"]), "variant": t["variant"], "time_us": t["time_us"], "ratio": t["time_us"] / best,
-         "chosen": i == chosen, "shown": i == at, "place": i, "share": t["time_us"] / max(x["time_us"] for x in tried)}
+         "chosen": i == chosen, "shown": i == at, "place": i, "share": t["time_us"] / slowest,
+         "differs": ""}
         for i, t in enumerate(tried)
     ]  # fmt: skip
-    varying = _varying(configs)
+    varying = _varying_settings(configs)
     for config in configs:
         config["differs"] = ", ".join(f"{k} {v}" for k, v in config["settings"] if k in varying) or config["variant"]
-    source = function(case["file"], configs[at]["kernel"])
+    source = read_function(case["file"], configs[at]["kernel"])
     return {
         "record": record, "case": case, "cases": record["cases"], "configs": configs, "config": configs[at],
-        "config_launch": launch(source, configs[at]), "source": source,
+        "config_launch": write_launch(source, configs[at]), "source": source,
     }  # fmt: skip
 
 
-def parse_variant(variant: str) -> dict[str, Any]:
-    """kernel, constants, warps, stages of a variant as records write it; settings: all of it in pairs."""
-    found = _VARIANT.fullmatch(variant)
-    if found is None:
+def parse_variant(variant: str) -> Variant:
+    """A configuration of a variant as records write it. ValueError for a text that is none."""
+    match = _VARIANT.fullmatch(variant)
+    if match is None:
         raise ValueError(f"no variant: {variant!r}")
-    kernel, inside, warps, stages = found.groups()
+    kernel, inside, warps, stages = match.groups()
     constants = [(k, v) for k, _, v in (part.partition("=") for part in inside.split(", "))] if inside else []
     settings = [*constants, ("warps", warps), *([("stages", stages)] if stages else [])]
     return {"kernel": kernel, "constants": constants, "warps": int(warps), "stages": int(stages) if stages else None,
             "settings": settings}  # fmt: skip
 
 
-def _varying(configs: Sequence[Json]) -> set[str]:
+def _varying_settings(configs: Sequence[Config]) -> set[str]:
     """Names of the settings in which the configurations differ."""
     names = {k for c in configs for k, _ in c["settings"]}
     return {n for n in names if len({dict(c["settings"]).get(n) for c in configs}) > 1}
 
 
-def launch(source: str, config: Json) -> str:
+def write_launch(source: str, config: Variant) -> str:
     """The launch of one configuration as code: its arguments by the kernel's own names."""
     arguments = [a.arg for a in _definition(source).args.args if a.annotation is None]
     constants = [f"{k}={_python(v)}" for k, v in config["constants"]]
@@ -91,7 +155,7 @@ def _definition(source: str) -> ast.FunctionDef:
 
 
 @cache
-def function(file: str, name: str) -> str:
+def read_function(file: str, name: str) -> str:
     """The source of one jit function, decorators and all. Raises LookupError where the file has none of that name."""
     text = (ROOT / "kernels" / file).read_text(encoding="utf-8")
     for node in trees.module(text).body:

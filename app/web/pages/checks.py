@@ -1,28 +1,28 @@
-"""The pages of checks: a list with a form, and one check's verdict with its reports. Each has a `.json` twin."""
+"""The pages of checks: a list with a form, and one check's verdict with its reports. Each is also JSON."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from app.errors import Problem
-from app.requests import checks as submit_check
+from app.objects.check import Check
+from app.requests.checks import submit_stored
 from app.requests.state import state_of
 from app.storage import checks
 from app.web.api.responses import After
-from app.web.pages.common import go, missing
+from app.web.pages.common import missing, redirect
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
-from app.web.views import checks as check_views
+from app.web.views.check_page import check_page, check_rows, make_form, older_address, summarize
 
 router = APIRouter(include_in_schema=False)
-
-Json = dict[str, Any]
 
 ROWS = 50
 CHOICES = 100
@@ -30,7 +30,7 @@ WAIT_S = 5.0
 """A check by the form waits so long for its verdict, then its page shows how it is doing."""
 
 FORM_CODES = frozenset({"config-invalid", "invalid-request", "trace-not-ready", "not-found"})
-"""What is wrong with the form's own fields: said beside it."""
+"""What is wrong with the form's own fields: said next to it."""
 
 
 @page_and_json(router, "/checks", Access.READ)
@@ -46,17 +46,24 @@ def check_list(
     return _list(request, {"trace": trace}, after=after)
 
 
-def _list(request: Request, given: dict[str, str], *, after: str | None = None, wrong: Json | None = None) -> Response:
+def _list(
+    request: Request,
+    fields: dict[str, str],
+    *,
+    after: str | None = None,
+    wrong: Mapping[str, object] | None = None,
+    status: int = 200,
+) -> Response:
     store = state_of(request).store
     page = checks.page(store.database, ROWS, after)
     context = {
-        "rows": check_views.check_rows(page["items"]),
-        "older": check_views.older(page["next"]),
-        "form": check_views.form(store.traces(limit=CHOICES)["items"], given),
+        "rows": check_rows(page["items"]),
+        "older": older_address(page["next"]),
+        "form": make_form(store.traces(limit=CHOICES)["items"], fields),
         "wrong": wrong,
         "charts": False,
     }
-    return render("checks.html", context, request=request, status=wrong["status"] if wrong else 200)
+    return render("checks.html", context, request=request, status=status)
 
 
 @router.post("/checks")
@@ -70,22 +77,20 @@ async def make(
     """A check of a stored trace under a pasted configuration; what is wrong with it stands under its field."""
     state = state_of(request)
     try:
-        job, _ = await run_in_threadpool(
-            submit_check.submit_stored, state, trace=trace, baseline=baseline or None, config=config
-        )
+        job, _ = await run_in_threadpool(submit_stored, state, trace=trace, baseline=baseline or None, config=config)
     except Problem as problem:
         if problem.code not in FORM_CODES:
             raise
-        wrong = {"status": problem.status, **problem.body(), "shown": _shown_line(config, problem)}
+        wrong = {**problem.body(), "status": problem.status, "line_text": _config_line(config, problem)}
         if is_fragment(request):
             return render("partials/check_wrong.html", {"wrong": wrong}, request=request, status=422)
-        given = {"trace": trace, "baseline": baseline, "config": config}
-        return await run_in_threadpool(_list, request, given, wrong=wrong)
+        fields = {"trace": trace, "baseline": baseline, "config": config}
+        return await run_in_threadpool(_list, request, fields, wrong=wrong, status=problem.status)
     await state.queue.wait(job["id"], WAIT_S)
-    return go(request, f"/checks/{job['id']}")
+    return redirect(request, f"/checks/{job['id']}")
 
 
-def _shown_line(config: str, problem: Problem) -> str:
+def _config_line(config: str, problem: Problem) -> str:
     """The line of the configuration that the error is about; "" where it names none."""
     lines, number = config.splitlines(), problem.extra.get("line") or 0
     return lines[number - 1].strip()[:200] if 0 < number <= len(lines) else ""
@@ -94,10 +99,10 @@ def _shown_line(config: str, problem: Problem) -> str:
 @page_and_json(router, "/checks/{check_id}", Access.READ)
 def check(request: Request, check_id: str, *, body: int = 0) -> Response:
     """One check; with `?body=1` only the part that changes while it is being done."""
-    found = _find_check(request, check_id)
+    stored = _find_check(request, check_id)
     if wants_json(request):
-        return JSONAnswer(found)
-    context = {**check_views.check_page(found), "glances": check_views.summary(found)}
+        return JSONAnswer(stored)
+    context = {**check_page(stored), "glances": summarize(stored)}
     return render("partials/check_body.html" if body else "check.html", context, request=request)
 
 
@@ -119,8 +124,8 @@ def cancel(request: Request, check_id: str) -> Response:
     return check(request, check_id, body=1)
 
 
-def _find_check(request: Request, check_id: str) -> Json:
-    found = checks.by_id(state_of(request).store.database, check_id)
-    if found is None:
+def _find_check(request: Request, check_id: str) -> Check:
+    stored = checks.by_id(state_of(request).store.database, check_id)
+    if stored is None:
         raise missing("check")
-    return found
+    return stored

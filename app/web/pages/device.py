@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
+from app.objects.device import CeilingsStatus, Device
 from app.requests import ceilings, regions
 from app.requests.state import ServerState, state_of
 from app.web.pages.page_and_json import page_and_json, wants_json
@@ -17,10 +19,9 @@ from app.web.templating import is_fragment, render
 from kernels.libraries.packages import DISTRIBUTIONS
 from kernels.measure import conditions
 from profiler.hardware import DEFAULT_DEVICE, DEVICES, find_device
+from profiler.hardware import Device as TableDevice
 
 router = APIRouter(include_in_schema=False)
-
-Json = dict[str, Any]
 
 WITHOUT_GPU = (
     ("Advice, costs, predictions", True, "as everywhere, for the GPU that the trace or the form names"),
@@ -33,45 +34,58 @@ WITHOUT_GPU = (
 """What works on a host without a GPU, and how."""
 
 
-def _page(request: Request) -> Json:
-    host = regions.device(state_of(request))
-    found = ceilings.status(state_of(request))
-    measured = found["measured"]
-    entry = find_device(measured["device"]) if measured else None
-    used = (
-        {"copy": entry.copy_rate, "bf16 matrix": entry.matmul_rate("bf16"), "f32 vector": entry.f32_rate}
-        if entry
-        else {}
-    )
-    sheet = (
-        {
+class DevicePage(TypedDict):
+    """Context of device.html. used, sheet: by ceiling, the rate that estimates use and the datasheet's.
+
+    suspicion: what is wrong with the GPU, and from when on; None where nothing is known to be.
+    """
+
+    host: Device
+    devices: Sequence[TableDevice]
+    default_device: str
+    ceilings: CeilingsStatus
+    used: dict[str, float]
+    sheet: dict[str, float]
+    without_gpu: tuple[tuple[str, bool, str], ...]
+    missing_packages: list[str]
+    charts: bool
+    suspicion: Mapping[str, object] | None
+    asked_every_s: float
+
+
+def _page(request: Request) -> DevicePage:
+    state = state_of(request)
+    host, status = regions.device(state), ceilings.status(state)
+    measured = status["measured"]
+    entry = find_device(measured.get("device")) if measured else None
+    used: dict[str, float] = {}
+    sheet: dict[str, float] = {}
+    if entry:
+        used = {"copy": entry.copy_rate, "bf16 matrix": entry.matmul_rate("bf16"), "f32 vector": entry.f32_rate}
+        sheet = {
             "copy": entry.memory_rate,
             "read": entry.memory_rate,
             "bf16 matrix": entry.bf16_rate,
             "f32 vector": entry.f32_rate,
         }
-        if entry
-        else {}
-    )
     return {
         "host": host,
         "devices": DEVICES,
         "default_device": DEFAULT_DEVICE,
-        "ceilings": found,
+        "ceilings": status,
         "used": used,
         "sheet": sheet,
         "without_gpu": WITHOUT_GPU,
         "missing_packages": sorted(set(DISTRIBUTIONS) - set(host["packages"] or ())),
         "charts": False,
-        **_suspicion(state_of(request)),
-        "asked_every_s": state_of(request).queue.gpu.again_s,
+        "suspicion": _suspicion(state),
+        "asked_every_s": state.queue.gpu.again_s,
     }
 
 
-def _suspicion(state: ServerState) -> Json:
-    """What is wrong with the GPU, and since when; None where nothing is known to be."""
-    found = state.queue.gpu.suspicion
-    return {"suspicion": None if found is None else dataclasses.asdict(found)}
+def _suspicion(state: ServerState) -> Mapping[str, object] | None:
+    suspicion = state.queue.gpu.suspicion
+    return None if suspicion is None else dataclasses.asdict(suspicion)
 
 
 @page_and_json(router, "/device", Access.READ)
@@ -79,7 +93,8 @@ def device(request: Request) -> Response:
     """What this host can measure on, and the table behind the estimates; as data the API's device with its ceilings."""
     state = state_of(request)
     if wants_json(request):
-        return JSONAnswer({**regions.device(state), "ceilings_here": ceilings.status(state), **_suspicion(state)})
+        status, suspicion = ceilings.status(state), _suspicion(state)
+        return JSONAnswer({**regions.device(state), "ceilings_here": status, "suspicion": suspicion})
     return render("device.html", _page(request), request=request)
 
 

@@ -45,8 +45,8 @@ DEFAULT_REGION = "gemm_gelu_mask"
 @cache
 def examples() -> dict[str, Example]:
     """Every bundled example by name, traces first."""
-    found = {n: Example(n, "trace", title, about, f"{n}.json.gz") for n, title, about in _TRACES}
+    bundled = {n: Example(n, "trace", title, about, f"{n}.json.gz") for n, title, about in _TRACES}
     for name, title in _REGIONS:
         text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-        found[name] = Example(name, "region", title, "", f"{name}.txt", text)
-    return found
+        bundled[name] = Example(name, "region", title, "", f"{name}.txt", text)
+    return bundled

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
@@ -16,13 +15,11 @@ from app.requests import regions, traces
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
 from app.web import pages
-from app.web.pages.common import go, home_page, missing, spot, widget_answer
+from app.web.pages.common import home_page, mark_place, missing, redirect, widget_answer
 from app.web.pages.examples import examples
 from app.web.pages.widget import answer_table
 from app.web.server.access import Access, declare
 from app.web.templating import is_fragment, render
-
-Json = dict[str, Any]
 
 
 def page_routers() -> Iterator[APIRouter]:
@@ -42,20 +39,20 @@ for part in page_routers():
 
 def render_problem(request: Request, problem: Problem) -> Response:
     """An error in the look of the page; a fragment where htmx asked, shown where the form's answer goes."""
-    shown = {
+    body = {
         "status": problem.status,
         "code": problem.code,
         "title": problem.title,
         "detail": problem.detail,
         **problem.extra,
-        "spot": spot(problem),
+        "spot": mark_place(problem),
     }
     if is_fragment(request):
-        headers = {"HX-Retarget": "#region-error", "HX-Reswap": "innerHTML"} if shown.get("line") else {}
+        headers = {"HX-Retarget": "#region-error", "HX-Reswap": "innerHTML"} if body.get("line") else {}
         return render(
-            "partials/problem.html", {"problem": shown}, request=request, status=problem.status, headers=headers
+            "partials/problem.html", {"problem": body}, request=request, status=problem.status, headers=headers
         )
-    return render("error.html", {"problem": shown}, request=request, status=problem.status)
+    return render("error.html", {"problem": body}, request=request, status=problem.status)
 
 
 # ---------------------------------------------------------------------------------------------------------------- home
@@ -102,9 +99,9 @@ async def load_example(request: Request, name: str) -> Response:
     state = state_of(request)
     if example.kind == "trace":
         trace = await run_in_threadpool(traces.submit_file, state, example.path, example.title)
-        return go(request, f"/traces/{trace['id']}")
+        return redirect(request, f"/traces/{trace['id']}")
     region = await run_in_threadpool(regions.submit_region, state, example.text)
-    return go(request, f"/regions/{region['id']}")
+    return redirect(request, f"/regions/{region['id']}")
 
 
 # --------------------------------------------------------------------------------------------------------------- traces
@@ -118,15 +115,15 @@ async def upload(request: Request, group: str | None = None) -> Response:
     What cannot be taken at all stands under the drop zone; the page of a plain form says the same.
     """
     trace, _ = await traces.submit_upload(request, state_of(request), group=group)
-    return go(request, f"/traces/{trace['id']}")
+    return redirect(request, f"/traces/{trace['id']}")
 
 
 @router.post("/traces/{trace_id}/again", max_body_size=UNCOUNTED)
 @declare(Access.UPLOAD)
 async def again(request: Request, trace_id: str) -> Response:
-    """The trace once more, with what the form has beside it."""
+    """The trace once more, with the files that the form has for it."""
     trace = await traces.submit_again(request, state_of(request), trace_id)
-    return go(request, f"/traces/{trace['id']}")
+    return redirect(request, f"/traces/{trace['id']}")
 
 
 @router.post("/traces/{trace_id}/delete")
@@ -134,4 +131,4 @@ async def again(request: Request, trace_id: str) -> Response:
 def delete_trace(request: Request, trace_id: str) -> Response:
     """Forget a trace and its regions."""
     traces.delete_trace(state_of(request), trace_id)
-    return go(request, "/history")
+    return redirect(request, "/history")

@@ -2,63 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from app.errors import not_found
+from app.objects.record import ArchiveRecord, Validation
 from app.requests import regions
 from app.requests.kits import kit_of
 from app.requests.state import state_of
-from app.web.api import codes as api_codes
-from app.web.api.responses import errors
+from app.web.api.codes import ADVICE, STORED
+from app.web.api.responses import Responses, errors
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import render
+from kernels.starter_kit.model import Kit
 
 api = APIRouter(prefix="/api/v1", tags=["validations"])
 pages = APIRouter(include_in_schema=False)
 
-Json = dict[str, Any]
-
 Candidate = Annotated[
     str | None, Query(max_length=64, description="A Triton candidate's name; by default the fastest that was right.")
 ]
-ZIP: dict[int | str, dict[str, Any]] = {
+ZIP: Responses = {
     200: {"content": {"application/zip": {}}, "description": "The kernel's file, replay.py, README.md, validation.json"}
 }
 
 
-def _validation(request: Request, validation_id: str) -> Json | None:
+def _find_validation(request: Request, validation_id: str) -> Validation | ArchiveRecord | None:
     state = state_of(request)
-    found: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
-    return found
+    return state.store.validation(validation_id) or regions.archive_record(state, validation_id)
 
 
 @api.get(
     "/validations/{validation_id}/kit.zip", response_class=Response, responses={**ZIP, **errors(404, 422, 429, 503)}
 )
-@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE, {422: ("candidate-unknown",)}))
+@declare(Access.COMPUTE, codes=(STORED, ADVICE, {422: ("candidate-unknown",)}))
 def kit_zip(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """A kernel to download: one file that runs alone with its test and benchmark, and a replay of the region."""
-    found = _validation(request, validation_id)
-    if found is None:
+    validation = _find_validation(request, validation_id)
+    if validation is None:
         raise not_found("validation")
-    kit = kit_of(state_of(request), found, candidate)
+    kit = kit_of(state_of(request), validation, candidate)
     headers = {"Content-Disposition": f'attachment; filename="{kit.name}.zip"'}
     return Response(kit.archive(), media_type="application/zip", headers=headers)
 
 
-def _page(request: Request, validation_id: str, candidate: str | None) -> Json:
-    found = _validation(request, validation_id)
-    if found is None:
+class KitPage(TypedDict):
+    """Context of kit.html. others: candidates that have a kit too."""
+
+    validation: Validation | ArchiveRecord
+    kit: Kit
+    others: list[str]
+
+
+def _page(request: Request, validation_id: str, candidate: str | None) -> KitPage:
+    validation = _find_validation(request, validation_id)
+    if validation is None:
         raise missing("validation")
-    kit = kit_of(state_of(request), found, candidate)
-    others = [c["name"] for c in found.get("candidates") or () if c["tool"] == "triton" and c["status"] in RIGHT]
-    return {"validation": found, "kit": kit, "others": [n for n in others if n != kit.candidate]}
+    kit = kit_of(state_of(request), validation, candidate)
+    right = [c["name"] for c in validation.get("candidates") or () if c["tool"] == "triton" and c["status"] in RIGHT]
+    return {"validation": validation, "kit": kit, "others": [n for n in right if n != kit.candidate]}
 
 
 RIGHT = ("ok", "correct")

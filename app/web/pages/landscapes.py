@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app.errors import not_found
-from app.requests import landscapes as submit_landscape
+from app.objects.job import Job
+from app.objects.landscape import Landscape
+from app.requests.landscapes import shapes_of, submit_landscape, triton_candidates
 from app.requests.state import state_of
 from app.storage import landscapes
-from app.web.api import codes as api_codes
-from app.web.api.landscape_schemas import Landscape, LandscapeRequest
+from app.web.api.codes import ADVICE, QUEUE, STORED
+from app.web.api.request_schemas import LandscapeRequest
 from app.web.api.responses import JSON_ONLY, answer, errors
-from app.web.api.schemas import Job
-from app.web.charts import landscape as landscape_chart
+from app.web.charts.figure import Chart
+from app.web.charts.landscape import (
+    PointRow,
+    describe_choice,
+    describe_order,
+    describe_spread,
+    heat_map,
+    point_rows,
+)
 from app.web.pages.common import host_facts, missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
+from app.web.views.validation_page import AnyValidation
 
 api = APIRouter(prefix="/api/v1", tags=["validations"])
 pages = APIRouter(include_in_schema=False)
-
-Json = dict[str, Any]
 
 Candidate = Annotated[
     str | None, Query(max_length=64, description="Of this candidate; by default the newest of any of them.")
@@ -41,16 +49,16 @@ Candidate = Annotated[
 @declare(
     Access.WORK,
     codes=(
-        api_codes.STORED,
-        api_codes.ADVICE,
-        api_codes.QUEUE,
+        STORED,
+        ADVICE,
+        QUEUE,
         {409: ("needs-gpu", "not-ready"), 422: ("candidate-unknown",)},
     ),
     queues="landscape",
 )
 def ask(request: Request, validation_id: str, body: LandscapeRequest) -> Response:
     """Queue the time of a Triton candidate's kernel over its tiles, warps and stages. Needs a GPU."""
-    job = submit_landscape.submit_landscape(state_of(request), validation_id, **body.model_dump())
+    job = submit_landscape(state_of(request), validation_id, **body.model_dump())
     return answer(job, 202, Location=f"/api/v1/jobs/{job['id']}")
 
 
@@ -58,53 +66,55 @@ def ask(request: Request, validation_id: str, body: LandscapeRequest) -> Respons
 @declare(Access.READ)
 def landscape(request: Request, validation_id: str, candidate: Candidate = None) -> Response:
     """The newest landscape of a validation, `outcome` null until it is done."""
-    found = landscapes.newest(state_of(request).store.database, validation_id, candidate)
-    if found is None:
+    newest = landscapes.newest(state_of(request).store.database, validation_id, candidate)
+    if newest is None:
         raise not_found("landscape")
-    return answer(found)
+    return answer(newest)
 
 
 # --------------------------------------------------------------------------------------------------------------- pages
 
 
-def part(request: Request, validation: Json, candidate: str | None = None) -> Json:
-    """Context of partials/landscape.html: what there is, and what may be asked for."""
+class LandscapePart(TypedDict):
+    """Context of partials/landscape.html: what there is, and what may be asked for. landscape_words: what it says."""
+
+    landscape: Landscape | None
+    landscape_candidates: list[str]
+    landscape_shapes: list[dict[str, int]]
+    landscape_gpu: bool
+    landscape_chart: Chart | None
+    landscape_rows: list[PointRow]
+    landscape_words: list[str]
+
+
+def part(request: Request, validation: AnyValidation, candidate: str | None = None) -> LandscapePart:
+    """The newest landscape of a validation, drawn."""
     state = state_of(request)
     stored = validation.get("state") == "done" and not validation.get("archived")
-    found = landscapes.newest(state.store.database, validation["id"], candidate) if stored else None
-    host = host_facts(request) if stored else {}
+    newest = landscapes.newest(state.store.database, validation["id"], candidate) if stored else None
+    host = host_facts(request) if stored else None
+    words = [describe(newest) for describe in (describe_spread, describe_choice, describe_order)] if newest else []
     return {
-        "landscape": found,
-        "landscape_candidates": submit_landscape.triton_candidates(validation) if stored else [],
-        "landscape_shapes": submit_landscape.shapes_of(state, validation) if stored else [],
-        "landscape_gpu": bool(host.get("gpu") or host.get("pending")),
-        **(_page_context(found) if found is not None else {}),
+        "landscape": newest,
+        "landscape_candidates": triton_candidates(validation) if stored else [],
+        "landscape_shapes": shapes_of(state, validation) if stored else [],
+        "landscape_gpu": bool(host and (host["gpu"] or host.get("pending"))),
+        "landscape_chart": heat_map(newest) if newest else None,
+        "landscape_rows": point_rows(newest) if newest else [],
+        "landscape_words": [text for text in words if text],
     }
 
 
-def _page_context(found: Json) -> Json:
-    return {
-        "landscape_chart": landscape_chart.heat_map(found),
-        "landscape_rows": landscape_chart.rows(found),
-        "landscape_words": [
-            words
-            for words in (
-                landscape_chart.headline(found), landscape_chart.chosen_words(found), landscape_chart.order_words(found)
-            )
-            if words
-        ],
-    }  # fmt: skip
+class LandscapePage(LandscapePart):
+    """Context of landscape.html."""
+
+    validation: AnyValidation
 
 
-def _validation(request: Request, validation_id: str) -> Json:
-    found: Json | None = state_of(request).store.validation(validation_id)
-    if found is None:
+def _context(request: Request, validation_id: str, candidate: str | None = None) -> LandscapePage:
+    validation = state_of(request).store.validation(validation_id)
+    if validation is None:
         raise missing("validation")
-    return found
-
-
-def _context(request: Request, validation_id: str, candidate: str | None = None) -> Json:
-    validation = _validation(request, validation_id)
     return {"validation": validation, **part(request, validation, candidate)}
 
 
@@ -117,7 +127,7 @@ def ask_by_form(
     shape: Annotated[int, Form()] = 0,
 ) -> Response:
     """Queue it; for htmx the part of the page that follows it."""
-    submit_landscape.submit_landscape(state_of(request), validation_id, candidate=candidate, shape=shape)
+    submit_landscape(state_of(request), validation_id, candidate=candidate, shape=shape)
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}/landscape", 303)
     return render("partials/landscape.html", _context(request, validation_id), request=request, status=202)
@@ -128,10 +138,10 @@ def landscape_page(request: Request, validation_id: str, candidate: Candidate = 
     """The whole landscape: the heat map, every point in a table, what was not run and why; 404 as data where there is
     none, while the page offers to make one."""
     if wants_json(request):
-        found = landscapes.newest(state_of(request).store.database, validation_id, candidate)
-        if found is None:
+        newest = landscapes.newest(state_of(request).store.database, validation_id, candidate)
+        if newest is None:
             raise missing("landscape")
-        return JSONAnswer(found)
+        return JSONAnswer(newest)
     return render("landscape.html", _context(request, validation_id, candidate), request=request)
 
 
@@ -146,18 +156,18 @@ def landscape_panel(request: Request, validation_id: str) -> Response:
 @declare(Access.READ)
 def landscape_progress(request: Request, validation_id: str) -> Response:
     """Only the bar and its line."""
-    found = landscapes.newest(state_of(request).store.database, validation_id)
-    if found is None:
+    newest = landscapes.newest(state_of(request).store.database, validation_id)
+    if newest is None:
         raise missing("landscape")
-    return render("partials/progress.html", {"validation": found}, request=request)
+    return render("partials/progress.html", {"validation": newest}, request=request)
 
 
 @pages.post("/validations/{validation_id}/landscape/cancel")
 @declare(Access.CHANGE)
 def cancel_landscape(request: Request, validation_id: str) -> Response:
     """Stop the newest landscape of a validation."""
-    found = landscapes.newest(state_of(request).store.database, validation_id)
-    if found is None or state_of(request).queue.cancel(found["id"]) is None:
+    newest = landscapes.newest(state_of(request).store.database, validation_id)
+    if newest is None or state_of(request).queue.cancel(newest["id"]) is None:
         raise missing("landscape")
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}/landscape", 303)

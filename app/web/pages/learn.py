@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
@@ -12,25 +13,30 @@ from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app.accuracy.figures import load_committed
+from app.objects.kernel import OwnMachines
+from app.objects.region import RegionBody
 from app.requests import kernel_code, regions
+from app.requests.executor import Advisor
 from app.requests.state import state_of
+from app.web.charts.figure import Chart
+from app.web.charts.traffic import Panel
 from app.web.learning import ladder, phases, primitives, program, tiles, tuned
-from app.web.learning.rule import tree
-from app.web.pages.common import missing, widget_answer
+from app.web.learning.rule import Tree, light_tree
+from app.web.pages.common import WidgetAnswers, find_region, missing, widget_answer
 from app.web.pages.examples import DEFAULT_REGION, examples
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
-from app.web.views import compiled_kernels
-from app.web.views import region as views
-from app.web.views.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
-from app.web.views.vocabulary import LANGUAGE
+from app.web.views.compiled_kernels import own_machine_page
+from app.web.views.labels import LANGUAGE, WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
+from app.web.views.region_page import analysis
 from profiler.hardware import DEFAULT_DEVICE, find_device
 
-router = APIRouter(include_in_schema=False)
+if TYPE_CHECKING:
+    from kernels.own_model import Own
 
-Json = dict[str, Any]
+router = APIRouter(include_in_schema=False)
 
 ORACLE_S = 1.0
 """The page waits so long for the oracle; a later visit has its answer."""
@@ -41,11 +47,11 @@ ANSWERS = ("share_of_step", "uniqueness", "irregularity", "bound", "kind")
 def learn(request: Request) -> Response:
     """The whole page; its address says what lights the tree, and which program, size and configuration is shown."""
     example = examples()[DEFAULT_REGION]
-    region = _live(request, example.text)
+    region = _advise(request, example.text)
     if wants_json(request):
         return JSONAnswer(_data(request, region))
     context = {
-        **views.analysis(region),
+        **analysis(region),
         **_rule(request, region),
         **_phases(request),
         **_program(request),
@@ -64,64 +70,85 @@ def learn(request: Request) -> Response:
     return render("learn.html", context, request=request)
 
 
-def _data(request: Request, region: Json) -> Json:
+def _data(request: Request, region: RegionBody) -> Mapping[str, object]:
     """What the page shows, as data. region: the example, as this server advises on it."""
     phased, life = _phases(request), _program(request)
-    rung = _ladder()
     return {
         "rule": _rule(request, region)["tree"],
-        "ladder": rung["ladder"],
+        "ladder": ladder.rungs(),
         "program": {**life, "steps": [dataclasses.asdict(s) for s in life["steps"]]},
         "tiles": _tiles(request)["tile_rows"],
-        "compile": {k: phased[k] for k in ("statements", "aten", "before", "after", "breaks")},
+        "compile": {
+            "statements": phased["statements"],
+            "aten": phased["aten"],
+            "before": phased["before"],
+            "after": phased["after"],
+            "breaks": phased["breaks"],
+        },
         "autotune": tuned.load_cases(),
         "primitives": [{**dataclasses.asdict(p), "line": p.line} for p in primitives.PRIMITIVES],
         "claims": load_committed().get("claims") or [],
     }
 
 
-_kept: WeakKeyDictionary[Any, dict[str, Json]] = WeakKeyDictionary()
+_advised: WeakKeyDictionary[Advisor, dict[str, RegionBody]] = WeakKeyDictionary()
 """By server: the page's own regions, whose answers do not change once the oracle has spoken."""
 
 
-def _live(request: Request, text: str) -> Json:
+def _advise(request: Request, text: str) -> RegionBody:
     """One of the page's regions, by this server's rule, estimate and oracle."""
     state = state_of(request)
-    kept = _kept.setdefault(state.service, {})
-    if text not in kept:
+    advised = _advised.setdefault(state.service, {})
+    if text not in advised:
         region = regions.preview_region(state, text, oracle_timeout_s=ORACLE_S)
         if regions.oracle_is_on(state) and not any(not p["unavailable"] for p in region.get("oracle") or ()):
             return region
-        kept[text] = region
-    return kept[text]
+        advised[text] = region
+    return advised[text]
 
 
-def _ladder() -> Json:
+class LadderPart(TypedDict):
+    """Context of partials/learn/ladder.html."""
+
+    ladder: tuple[ladder.RungRow, ...]
+    ladder_work: tuple[str, ...]
+    ladder_measured: ladder.Measurements
+
+
+def _ladder() -> LadderPart:
     return {"ladder": ladder.rungs(), "ladder_work": ladder.WORK, "ladder_measured": ladder.load_measurements()}
 
 
 # ---------------------------------------------------------------------------------------------------------------- parts
 
 
-def _rule(request: Request, example: Json | None = None) -> Json:
+class RulePart(TypedDict):
+    """Context of partials/learn/tree.html. tree_of: what the tree is lit for, in words."""
+
+    answers: WidgetAnswers
+    tree_region: RegionBody | None
+    tree: Tree
+    tree_of: str
+
+
+def _rule(request: Request, example: RegionBody | None = None) -> RulePart:
     """The tree, lit for the region that the address names, else for its answers, else for the example."""
     query = request.query_params
-    told = {k: query[k] for k in ANSWERS if query.get(k)}
-    found = widget_answer(request)
-    context: Json = {"answers": found["answers"], "tree_region": None}
+    answered = any(query.get(name) for name in ANSWERS)
+    widget = widget_answer(request)
+    region: RegionBody | None = None
     if query.get("region"):
-        region = state_of(request).store.region(query["region"])
-        if region is None:
-            raise missing("region")
-        advice, said = region.get("advice"), f"the region {region['name']}"
-        context["tree_region"] = region
+        region = find_region(request, query["region"])
+        advice, of = region.get("advice"), f"the region {region['name']}"
         if not advice:
             raise missing("advice on this region")
-    elif told or example is None:
-        advice, said = found["widget"], "these answers"
+    elif answered or example is None:
+        advice, of = widget["widget"], "these answers"
     else:
-        advice, said = example["advice"], f"the example, {examples()[DEFAULT_REGION].title}"
-    return {**context, "tree": tree(advice), "tree_of": said}
+        advice, of = example["advice"], f"the example, {examples()[DEFAULT_REGION].title}"
+        if not advice:
+            raise missing("advice on this region")
+    return {"answers": widget["answers"], "tree_region": region, "tree": light_tree(advice), "tree_of": of}
 
 
 @router.get("/learn/rule")
@@ -131,17 +158,27 @@ def rule(request: Request) -> Response:
     return _part(request, "tree.html", partial(_rule, request), "rule")
 
 
-def _phases(request: Request) -> Json:
-    region = _live(request, phases.TEXT)
-    found = phases.phases(region)
-    analysed = views.analysis(region)
-    return {**found, "phase_traffic": analysed["traffic"], "phase_words": analysed["traffic_words"]}
+class PhasesPart(phases.Phases):
+    """Context of partials/learn/phases.html."""
+
+    phase_traffic: list[Panel]
+    phase_words: str
 
 
-def _program(request: Request) -> Json:
-    asked = request.query_params.get("program", "")
-    place = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 4 else program.PROGRAMS - 1
-    return program.life(min(place, program.PROGRAMS - 1))
+def _phases(request: Request) -> PhasesPart:
+    region = _advise(request, phases.TEXT)
+    analysed = analysis(region)
+    return {
+        **phases.describe_phases(region),
+        "phase_traffic": analysed["traffic"],
+        "phase_words": analysed["traffic_words"],
+    }
+
+
+def _program(request: Request) -> program.Life:
+    number = request.query_params.get("program", "")
+    place = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else program.PROGRAMS - 1
+    return program.describe_life(min(place, program.PROGRAMS - 1))
 
 
 @router.get("/learn/program")
@@ -151,14 +188,27 @@ def one_program(request: Request) -> Response:
     return _part(request, "program.html", partial(_program, request), "program")
 
 
-def _tiles(request: Request) -> Json:
-    asked = request.query_params.get("n", "")
-    n = int(asked) if asked in map(str, tiles.SIZES) else tiles.SIZES[2]
+class TilesPart(TypedDict):
+    """Context of partials/learn/tiles.html."""
+
+    tile_n: int
+    tile_sizes: tuple[int, ...]
+    tile_rows: list[tiles.Row]
+    tile_chart: Chart
+    tile_words: str
+    tile_device: str
+    tile_depth: int
+    tile_stages: int
+
+
+def _tiles(request: Request) -> TilesPart:
+    size = request.query_params.get("n", "")
+    n = int(size) if size in map(str, tiles.SIZES) else tiles.SIZES[2]
     device = find_device(DEFAULT_DEVICE)
     assert device is not None
-    found = tiles.rows(n, device)
-    return {"tile_n": n, "tile_sizes": tiles.SIZES, "tile_rows": found, "tile_chart": tiles.tiles(found),
-            "tile_words": tiles.turning(found), "tile_device": device.name, "tile_depth": tiles.DEPTH,
+    rows = tiles.tile_rows(n, device)
+    return {"tile_n": n, "tile_sizes": tiles.SIZES, "tile_rows": rows, "tile_chart": tiles.tile_chart(rows),
+            "tile_words": tiles.describe_balance(rows), "tile_device": device.name, "tile_depth": tiles.DEPTH,
             "tile_stages": tiles.STAGES}  # fmt: skip
 
 
@@ -170,8 +220,8 @@ def tile(request: Request) -> Response:
 
 
 def _place(request: Request) -> int | None:
-    asked = request.query_params.get("config", "")
-    return int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 4 else None
+    number = request.query_params.get("config", "")
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 4 else None
 
 
 @router.get("/learn/autotune")
@@ -187,33 +237,39 @@ DECIDED = "rms_norm_by_hand"
 """The example whose generated kernel is compiled on the page."""
 
 
-def _kernel_decisions(request: Request) -> tuple[Json, Any, Json]:
-    region: Json = {"name": examples()[DECIDED].title, "text": examples()[DECIDED].text, "shapes": [], "advice": None}
-    found = kernel_code.own_of(state_of(request), region, "triton:generated")
-    return region, found, kernel_code.machines_of(state_of(request), region, found)
+def _compile_example(request: Request) -> tuple[RegionBody, Own, OwnMachines]:
+    """The example as a region, its generated kernel, and what the compiler makes of it."""
+    region: RegionBody = {
+        "name": examples()[DECIDED].title, "kind": "", "by_hand": True, "text": examples()[DECIDED].text,
+        "source": None, "calls_per_step": 1.0, "time_us_per_step": None, "share_of_step": None, "shapes": [],
+        "irregularity": None, "cost": None, "oracle": [], "recompiles": None, "advice": None,
+    }  # fmt: skip
+    own = kernel_code.own_of(state_of(request), region, "triton:generated")
+    return region, own, kernel_code.machines_of(state_of(request), region, own)
 
 
 @page_and_json(router, "/learn/decided", Access.COMPUTE)
 def decisions_page(request: Request) -> Response:
     """The example's generated kernel, line by line, with its instructions. A child compiles it once."""
-    region, found, answer = _kernel_decisions(request)
+    region, own, answer = _compile_example(request)
     if wants_json(request):
         return JSONAnswer(answer)
-    context = {**compiled_kernels.machine_code_context(region, found, answer, "/learn/decided"), "charts": False}
-    return render("partials/own_machine.html" if is_fragment(request) else "decided.html", context, request=request)
+    context = {**own_machine_page(region, own, answer, "/learn/decided"), "charts": False}
+    template = "partials/own_machine.html" if is_fragment(request) else "compiler_decisions.html"
+    return render(template, context, request=request)
 
 
 @router.get("/learn/decided/{kernel}/{listing}.txt")
 @declare(Access.COMPUTE)
 def decided_listing(request: Request, kernel: str, listing: str) -> Response:
     """One of its listings, whole."""
-    made = kernel_code.kernel_named(_kernel_decisions(request)[2], kernel)
-    if listing not in made["texts"]:
+    machine = kernel_code.kernel_named(_compile_example(request)[2], kernel)
+    if listing not in machine["texts"]:
         raise missing("listing")
-    return PlainTextResponse(made["texts"][listing])
+    return PlainTextResponse(machine["texts"][listing])
 
 
-def _part(request: Request, template: str, context: Any, anchor: str) -> Response:
+def _part(request: Request, template: str, context: Callable[[], Mapping[str, object]], anchor: str) -> Response:
     """A part of the page for htmx, whose address follows; for everybody else the page, at that part."""
     query = urlencode(list(request.query_params.multi_items()))
     page = f"/learn?{query}#{anchor}" if query else f"/learn#{anchor}"

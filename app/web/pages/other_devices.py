@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from app.objects.advice import RegionDevices
 from app.requests import regions
 from app.requests.state import state_of
-from app.web.api import codes as api_codes
+from app.web.api.codes import ADVICE, STORED
 from app.web.api.responses import answer, errors
-from app.web.api.schemas import Answer, Range
 from app.web.pages.common import device_names
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
@@ -23,40 +23,11 @@ api = APIRouter(prefix="/api/v1", tags=["advice"])
 pages = APIRouter(include_in_schema=False)
 
 
-class RegionDevice(Answer):
-    """A region's advice on one device. now_us, time_us: of one call, as it runs now and as advised.
-
-    here: the device that the region's own advice is for. fitted: the estimate's rates were fitted on records of it;
-    else they are scaled by its ceilings and the ranges are wider, as `because` says.
-    """
-
-    device: str
-    arch: str
-    here: bool
-    tool: str
-    mode: str
-    headline: str
-    now_us: Range | None
-    time_us: Range | None
-    region_speedup: Range | None
-    step_speedup: Range | None
-    floor_us: float | None
-    measured: bool
-    fitted: bool
-    because: str
-
-
-class RegionDevices(Answer):
-    """A region on every device of the table."""
-
-    items: list[RegionDevice]
-
-
 Device = Annotated[str, Query(max_length=200, description="A device of the table, such as A100.")]
 
 
 @api.get("/regions/{region_id}/devices", responses={200: {"model": RegionDevices}, **errors(404, 422, 429, 503)})
-@declare(Access.COMPUTE, codes=(api_codes.STORED, api_codes.ADVICE))
+@declare(Access.COMPUTE, codes=(STORED, ADVICE))
 def devices(request: Request, region_id: str) -> Response:
     """The region's advice on every device of the table, predicted; its own device's is the one that stands."""
     return answer({"items": regions.region_on_devices(state_of(request), region_id)})

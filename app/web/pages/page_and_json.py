@@ -1,4 +1,4 @@
-"""A page and its `.json` twin by one view: what the page is made of, as data, at the page's own address."""
+"""A page and its JSON by one view: what the page is made of, as data, at the page's address with `.json`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def page_and_json(
     """Decorator of a view that answers GET `path` as a page and GET `path.json` as data; both are declared by it.
 
     The view asks `wants_json(request)` which of the two it is to be. Its keyword-only parameters are the page's alone:
-    the twin is answered without them. json_access: the twin's, where its answer takes less than the page.
+    the JSON is answered without them. json_access: the JSON's, where its answer takes less than the page.
     """
 
     def add(view: View) -> View:
-        # The twin first: a page's path may end with a parameter, and that would take the suffix as well.
+        # The JSON first: a page's path may end with a parameter, and that would take the suffix as well.
         router.get(path + SUFFIX)(declare(json_access or access)(_without_page_parameters(view)))
         router.get(path)(declare(access)(view))
         return view
@@ -36,17 +36,17 @@ def page_and_json(
 
 
 def wants_json(request: Request) -> bool:
-    """Whether the twin of a page is asked for."""
+    """Whether the JSON of a page is asked for."""
     path: str = request.scope["path"]
     return path.endswith(SUFFIX)
 
 
 def _without_page_parameters(view: Callable[..., Response]) -> Callable[..., Response]:
     @functools.wraps(view)
-    def twin(**given: Any) -> Response:
-        return view(**given)
+    def json_view(**parameters: Any) -> Response:
+        return view(**parameters)
 
     signature = inspect.signature(view)
     shared = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-    twin.__signature__ = signature.replace(parameters=shared)  # type: ignore[attr-defined]
-    return twin
+    json_view.__signature__ = signature.replace(parameters=shared)  # type: ignore[attr-defined]
+    return json_view

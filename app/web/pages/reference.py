@@ -2,60 +2,110 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal, TypedDict
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.accuracy.figures import load_committed
+from app.objects.job import HistoryEntry
+from app.objects.record import Validation
+from app.objects.region import Region
+from app.objects.trace import Comparison, Trace, TraceSummary
 from app.requests import regions
 from app.requests.state import state_of
 from app.trace_report.compare import compare_traces
 from app.units import count
 from app.web.api.examples import calls
-from app.web.charts import accuracy as accuracy_charts
-from app.web.charts import plotly
-from app.web.charts.trace_comparison import changes
+from app.web.charts import accuracy, plotly
+from app.web.charts.figure import Chart
+from app.web.charts.trace_comparison import change_chart
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import render
-from app.web.views import accuracy, region
-from app.web.views.compare import compare
+from app.web.views.labels import Choice, trace_choices
+from app.web.views.predicted_vs_measured import record_chart, record_rows, summarize_records
+from app.web.views.region_page import history_rows
+from app.web.views.validation_page import (
+    AnyValidation,
+    ValidationComparison,
+    compare,
+    select_options,
+    validation_choices,
+)
 
 router = APIRouter(include_in_schema=False)
-
-Json = dict[str, Any]
 
 HISTORY_ROWS = 50
 COMPARE_CHOICES = 100
 
 
-def _list_validations(request: Request) -> list[Json]:
+def _list_validations(request: Request) -> list[AnyValidation]:
     """Validations of this host, newest first, then the archive's."""
     own = state_of(request).store.validations(limit=COMPARE_CHOICES)["items"]
     return [*own, *regions.archive_records(state_of(request))]
 
 
-def _compare(request: Request, a: str, b: str) -> Json:
-    """What /compare shows of two validations, or of two traces that were read; {} where they are not two of a kind."""
+class ComparedValidations(TypedDict):
+    """Context of compare.html for two validations."""
+
+    comparison: ValidationComparison
+    left: AnyValidation
+    right: AnyValidation
+    comparison_chart: Chart | None
+
+
+class ComparedTraces(TypedDict):
+    """Context of compare.html for two traces."""
+
+    traces: Comparison
+    left: Trace
+    right: Trace
+    traces_chart: Chart | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two that were compared. body: as the API has it; context: as the page shows it."""
+
+    kind: Literal["traces", "validations"]
+    body: Comparison | ValidationComparison
+    context: ComparedTraces | ComparedValidations
+
+
+class Offer(TypedDict):
+    """Something that can be compared: what may be chosen, and what stands chosen (`a`, `b`)."""
+
+    name: str
+    choices: list[Choice]
+    picked: dict[str, str]
+
+
+def _compare(request: Request, a: str, b: str) -> Pair | None:
+    """What /compare shows of two validations, or of two traces that were read; None for any other two."""
     store = state_of(request).store
-    known = {v["id"]: v for v in _list_validations(request) if v.get("id")}
-    if a in known and b in known:
-        left, right = known[a], known[b]
-        return {
-            "comparison": compare(left, right),
+    context: ComparedValidations | ComparedTraces
+    validations = {v["id"]: v for v in _list_validations(request) if v.get("id")}
+    if a in validations and b in validations:
+        left, right = validations[a], validations[b]
+        candidates = compare(left, right)
+        context = {
+            "comparison": candidates,
             "left": left,
             "right": right,
             "comparison_chart": plotly.comparison(left, right),
         }
+        return Pair("validations", candidates, context)
     first, second = store.trace(a), store.trace(b)
     if first is None or first["status"] != "ready" or second is None or second["status"] != "ready":
-        return {}
-    found = compare_traces(first, second)
-    return {"traces": found, "left": first, "right": second, "traces_chart": changes(found)}
+        return None
+    parts = compare_traces(first, second)
+    context = {"traces": parts, "left": first, "right": second, "traces_chart": change_chart(parts)}
+    return Pair("traces", parts, context)
 
 
 @page_and_json(router, "/compare", Access.READ)
@@ -63,43 +113,40 @@ def compare_page(request: Request, a: str = "", b: str = "") -> Response:
     """Two traces, or two validations, side by side; 404 as data where the two are not of this host, or of two kinds."""
     compared = _compare(request, a, b)
     if wants_json(request):
-        if not compared:
+        if compared is None:
             raise missing("pair of traces or of validations")
-        kind = "traces" if "traces" in compared else "validations"
-        body = compared["traces"] if kind == "traces" else compared["comparison"]
-        return JSONAnswer({"kind": kind, "a": a, "b": b, **body})
-    choices = region.choices([v for v in _list_validations(request) if v.get("id")])
-    kept = state_of(request).store.traces(limit=COMPARE_CHOICES)["items"]
-    traces = [
-        {"id": t["id"], "label": f"{t['name']} · {t['device'] or 'no GPU named'} · {region.when(t['created_at'])}"}
-        for t in kept
-        if t["status"] == "ready"
-    ]
-    context: Json = {"kinds": [_kind("traces", traces, a, b), _kind("validations", choices, a, b)], **_pair(a, b)}
-    return render("compare.html", context | compared, request=request)
+        return JSONAnswer({"kind": compared.kind, "a": a, "b": b, **compared.body})
+    validations = validation_choices([v for v in _list_validations(request) if v.get("id")])
+    traces = trace_choices(state_of(request).store.traces(limit=COMPARE_CHOICES)["items"])
+    context = {
+        "compared": [_offer("traces", traces, a, b), _offer("validations", validations, a, b)],
+        "asked": bool(a and b),
+        "json_address": "/compare.json?" + urlencode({"a": a, "b": b}),
+        **(compared.context if compared else {}),
+    }
+    return render("compare.html", context, request=request)
 
 
-def _kind(name: str, choices: list[dict[str, str]], a: str, b: str) -> Json:
+def _offer(name: str, choices: list[Choice], a: str, b: str) -> Offer:
     ids = {c["id"] for c in choices}
-    own = [i if i in ids else "" for i in (a, b)]
-    return {"name": name, "choices": choices, "picked": region.select_options(choices, *own)}
+    picked = select_options(choices, a if a in ids else "", b if b in ids else "")
+    return {"name": name, "choices": choices, "picked": picked}
 
 
-def _pair(a: str, b: str) -> Json:
-    return {"asked": bool(a and b), "twin": "/compare.json?" + urlencode({"a": a, "b": b})}
-
-
-def _history(request: Request, kind: str, after: str) -> tuple[str, list[Json], str | None]:
+def _history(request: Request, kind: str, after: str) -> tuple[str, list[HistoryEntry], str | None]:
     """The kind that is shown, its entries, and where the next page begins."""
     store = state_of(request).store
-    pages = {"trace": store.traces, "region": store.region_list, "validation": store.validations}
-    following = None
-    if kind in pages:
-        page = pages[kind](limit=HISTORY_ROWS, after=after or None)
-        items, following = [_entry(kind, item) for item in page["items"]], page["next"]
-    else:
-        kind, items = "", store.recent(limit=HISTORY_ROWS)
-    return kind, items, following
+    cursor = after or None
+    if kind == "trace":
+        traces = store.traces(limit=HISTORY_ROWS, after=cursor)
+        return kind, [_trace_entry(trace) for trace in traces["items"]], traces["next"]
+    if kind == "region":
+        regions_page = store.region_list(limit=HISTORY_ROWS, after=cursor)
+        return kind, [_region_entry(region) for region in regions_page["items"]], regions_page["next"]
+    if kind == "validation":
+        validations = store.validations(limit=HISTORY_ROWS, after=cursor)
+        return kind, [_validation_entry(validation) for validation in validations["items"]], validations["next"]
+    return "", store.recent(limit=HISTORY_ROWS), None
 
 
 @page_and_json(router, "/history", Access.READ)
@@ -108,29 +155,43 @@ def history(request: Request, kind: str = "", after: str = "") -> Response:
     kind, items, following = _history(request, kind, after)
     if wants_json(request):
         return JSONAnswer({"items": items, "next": following})
-    context: Json = {"recent": region.recent_rows(items), "kind": kind, "next": following, "charts": False}
-    context["twin"] = "/history.json" + (f"?kind={kind}" if kind else "")
+    context = {
+        "recent": history_rows(items),
+        "kind": kind,
+        "next": following,
+        "charts": False,
+        "json_address": "/history.json" + (f"?kind={kind}" if kind else ""),
+    }
     return render("history.html", context, request=request)
 
 
-def _entry(kind: str, item: Json) -> Json:
-    """One row of a list in the form of store.recent()."""
-    if kind == "trace":
-        status, summary = (
-            item["status"],
-            (item.get("error") or {}).get("message") or count(item.get("kernels") or 0, "kernel"),
-        )
-    elif kind == "region":
-        status, summary = "ready", (item.get("advice") or {}).get("headline", "")
-    else:
-        status, summary = item.get("outcome") or item["state"], item.get("reason") or ""
+def _trace_entry(trace: TraceSummary) -> HistoryEntry:
+    """A trace in the form of store.recent()."""
+    error = trace.get("error")
+    summary = (error.get("message") if error else "") or count(trace.get("kernels") or 0, "kernel")
+    return _entry("trace", trace, trace["status"], summary)
+
+
+def _region_entry(region: Region) -> HistoryEntry:
+    advice = region.get("advice")
+    return _entry("region", region, "ready", advice.get("headline", "") if advice else "")
+
+
+def _validation_entry(validation: Validation) -> HistoryEntry:
+    status = validation.get("outcome") or validation["state"]
+    return _entry("validation", validation, status, validation.get("reason") or "")
+
+
+def _entry(
+    kind: Literal["trace", "region", "validation"], item: TraceSummary | Region | Validation, status: str, summary: str
+) -> HistoryEntry:
     return {
         "kind": kind,
         "id": item["id"],
         "name": item.get("name") or kind,
         "status": status,
         "summary": summary,
-        "created_at": item["created_at"],
+        "created_at": item.get("created_at") or "",
     }
 
 
@@ -141,9 +202,14 @@ def accuracy_page(request: Request) -> Response:
     if wants_json(request):
         return JSONAnswer(load_committed())
     measured = [v for v in _list_validations(request) if v.get("device") and v.get("candidates")]
-    rows = accuracy.rows(measured)
-    context = {"rows": rows, "summary": accuracy.summary(measured), "accuracy_chart": accuracy.scatter(rows)}
-    return render("accuracy.html", context | accuracy_charts.context(load_committed()), request=request)
+    rows = record_rows(measured)
+    context = {
+        "rows": rows,
+        "summary": summarize_records(measured),
+        "accuracy_chart": record_chart(rows),
+        **accuracy.accuracy_page(load_committed()),
+    }
+    return render("accuracy.html", context, request=request)
 
 
 @router.get("/api")

@@ -4,43 +4,90 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app.errors import Problem
+from app.objects.advice import Alternative
+from app.objects.device import Device
+from app.objects.record import ArchiveRecord, Validation
+from app.objects.region import Region, RegionBody
 from app.requests import regions, revalidate
 from app.requests.regression import compare_with_previous
 from app.requests.state import state_of
+from app.web.charts.figure import Chart
+from app.web.charts.timed import CandidateRow
 from app.web.pages import landscapes, measured_devices
-from app.web.pages.common import device_names, go, home_page, host_facts, missing, number, spot
+from app.web.pages.common import (
+    PendingHost,
+    RegionForm,
+    device_names,
+    find_region,
+    home_page,
+    host_facts,
+    mark_place,
+    missing,
+    parse_number,
+    redirect,
+)
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
-from app.web.views import oracle as oracle_views
-from app.web.views import recorded_landscape, whatif
-from app.web.views import region as views
+from app.web.views import whatif
+from app.web.views.compiled_kernels import machine_page
+from app.web.views.recorded_landscape import survey_section
+from app.web.views.region_page import EvidenceCharts, analysis, evidence_charts
+from app.web.views.validation_page import (
+    AnyValidation,
+    CompiledMode,
+    measured_compilations,
+    summarize_validation,
+)
 
 router = APIRouter(include_in_schema=False)
 
-Json = dict[str, Any]
-
 CARRIED_ORACLE_S = 2.0
-"""The twin of a region that its address carries waits so long for the oracle, then it is answered without."""
-SAID_BEFORE = 0.0
-"""Pages wait for no oracle: they show the advice with what it has said before, and ask it from there."""
+"""The JSON of a region that its address carries waits so long for the oracle, then it is answered without."""
+ANSWERED_BEFORE_S = 0.0
+"""Pages wait for no oracle: they show the advice with what it has answered before, and ask it from there."""
 MOST_CARRIED = 6000
 """Characters of a text that an address may carry."""
 
 
-def _workload(form: Mapping[str, str]) -> Json:
-    """What the fields beside the text say about the region's use, as submit_region takes it."""
+class Workload(TypedDict):
+    """How a region is used, as submit_region takes it. share_of_step: 0 to 1, None where it is not known."""
+
+    share_of_step: float | None
+    calls_per_step: float
+    device: str | None
+
+
+class Evidence(EvidenceCharts, measured_devices.Section, total=False):
+    """Context of what was measured of a region: here (`validation`), else the archive's `nearest` record.
+
+    compiled: what torch.compile's candidates launched.
+    """
+
+    validation: AnyValidation
+    candidates_chart: Chart | None
+    candidate_rows: list[CandidateRow]
+    condition_rows: list[tuple[str, str]]
+    condition_warnings: list[str]
+    nearest: ArchiveRecord
+    nearest_chart: Chart | None
+    nearest_rows: list[CandidateRow]
+    compiled: list[CompiledMode]
+
+
+def _workload(form: Mapping[str, str]) -> Workload:
+    """What the form's other fields say about the region's use."""
     return {
-        "share_of_step": number(form.get("share_percent"), 0.01),
-        "calls_per_step": number(form.get("calls_per_step")) or 1.0,
+        "share_of_step": parse_number(form.get("share_percent"), 0.01),
+        "calls_per_step": parse_number(form.get("calls_per_step")) or 1.0,
         "device": form.get("device") or None,
     }
 
@@ -59,17 +106,18 @@ def save_region(
     A text that cannot be read comes back in its form, with the spot marked.
     """
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    asked = _workload(form) | ({"oracle_timeout_s": SAID_BEFORE} if is_fragment(request) else {})
+    oracle = {"oracle_timeout_s": ANSWERED_BEFORE_S} if is_fragment(request) else {}
     try:
-        region = regions.submit_region(state_of(request), text, **asked)
+        region = regions.submit_region(state_of(request), text, **_workload(form), **oracle)
     except Problem as problem:
         if is_fragment(request) or not problem.extra.get("line"):
             raise
-        error = {"title": problem.title, "detail": problem.detail, **problem.extra, "spot": spot(problem)}
-        return render("home.html", {**home_page(request, form), "error": error}, request=request, status=problem.status)
+        error = {"title": problem.title, "detail": problem.detail, **problem.extra, "spot": mark_place(problem)}
+        context = {**home_page(request, _region_form(form)), "error": error}
+        return render("home.html", context, request=request, status=problem.status)
     path = f"/regions/{region['id']}"
     if not is_fragment(request):
-        return go(request, path)
+        return redirect(request, path)
     headers = {"HX-Retarget": "#main", "HX-Reswap": "innerHTML show:window:top", "HX-Push-Url": path}
     return render("region_answer.html", _page(request, region), request=request, headers=headers)
 
@@ -90,17 +138,17 @@ def preview_region(
     Evidence stays only where the text is still the stored one, or that of the validation on the page, which is `job`.
     """
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    region = regions.preview_region(state_of(request), text, oracle_timeout_s=SAID_BEFORE, **_workload(form))
-    shown = job[0] if job else ""
-    context = _edit_context(request, form, region, region_id, shown) | {"job": shown}
-    address = context["permalink"] if len(text) < MOST_CARRIED else None
+    region = regions.preview_region(state_of(request), text, oracle_timeout_s=ANSWERED_BEFORE_S, **_workload(form))
+    validation_id = job[0] if job else ""
+    context = {**_edit_context(request, form, region, region_id, validation_id), "job": validation_id}
+    address = str(context["permalink"]) if len(text) < MOST_CARRIED else None
     headers = {"HX-Replace-Url": address} if address else {}
     return render("partials/preview.html", context, request=request, headers=headers)
 
 
 @router.post("/region/oracle")
 @declare(Access.WORK)
-def foresee_text(
+def predict_text(
     request: Request,
     text: Annotated[str, Form()] = "",
     share_percent: Annotated[str, Form()] = "",
@@ -110,77 +158,92 @@ def foresee_text(
 ) -> Response:
     """Ask what torch.compile would make of an edited text: what its page does by itself. Nothing is kept."""
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    state, asked = state_of(request), _workload(form)
-    before = regions.preview_region(state, text, oracle=False, **asked)
-    region = regions.preview_region(state, text, **asked)
+    state, workload = state_of(request), _workload(form)
+    before = regions.preview_region(state, text, oracle=False, **workload)
+    region = regions.preview_region(state, text, **workload)
     context = _edit_context(request, form, region, region_id)
     if not is_fragment(request):
-        return RedirectResponse(f"{_carrying(form)}&oracle=wait#oracle", 303)
-    changed = before["advice"].get("alternatives") != region["advice"].get("alternatives")
-    answered = {"advice_changed": changed, "oracle_asked": True}
-    return render("partials/oracle_answer.html", context | answered, request=request)
+        return RedirectResponse(f"{_carrying_address(form)}&oracle=wait#oracle", 303)
+    changed = _alternatives(before) != _alternatives(region)
+    answered = {**context, "advice_changed": changed, "oracle_asked": True}
+    return render("partials/oracle_answer.html", answered, request=request)
 
 
-def _edit_context(request: Request, form: Mapping[str, str], region: Json, region_id: str, job: str = "") -> Json:
+def _region_form(fields: Mapping[str, str]) -> RegionForm:
+    return {
+        "text": fields["text"],
+        "share_percent": fields["share_percent"],
+        "calls_per_step": fields["calls_per_step"],
+        "device": fields["device"],
+    }
+
+
+def _alternatives(region: RegionBody) -> list[Alternative] | None:
+    advice = region["advice"]
+    return advice.get("alternatives") if advice else None
+
+
+def _edit_context(
+    request: Request, form: Mapping[str, str], region: RegionBody, region_id: str, job: str = ""
+) -> dict[str, object]:
     """Context of an edited text's analysis. region_id, job: the stored region that was edited and the validation that
     its page shows, "" for none."""
     stored = _find_unedited(request, region_id, form["text"])
-    newest = _newest(request, stored) if stored else _validation_of(request, region, job)
-    same = stored is not None and (stored["advice"] or {}).get("device") == region["advice"]["device"]
-    evidence = _evidence(request, region, newest)
+    newest = _newest(request, stored) if stored else _find_validation(request, region, job)
+    same = stored is not None and _device(stored) == _device(region)
+    evidence = _collect_evidence(request, region, newest)
+    carried = _carrying_address(form)
     return {
-        **views.analysis(region, evidence.get("nearest") or newest),
+        **analysis(region, evidence.get("nearest") or newest),
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
         "edited": stored is None,
-        "permalink": f"/regions/{stored['id']}" if stored and same and _same_use(stored, region) else _carrying(form),
+        "permalink": f"/regions/{stored['id']}" if stored and same and _has_same_use(stored, region) else carried,
         "oracle_on": regions.oracle_is_on(state_of(request)),
         "machine_id": region_id if same and stored and stored.get("oracle") else None,
     }
 
 
-def _same_use(stored: Json, region: Json) -> bool:
-    """Whether the fields beside a text say the same as the stored region's: shares up to the form's digits."""
-    shares = [r["share_of_step"] if r.get("share_of_step") is not None else math.inf for r in (stored, region)]
-    return math.isclose(*shares, abs_tol=1e-5) and stored.get("calls_per_step") == region.get("calls_per_step")
+def _device(region: RegionBody) -> str | None:
+    """The device that a region's advice is for."""
+    advice = region.get("advice")
+    return advice.get("device") if advice else None
 
 
-def _carrying(form: Mapping[str, str]) -> str:
-    """The address that carries a text and the fields beside it: works on any host."""
+def _has_same_use(stored: Region, region: RegionBody) -> bool:
+    """Whether a form's other fields say the same as the stored region's: shares up to the form's digits."""
+    one, other = (math.inf if (share := r.get("share_of_step")) is None else share for r in (stored, region))
+    return math.isclose(one, other, abs_tol=1e-5) and stored.get("calls_per_step") == region.get("calls_per_step")
+
+
+def _carrying_address(form: Mapping[str, str]) -> str:
+    """The address that carries a text and the form's other fields: works on any host."""
     return "/region?" + urlencode({name: value for name, value in form.items() if value.strip()}, quote_via=quote)
 
 
-def _find_unedited(request: Request, region_id: str, text: str) -> Json | None:
+def _find_unedited(request: Request, region_id: str, text: str) -> Region | None:
     """The stored region of that id where the text is still its own."""
-    stored: Json | None = state_of(request).store.region(region_id) if region_id else None
+    stored = state_of(request).store.region(region_id) if region_id else None
     return stored if stored is not None and text.strip() and text.split() == (stored["text"] or "").split() else None
 
 
-def _validation_of(request: Request, region: Json, job: str) -> Json | None:
+def _find_validation(request: Request, region: RegionBody, job: str) -> Validation | None:
     """The validation of that id where it is of this very text."""
-    found: Json | None = state_of(request).store.validation(job) if job else None
-    return found if found is not None and found["region"].split() == region["text"].split() else None
+    validation = state_of(request).store.validation(job) if job else None
+    same = validation is not None and validation["region"].split() == (region["text"] or "").split()
+    return validation if same else None
 
 
-def _newest(request: Request, region: Json) -> Json | None:
+def _newest(request: Request, region: Region) -> Validation | None:
     """The newest validation of a stored region."""
     ids = region.get("validations") or ()
-    found: Json | None = state_of(request).store.validation(ids[0]) if ids else None
-    return found
-
-
-def stored_region(request: Request, region_id: str) -> Json:
-    """The region of that id; 404 where there is none."""
-    region: Json | None = state_of(request).store.region(region_id)
-    if region is None:
-        raise missing("region")
-    return region
+    return state_of(request).store.validation(ids[0]) if ids else None
 
 
 @page_and_json(router, "/regions/{region_id}", Access.COMPUTE)
 def region(request: Request, region_id: str) -> Response:
     """One region: advice, why, cost, what was measured here or elsewhere."""
-    stored = stored_region(request, region_id)
+    stored = find_region(request, region_id)
     if wants_json(request):
         return JSONAnswer(stored)
     return render("region.html", _page(request, stored), request=request)
@@ -190,7 +253,7 @@ def region(request: Request, region_id: str) -> Response:
 @declare(Access.COMPUTE)
 def advice(request: Request, region_id: str) -> Response:
     """The advice on a region whose page was opened before there was any; 204 while there is none yet."""
-    region = stored_region(request, region_id)
+    region = find_region(request, region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}", 303)
     region, without = _with_advice_state(request, region)
@@ -199,32 +262,41 @@ def advice(request: Request, region_id: str) -> Response:
     return render("partials/advice_came.html", _page(request, region), request=request)
 
 
-def _page(request: Request, region: Json) -> Json:
+def _page(request: Request, region: Region) -> dict[str, object]:
     """Context of a stored region's page."""
     region, without = _with_advice_state(request, region)
-    evidence = _evidence(request, region, newest := _newest(request, region))
+    newest = _newest(request, region)
+    evidence = _collect_evidence(request, region, newest)
     return {
-        **_analysis_context(request, region, evidence.get("nearest") or newest),
+        **_stored_analysis(request, region, evidence.get("nearest") or newest),
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
-        **_around(request, region),
+        **_form_context(request, region),
         **without,
         "permalink": f"/regions/{region['id']}",
     }
 
 
-def _with_advice_state(request: Request, region: Json) -> tuple[Json, Json]:
-    """The region, and of one without advice: awaited, its trace is still being read; no_advice: else why there is none.
+class NoAdvice(TypedDict, total=False):
+    """awaited: the region's trace is still being read; no_advice: else why there is none. {} for one with advice."""
+
+    awaited: bool
+    no_advice: str
+
+
+def _with_advice_state(request: Request, region: Region) -> tuple[Region, NoAdvice]:
+    """The region, and why there is no advice on it.
 
     It is read again where its trace is not being read any more: the last advice may have come between the two.
     """
     if region.get("advice"):
         return region, {}
     store = state_of(request).store
-    trace: Json | None = store.trace_head((region.get("source") or {}).get("trace") or "")
+    source = region.get("source")
+    trace = store.trace_head((source.get("trace") if source else None) or "")
     if trace is not None and trace["status"] == "reading":
         return region, {"awaited": True}
-    region = stored_region(request, region["id"])
+    region = find_region(request, region["id"])
     if region.get("advice"):
         return region, {}
     of_this = next((n["message"] for n in region.get("notes") or ()), "")
@@ -232,13 +304,20 @@ def _with_advice_state(request: Request, region: Json) -> tuple[Json, Json]:
     return region, {"no_advice": of_this or ended or "There is no advice on this region."}
 
 
-def _around(request: Request, region: Json) -> Json:
-    """Context of the form beside a region's analysis."""
+class FormContext(TypedDict):
+    """Context of the form of a region's page."""
+
+    host: Device | PendingHost
+    form: RegionForm
+    device_names: list[str]
+
+
+def _form_context(request: Request, region: RegionBody) -> FormContext:
     share = region.get("share_of_step")
-    form = {
+    form: RegionForm = {
         "share_percent": round(share * 100, 3) if share is not None else None,
         "calls_per_step": region.get("calls_per_step"),
-        "device": (region.get("advice") or {}).get("device"),
+        "device": _device(region),
     }
     return {"host": host_facts(request), "form": form, "device_names": device_names()}
 
@@ -248,14 +327,14 @@ def _around(request: Request, region: Json) -> Json:
 
 def _read_address(
     request: Request, text: str, share_percent: str, calls_per_step: str, device: str, oracle_timeout_s: float | None
-) -> tuple[Json, Json]:
-    """What the address says, and the region of it. Nothing is kept."""
-    state = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    state = {name: value for name, value in state.items() if value.strip()}
+) -> tuple[dict[str, str], RegionBody]:
+    """The fields that the address has, and the region of them. Nothing is kept."""
+    fields = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+    fields = {name: value for name, value in fields.items() if value.strip()}
     region = regions.preview_region(
-        state_of(request), text, oracle_timeout_s=oracle_timeout_s, **_workload({"share_percent": "", **state})
+        state_of(request), text, oracle_timeout_s=oracle_timeout_s, **_workload({"share_percent": "", **fields})
     )
-    return state, region
+    return fields, region
 
 
 @page_and_json(router, "/region", Access.COMPUTE)
@@ -276,20 +355,20 @@ def region_by_address(
         return JSONAnswer(_read_address(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
     if not text.strip():
         return RedirectResponse("/", 303)
-    wait_s = None if oracle == "wait" else SAID_BEFORE
-    state, region = _read_address(request, text, share_percent, calls_per_step, device, wait_s)
-    evidence = _evidence(request, region, None)
+    wait_s = None if oracle == "wait" else ANSWERED_BEFORE_S
+    fields, region = _read_address(request, text, share_percent, calls_per_step, device, wait_s)
+    evidence = _collect_evidence(request, region, None)
     context = {
-        **views.analysis(region, evidence.get("nearest")),
+        **analysis(region, evidence.get("nearest")),
         **evidence,
         **_landscape(request, region, None, evidence.get("nearest")),
-        **_around(request, region),
+        **_form_context(request, region),
         "edited": True,
         "oracle_on": regions.oracle_is_on(state_of(request)),
         "machine_id": None,
-        "carried": state,
-        "permalink": _carrying(state),
-        "twin": "/region.json?" + urlencode(state, quote_via=quote),
+        "carried": fields,
+        "permalink": _carrying_address(fields),
+        "json_address": "/region.json?" + urlencode(fields, quote_via=quote),
     }
     return render("region.html", context, request=request)
 
@@ -300,7 +379,7 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
     """What a step gains, for the sliders; the page's address follows them."""
     share, times = _what_if_values(request)
     answer = whatif.answer(
-        share if share is not None else whatif.UNKNOWN_SHARE, times if times is not None else 2.0, number(step_us)
+        share if share is not None else whatif.UNKNOWN_SHARE, times if times is not None else 2.0, parse_number(step_us)
     )
     headers = {}
     if page.startswith(("/regions/", "/region?")):
@@ -311,50 +390,70 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
 
 def _what_if_values(request: Request) -> tuple[float | None, float | None]:
     """Where the what-if's sliders stand by the address: share of the step, times as fast; None where it is silent."""
-    share, faster = number(request.query_params.get("of")), number(request.query_params.get("faster"))
+    share = parse_number(request.query_params.get("of"))
+    faster = parse_number(request.query_params.get("faster"))
     return (
         None if share is None else min(max(share, 0.0), 1.0),
         None if faster is None else min(max(faster, 1.0), whatif.MOST_FASTER),
     )
 
 
-def _analysis_context(request: Request, region: Json, newest: Json | None) -> Json:
+def _stored_analysis(request: Request, region: Region, evidence: AnyValidation | None) -> dict[str, object]:
     """Context of a stored region's analysis."""
     on = regions.oracle_is_on(state_of(request))
-    return {**views.analysis(region, newest), "oracle_on": on, "machine_id": region["id"] if on else None}
+    return {**analysis(region, evidence), "oracle_on": on, "machine_id": region["id"] if on else None}
 
 
-def evidence_of(request: Request, region: Json) -> Json:
+def evidence_of(request: Request, region: Region) -> Evidence:
     """What a stored region's page shows as evidence."""
-    return _evidence(request, region, _newest(request, region))
+    return _collect_evidence(request, region, _newest(request, region))
 
 
-def _evidence(request: Request, region: Json, newest: Json | None) -> Json:
+def _collect_evidence(request: Request, region: RegionBody, newest: Validation | None) -> Evidence:
+    """What was measured of a region, and predictions against it."""
+    measured = _collect_measured(request, region["text"], newest)
+    if not region.get("advice"):
+        return measured
+    evidence = measured.get("nearest") or newest
+    return {**measured, **evidence_charts(region, evidence, *_what_if_values(request))}
+
+
+def _collect_measured(request: Request, text: str | None, newest: Validation | None) -> Evidence:
     """The newest validation made here, and the archive's record of the same region where this host measured nothing."""
-    context: Json = views.validation_summary(newest) if newest else {}
+    context: Evidence = {}
+    if newest:
+        measured = summarize_validation(newest)
+        context["validation"] = measured["validation"]
+        context["candidates_chart"] = measured["candidates_chart"]
+        context["candidate_rows"] = measured["candidate_rows"]
+        context["condition_rows"] = measured["condition_rows"]
+        context["condition_warnings"] = measured["condition_warnings"]
     running = newest is not None and newest["state"] in ("queued", "running")
     unmeasured = newest is None or newest.get("outcome") in (None, "unmeasured")
-    if region["text"] and not running and unmeasured:
-        recorded = regions.nearest_record(state_of(request), region["text"], newest["id"] if newest else None)
-        if recorded is not None:
-            found = views.validation_summary(recorded)
-            context |= {
-                "nearest": recorded,
-                "nearest_chart": found["candidates_chart"],
-                "nearest_rows": found["candidate_rows"],
-            }
-    evidence = context.get("nearest") or newest
-    shown = views.evidence_charts(region, evidence, *_what_if_values(request)) if region.get("advice") else {}
-    beside = measured_devices.section(request, region["text"]) if region["text"] else {}
-    return context | shown | beside | {"compiled": oracle_views.measured_compilations(evidence)}
+    recorded = None
+    if text and not running and unmeasured:
+        recorded = regions.nearest_record(state_of(request), text, newest["id"] if newest else None)
+    if recorded is not None:
+        summary = summarize_validation(recorded)
+        context["nearest"] = recorded
+        context["nearest_chart"] = summary["candidates_chart"]
+        context["nearest_rows"] = summary["candidate_rows"]
+    if text:
+        context = {**context, **measured_devices.section(request, text)}
+    context["compiled"] = measured_compilations(recorded or newest)
+    return context
 
 
-def _landscape(request: Request, region: Json, newest: Json | None, nearest: Json | None) -> Json:
+def _landscape(
+    request: Request, region: RegionBody, newest: Validation | None, nearest: ArchiveRecord | None
+) -> Mapping[str, object]:
     """The autotune landscape of the newest validation made here, else the nearest on record and how to make one."""
-    own = landscapes.part(request, newest) if newest else {"landscape_gpu": bool(host_facts(request).get("gpu"))}
+    if newest is None:
+        return {"landscape_gpu": bool(host_facts(request)["gpu"]), **survey_section(region, nearest)}
+    own = landscapes.part(request, newest)
     if own.get("landscape") is not None:
         return own
-    return own | recorded_landscape.section(region, nearest or newest)
+    return {**own, **survey_section(region, nearest or newest)}
 
 
 # ----------------------------------------------------------------------------------------------------------- the oracle
@@ -362,16 +461,17 @@ def _landscape(request: Request, region: Json, newest: Json | None, nearest: Jso
 
 @router.post("/regions/{region_id}/oracle")
 @declare(Access.WORK)
-def foresee(request: Request, region_id: str) -> Response:
+def predict(request: Request, region_id: str) -> Response:
     """Ask what torch.compile would make of a stored region: what the page of a region from a trace does by itself."""
-    before = stored_region(request, region_id)
-    found = regions.foresee_region(state_of(request), region_id)
+    before = find_region(request, region_id)
+    region = regions.predict_region(state_of(request), region_id)
     if not is_fragment(request):
         return RedirectResponse(f"/regions/{region_id}#oracle", 303)
-    old, new = ((region["advice"] or {}).get("alternatives") for region in (before, found))
-    evidence = _evidence(request, found, newest := _newest(request, found))
-    analysed = _analysis_context(request, found, evidence.get("nearest") or newest)
-    context = {**analysed, **evidence, "advice_changed": old != new}
+    newest = _newest(request, region)
+    evidence = _collect_evidence(request, region, newest)
+    changed = _alternatives(before) != _alternatives(region)
+    analysed = _stored_analysis(request, region, evidence.get("nearest") or newest)
+    context = {**analysed, **evidence, "advice_changed": changed}
     return render("partials/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"})
 
 
@@ -388,10 +488,10 @@ def listing(request: Request, region_id: str, mode: str, kernel: str, listing: s
 @page_and_json(router, "/regions/{region_id}/kernels/{mode}/{kernel}", Access.COMPUTE)
 def machine(request: Request, region_id: str, mode: str, kernel: str) -> Response:
     """What Triton's compiler decides about one of Inductor's kernels: a page, or for htmx the part under the kernel."""
-    found = regions.kernel_machine(state_of(request), region_id, mode, kernel)
+    answer = regions.kernel_machine(state_of(request), region_id, mode, kernel)
     if wants_json(request):
-        return JSONAnswer(found)
-    context = {**oracle_views.machine(found), "region_name": stored_region(request, region_id)["name"], "charts": False}
+        return JSONAnswer(answer)
+    context = {**machine_page(answer), "region_name": find_region(request, region_id)["name"], "charts": False}
     template = "partials/machine.html" if is_fragment(request) else "machine.html"
     return render(template, context, request=request)
 
@@ -411,7 +511,7 @@ def validate(
     stored = _find_unedited(request, region_id, text)
     job, _ = regions.submit_validation(
         state_of(request), region=None if stored else text, region_id=stored["id"] if stored else None, device=on,
-        oracle_timeout_s=SAID_BEFORE,
+        oracle_timeout_s=ANSWERED_BEFORE_S,
     )  # fmt: skip
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{job['id']}", 303)
@@ -420,30 +520,37 @@ def validate(
     )
 
 
-def _validation_context(request: Request, validation_id: str) -> Json:
-    """Context of a validation with its region's evidence from elsewhere."""
+def _validation_of(request: Request, validation_id: str) -> AnyValidation:
+    """The validation of that id, made here or recorded; 404 where there is none."""
     state = state_of(request)
-    validation: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
+    validation = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
     if validation is None:
         raise missing("validation")
-    context = views.validation_summary(validation)
-    if validation["state"] == "done" and not validation.get("archived"):
-        context |= _evidence(request, {"text": validation["region"]}, validation)
-    return context
+    return validation
+
+
+def _validation_context(request: Request, validation_id: str) -> dict[str, object]:
+    """Context of a validation with its region's evidence from elsewhere."""
+    made_here = state_of(request).store.validation(validation_id)
+    if made_here is not None and made_here["state"] == "done" and not made_here.get("archived"):
+        return {**summarize_validation(made_here), **_collect_measured(request, made_here["region"], made_here)}
+    return {**summarize_validation(_validation_of(request, validation_id))}
 
 
 @page_and_json(router, "/validations/{validation_id}", Access.COMPUTE)
 def validation(request: Request, validation_id: str) -> Response:
     """One validation: while it runs, its progress; then everything that was measured."""
-    context = _validation_context(request, validation_id)
-    shown = context["validation"]
+    stored = _validation_of(request, validation_id)
     if wants_json(request):
-        return JSONAnswer(shown)
-    name = shown.get("name") or "Validation"
-    found = landscapes.part(request, shown)
-    timed = shown["state"] == "done" and shown["device"] and not shown.get("archived")
-    held = compare_with_previous(state_of(request), validation_id) if timed else None
-    return render("validation.html", {**context, **found, "name": name, "since": held}, request=request)
+        return JSONAnswer(stored)
+    timed = stored["state"] == "done" and stored["device"] and not stored.get("archived")
+    context = {
+        **_validation_context(request, validation_id),
+        **landscapes.part(request, stored),
+        "name": stored.get("name") or "Validation",
+        "regression": compare_with_previous(state_of(request), validation_id) if timed else None,
+    }
+    return render("validation.html", context, request=request)
 
 
 @router.get("/validations/{validation_id}/panel")
@@ -470,7 +577,7 @@ def validate_again(request: Request, validation_id: str) -> Response:
     """Queue the same once more, under an address of its own; a region's page follows it in place."""
     job = revalidate.validate_again(state_of(request), validation_id)
     if not is_fragment(request) or "/validations/" in request.headers.get("hx-current-url", ""):
-        return go(request, f"/validations/{job['id']}")
+        return redirect(request, f"/validations/{job['id']}")
     return render(
         "partials/job.html", {**_validation_context(request, job["id"]), "swapped": True}, request=request, status=202
     )

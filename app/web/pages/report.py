@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -12,14 +11,12 @@ from fastapi.responses import Response
 from app.errors import Problem
 from app.requests.archived_evidence import recorded_devices
 from app.requests.state import state_of
-from app.web.pages.common import missing
-from app.web.pages.region import evidence_of, stored_region
+from app.web.pages.common import find_region, missing
+from app.web.pages.region import evidence_of
 from app.web.server.access import Access, declare
 from app.web.views.report import region_report, trace_report
 
 router = APIRouter(include_in_schema=False)
-
-Json = dict[str, Any]
 
 
 @router.get("/traces/{trace_id}/report.html")
@@ -27,21 +24,22 @@ Json = dict[str, Any]
 def trace_file(request: Request, trace_id: str) -> Response:
     """A trace with the advice on all its regions. 404 where there is none; 409 while it is not ready."""
     store = state_of(request).store
-    trace: Json | None = store.trace(trace_id)
+    trace = store.trace(trace_id)
     if trace is None:
         raise missing("trace")
     if trace["status"] != "ready":
         raise Problem(409, "not-ready", "There is nothing to report yet", "The trace is being read, or it failed.")
     group = store.trace_group(trace.get("group"))
-    known = recorded_devices(state_of(request), [r["text"] for r in trace["regions"] if r.get("text")])
-    return _file(trace["name"], trace_report(trace, group, written=_now(), recorded=known))
+    texts = [text for r in trace["regions"] if (text := r.get("text"))]
+    recorded = recorded_devices(state_of(request), texts)
+    return _file(trace["name"], trace_report(trace, group, written=_now(), recorded=recorded))
 
 
 @router.get("/regions/{region_id}/report.html")
 @declare(Access.COMPUTE)
 def region_file(request: Request, region_id: str) -> Response:
     """A region with its advice and what was measured of it, here or elsewhere."""
-    region = stored_region(request, region_id)
+    region = find_region(request, region_id)
     evidence = evidence_of(request, region)
     page = region_report(region, evidence.get("validation"), evidence.get("nearest"), written=_now())
     return _file(region["name"], page)

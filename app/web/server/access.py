@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from app.storage.job_table import Kind
+from app.objects.job import JobKind
 from app.web.api.codes import Codes, join_codes
 
 Endpoint = TypeVar("Endpoint")
@@ -42,14 +42,14 @@ class Declaration:
 
     access: Access
     codes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    queues: Kind | None = None
+    queues: JobKind | None = None
 
 
 _ATTRIBUTE = "__declaration__"
 
 
 def declare(
-    access: Access, *, codes: tuple[Codes, ...] = (), queues: Kind | None = None
+    access: Access, *, codes: tuple[Codes, ...] = (), queues: JobKind | None = None
 ) -> Callable[[Endpoint], Endpoint]:
     """Decorator of an endpoint, below its router's: `@router.get(...)`, then `@declare(Access.READ)`.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
@@ -37,7 +37,9 @@ class Assets(StaticFiles):
     def __init__(self) -> None:
         super().__init__(directory=FOLDER)
 
-    def file_response(self, full_path: Any, stat_result: Any, scope: Scope, status_code: int = 200) -> Response:
+    def file_response(
+        self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
+    ) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
         by_hash = scope["query_string"].startswith(b"v=")
         response.headers["Cache-Control"] = f"public, max-age={YEAR_S}, immutable" if by_hash else "no-cache"

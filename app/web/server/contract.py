@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount, Route
 
-from app.storage.job_table import Kind
+from app.objects.job import JobKind
 from app.web.api.codes import ANY
 from app.web.server.access import Access, Declaration, declaration_of
 
-Route = tuple[str, str]
+Endpoint = tuple[str, str]
 """Method and path template; "MOUNT" and the prefix of a mounted application."""
 
 _READING = frozenset({Access.OPEN, Access.READ, Access.COMPUTE})
@@ -31,9 +30,9 @@ class Contract:
     declarations: route -> what it declares; `audit` makes one of an application's routes.
     """
 
-    def __init__(self, declarations: Mapping[Route, Declaration]) -> None:
+    def __init__(self, declarations: Mapping[Endpoint, Declaration]) -> None:
         self.declarations = declarations
-        self.access: Mapping[Route, Access] = {route: d.access for route, d in declarations.items()}
+        self.access: Mapping[Endpoint, Access] = {route: d.access for route, d in declarations.items()}
         self.open_paths = frozenset(path for _, path in self._declared(Access.OPEN, mounted=False))
         self._open_mounts = tuple(f"{path}/" for _, path in self._declared(Access.OPEN, mounted=True))
         self._computing = _pattern(path for _, path in self._declared(Access.COMPUTE))
@@ -44,7 +43,7 @@ class Contract:
             if method == "POST" and declaration.queues is not None
         ]
 
-    def _declared(self, access: Access, *, mounted: bool | None = None) -> Iterator[Route]:
+    def _declared(self, access: Access, *, mounted: bool | None = None) -> Iterator[Endpoint]:
         for (method, path), declared in self.access.items():
             if declared is access and mounted in (None, method == "MOUNT"):
                 yield method, path
@@ -61,7 +60,7 @@ class Contract:
         """Whether a body may be larger than BODY_BYTES here: app.requests.uploads counts it."""
         return self._uploads.fullmatch(path) is not None
 
-    def queued_kind(self, path: str) -> Kind | None:
+    def queued_kind(self, path: str) -> JobKind | None:
         """The kind of job that a POST to the path queues, where its answer tells of the queue."""
         return next((kind for pattern, kind in self._queues if pattern.fullmatch(path)), None)
 
@@ -81,7 +80,7 @@ def _pattern(templates: Iterable[str]) -> re.Pattern[str]:
     return re.compile(paths or "(?!)")
 
 
-def _endpoints(routes: Iterable[Any]) -> Iterator[tuple[Route, object]]:
+def _endpoints(routes: Iterable[BaseRoute]) -> Iterator[tuple[Endpoint, object]]:
     """Every route and mount with what answers it, those of included routers too. HEAD counts as its GET."""
     for route in routes:
         inner = getattr(route, "original_router", None)
@@ -90,18 +89,21 @@ def _endpoints(routes: Iterable[Any]) -> Iterator[tuple[Route, object]]:
         elif isinstance(route, Mount):
             yield ("MOUNT", route.path), route.app
         else:
-            yield from (((method, route.path), route.endpoint) for method in sorted(route.methods - {"HEAD"}))
+            assert isinstance(route, Route), f"a {type(route).__name__} answers no HTTP"
+            yield from (
+                ((method, route.path), route.endpoint) for method in sorted((route.methods or set()) - {"HEAD"})
+            )
 
 
-def routes_of(routes: Iterable[Any]) -> Iterator[Route]:
+def routes_of(routes: Iterable[BaseRoute]) -> Iterator[Endpoint]:
     """(method, path template) of every route and mount, those of included routers too."""
     return (route for route, _ in _endpoints(routes))
 
 
-def audit(routes: Iterable[Any]) -> Contract:
+def audit(routes: Iterable[BaseRoute]) -> Contract:
     """The contract of an application's routes. AccessError where one declares no access, or what it may not be."""
     endpoints = list(_endpoints(routes))
-    declarations: dict[Route, Declaration] = {}
+    declarations: dict[Endpoint, Declaration] = {}
     wrong = []
     for (method, path), endpoint in endpoints:
         declaration = declaration_of(endpoint)

@@ -1,4 +1,4 @@
-"""Conditional: an ETag on every answer of the API, and 304 without a body to who has it already (RFC 9110, 13)."""
+"""Conditional: an ETag on every answer of the API, and 304 without a body for whoever has it already (RFC 9110, 13)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Conditional:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or not _is_data(scope["path"]):
             await self.app(scope, receive, send)
             return
-        asked = Headers(scope=scope).get("if-none-match", "")
+        known_tags = Headers(scope=scope).get("if-none-match", "")
         start: Message | None = None
 
         async def send_with_etag(message: Message) -> None:
@@ -44,7 +44,7 @@ class Conditional:
             headers = MutableHeaders(scope=begun)
             tag = headers.setdefault("ETag", tag_of(message.get("body", b"")))
             headers.setdefault("Cache-Control", "private, no-cache")
-            if is_known(tag, asked):
+            if is_known(tag, known_tags):
                 kept = [(k, v) for k, v in begun["headers"] if k.decode("latin-1").lower() in KEPT_OF_304]
                 await send({"type": "http.response.start", "status": 304, "headers": kept})
                 await send({"type": "http.response.body", "body": b""})
@@ -56,7 +56,7 @@ class Conditional:
 
 
 def _is_data(path: str) -> bool:
-    """The API, and the twins of pages. Pages themselves are kept by nobody."""
+    """The API, and the JSON of pages. Pages themselves are kept by nobody."""
     return path.startswith("/api/") or path.endswith(".json")
 
 
@@ -65,7 +65,7 @@ def tag_of(body: bytes) -> str:
     return f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
 
 
-def is_known(tag: str, asked: str) -> bool:
+def is_known(tag: str, if_none_match: str) -> bool:
     """Whether If-None-Match names the tag; compared weakly, as for GET."""
-    given = [part.strip().removeprefix("W/") for part in asked.split(",")]
-    return tag in given or "*" in given
+    tags = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
+    return tag in tags or "*" in tags

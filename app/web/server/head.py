@@ -8,8 +8,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class Head:
-    """Pure ASGI around the routes, which see a GET. Its answer ends with its headers: a stream is told that its client
-    is gone, and nothing of it is waited for."""
+    """Pure ASGI around the routes, which see a GET. Its answer ends with its headers: to a stream its client is gone,
+    and nothing of it is waited for."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -66,7 +66,7 @@ class Health:
         self.state = state
         self.clock = clock
         self.lock = threading.Lock()
-        self.found = Readiness()
+        self.readiness = Readiness()
         self.until = float("-inf")
         self.checks: list[Check] = [
             Check("database", lambda: _database(state.store.database)),
@@ -89,18 +89,18 @@ class Health:
     def __call__(self) -> Readiness:
         with self.lock:
             if self.clock() >= self.until:
-                self.found = self._look()
+                self.readiness = self._look()
                 self.until = self.clock() + KEPT_S
-            return self.found
+            return self.readiness
 
     def _look(self) -> Readiness:
-        said = [(check, _said_by(check)) for check in self.checks]
-        wrong = dict.fromkeys(words for check, words in said if words and check.fatal)
-        warnings = dict.fromkeys(words for check, words in said if words and not check.fatal)
+        answers = [(check, _run(check)) for check in self.checks]
+        wrong = dict.fromkeys(words for check, words in answers if words and check.fatal)
+        warnings = dict.fromkeys(words for check, words in answers if words and not check.fatal)
         return Readiness(tuple(wrong), tuple(warnings))
 
 
-def _said_by(check: Check) -> str:
+def _run(check: Check) -> str:
     """A check that fails itself is no reason to say that all is well, nor to answer nobody."""
     try:
         return check.look()

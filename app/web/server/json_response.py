@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import msgspec
 from fastapi.responses import JSONResponse
@@ -18,14 +17,14 @@ class JSONAnswer(JSONResponse):
     msgspec writes the same in a sixth of the time, and null for a number that is none.
     """
 
-    def render(self, content: Any) -> bytes:
+    def render(self, content: object) -> bytes:
         try:
             return msgspec.json.encode(content)
         except (TypeError, UnicodeEncodeError):
             return _as_python_does(content)
 
 
-def _as_python_does(content: Any) -> bytes:
+def _as_python_does(content: object) -> bytes:
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
         return text.encode("utf-8")

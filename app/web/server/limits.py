@@ -11,9 +11,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.objects.job import JobKind
 from app.requests.state import ServerState
 from app.storage import job_table
-from app.storage.job_table import Kind
 from app.web.server.contract import Contract
 
 
@@ -26,9 +26,9 @@ class LimitHeaders:
         self.contract = contract
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = scope["type"] == "http" and scope["path"].startswith("/api/")
-        kind = self.contract.queued_kind(scope["path"]) if told and scope["method"] == "POST" else None
-        upload = told and self.contract.takes_files(scope["path"])
+        is_api = scope["type"] == "http" and scope["path"].startswith("/api/")
+        kind = self.contract.queued_kind(scope["path"]) if is_api and scope["method"] == "POST" else None
+        upload = is_api and self.contract.takes_files(scope["path"])
 
         async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -43,7 +43,7 @@ class LimitHeaders:
         await self.app(scope, receive, send_with_limits if kind or upload else send)
 
 
-def room(state: ServerState, kind: Kind) -> dict[str, str]:
+def room(state: ServerState, kind: JobKind) -> dict[str, str]:
     """The places in the queue of one kind of job, for whoever asks: how many there are, how many are free."""
     with state.store.database.read() as connection:
         quota, left = job_table.room(connection, kind, state.settings.queue_cap)

@@ -46,8 +46,8 @@ LEFT_FOLDERS = (WORK_FOLDER, JOB_FOLDER)
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How many of each were removed; logs and orphans are files, progress is what ended jobs said on their way, folders
-    are temporary ones that killed validations left."""
+    """How many of each were removed; logs and orphans are files, progress is what ended jobs reported, folders are
+    temporary ones that killed validations left."""
 
     traces: int = 0
     regions: int = 0
@@ -92,16 +92,16 @@ class Retention(Background):
 def sweep(state: ServerState, now_s: float) -> Swept:
     """Remove what is older than the settings keep. now_s: Unix time."""
     settings = state.settings
-    found = Swept(
+    swept = Swept(
         **(_rows(state, iso(_utc(now_s - settings.keep_days * DAY_S))) if settings.keep_days else {}),
         logs=_old_files(settings.logs_dir, now_s - settings.keep_logs_days * DAY_S) if settings.keep_logs_days else 0,
         progress=_progress(state, iso(_utc(now_s - settings.keep_logs_days * DAY_S))) if settings.keep_logs_days else 0,
         orphans=remove_orphans(state, now_s - ORPHAN_S),
         folders=remove_left_folders(Path(tempfile.gettempdir()), now_s - ORPHAN_S),
     )
-    if found != Swept():
-        log.info("removed %s", found)
-    return found
+    if swept != Swept():
+        log.info("removed %s", swept)
+    return swept
 
 
 def _utc(seconds: float) -> datetime:
@@ -134,22 +134,22 @@ def _rows(state: ServerState, before: str) -> dict[str, int]:
 
 
 def _progress(state: ServerState, before: str) -> int:
-    """What jobs that ended before then said of themselves; how they ended stays, so their streams still end.
+    """Progress that jobs which ended before then have reported; how they ended stays, so their streams still end.
 
     Some jobs at a time: SQLite has one writer, and heartbeats are waiting behind it.
     """
     ended = sa.and_(jobs.c.state.in_(sorted(job_table.FINAL)), jobs.c.finished_at < before)
     talkative = sa.select(events.c.job_id).join(jobs, jobs.c.id == events.c.job_id)
     talkative = talkative.where(ended, events.c.event == "progress").distinct().limit(BATCH)
-    found = 0
+    removed = 0
     while True:
         with state.store.database.read() as connection:
             old = connection.scalars(talkative).all()
         if not old:
-            return found
+            return removed
         with state.store.database.write() as connection:
             gone = events.delete().where(events.c.event == "progress", events.c.job_id.in_(old))
-            found += connection.execute(gone).rowcount
+            removed += connection.execute(gone).rowcount
 
 
 def _old_files(folder: Path, before_s: float) -> int:
@@ -163,20 +163,20 @@ def remove_orphans(state: ServerState, before_s: float) -> int:
         files = set(connection.scalars(sa.select(traces.c.file)).all())
         open_jobs = jobs.c.state.not_in(sorted(job_table.FINAL))
         wanted = str(connection.scalars(sa.select(jobs.c.request).where(open_jobs)).all())
-    found = [p for p in state.settings.uploads_dir.iterdir() if p.name.partition(".")[0] not in files]
-    return sum(_remove_if_older(path, before_s) for path in found if path.name not in wanted)
+    unknown = [p for p in state.settings.uploads_dir.iterdir() if p.name.partition(".")[0] not in files]
+    return sum(_remove_if_older(path, before_s) for path in unknown if path.name not in wanted)
 
 
 def remove_left_folders(temporary: Path, before_s: float) -> int:
     """How many of this user's were removed that have not changed since then."""
-    found = 0
+    removed = 0
     for path in (p for prefix in LEFT_FOLDERS for p in temporary.glob(f"{prefix}*")):
         with suppress(OSError):
             status = path.lstat()
             if S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and status.st_mtime < before_s:
                 shutil.rmtree(path)
-                found += 1
-    return found
+                removed += 1
+    return removed
 
 
 def _remove_if_older(path: Path, before_s: float) -> bool:

@@ -99,11 +99,11 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                for name, value in told.items():
+                for name, value in limits.items():
                     headers.append(name, value)  # an inner layer tells of other limits
                 headers.setdefault("Cache-Control", "no-store")
                 if message["status"] == 500 or beyond:
-                    # uvicorn closes after a fault: a client that is not told sends its next request into nothing.
+                    # uvicorn closes after a fault: a client that does not know sends its next request into nothing.
                     headers["Connection"] = "close"
             await send(message)
 
@@ -111,7 +111,7 @@ class Guard:
         CLIENT.set(Client(client, self.most_waiting) if client else None)
         beyond = bool(scope.get("state", {}).get(RESERVED_PLACE))
         allowance = self.rates.take(client) if self.rates and client else None
-        told = allowance.headers() if allowance else {}
+        limits = allowance.headers() if allowance else {}
         refused = self._refuse(scope, allowance)
         if _has_body(scope):
             receive = _impatient(

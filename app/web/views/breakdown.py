@@ -3,22 +3,77 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlencode
 
+from app.objects.trace import KernelRow, ModuleRow, Trace, TraceBody
 from app.units import count, duration, share
-from app.web.charts.treemap import Node, lay_out
+from app.web.charts.treemap import Node, Tile, lay_out
 from app.web.views.labels import TOOL_LABELS
-
-Json = Mapping[str, Any]
+from app.web.views.names import id_of
 
 SMALL_SHARE = 0.004
 """Of the whole; what is smaller is one box with its neighbours."""
 LOOKS = tuple(f"k{n}" for n in range(1, 9))
 """Colours of kinds, by time; the ninth kind and on are grey."""
 NO_MODULE = "no module recorded"
+
+
+class LargestRegion(TypedDict):
+    """A region of a module, and where it is read about."""
+
+    name: str
+    href: str
+    time_us: float
+
+
+class ModuleTime(ModuleRow):
+    """Modules of one class in the table. largest: their regions with most time."""
+
+    share: float
+    largest: list[LargestRegion]
+
+
+class LabelTime(TypedDict):
+    """Kernels of one label (variants for other types and sizes). different: how many; regions: places in the report."""
+
+    label: str
+    name: str
+    time_us: float
+    calls_per_step: float
+    different: int
+    regions: list[int]
+    share: float
+
+
+class KindTime(TypedDict):
+    """Kernels of one kind. look: the class of its colour; different: how many kernels there are of it."""
+
+    kind: str
+    look: str
+    time_us: float
+    share: float
+    calls: float
+    different: int
+    kernels: list[LabelTime]
+
+
+class BreakdownSection(TypedDict, total=False):
+    """Context of partials/trace_breakdown.html; {} for a trace that was stored before there was any.
+
+    *_read: the first thing to see in a picture, in words; module_*: only where the trace names modules.
+    """
+
+    where_total_us: float
+    kind_tiles: tuple[Tile, ...]
+    kind_rows: list[KindTime]
+    kind_read: str
+    module_rows: list[ModuleTime]
+    module_tiles: tuple[Tile, ...]
+    module_read: str
+    module_looks: list[str]
 
 
 @dataclass(slots=True)
@@ -34,31 +89,33 @@ class _Branch:
         return sum(self.regions.values()) + sum(b.time_us for b in self.below.values())
 
 
-def where_section(trace: Json, names: Sequence[str], links: Sequence[str]) -> dict[str, Any]:
-    """Context of partials/trace_where.html; {} for a trace that was stored before there was any.
+def breakdown_section(trace: Trace | TraceBody, names: Sequence[str], links: Sequence[str]) -> BreakdownSection:
+    """Both treemaps and their tables; {} for a trace that was stored before there was any.
 
     names, links: of the trace's regions, in the report's order.
     """
-    where = trace.get("where") or {}
-    kernels = where.get("kernels") or []
+    where = trace.get("where")
+    kernels = where.get("kernels") or [] if where else []
     total = sum(k["time_us"] for k in kernels)
-    if not total:
+    if not where or not total:
         return {}
-    tools = [(r.get("advice") or {}).get("tool", "none") for r in trace["regions"]]
+    tools = [advice["tool"] if (advice := r.get("advice")) else "none" for r in trace["regions"]]
     kinds = kind_rows(kernels, total)
     modules = [_module_row(m, total, names, links) for m in where.get("modules") or ()]
-    found = {
+    trace_id = id_of(trace) or ""
+    section: BreakdownSection = {
         "where_total_us": total,
-        "kind_tiles": lay_out([_kind_node(row, trace, names, links, total) for row in kinds]),
+        "kind_tiles": lay_out([_kind_node(row, trace_id, names, links, total) for row in kinds]),
         "kind_rows": kinds,
-        "kind_read": _kinds_read(kinds),
+        "kind_read": _describe_kinds(kinds),
         "module_rows": modules,
     }
     if any(m["path"] for m in modules):
-        nodes = _branch_nodes(_tree(where["modules"]), tools, names, links, total)
-        found |= {"module_tiles": lay_out(nodes), "module_read": _modules_read(modules)}
-        found["module_looks"] = [t for t in TOOL_LABELS if t in {*_looks(nodes)}]
-    return found
+        nodes = _branch_nodes(_grow_tree(where["modules"]), tools, names, links, total)
+        section["module_tiles"] = lay_out(nodes)
+        section["module_read"] = _describe_modules(modules)
+        section["module_looks"] = [t for t in TOOL_LABELS if t in {*_looks(nodes)}]
+    return section
 
 
 def _detail(time_us: float, of_total: float) -> str:
@@ -72,7 +129,7 @@ def _looks(nodes: Sequence[Node]) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------- modules
 
 
-def _tree(modules: Sequence[Json]) -> _Branch:
+def _grow_tree(modules: Sequence[ModuleRow]) -> _Branch:
     root = _Branch()
     for row in modules:
         at = root
@@ -87,7 +144,7 @@ def _branch_nodes(
     branch: _Branch, tools: Sequence[str], names: Sequence[str], links: Sequence[str], total: float, path: str = ""
 ) -> list[Node]:
     """Nodes of what is below a branch and of its own regions. A branch with nothing but one below joins its name."""
-    found: list[Node] = []
+    large: list[Node] = []
     small: list[Node] = []
     for name, below in branch.below.items():
         label, joined = name, f"{path}/{name}".strip("/")
@@ -95,15 +152,15 @@ def _branch_nodes(
             (inner, below), = below.below.items()  # fmt: skip
             label, joined = f"{label} / {inner}", f"{joined}/{inner}"
         node = _branch_node(label, joined, below, tools, names, links, total)
-        (found if node.value >= SMALL_SHARE * total else small).append(node)
+        (large if node.value >= SMALL_SHARE * total else small).append(node)
     for place, time in branch.regions.items():
         node = _region_node(place, time, tools, names, links, total)
-        (found if time >= SMALL_SHARE * total else small).append(node)
+        (large if time >= SMALL_SHARE * total else small).append(node)
     if len(small) == 1:
-        return found + small
+        return large + small
     if small:
-        found.append(_rest(small, total))
-    return found
+        large.append(_rest(small, total))
+    return large
 
 
 def _branch_node(
@@ -112,25 +169,25 @@ def _branch_node(
 ) -> Node:  # fmt: skip
     nodes = _branch_nodes(branch, tools, names, links, total, path)
     time = branch.time_us
-    shown = f"{label} ×{branch.count}" if branch.count > 1 else label
+    counted = f"{label} ×{branch.count}" if branch.count > 1 else label
     detail = _detail(time, time / total)
     if len(nodes) == 1 and not nodes[0].nodes:
         only = nodes[0]
         title = f"{path}\n{only.title}"
-        return Node(f"{shown}: {only.label}", time, only.look, detail, title, only.href)
+        return Node(f"{counted}: {only.label}", time, only.look, detail, title, only.href)
     largest = max(nodes, key=lambda n: n.value, default=None)
     look = largest.look if largest else "rest"
-    return Node(shown, time, look, detail, f"{path}\n{detail}", "", tuple(nodes))
+    return Node(counted, time, look, detail, f"{path}\n{detail}", "", tuple(nodes))
 
 
 def _region_node(
     place: int, time: float, tools: Sequence[str], names: Sequence[str], links: Sequence[str], total: float
 ) -> Node:
-    known = 0 <= place < len(names)
-    name, tool = (names[place], tools[place]) if known else ("no region", "rest")
+    is_region = 0 <= place < len(names)
+    name, tool = (names[place], tools[place]) if is_region else ("no region", "rest")
     detail = _detail(time, time / total)
     title = f"{name}\n{TOOL_LABELS.get(tool, tool)}\n{detail}"
-    return Node(name, time, tool, detail, title, links[place] if known else "")
+    return Node(name, time, tool, detail, title, links[place] if is_region else "")
 
 
 def _rest(nodes: Sequence[Node], total: float) -> Node:
@@ -140,7 +197,7 @@ def _rest(nodes: Sequence[Node], total: float) -> Node:
     return Node(f"{len(nodes)} smaller", time, "rest", detail, title)
 
 
-def _module_row(row: Json, total: float, names: Sequence[str], links: Sequence[str]) -> dict[str, Any]:
+def _module_row(row: ModuleRow, total: float, names: Sequence[str], links: Sequence[str]) -> ModuleTime:
     parts = [(int(place), time) for place, time in row["regions"][:3]]
     return {
         **row,
@@ -151,7 +208,7 @@ def _module_row(row: Json, total: float, names: Sequence[str], links: Sequence[s
     }  # fmt: skip
 
 
-def _modules_read(rows: Sequence[Json]) -> str:
+def _describe_modules(rows: Sequence[ModuleTime]) -> str:
     """The first thing to see in the picture, in words."""
     named = [r for r in rows if r["path"]]
     top = named[0]
@@ -164,16 +221,16 @@ def _modules_read(rows: Sequence[Json]) -> str:
 # --------------------------------------------------------------------------------------------------------------- kinds
 
 
-def kind_rows(kernels: Sequence[Json], total: float) -> list[dict[str, Any]]:
-    """One row a kind, by time: its time, share, calls, how many kernels, and these. look: the class of its colour."""
-    by_kind: dict[str, list[Json]] = {}
+def kind_rows(kernels: Sequence[KernelRow], total: float) -> list[KindTime]:
+    """One row a kind, by time."""
+    by_kind: dict[str, list[KernelRow]] = {}
     for row in kernels:
         by_kind.setdefault(row["kind"], []).append(row)
     times = {kind: sum(k["time_us"] for k in rows) for kind, rows in by_kind.items()}
-    found: list[dict[str, Any]] = []
+    kinds: list[KindTime] = []
     for place, kind in enumerate(sorted(times, key=lambda k: -times[k])):
         rows = by_kind[kind]
-        found.append(
+        kinds.append(
             {
                 "kind": kind,
                 "look": LOOKS[place] if place < len(LOOKS) else "rest",
@@ -184,44 +241,44 @@ def kind_rows(kernels: Sequence[Json], total: float) -> list[dict[str, Any]]:
                 "kernels": _by_label(rows, total),
             }
         )
-    return found
+    return kinds
 
 
-def _by_label(kernels: Sequence[Json], total: float) -> list[dict[str, Any]]:
-    """Kernels of one kind, those of one label as one row (variants for other types and sizes), by time."""
-    rows: dict[str, dict[str, Any]] = {}
+def _by_label(kernels: Sequence[KernelRow], total: float) -> list[LabelTime]:
+    """Kernels of one kind, those of one label as one row, by time."""
+    rows: dict[str, LabelTime] = {}
     for kernel in kernels:
         different = kernel.get("names", 1)
         label = kernel["label"] or f"{different} smaller kernels"
-        row = rows.setdefault(
-            label,
-            {
-                "label": label,
-                "name": kernel["name"],
-                "time_us": 0.0,
-                "calls_per_step": 0.0,
-                "different": 0,
-                "regions": [],
-            },
-        )
+        empty: LabelTime = {
+            "label": label,
+            "name": kernel["name"],
+            "time_us": 0.0,
+            "calls_per_step": 0.0,
+            "different": 0,
+            "regions": [],
+            "share": 0.0,
+        }
+        row = rows.setdefault(label, empty)
         row["time_us"] += kernel["time_us"]
         row["calls_per_step"] += kernel["calls_per_step"]
         row["different"] += different
         row["regions"] += [place for place in kernel["regions"] if place not in row["regions"]]
-    found = sorted(rows.values(), key=lambda r: -r["time_us"])
-    return [{**row, "share": row["time_us"] / total} for row in found]
+    for row in rows.values():
+        row["share"] = row["time_us"] / total
+    return sorted(rows.values(), key=lambda r: -r["time_us"])
 
 
-def _kind_node(row: Json, trace: Json, names: Sequence[str], links: Sequence[str], total: float) -> Node:
-    found: list[Node] = []
+def _kind_node(row: KindTime, trace_id: str, names: Sequence[str], links: Sequence[str], total: float) -> Node:
+    large: list[Node] = []
     small: list[Node] = []
     for kernel in row["kernels"]:
-        node = _kernel_node(kernel, row["look"], trace, names, links)
-        (found if kernel["share"] >= SMALL_SHARE else small).append(node)
+        node = _kernel_node(kernel, row["look"], trace_id, names, links)
+        (large if kernel["share"] >= SMALL_SHARE else small).append(node)
     if len(small) > 1:
         rest = _rest(small, total)
         small = [Node(rest.label, rest.value, row["look"], rest.detail, rest.title)]
-    nodes = found + small
+    nodes = large + small
     detail = _detail(row["time_us"], row["share"])
     if len(nodes) == 1:
         return Node(
@@ -230,14 +287,14 @@ def _kind_node(row: Json, trace: Json, names: Sequence[str], links: Sequence[str
     return Node(row["kind"], row["time_us"], row["look"], detail, f"{row['kind']}\n{detail}", "", tuple(nodes))
 
 
-def _kernel_node(kernel: Json, look: str, trace: Json, names: Sequence[str], links: Sequence[str]) -> Node:
+def _kernel_node(kernel: LabelTime, look: str, trace_id: str, names: Sequence[str], links: Sequence[str]) -> Node:
     """A box that leads to its region, or to the list of its regions."""
     places = [p for p in kernel["regions"] if 0 <= p < len(names)]
     href = ""
     if len(places) == 1:
         href = links[places[0]]
-    elif places and links[places[0]].startswith("/") and _word(kernel["name"]):
-        href = f"/traces/{trace['id']}?{urlencode({'q': _word(kernel['name'])})}#regions"
+    elif places and links[places[0]].startswith("/") and _longest_word(kernel["name"]):
+        href = f"/traces/{trace_id}?{urlencode({'q': _longest_word(kernel['name'])})}#regions"
     detail = _detail(kernel["time_us"], kernel["share"])
     calls = count(round(kernel["calls_per_step"], 2), "call")
     regions = "; ".join(names[p] for p in places[:3])
@@ -250,12 +307,12 @@ def _kernel_node(kernel: Json, look: str, trace: Json, names: Sequence[str], lin
     return Node(label, kernel["time_us"], look, detail, "\n".join(lines), href)
 
 
-def _word(kernel: str) -> str:
+def _longest_word(kernel: str) -> str:
     """Of a kernel's name what the search is to look for: its longest word; an address holds nothing else of it."""
     return max(re.findall(r"[A-Za-z0-9_]+", kernel), key=len, default="")[:48]
 
 
-def _kinds_read(rows: Sequence[Json]) -> str:
+def _describe_kinds(rows: Sequence[KindTime]) -> str:
     top = rows[0]
     text = f"Largest: {top['kind']} with {duration(top['time_us'])}, {share(top['share'])} of the kernel time"
     memory = sum(r["share"] for r in rows if r["kind"] in ("pointwise", "reduction", "copy, cast, layout"))

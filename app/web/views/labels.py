@@ -1,6 +1,11 @@
-"""The words that pages use for the API's fixed values. One table each; templates look them up."""
+"""The words that pages use for the API's fixed values. One table each; templates look them up. Texts as data."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from app.objects.trace import TraceSummary
 
 TOOL_LABELS = {
     "skip": "Leave it",
@@ -103,8 +108,49 @@ print("{base}/traces/" + json.load(urllib.request.urlopen(request))["id"])"""
 """What to run for a trace of a few steady steps with shapes and stacks; it sends it to the server at {base}."""
 
 
-def recording(base: str, token_needed: bool) -> str:
+def recording_script(base: str, token_needed: bool) -> str:
     """RECORD_A_TRACE for the server at base, such as http://127.0.0.1:8000."""
     kind = '{"Content-Type": "application/octet-stream"}'
     headers = kind[:-1] + ', "Authorization": "Bearer TOKEN"}' if token_needed else kind
     return RECORD_A_TRACE.replace("{base}", base).replace("{headers}", headers)
+
+
+def format_time(iso: str) -> str:
+    """2026-11-21T06:34:12.123Z as 2026-11-21 06:34 UTC."""
+    return f"{iso[:10]} {iso[11:16]} UTC" if len(iso) >= 16 else iso
+
+
+class Choice(TypedDict):
+    """A trace or validation as an option of a form."""
+
+    id: str
+    label: str
+
+
+def trace_choices(traces: Iterable[TraceSummary]) -> list[Choice]:
+    """Traces that are read, as options."""
+    return [
+        {"id": t["id"], "label": f"{t['name']} · {t['device'] or 'no GPU named'} · {format_time(t['created_at'])}"}
+        for t in traces
+        if t["status"] == "ready"
+    ]
+
+
+LANGUAGE: tuple[tuple[str, str], ...] = (
+    (
+        "x: bf16[8192, 4096]",
+        "an input: f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool; `f32[()]` is a scalar tensor",
+    ),
+    ("N: sizes[37, 911, 2048]", "a size that varies; then `x: bf16[N, 4096]`. Several symbols vary together"),
+    (
+        "x: bf16[8192, 4096].requires_grad",
+        "forward and backward. Also `.channels_last`, `.strides(1, 8192)`, `.below(128256)`, `.mask(0.9)`",
+    ),
+    (
+        "z = gelu(x @ w + b)",
+        "expressions over torch, torch.nn.functional and tensor methods; a bare name is F's, else torch's",
+    ),
+    ("for i in range(4): ...", "loops over constants, unrolled; slicing with `...` and None; augmented assignment"),
+    ("return y", "one output or several, `return a, b`"),
+)
+"""What the region language holds, as /learn lists it."""

@@ -1,4 +1,4 @@
-"""Long lists on a page: the heaviest rows are drawn, and how many are not is told.
+"""Long lists on a page: the heaviest rows are drawn, and the page says how many are not.
 
 A text of 5 KB can be 2,900 operations and 1,900 kernels. Drawn whole, its page was 4 MB, and making it held the web
 process's interpreter for 1.8 s. The API's object has every row.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 MOST_ROWS = 150
 """Of a table."""
@@ -17,15 +17,17 @@ MOST_SAVINGS = 12
 """Each of five lines on a page."""
 
 MOST_PARTS = 40
-"""Of a bar: thinner ones are not told apart by eye."""
+"""Of a bar: thinner ones cannot be distinguished by eye."""
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Generic[Row]):
     """What is drawn of a list and what is not, both in its own order."""
 
-    shown: list[Any]
-    rest: list[Any]
+    shown: list[Row]
+    rest: list[Row]
 
     @property
     def left(self) -> int:
@@ -33,7 +35,7 @@ class Rows:
         return len(self.rest)
 
 
-def heaviest(rows: Sequence[Any], weight: Callable[[Any], float], most: int = MOST_ROWS) -> Rows:
+def heaviest(rows: Sequence[Row], weight: Callable[[Row], float], most: int = MOST_ROWS) -> Rows[Row]:
     """The `most` rows of the largest weight; of equals the first."""
     if len(rows) <= most:
         return Rows(list(rows), [])

@@ -2,63 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from app.archive.landscapes import nearest, surveys
+from app.objects.evidence import Figures
+from app.objects.landscape import Survey
+from app.objects.region import RegionBody
 from app.units import count
 from app.web.charts import landscape
+from app.web.charts.figure import Chart
 from app.web.charts.plotly import total_bytes
 from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 
-Json = Mapping[str, Any]
+
+class Drawing(TypedDict):
+    """Chart and table of a record. survey_left_out: tiles that the chart lacks."""
+
+    survey_rows: list[landscape.PointRow]
+    survey_chart: Chart | None
+    survey_left_out: int
 
 
-def candidates(region: Json, evidence: Json | None = None) -> list[str]:
+class SurveySection(TypedDict):
+    """Context of partials/region_landscape.html. survey: the nearest record of one of the region's kernels.
+
+    survey_candidate: the kernel whose landscape is to be made here, "" where the region has no Triton kernel.
+    survey_words: what is shown, whose it is, and what it says.
+    """
+
+    survey: Survey | None
+    survey_candidate: str
+    survey_words: NotRequired[list[str]]
+    survey_rows: NotRequired[list[landscape.PointRow]]
+    survey_chart: NotRequired[Chart | None]
+    survey_left_out: NotRequired[int]
+
+
+def triton_candidates(region: RegionBody, evidence: Figures | None = None) -> list[str]:
     """The Triton candidates that a region can run: those that were measured first, the fastest in front, then as
     predicted. What has to be written yet is none.
     """
     measured = [
-        (c["time_us"]["median"], c["name"])
-        for c in (evidence or {}).get("candidates") or ()
-        if c["tool"] == "triton" and c["status"] == "ok" and c.get("time_us")
+        (time_us["median"], c["name"])
+        for c in (evidence.get("candidates") or () if evidence else ())
+        if c["tool"] == "triton" and c["status"] == "ok" and (time_us := c.get("time_us"))
     ]
-    options = (region.get("advice") or {}).get("alternatives") or ()
-    predicted = sorted(
-        (o["time_us"]["mid"] if o.get("time_us") else float("inf"), o["candidate"])
+    advice = region.get("advice")
+    options = advice.get("alternatives") or () if advice else ()
+    predicted = [
+        (predicted_us["mid"] if (predicted_us := o.get("time_us")) else float("inf"), candidate)
         for o in options
-        if o["tool"] == "triton" and o.get("candidate") and not o["candidate"].endswith(":custom")
-    )
-    return list(dict.fromkeys(name for _, name in [*sorted(measured), *predicted]))
+        if o["tool"] == "triton" and (candidate := o.get("candidate")) and not candidate.endswith(":custom")
+    ]
+    return list(dict.fromkeys(name for _, name in [*sorted(measured), *sorted(predicted)]))
 
 
-def section(region: Json, evidence: Json | None = None) -> dict[str, Any]:
-    """Context of partials/region_landscape.html: `survey`, the nearest record of one of the region's kernels or None.
-
-    survey_candidate: the kernel whose landscape is to be made here, "" where the region has no Triton kernel.
-    """
-    names = candidates(region, evidence)
-    found = _nearest(region, names)
-    context: dict[str, Any] = {"survey": found, "survey_candidate": names[0] if names else ""}
-    if found is not None:
-        context |= {**_draw(found["number"]), "survey_words": words(found, names[0])}
-    return context
+def survey_section(region: RegionBody, evidence: Figures | None = None) -> SurveySection:
+    """The nearest record of one of the region's kernels, drawn, and the kernel that one can be made of here."""
+    names = triton_candidates(region, evidence)
+    survey = _find_nearest(region, names)
+    candidate = names[0] if names else ""
+    if survey is None:
+        return {"survey": None, "survey_candidate": candidate}
+    words = describe_survey(survey, candidate)
+    return {"survey": survey, "survey_candidate": candidate, "survey_words": words, **_draw(survey["number"])}
 
 
 @lru_cache(maxsize=128)
-def _draw(number: int) -> dict[str, Any]:
+def _draw(number: int) -> Drawing:
     """Chart and rows of a record, by its number: they do not change, and a page has 100 ms."""
-    found = surveys()[number]
-    shown = {"survey_rows": landscape.rows(found)}
-    if found["kind"] == "tuner":
-        return {**shown, "survey_chart": landscape.few(found), "survey_left_out": 0}
-    short = landscape.short(found)
-    return {**shown, "survey_chart": landscape.heat_map(short), "survey_left_out": short["tiles_left_out"]}
+    survey = surveys()[number]
+    rows = landscape.point_rows(survey)
+    if survey["kind"] == "tuner":
+        return {"survey_rows": rows, "survey_chart": landscape.tuner_bars(survey), "survey_left_out": 0}
+    short = landscape.shorten_survey(survey)
+    chart = landscape.heat_map(short)
+    return {"survey_rows": rows, "survey_chart": chart, "survey_left_out": short["tiles_left_out"]}
 
 
-def _nearest(region: Json, names: list[str]) -> dict[str, Any] | None:
+def _find_nearest(region: RegionBody, names: Sequence[str]) -> Survey | None:
     cost, text = region.get("cost"), region.get("text")
     if not (names and cost and text):
         return None
@@ -69,15 +94,15 @@ def _nearest(region: Json, names: list[str]) -> dict[str, Any] | None:
     return nearest(names, inputs[0].dtype if inputs else "", total_bytes(cost["ideal"]))
 
 
-def words(survey: Json, wanted: str) -> list[str]:
-    """What is shown, whose it is, and what it says."""
+def describe_survey(survey: Survey, candidate: str) -> list[str]:
+    """What is shown, whose it is, and what it says. candidate: the kernel that a landscape is wanted of."""
     timed = [p for p in survey["points"] if p["time_us"]]
     how = "the points that its own tuner tried" if survey["kind"] == "tuner" else f"{count(len(timed), 'point')} timed"
-    other = "" if survey["candidate"] == wanted else f" There is none on record of {wanted}."
-    found = [
+    other = "" if survey["candidate"] == candidate else f" There is none on record of {candidate}."
+    texts = [
         f"The nearest on record: `{survey['candidate']}` at {survey['what']}, {how}.{other}",
-        landscape.headline(survey),
-        landscape.chosen_words(survey),
-        landscape.order_words(survey),
+        landscape.describe_spread(survey),
+        landscape.describe_choice(survey),
+        landscape.describe_order(survey),
     ]
-    return [text for text in found if text]
+    return [text for text in texts if text]

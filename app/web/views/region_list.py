@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NotRequired, TypedDict, Unpack
 from urllib.parse import urlencode
 
+from app.objects.region import Region, RegionBody
 from app.web.views.labels import TOOL_LABELS
-
-Json = Mapping[str, Any]
 
 TOOLS = ("triton", "cuda", "compile", "library", "skip")
 EVIDENCE = (
@@ -22,10 +21,31 @@ EVIDENCE = (
 SORTS = (("saving", "saving"), ("time", "time"), ("share", "share"), ("name", "name"))
 MAX_TEXT, MAX_NUMBER = 100, 1e12
 
+Level = Literal["", "measured", "recorded", "predicted", "rule"]
+"""How a region's advice is known: a word of EVIDENCE; "" without advice."""
+
+
+class ListedRegion(Region):
+    """A region as a trace's page lists it. distinct_name: by which a reader distinguishes those of one name.
+
+    place: in the trace's list. saves_us: of one step, by following the advice. recorded: the device of the archive's
+    record of it. forward: the region whose gradient it computes; passes: its time in both passes, in words. anchor: of
+    its part of a report.
+    """
+
+    distinct_name: NotRequired[str]
+    place: NotRequired[int]
+    saves_us: NotRequired[float]
+    recorded: NotRequired[str | None]
+    level: NotRequired[Level]
+    forward: NotRequired[ListedRegion | None]
+    passes: NotRequired[str]
+    anchor: NotRequired[str]
+
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the address asks for. Empty is all.
+    """What the page's address asks for. Empty is all.
 
     q: words that must all stand in a region's name, module, source line, operations or kernels. min_share: of the step,
     0 to 1. stream, rank: None for all and for the trace's own. start_us, end_us: what the timeline shows.
@@ -44,8 +64,8 @@ class View:
     @property
     def filters(self) -> bool:
         """It leaves regions out, or may."""
-        asked = replace(self, sort="saving", start_us=None, end_us=None, rank=None)
-        return asked != View()
+        filters = replace(self, sort="saving", start_us=None, end_us=None, rank=None)
+        return filters != View()
 
     @property
     def window(self) -> tuple[float, float] | None:
@@ -54,26 +74,47 @@ class View:
         return self.start_us, self.end_us
 
 
-def view_of(query: Iterable[tuple[str, str]]) -> View:
+class ViewChanges(TypedDict, total=False):
+    """Fields in place of a view's."""
+
+    q: str
+    tool: tuple[str, ...]
+    evidence: str
+    min_share: float
+    stream: int | None
+    rank: int | None
+    sort: str
+    start_us: float | None
+    end_us: float | None
+
+
+class Filter(TypedDict):
+    """A filter that is on, in words. without: the fields that take it away."""
+
+    words: str
+    without: ViewChanges
+
+
+def parse_view(query: Iterable[tuple[str, str]]) -> View:
     """The view that an address asks for; what is no such value is left out, so that an old link still opens."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     tools = []
     for name, value in query:
         if name == "tool" and value in TOOLS:
             tools.append(value)
         elif value.strip():
-            given[name] = value.strip()
-    percent = _number(given.get("min_share"))
-    start, end = _number(given.get("start")), _number(given.get("end"))
-    stream, rank = _number(given.get("stream")), _number(given.get("rank"))
+            values[name] = value.strip()
+    percent = _number(values.get("min_share"))
+    start, end = _number(values.get("start")), _number(values.get("end"))
+    stream, rank = _number(values.get("stream")), _number(values.get("rank"))
     return View(
-        q=given.get("q", "")[:MAX_TEXT],
+        q=values.get("q", "")[:MAX_TEXT],
         tool=tuple(t for t in TOOLS if t in tools) if len(set(tools)) < len(TOOLS) else (),
-        evidence=given["evidence"] if given.get("evidence") in dict(EVIDENCE) else "",
+        evidence=values["evidence"] if values.get("evidence") in dict(EVIDENCE) else "",
         min_share=min(max(percent or 0.0, 0.0), 100.0) / 100,
         stream=None if stream is None else int(stream),
         rank=None if rank is None else int(rank),
-        sort=given["sort"] if given.get("sort") in dict(SORTS) else "saving",
+        sort=values["sort"] if values.get("sort") in dict(SORTS) else "saving",
         start_us=start if start is not None and end is not None and end > start >= 0 else None,
         end_us=end if start is not None and end is not None and end > start >= 0 else None,
     )
@@ -87,14 +128,11 @@ def _number(text: str | None) -> float | None:
     return value if abs(value) <= MAX_NUMBER else None  # a NaN is no number either
 
 
-def query_of(view: View, **changes: Any) -> str:
+def write_query(view: View, **changes: Unpack[ViewChanges]) -> str:
     """The address's query for a view, only with what is not the default; "" for all of it.
 
-    changes: fields in place of the view's; start and end as texts, "" for the whole step.
+    changes: fields in place of the view's.
     """
-    if "start" in changes or "end" in changes:
-        window = _number(changes.pop("start", "")), _number(changes.pop("end", ""))
-        changes |= {"start_us": window[0], "end_us": window[1]}
     view = replace(view, **changes)
     pairs: list[tuple[str, str]] = [("q", view.q)] if view.q else []
     pairs += [("tool", tool) for tool in view.tool]
@@ -108,13 +146,13 @@ def query_of(view: View, **changes: Any) -> str:
     return urlencode(pairs)
 
 
-def level(region: Json) -> str:
-    """How a region's advice is known: a word of EVIDENCE; "" without advice. `recorded`: the archive's, if any."""
-    advice = region.get("advice") or {}
-    validation = advice.get("validation") or {}
+def evidence_level(region: Region | RegionBody, recorded: str | None = None) -> Level:
+    """How a region's advice is known. recorded: the device of the archive's record of it, if any."""
+    advice = region.get("advice")
+    validation = advice.get("validation") if advice else None
     if validation and validation.get("outcome") not in (None, "unmeasured"):
         return "measured"
-    if region.get("recorded"):
+    if recorded:
         return "recorded"
     if not advice:
         return ""
@@ -122,52 +160,61 @@ def level(region: Json) -> str:
     return "predicted" if timed else "rule"
 
 
-def _words(region: Json) -> str:
+def _searched_text(region: ListedRegion) -> str:
     """Everything of a region that is searched, in lower case."""
-    source = region.get("source") or {}
-    parts = [
-        region.get("shown_name") or "", region.get("name") or "", source.get("module") or "", source.get("line") or "",
-        region.get("kind") or "", *(source.get("ops") or ()), *(region.get("kernel_names") or ()),
-    ]  # fmt: skip
+    parts = [region.get("distinct_name") or "", region.get("name") or "", region.get("kind") or ""]
+    source = region.get("source")
+    if source:
+        parts += [source.get("module") or "", source.get("line") or "", *(source.get("ops") or ())]
+    parts += region.get("kernel_names") or ()
     return " ".join(str(part) for part in parts).lower()
 
 
-def select(regions: Sequence[Json], view: View) -> list[Json]:
+def select(regions: Sequence[ListedRegion], view: View) -> list[ListedRegion]:
     """Those that the view asks for, in its order. regions: by saving, with `saves_us`."""
-    wanted = view.q.lower().split()
-    found = [
+    words = view.q.lower().split()
+    selected = [
         region
         for region in regions
-        if (not view.tool or (region.get("advice") or {}).get("tool") in view.tool)
-        and (not view.evidence or level(region) == view.evidence)
+        if (not view.tool or _tool(region) in view.tool)
+        and (not view.evidence or evidence_level(region, region.get("recorded")) == view.evidence)
         and (region.get("share_of_step") or 0.0) >= view.min_share
         and (view.stream is None or view.stream in (region.get("streams") or ()))
-        and (not wanted or _holds(_words(region), wanted))
+        and (not words or _holds_all(_searched_text(region), words))
     ]
     if view.sort == "name":
-        return sorted(found, key=lambda r: str(r.get("shown_name") or r["name"]).lower())
-    field = {"saving": "saves_us", "time": "time_us_per_step", "share": "share_of_step"}[view.sort]
-    return sorted(found, key=lambda r: -(r.get(field) or 0.0))
+        return sorted(selected, key=lambda r: str(r.get("distinct_name") or r["name"]).lower())
+    return sorted(selected, key=_ORDERS[view.sort])
 
 
-def _holds(text: str, wanted: Sequence[str]) -> bool:
-    return all(word in text for word in wanted)
+_ORDERS: Mapping[str, Callable[[ListedRegion], float]] = {
+    "saving": lambda r: -(r.get("saves_us") or 0.0),
+    "time": lambda r: -(r.get("time_us_per_step") or 0.0),
+    "share": lambda r: -(r.get("share_of_step") or 0.0),
+}
 
 
-def describe_filters(view: View) -> list[dict[str, Any]]:
+def _tool(region: ListedRegion) -> str | None:
+    advice = region.get("advice")
+    return advice.get("tool") if advice else None
+
+
+def _holds_all(text: str, words: Sequence[str]) -> bool:
+    return all(word in text for word in words)
+
+
+def describe_filters(view: View) -> list[Filter]:
     """Each filter in words, with the view without it: what a reader may take away again."""
-    defaults = View()
-    found = []
-    for field in fields(View):
-        value = getattr(view, field.name)
-        if value == getattr(defaults, field.name) or field.name in ("sort", "start_us", "end_us", "rank"):
-            continue
-        words = {
-            "q": f"“{view.q}”",
-            "tool": " or ".join(TOOL_LABELS[t] for t in view.tool),
-            "evidence": dict(EVIDENCE).get(view.evidence, ""),
-            "min_share": f"at least {view.min_share * 100:g} % of the step",
-            "stream": f"stream {view.stream}",
-        }[field.name]
-        found.append({"words": words, "without": {field.name: getattr(defaults, field.name)}})
-    return found
+    filters: list[Filter] = []
+    if view.q:
+        filters.append({"words": f"“{view.q}”", "without": {"q": ""}})
+    if view.tool:
+        filters.append({"words": " or ".join(TOOL_LABELS[t] for t in view.tool), "without": {"tool": ()}})
+    if view.evidence:
+        filters.append({"words": dict(EVIDENCE).get(view.evidence, ""), "without": {"evidence": ""}})
+    if view.min_share:
+        words = f"at least {view.min_share * 100:g} % of the step"
+        filters.append({"words": words, "without": {"min_share": 0.0}})
+    if view.stream is not None:
+        filters.append({"words": f"stream {view.stream}", "without": {"stream": None}})
+    return filters

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
 
 from markupsafe import Markup
 
 from app import __version__
+from app.objects.record import ArchiveRecord
+from app.objects.region import RegionBody
+from app.objects.trace import Trace, TraceBody, TraceSummary
 from app.web.server.assets import folder
 from app.web.templating import environment
-from app.web.views import oracle
-from app.web.views import region as views
-from app.web.views import trace as trace_page
-
-Json = Mapping[str, Any]
+from app.web.views.region_page import analysis, evidence_charts
+from app.web.views.trace_page import trace_page
+from app.web.views.validation_page import AnyValidation, measured_compilations, summarize_validation
 
 STYLES = folder("static") / "app.css"
 
@@ -27,37 +27,42 @@ def style() -> Markup:
 
 
 def trace_report(
-    trace: Json, group: Iterable[Json] = (), *, written: str, recorded: Mapping[str, str] | None = None
+    trace: Trace | TraceBody,
+    group: Iterable[TraceSummary] = (),
+    *,
+    written: str,
+    recorded: Mapping[str, str] | None = None,
 ) -> str:
     """The report of a trace that is ready, with a part for each of its regions.
 
-    written: when, in words. recorded: texts of regions that the archive has, with the device.
+    written: when, in words. recorded: texts of regions that the archive has, with the device. ValueError for a trace
+    of which nothing is known.
     """
-    numbered = [{**r, "anchor": f"region-{n}"} for n, r in enumerate(trace["regions"], 1)]
-    found = trace_page.trace_page({**trace, "regions": numbered}, group, recorded=recorded)
-    sections = [*found["regions"], *found["small"]]
-    return _render("report/trace.html", {**found, "sections": sections}, written)
+    page = trace_page(trace, group, recorded=recorded, anchors=True)
+    if not page["parts"]:
+        raise ValueError("there is nothing to report on a trace that is not read")
+    return _render("report/trace.html", {**page, "sections": [*page["regions"], *page["small"]]}, written)
 
 
-def region_report(region: Json, validation: Json | None = None, nearest: Json | None = None, *, written: str) -> str:
+def region_report(
+    region: RegionBody, validation: AnyValidation | None = None, nearest: ArchiveRecord | None = None, *, written: str
+) -> str:
     """The report of a region with what was measured of it here, and the archive's nearest record of it."""
     measured = validation if validation and validation.get("state") == "done" else None
     evidence = nearest or measured
-    context: dict[str, Any] = views.validation_summary(measured) if measured else {}
+    context: dict[str, object] = {**analysis(region, evidence)}
+    if measured:
+        context |= summarize_validation(measured)
     if nearest:
-        there = views.validation_summary(nearest)
-        context |= {"nearest": nearest, "nearest_chart": there["candidates_chart"]}
-        context |= {"nearest_rows": there["candidate_rows"]}
-    charts = views.evidence_charts(region, evidence, None, None) if region.get("advice") else {}
-    found = {
-        **views.analysis(region, evidence),
-        **context,
-        **charts,
-        "compiled": oracle.measured_compilations(evidence),
-    }
-    return _render("report/region.html", found, written)
+        elsewhere = summarize_validation(nearest)
+        context |= {"nearest": nearest, "nearest_chart": elsewhere["candidates_chart"]}
+        context |= {"nearest_rows": elsewhere["candidate_rows"]}
+    if region.get("advice"):
+        context |= evidence_charts(region, evidence, None, None)
+    context["compiled"] = measured_compilations(evidence)
+    return _render("report/region.html", context, written)
 
 
-def _render(template: str, context: Json, written: str) -> str:
-    shown = {**context, "report": True, "style": style(), "version": __version__, "written": written}
-    return environment().get_template(template).render(shown)
+def _render(template: str, context: Mapping[str, object], written: str) -> str:
+    shared = {"report": True, "style": style(), "version": __version__, "written": written}
+    return environment().get_template(template).render({**context, **shared})

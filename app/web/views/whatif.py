@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 from app.advice.amdahl import amdahl
-from app.web.charts.plotly import candidate_rows
-
-Json = Mapping[str, Any]
+from app.objects.advice import Advice
+from app.objects.evidence import Figures
+from app.objects.region import RegionBody
+from app.web.charts.timed import TimedOption, candidate_rows, timed_options
 
 UNKNOWN_SHARE = 0.1
 """Where the sliders stand while nobody has said what share of the step the region takes."""
@@ -18,11 +18,44 @@ LEAST_TOP, MOST_TOP = 5.0, 100.0
 MOST_FASTER = 1000.0
 
 
-def answer(share: float, faster: float, step_us: float | None) -> dict[str, Any]:
+class Answer(TypedDict):
     """Context of partials/whatif_answer.html. share: 0 to 1; step_us: of one step, None where it is not known.
 
-    now, then: lengths of the region's part of the step in shares of today's step; saved: what is gone.
+    then: length of the region's part of the step, in shares of today's step; saved: what is gone of it.
     """
+
+    share: float
+    faster: float
+    step_us: float | None
+    step_speedup: float
+    limit: float
+    then: float
+    rest: float
+    saved: float
+    saved_us: float | None
+    then_us: float | None
+
+
+class Row(TypedDict):
+    """One way to run the region. source: where its speed-up is known from; step: the step's speed-up."""
+
+    name: str
+    tool: str
+    source: str
+    faster: float
+    step: float
+
+
+class Section(Answer):
+    """Context of partials/whatif.html. assumed: nobody has said the share; top: right end of the speed-up's slider."""
+
+    assumed: bool
+    rows: list[Row]
+    top: float
+
+
+def answer(share: float, faster: float, step_us: float | None) -> Answer:
+    """What a step gains. share: of the step, 0 to 1; step_us: of one step, None where it is not known."""
     gained = amdahl(share, faster)
     then = share / faster
     return {
@@ -39,60 +72,57 @@ def answer(share: float, faster: float, step_us: float | None) -> dict[str, Any]
     }
 
 
-def section(
-    region: Json, validation: Json | None = None, share: float | None = None, faster: float | None = None
-) -> dict[str, Any] | None:
-    """Context of partials/whatif.html; None without advice. share, faster: as the address has them."""
+def make_section(
+    region: RegionBody, validation: Figures | None = None, share: float | None = None, faster: float | None = None
+) -> Section | None:
+    """Both sliders and the table; None without advice. share, faster: as the address has them."""
     advice = region.get("advice")
     if not advice:
         return None
-    known = region.get("share_of_step")
-    own = share if share is not None else known
-    asked = min(max(own if own is not None else UNKNOWN_SHARE, 0.0), 1.0)
-    predicted = (advice.get("region_speedup") or {}).get("mid")
+    own = share if share is not None else region.get("share_of_step")
+    assumed = min(max(own if own is not None else UNKNOWN_SHARE, 0.0), 1.0)
+    speedup = advice.get("region_speedup")
+    predicted = speedup["mid"] if speedup else None
     chosen = faster if faster is not None else predicted or 2.0
     chosen = min(max(chosen, 1.0), MOST_FASTER)
-    ways = rows(region, validation, asked)
-    fastest = max([w["faster"] for w in ways if math.isfinite(w["faster"])] + [chosen])
-    found = answer(asked, chosen, step_time_us(region))
+    rows = make_rows(advice, validation, assumed)
+    fastest = max([w["faster"] for w in rows if math.isfinite(w["faster"])] + [chosen])
     top = min(max(LEAST_TOP, math.ceil(fastest * 1.25)), MOST_TOP)
-    return {**found, "assumed": own is None, "rows": ways, "top": max(top, chosen)}
+    gained = answer(assumed, chosen, step_time_us(region))
+    return {**gained, "assumed": own is None, "rows": rows, "top": max(top, chosen)}
 
 
-def step_time_us(region: Json) -> float | None:
+def step_time_us(region: RegionBody) -> float | None:
     """The step that a region of a trace is from, by its own time and share of it."""
     time_us, share = region.get("time_us_per_step"), region.get("share_of_step")
     return time_us / share if time_us and share else None
 
 
-def rows(region: Json, validation: Json | None, share: float) -> list[dict[str, Any]]:
-    """name, from ("predicted", "measured", "limit"), faster, step: of each way to run it, the slowest first.
+def make_rows(advice: Advice, validation: Figures | None, share: float) -> list[Row]:
+    """Each way to run the region, the slowest first. share: of the step, 0 to 1.
 
     Predicted against what the region takes now, which is eager where no trace says otherwise.
     """
-    advice = region["advice"]
-    options = [o for o in advice.get("alternatives") or () if o.get("time_us") and o.get("admitted", True)]
-    now = next((o["time_us"]["mid"] for o in options if o.get("candidate") == "eager"), None)
-    found: list[dict[str, Any]] = []
-    if now:
-        best: dict[str, Json] = {}
+    options = [o for o in timed_options(advice) if o.admitted]
+    now_us = next((o.mid_us for o in options if o.candidate == "eager"), None)
+    rows: list[Row] = []
+    if now_us:
+        fastest: dict[str, TimedOption] = {}
         for option in options:
-            kept = best.get(option["tool"])
-            if option.get("candidate") != "eager" and (kept is None or _mid(option) < _mid(kept)):
-                best[option["tool"]] = option
-        found += [_row(o["candidate"], o["tool"], "predicted", now / _mid(o), share) for o in best.values()]
-        if advice.get("floor_us"):
-            found.append(_row("the floor", "floor", "limit of the hardware", now / advice["floor_us"], share))
-    for candidate in candidate_rows(validation or {}):
+            if option.candidate != "eager" and (
+                option.tool not in fastest or option.mid_us < fastest[option.tool].mid_us
+            ):
+                fastest[option.tool] = option
+        rows += [_row(o.name, o.tool, "predicted", now_us / o.mid_us, share) for o in fastest.values()]
+        floor_us = advice.get("floor_us")
+        if floor_us:
+            rows.append(_row("the floor", "floor", "limit of the hardware", now_us / floor_us, share))
+    for candidate in candidate_rows(validation):
         if candidate["name"] != "eager" and candidate["speedup"]:
-            found.append(_row(candidate["name"], candidate["tool"], "measured", candidate["speedup"], share))
-    found.append(_row("no time at all", "floor", "limit of Amdahl's law", math.inf, share))
-    return sorted(found, key=lambda row: row["faster"])
+            rows.append(_row(candidate["name"], candidate["tool"], "measured", candidate["speedup"], share))
+    rows.append(_row("no time at all", "floor", "limit of Amdahl's law", math.inf, share))
+    return sorted(rows, key=lambda row: row["faster"])
 
 
-def _mid(option: Json) -> float:
-    return float(option["time_us"]["mid"])
-
-
-def _row(name: str, tool: str, source: str, faster: float, share: float) -> dict[str, Any]:
+def _row(name: str, tool: str, source: str, faster: float, share: float) -> Row:
     return {"name": name, "tool": tool, "source": source, "faster": faster, "step": amdahl(share, faster)}

@@ -46,7 +46,7 @@ class Checker:
     def on_gpu(self) -> bool:
         return self.device != "cpu"
 
-    def _upstream(self, built: Program) -> tuple[torch.Tensor | None, ...]:
+    def upstream(self, built: Program) -> tuple[torch.Tensor | None, ...]:
         """One fixed random gradient per floating output, the same in every process."""
         found: list[torch.Tensor | None] = []
         for number, fake in enumerate(built.outputs):
@@ -59,7 +59,7 @@ class Checker:
             found.append(wide.to(fake.dtype))
         return tuple(found)
 
-    def _inputs(
+    def inputs(
         self,
         region: Region,
         sizes: Mapping[str, int],
@@ -69,6 +69,7 @@ class Checker:
         fresh: Mapping[str, int] | None = None,
         seed: int | None = None,
     ) -> list[torch.Tensor]:
+        """One set of inputs; those of forward and backward require their gradients. seed: None for this candidate's."""
         seed = self.seed if seed is None else seed
         made = tensors.input_set(region, sizes, self.device, seed, number, distribution, scales, fresh)
         if region.requires_grad:
@@ -76,17 +77,17 @@ class Checker:
                 value.requires_grad_(item.requires_grad)
         return made
 
-    def _timed_inputs(self, task: Task, number: int, secret: int) -> list[torch.Tensor]:
+    def timed_inputs(self, task: Task, number: int, secret: int) -> list[torch.Tensor]:
         """Inputs of a timed call: of a seed that is drawn when they are made, and used for nothing else."""
         seed = tensors.seed_of(self.seed, "timed", secret)
-        return self._inputs(task.region, task.sizes, task.scales, number=number, seed=seed)
+        return self.inputs(task.region, task.sizes, task.scales, number=number, seed=seed)
 
-    def _cases(self, task: Task, thorough: bool, sensitivity: bool = False) -> list[dict[str, Any]]:
+    def cases(self, task: Task, thorough: bool, sensitivity: bool = False) -> list[dict[str, Any]]:
         """Errors on several inputs: two seeds, all distributions, and each input changed alone (does it matter?).
 
         sensitivity: also the errors that the first inputs' outputs would have for the changed ones ("stale").
         """
-        self._note("checking against float64")
+        self.note("checking against float64")
         plan: list[tuple[str, dict[str, Any]]] = [("normal", {}), ("normal again", {"number": 1})]
         by_value = reads_by_value(task.built.module)
         others = [d for d in tensors.DISTRIBUTIONS[1 : 4 if thorough else 2] if not (by_value and d == "large")]
@@ -108,23 +109,23 @@ class Checker:
 
     def _case(self, task: Task, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The candidate first, its reference after: no memory that was freed holds what is expected of it."""
-        given = self._inputs(task.region, task.sizes, task.scales, **arguments)
-        self._poison(task)
+        given = self.inputs(task.region, task.sizes, task.scales, **arguments)
+        self.poison(task)
         torch.manual_seed(tensors.seed_of(self.seed, "random", str(arguments)))
         running = integrity.threads()
         outputs = owned(kept(task.call(*given), task), task)
-        self._synchronize()
+        self.synchronize()
         check_kind(outputs, task, self.device)
         check_threads(running)
-        fresh = self._inputs(task.region, task.sizes, task.scales, **arguments)
+        fresh = self.inputs(task.region, task.sizes, task.scales, **arguments)
         for item, used, original in zip(task.region.inputs, given, fresh, strict=True):
             if item.name not in task.mutated and not tensors.same_bits(used, original):
                 task.mutated.append(item.name)
         del given
-        expected, against = self._reference(task, fresh)
+        expected, against = self.reference(task, fresh)
         if task.random and not arguments:
             outputs, expected = self._more_samples(task, arguments, outputs, expected)
-        found = self._against(task, outputs, expected, fresh)
+        found = self.against(task, outputs, expected, fresh)
         case: dict[str, Any] = {"precision": expected.precision, "against": against}
         if not arguments and task.first is not None and not task.random:
             case["repeats"] = all(map(tensors.same_bits, task.first, outputs))
@@ -134,7 +135,7 @@ class Checker:
             case["stale"] = [asdict(e) for e in compare(task.base, expected, task.random)]
         return {**case, "outputs": [asdict(e) for e in found]}
 
-    def _timed_case(self, task: Task) -> list[dict[str, Any]]:
+    def timed_case(self, task: Task) -> list[dict[str, Any]]:
         """The worst of the timed calls whose outputs were copied, as one case; [] where there is none."""
         ends = time.perf_counter() + MOST_CHECKING_S
         found: list[list[OutputError]] = []
@@ -144,32 +145,32 @@ class Checker:
                 break
             outputs = owned(sample.outputs, task)
             check_kind(outputs, task, self.device)
-            fresh = self._timed_inputs(task, sample.number, sample.secret)
-            expected, against = self._reference(task, fresh)
+            fresh = self.timed_inputs(task, sample.number, sample.secret)
+            expected, against = self.reference(task, fresh)
             precision = expected.precision
-            found.append(self._against(task, outputs, expected, fresh))
-            self._free()
+            found.append(self.against(task, outputs, expected, fresh))
+            self.free()
         if not found:
             return []
         outputs_found = [asdict(e) for e in worst(found)]
         return [{"distribution": AFTER_TIMING, "precision": precision, "against": against, "outputs": outputs_found}]
 
-    def _ghost(self, task: Task) -> str:
+    def ghost(self, task: Task) -> str:
         """What the candidate returns while Triton launches nothing: "same" as else, "differs", "none" asked for.
 
         A call that fails without its kernels needs them. On a GPU it may lose the context: nothing comes after it.
         """
         if task.random:
             return ""
-        given = self._inputs(task.region, task.sizes, task.scales, number=GHOST_SET)
-        self._poison(task)
+        given = self.inputs(task.region, task.sizes, task.scales, number=GHOST_SET)
+        self.poison(task)
         try:
             with launch_ablation.silenced() as asked:
                 silent = owned(copied(task.call(*given)), task)
-                self._synchronize()
+                self.synchronize()
             if not asked:
                 return "none"
-            given = self._inputs(task.region, task.sizes, task.scales, number=GHOST_SET)
+            given = self.inputs(task.region, task.sizes, task.scales, number=GHOST_SET)
             spoken = owned(copied(task.call(*given)), task)
             return "same" if all(map(tensors.same_bits, silent, spoken)) else "differs"
         except Exception:
@@ -186,9 +187,9 @@ class Checker:
             if time.perf_counter() > ends:
                 break
             torch.manual_seed(tensors.seed_of(self.seed, "random", str(arguments), number))
-            values = self._inputs(task.region, task.sizes, task.scales, **arguments)
+            values = self.inputs(task.region, task.sizes, task.scales, **arguments)
             made = owned(kept(task.call(*values), task), task)
-            again, _ = self._reference(task, self._inputs(task.region, task.sizes, task.scales, **arguments))
+            again, _ = self.reference(task, self.inputs(task.region, task.sizes, task.scales, **arguments))
             for n, (own, right) in drawn.items():
                 own.append(made[n].flatten())
                 right.append(again.outputs[n].flatten())
@@ -201,14 +202,14 @@ class Checker:
             ),
         )
 
-    def _reference(self, task: Task, values: Sequence[torch.Tensor]) -> tuple[Reference, str]:
+    def reference(self, task: Task, values: Sequence[torch.Tensor]) -> tuple[Reference, str]:
         """float64; float32 where that does not fit; the program as written where neither can be had."""
         needs = [i.requires_grad for i in task.region.inputs]
         for wide, text in ((torch.float64, ""), (torch.float32, "float64 did not fit: compared with float32")):
             try:
                 return reference(task.built.module, values, needs, task.upstream, wide), text
             except torch.OutOfMemoryError:
-                self._free()
+                self.free()
             except NoReferenceError as fault:
                 why = f"no float64 form ({fault}): compared with eager"
                 break
@@ -218,7 +219,7 @@ class Checker:
         outputs = owned(plain(*[v.detach().clone().requires_grad_(v.requires_grad) for v in values]), task)
         return Reference(outputs, {}, "eager"), why
 
-    def _against(
+    def against(
         self, task: Task, outputs: Sequence[torch.Tensor], expected: Reference, values: Sequence[torch.Tensor]
     ) -> list[OutputError]:
         """The errors, without those of single elements that the inputs excuse. values: what was computed."""
@@ -259,7 +260,7 @@ class Checker:
             for out, right, r in zip(outputs, expected.outputs, room, strict=True)
         ]
 
-    def _poison(self, task: Task) -> None:
+    def poison(self, task: Task) -> None:
         """Memory that the outputs are likely to get holds NaN: an element that is never written shows."""
         blocks = [
             tensors.poisoned(t.numel() * t.element_size(), self.device)
@@ -267,18 +268,21 @@ class Checker:
             for _ in range(2)
             if t.numel() * t.element_size() < max(self.memory_bytes, 2**26) / 8
         ]
-        self._synchronize()
+        self.synchronize()
         del blocks
 
-    def _synchronize(self) -> None:
+    def synchronize(self) -> None:
+        """Wait for what the GPU has been given; nothing without one."""
         if self.on_gpu:
             torch.cuda.synchronize()
 
-    def _free(self) -> None:
+    def free(self) -> None:
+        """Give memory that no tensor holds back to the GPU."""
         if self.on_gpu:
             torch.cuda.empty_cache()
 
-    def _note(self, message: str) -> None:
+    def note(self, message: str) -> None:
+        """Tell the parent what is being done."""
         self.channel.send({"event": "note", "message": message})
 
 

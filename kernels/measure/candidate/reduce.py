@@ -83,9 +83,9 @@ def with_sizes(region: Region, symbols: Mapping[str, int], sizes: Mapping[int, i
     statements = tuple(line for n in tree.body for line in ast.unparse(swap.visit(n)).split("\n"))
     outputs = tuple(ast.unparse(swap.visit(trees.expression(o))) for o in region.outputs)
     rest = () if symbols else region.symbols
-    made = replace(region, inputs=inputs, statements=statements, outputs=outputs, symbols=rest, nodes=(), returned=())
+    other = to_text(replace(region, inputs=inputs, statements=statements, outputs=outputs, symbols=rest))
     try:
-        return parse(to_text(made), region.name)
+        return parse(other, region.name)
     except RegionError:
         return None
 

@@ -52,11 +52,12 @@ class Spans:
         self._since = now
 
 
-class Worker(Checker):
-    """State between commands."""
+class Worker:
+    """State between commands. checker: what a candidate is called with and held against."""
 
     def __init__(self, channel: Channel, clock: timing.Clock | None = None) -> None:
-        super().__init__(channel)
+        self.channel = channel
+        self.checker = Checker(channel)
         self.clock = clock or timing.DeviceClock()
         self.tasks: list[Task] = []
         self.l2_bytes = 0.0
@@ -69,15 +70,15 @@ class Worker(Checker):
 
     def prepare(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Build, call once, check. spec: candidate, tasks [{region, sizes}], device, seed, turn, memory_bytes, ..."""
-        self.device, self.seed = spec["device"], spec["seed"]
-        self.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
+        self.checker.device, self.checker.seed = spec["device"], spec["seed"]
+        self.checker.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
         os.environ.update(spec.get("env") or {})
         self.candidate, self.roomy = spec["candidate"], bool(spec.get("roomy"))
         spans = Spans()
-        self._begin(tunes=self.on_gpu)
-        self.turn.open(spec["turn"])
-        if self.on_gpu:
-            self._open_gpu(self.device, spec["compile_workers"] if self.candidate.startswith("compile") else 0)
+        self._begin(tunes=self.checker.on_gpu)
+        self.checker.turn.open(spec["turn"])
+        if self.checker.on_gpu:
+            self._open_gpu(self.checker.device, spec["compile_workers"] if self.candidate.startswith("compile") else 0)
             spans.end("context")
         build = importlib.import_module(spec["registry"]).build
         # All built before any is called: torch.compile's registration resets Dynamo, which would throw away what
@@ -87,25 +88,25 @@ class Worker(Checker):
         results = []
         for number, task in enumerate(self.tasks):
             # Where all first calls together would not fit into memory, each has the GPU to itself.
-            with self.turn(to_the_end=True) if spec.get("crowded") else contextlib.nullcontext():
+            with self.checker.turn(to_the_end=True) if spec.get("crowded") else contextlib.nullcontext():
                 self._await_memory(spec)
                 compile_s = self._first_call(task)
                 if spec.get("crowded"):
-                    self._free()
+                    self.checker.free()
             spans.end("first calls")
             # Checks disturb no clock that counts: side by side, where memory is enough. Who tunes is alone.
-            with self.turn(shared=self.roomy, to_the_end=bool(spec.get("crowded"))):
+            with self.checker.turn(shared=self.roomy, to_the_end=bool(spec.get("crowded"))):
                 self._await_memory(spec)
-                cases = self._cases(task, number == 0, sensitivity=number == 0 and self.candidate == "eager")
+                cases = self.checker.cases(task, number == 0, sensitivity=number == 0 and self.candidate == "eager")
                 peak = self._peak_bytes(task)
-                self._free()
+                self.checker.free()
             spans.end("checks")
             results.append({"compile_s": compile_s, "cases": cases, "mutated": task.mutated, "peak_bytes": peak})
         integrity.check(self.untouched)
-        spent = {**spans.seconds, "waited": self.turn.waited_s}
+        spent = {**spans.seconds, "waited": self.checker.turn.waited_s}
         answer: dict[str, Any] = {"tasks": results, "spent_s": {k: round(v, 3) for k, v in spent.items()}}
-        if not self.on_gpu and self.candidate.startswith("triton"):
-            answer["ghost"] = self._ghost(self.tasks[0])
+        if not self.checker.on_gpu and self.candidate.startswith("triton"):
+            answer["ghost"] = self.checker.ghost(self.tasks[0])
         return answer
 
     def stand_by(self, spec: Mapping[str, Any]) -> None:
@@ -121,7 +122,7 @@ class Worker(Checker):
         if self.untouched:
             return
         if tunes:
-            exclusive_autotuning(self.turn)
+            exclusive_autotuning(self.checker.turn)
         self.untouched = integrity.snapshot()
 
     def _open_gpu(self, device: str, workers: int) -> None:
@@ -134,10 +135,10 @@ class Worker(Checker):
 
     def _build(self, build: Callable[..., Any], name: str, region: Region, sizes: Mapping[str, int]) -> Task:
         torch.set_grad_enabled(region.requires_grad)
-        built = program(region, sizes, self.device)
-        upstream = self._upstream(built) if region.requires_grad else tuple(None for _ in built.outputs)
+        built = program(region, sizes, self.checker.device)
+        upstream = self.checker.upstream(built) if region.requires_grad else tuple(None for _ in built.outputs)
         started = time.perf_counter()
-        call = as_call(build(name, region, dict(sizes), self.device), region, upstream)
+        call = as_call(build(name, region, dict(sizes), self.checker.device), region, upstream)
         seconds = time.perf_counter() - started
         random = random_outputs(built.module)
         if region.requires_grad and random:
@@ -148,17 +149,17 @@ class Worker(Checker):
 
     def _first_call(self, task: Task) -> float:
         """Seconds that building and the first call took: compiling, and autotuning where the candidate does."""
-        self._note("compiling")
-        with self.turn(shared=True):
-            values = self._inputs(task.region, task.sizes, task.scales)
-            self._synchronize()
+        self.checker.note("compiling")
+        with self.checker.turn(shared=True):
+            values = self.checker.inputs(task.region, task.sizes, task.scales)
+            self.checker.synchronize()
         started = time.perf_counter()
         results = task.call(*values)
-        self._synchronize()
+        self.checker.synchronize()
         seconds = task.build_s + time.perf_counter() - started
         outputs = owned(kept(results, task), task)
-        check_kind(outputs, task, self.device)
-        if sum(o.numel() * o.element_size() for o in outputs) < max(self.memory_bytes, 2**26) / 8:
+        check_kind(outputs, task, self.checker.device)
+        if sum(o.numel() * o.element_size() for o in outputs) < max(self.checker.memory_bytes, 2**26) / 8:
             task.first = outputs
         return seconds
 
@@ -179,22 +180,22 @@ class Worker(Checker):
 
     def _peak_bytes(self, task: Task) -> int | None:
         """Bytes allocated at the height of one call, its inputs included."""
-        if not self.on_gpu:
+        if not self.checker.on_gpu:
             return None
-        values = self._inputs(task.region, task.sizes, task.scales)
-        self._synchronize()
+        values = self.checker.inputs(task.region, task.sizes, task.scales)
+        self.checker.synchronize()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         results = task.call(*values)
-        self._synchronize()
+        self.checker.synchronize()
         peak = torch.cuda.max_memory_allocated() - before
         del results
         return peak + tensors.set_bytes(task.region, task.sizes)
 
     def warm(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Make the input sets and run for spec["ms"] of GPU time; the estimated times of one call, per task."""
-        share = self.memory_bytes / max(1, len(self.tasks))
-        self.evict = timing.Flush(self.l2_bytes, self.device)
+        share = self.checker.memory_bytes / max(1, len(self.tasks))
+        self.evict = timing.Flush(self.l2_bytes, self.checker.device)
         for task in self.tasks:
             size = tensors.set_bytes(task.region, task.sizes)
             task.sets = tensors.set_count(size, self.l2_bytes, share)
@@ -203,7 +204,7 @@ class Worker(Checker):
             task.samples.room = int(max(1, min(MOST_SAMPLES, share / 8 // max(1, written))))
             touches_little = tensors.has_index(task.region) or task.sets * size < 3 * self.l2_bytes
             if touches_little and not task.lean:
-                task.flush = timing.Flush(self.l2_bytes, self.device)
+                task.flush = timing.Flush(self.l2_bytes, self.checker.device)
             with self._rotating(task) as rotation:
                 task.estimate = timing.warm(task.call, rotation, spec["ms"] / len(self.tasks), self.clock)
         self.recompiled = compilations()
@@ -214,14 +215,14 @@ class Worker(Checker):
     def _rotating(self, task: Task) -> Iterator[Sampling]:
         if task.rotation is None:
             task.secrets = [below(2**60) for _ in range(task.sets)]
-            made = [self._timed_inputs(task, n, secret) for n, secret in enumerate(task.secrets)]
+            made = [self.checker.timed_inputs(task, n, secret) for n, secret in enumerate(task.secrets)]
             task.rotation = Sampling(made)
         try:
             yield task.rotation
         finally:
             if task.lean:
                 task.rotation = None
-                self._free()
+                self.checker.free()
 
     def _renew(self, task: Task, rotation: Sampling, watched: Sequence[int]) -> list[int]:
         """New contents at the old addresses: of the sets of the watched calls (counted from the next) and of others.
@@ -234,7 +235,7 @@ class Worker(Checker):
         start = rotation.position + max(0, watched[0] - below(MOST_RENEWED))
         chosen |= {(start + n) % count for n in range(min(count, MOST_RENEWED))}
         for n in sorted(chosen, key=lambda n: (n - rotation.position) % count):
-            tensors.refill(rotation.sets[n], self._timed_inputs(task, n, secret))
+            tensors.refill(rotation.sets[n], self.checker.timed_inputs(task, n, secret))
             task.secrets[n] = secret
         if self.evict is not None:
             self.evict()
@@ -282,17 +283,17 @@ class Worker(Checker):
         launched: list[str] = []
         recompiled = compilations() - self.recompiled
         for task in self.tasks:
-            with self.turn(shared=self.roomy):
-                cases.append(self._timed_case(task))
+            with self.checker.turn(shared=self.roomy):
+                cases.append(self.checker.timed_case(task))
         replays = ""
-        if spec.get("profile") and self.on_gpu:
+        if spec.get("profile") and self.checker.on_gpu:
             task = self.tasks[0]
             with self._rotating(task) as rotation:
                 launched = timing.triton_launches(task.call, rotation.next())
                 names = self._kernel_names(task, rotation)
             if self.candidate.startswith("triton"):
-                with self.turn():
-                    replays = self._ghost(task)
+                with self.checker.turn():
+                    replays = self.checker.ghost(task)
         return {"cases": cases, "kernels": [n[:300] for n in names[:200]], "triton_kernels": launched,
                 "ghost": replays, "recompiled": recompiled}  # fmt: skip
 
@@ -303,7 +304,7 @@ class Worker(Checker):
         except (RuntimeError, OSError) as fault:
             if fault_of(fault)["status"] != "error":
                 raise
-            self._note(f"the profiler failed: {fault}")
+            self.checker.note(f"the profiler failed: {fault}")
             return []
 
 

@@ -132,7 +132,7 @@ class _Survey(Session):
 
     def run_points(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> None:
         """Everything, into self.points, self.duel, self.order."""
-        self.tell("plan", 0.0, "starting")
+        self.pool.tell("plan", 0.0, "starting")
         self.probe.start()
         if self.wanted.target is not None:
             self._compile(stack)
@@ -142,21 +142,21 @@ class _Survey(Session):
         self._offered(plan)
         if plan.device is None:
             raise UnmeasuredError(NEEDS_GPU)
-        self.tell("plan", 0.03, "waiting for the GPU")
-        stack.enter_context(self.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
+        self.pool.tell("plan", 0.03, "waiting for the GPU")
+        stack.enter_context(self.pool.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
         card = plan.device["index"]
-        self.tell("prepare", 0.05, "compiling, tuning, checking", self.wanted.candidate)
+        self.pool.tell("prepare", 0.05, "compiling, tuning, checking", self.wanted.candidate)
         child = self._open(zygote, plan, chosen=None)
         if child.failure is not None:
             raise UnmeasuredError(child.failure[1])
-        self.conditions["before"] = self.modules.read(card, self.pids())
+        self.pool.conditions["before"] = self.modules.read(card, self.pids())
         began = time.monotonic()
         ends = began + self.wanted.budget_s * (1 - LAST_SHARE)
         last = self._walk(zygote, plan, child, ends)
         if last is not None:
             self._compare(last)
         self.spent_s = time.monotonic() - began
-        self.conditions["after"] = self.modules.read(card, self.pids())
+        self.pool.conditions["after"] = self.modules.read(card, self.pids())
 
     def _compile(self, stack: contextlib.ExitStack) -> None:
         """Every point for the target, in a process that sees no GPU and whose Triton is no interpreter."""
@@ -164,7 +164,7 @@ class _Survey(Session):
         zygote = stack.enter_context(ForkServer(env={"CUDA_VISIBLE_DEVICES": ""}, start_s=self.limits.start_s))
         self.plan = plan = self.ask_plan(zygote, execute=False)
         self._offered(plan)
-        self.tell("prepare", 0.05, f"compiling for {self.wanted.target}", self.wanted.candidate)
+        self.pool.tell("prepare", 0.05, f"compiling for {self.wanted.target}", self.wanted.candidate)
         child = self._open(zygote, plan, chosen=None)
         if child.failure is not None:
             raise UnmeasuredError(child.failure[1])
@@ -189,9 +189,9 @@ class _Survey(Session):
         name = self.wanted.candidate
         env, limit = self.cache_env(), self.limits.message_bytes
         child = zygote.fork(name, self.modules.worker, env=env, execute=self.execute, limit=limit)
-        if name in self.children:
-            self.children[name].release()
-        self.children[name] = child
+        if name in self.pool.children:
+            self.pool.children[name].release()
+        self.pool.children[name] = child
         device = plan.device or {"index": 0, "free_bytes": 0.0, "l2_bytes": 0.0}
         child.ask(
             "open",
@@ -208,7 +208,7 @@ class _Survey(Session):
             chosen=chosen,
             target=self.wanted.target,
         )
-        self.wait([child])
+        self.pool.wait([child])
         if child.answer is not None and chosen is None:
             self.opened = child.answer["result"]
             self.points = {p["key"]: point_from_json(p) for p in self.opened["points"]}
@@ -229,11 +229,11 @@ class _Survey(Session):
             if current is None:
                 self._put(point, reason=f"{MOST_RESTARTS} points before it lost their process")
                 continue
-            self.tell("points", 0.1 + 0.8 * done / len(todo), self._said(point), self.wanted.candidate)
+            self.pool.tell("points", 0.1 + 0.8 * done / len(todo), self._said(point), self.wanted.candidate)
             # What was chosen is timed whatever it takes: all else is held against it.
             limit_s = self.wanted.point_s if not done else min(self.wanted.point_s, max(1.0, left_s + 5.0))
             current.ask("point", limit_s, key=key)
-            self.wait([current])
+            self.pool.wait([current])
             self._take(point, current, hurried=limit_s < self.wanted.point_s)
             current = current if current.failure is None else None
         return current or self._again(zygote, plan, last=True)
@@ -273,7 +273,7 @@ class _Survey(Session):
         chosen, best = self.opened["chosen"], best_of(list(self.points.values()))
         if best is None or self.points[chosen].status != "ok":
             return
-        self.tell("points", 0.92, "the chosen and the fastest in turns", self.wanted.candidate)
+        self.pool.tell("points", 0.92, "the chosen and the fastest in turns", self.wanted.candidate)
         found = self._reply(child, "duel", keys=[chosen, best.key], rounds=ROUNDS)
         if found and found["wrong"]:
             self.warnings.append(f"what was chosen gave another result at the end than at first: {found['wrong']}")
@@ -289,7 +289,7 @@ class _Survey(Session):
 
     def _reply(self, child: Child, command: str, **arguments: Any) -> Mapping[str, Any] | None:
         child.ask(command, self.limits.turn_s, **arguments)
-        self.wait([child])
+        self.pool.wait([child])
         return None if child.failure is not None or child.answer is None else child.answer["result"]
 
     def stop(self, reason: str) -> None:
@@ -304,9 +304,11 @@ class _Survey(Session):
         plan = self.plan
         points = ranked(list(self.points.values()))
         best = best_of(points)
-        self.tell("done", 1.0, "unmeasured" if best is None else f"{sum(p.time_us is not None for p in points)} points")
-        before, after = self.conditions.get("before", {}), self.conditions.get("after", {})
-        unlocked = self.conditions.pop("unlocked", "")
+        timed = sum(p.time_us is not None for p in points)
+        self.pool.tell("done", 1.0, "unmeasured" if best is None else f"{timed} points")
+        known = self.pool.conditions
+        before, after = known.get("before", {}), known.get("after", {})
+        unlocked = known.pop("unlocked", "")
         warnings = [*self.warnings, *conditions.warnings(before, after), *([unlocked] if unlocked else [])]
         return Landscape(
             outcome=self._outcome(points),
@@ -325,7 +327,7 @@ class _Survey(Session):
             order=self.order,
             device=plan.device["name"] if plan and plan.device else None,
             software=plan.software if plan else {},
-            conditions={**self.conditions, "warnings": warnings},
+            conditions={**known, "warnings": warnings},
             budget_s=self.wanted.budget_s,
             seconds=self.spent_s,
             date=datetime.date.today().isoformat(),

@@ -59,26 +59,26 @@ class Surveyor(Worker):
         spec: candidate, region, sizes, device, seed, memory_bytes, l2_bytes, registry, points (at most), chosen (a
         point's key that is to count as chosen: what another process opened; None for the tuner's own).
         """
-        self.device, self.seed = spec["device"], spec["seed"]
-        self.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
-        self.turn = Turn(None, self.channel)
-        if self.on_gpu:
-            torch.cuda.set_device(self.device)
+        self.checker.device, self.checker.seed = spec["device"], spec["seed"]
+        self.checker.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
+        self.checker.turn = Turn(None, self.channel)
+        if self.checker.on_gpu:
+            torch.cuda.set_device(self.checker.device)
         build = importlib.import_module(spec["registry"]).build
         self.task = self._build(build, spec["candidate"], parse(spec["region"]), spec["sizes"])
-        self._note("compiling and tuning")
+        self.checker.note("compiling and tuning")
         self.task.call(*self._given())
         found = tuned_kernels(self.task.call, self._given())
         if not found:
             raise NothingTunedError("it has no kernel that is tuned: nothing was chosen for these sizes")
         self.kernel = found[0]
-        self.limits = limits_of(torch.device(self.device))
+        self.limits = limits_of(torch.device(self.checker.device))
         chosen = next((v for v in self.kernel.variants if key_of(v) == spec["chosen"]), self.kernel.chosen)
         listed = cells(
             self.kernel.variants, chosen, self.kernel.arguments, self.limits, self.kernel.more, spec["points"]
         )
         self.cells = {key_of(c.variant): c for c in listed}
-        self.evict = timing.Flush(self.l2_bytes, self.device) if self.l2_bytes else None
+        self.evict = timing.Flush(self.l2_bytes, self.checker.device) if self.l2_bytes else None
         self._expect()
         return {
             "kernel": self.kernel.name,
@@ -88,21 +88,21 @@ class Surveyor(Worker):
         }
 
     def _given(self) -> list[torch.Tensor]:
-        return self._inputs(self.task.region, self.task.sizes, self.task.scales)
+        return self.checker.inputs(self.task.region, self.task.sizes, self.task.scales)
 
     def _expect(self) -> None:
         """The reference of one set of inputs, and how far eager is from it: all points are held against both."""
-        expected, _ = self._reference(self.task, self._given())
+        expected, _ = self.checker.reference(self.task, self._given())
         eager = as_call(self.task.built.module, self.task.region, self.task.upstream)
         torch.manual_seed(self._random_seed)
         outputs = owned(kept(eager(*self._given()), self.task), self.task)
         self.expected: Reference = expected
         self.eager = self._case_of(outputs)
-        self._free()
+        self.checker.free()
 
     @property
     def _random_seed(self) -> int:
-        return tensors.seed_of(self.seed, "random", "{}")
+        return tensors.seed_of(self.checker.seed, "random", "{}")
 
     def _case_of(self, outputs: Sequence[Any]) -> dict[str, Any]:
         errors = [asdict(e) for e in compare(outputs, self.expected, self.task.random)]
@@ -114,7 +114,7 @@ class Surveyor(Worker):
         try:
             with compiled() as made:
                 self.kernel.run(variant)
-                self._synchronize()
+                self.checker.synchronize()
             found: dict[str, Any] = {**machine(made, variant, self._arch), "status": "ok", "reason": ""}
             wrong = self._wrong(variant)
             if wrong:
@@ -132,12 +132,12 @@ class Surveyor(Worker):
     def _wrong(self, variant: Variant) -> str:
         """What is wrong with the candidate's outputs when its kernel is launched so; "" where nothing is."""
         given = self._given()
-        self._poison(self.task)
+        self.checker.poison(self.task)
         torch.manual_seed(self._random_seed)
         with self.kernel.force(variant):
             outputs = owned(kept(self.task.call(*given), self.task), self.task)
-        self._synchronize()
-        check_kind(outputs, self.task, self.device)
+        self.checker.synchronize()
+        check_kind(outputs, self.task, self.checker.device)
         verdict = judge([self._case_of(outputs)], [self.eager])
         return "" if verdict.ok else verdict.message
 
@@ -185,9 +185,9 @@ class Surveyor(Worker):
 
     @property
     def _arch(self) -> str:
-        if not self.on_gpu or torch.version.hip:
+        if not self.checker.on_gpu or torch.version.hip:
             return ""
-        major, minor = torch.cuda.get_device_capability(self.device)
+        major, minor = torch.cuda.get_device_capability(self.checker.device)
         return f"sm_{major}{minor}"
 
 

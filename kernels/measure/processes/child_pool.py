@@ -15,17 +15,22 @@ from kernels.measure.request import Progress, ValidationRequest
 
 
 class ChildPool:
-    """Records by candidate, and the children of those that run. Every wait heeds the deadline and the cancellation."""
+    """Records by candidate, and the children of those that run. Every wait heeds the deadline and the cancellation.
+
+    give_way: called while another measures on the GPU, to give up what is held of it for later.
+    """
 
     def __init__(
         self,
         request: ValidationRequest,
         on_progress: Callable[[Progress], None] | None,
         cancelled: Callable[[], bool] | None,
+        give_way: Callable[[], None],
     ) -> None:
         self.request = request
         self.limits = request.limits
         self.cancelled = cancelled or (lambda: False)
+        self.give_way = give_way
         self.deadline = time.monotonic() + request.budget_s
         self.records: list[Record] = []
         self.children: dict[str, Child] = {}
@@ -93,9 +98,6 @@ class ChildPool:
         child.ask(command, self.limits.turn_s, **arguments)
         self.wait([child])
         return self.answer(record)
-
-    def give_way(self) -> None:
-        """Another measures on the GPU: what is held of it for later is given up."""
 
     @contextlib.contextmanager
     def exclusive_gpu(self, card: str) -> Iterator[None]:

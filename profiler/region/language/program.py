@@ -55,10 +55,6 @@ def program_in(
     region: Region, sizes: Mapping[str, int | torch.SymInt], device: str, mode: FakeTensorMode | None = None
 ) -> Program:
     """The same in a fake mode of the caller's: sizes may then be torch.SymInt of the mode's ShapeEnv."""
-    if not region.nodes:
-        from profiler.region.language.text import parse, to_text
-
-        region = parse(to_text(region), region.name)
     try:
         with quiet():
             return _Builder(region, dict(sizes), device, mode).build()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
 from profiler.region.language import syntax
 from profiler.region.language.syntax import error, nearest
@@ -16,18 +17,31 @@ SUFFIXES = ("requires_grad", "channels_last", "strides", "below", "offsets", "ma
 RESERVED = frozenset({*syntax.MODULES, "range", "sizes", *ITEMSIZE})
 
 
+REMEMBERED = 8
+"""Texts whose regions are kept: several parts of a process ask about the one in hand."""
+
+
 def parse(text: str, name: str = "region") -> Region:
     """Read a region. RegionError carries line, column, a caret's extent and a hint.
+
+    The last texts are remembered, so that a text is read once on its way through a process. A region is not changed:
+    who needs another takes `dataclasses.replace`, and copies a node before rewriting it.
 
     >>> parse("x: bf16[8, 4]\\ny = gelu(x)\\nreturn y").outputs
     ('y',)
     """
     text = text.removeprefix("\ufeff")  # editors of Windows put a byte order mark there
     try:
-        return _region(syntax.read(text), name, text)
+        region = _read(text)
     except RegionError as fault:
         fault.text = text
         raise
+    return region if region.name == name else region.named(name)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _read(text: str) -> Region:
+    return _region(syntax.read(text), text)
 
 
 def to_text(region: Region) -> str:
@@ -39,7 +53,7 @@ def to_text(region: Region) -> str:
     return "\n".join([*lines, f"return {returned}"]) + "\n"
 
 
-def _region(module: ast.Module, name: str, text: str) -> Region:
+def _region(module: ast.Module, text: str) -> Region:
     symbols: list[Symbol] = []
     inputs: list[Input] = []
     nodes: list[ast.stmt] = []
@@ -75,7 +89,6 @@ def _region(module: ast.Module, name: str, text: str) -> Region:
         statements=tuple(line for node in nodes for line in ast.unparse(node).split("\n")),
         outputs=tuple(ast.unparse(o) for o in outputs),
         symbols=tuple(symbols),
-        name=name,
         nodes=tuple(nodes),
         returned=tuple(outputs),
         source=text,

@@ -56,7 +56,7 @@ def test_the_page_is_there_in_300_ms(client: httpx.Client) -> None:
 
 def test_the_calibration_chart_has_each_candidate_once_and_the_advised_filled() -> None:
     held = load_committed()
-    chart = accuracy_charts.calibration(held)
+    chart = accuracy_charts.calibration_chart(held)
     assert chart is not None
     marks = [t for t in chart["figure"]["data"] if t["mode"] == "markers"]
     assert sum(len(t["x"]) for t in marks) == sum(len(s["calibration"]) for s in held["scores"])
@@ -66,7 +66,7 @@ def test_the_calibration_chart_has_each_candidate_once_and_the_advised_filled() 
 
 
 def test_the_band_is_where_predictions_are_20_per_cent_off() -> None:
-    chart = accuracy_charts.calibration(load_committed())
+    chart = accuracy_charts.calibration_chart(load_committed())
     assert chart is not None
     lines = [t for t in chart["figure"]["data"] if t["mode"] == "lines"]
     assert sorted(round(x / y, 6) for t in lines for x, y in zip(t["x"], t["y"], strict=True)) == [
@@ -76,12 +76,12 @@ def test_the_band_is_where_predictions_are_20_per_cent_off() -> None:
 
 def test_the_distribution_rises_to_all_regions_at_the_worst_regret() -> None:
     held = load_committed()
-    chart = accuracy_charts.distribution(held)
+    chart = accuracy_charts.distribution_chart(held)
     assert chart is not None
     advice = chart["figure"]["data"][0]
     assert advice["y"][-1] == 1 and advice["y"][0] == 0
     assert advice["x"][-2] == held["advice"]["all"]["regret_worst"]
-    worst = {row["name"]: row["at"][-1] for row in accuracy_charts.quantiles(held)}
+    worst = {row["name"]: row["at"][-1] for row in accuracy_charts.quantile_rows(held)}
     assert worst["always eager"] == held["policies"]["always eager"]["all"]["regret_worst"]
 
 
@@ -92,14 +92,16 @@ def test_names_of_regions_are_never_markup() -> None:
     for text in (drawing.calibration(held["scores"]), drawing.regrets(held["scores"])):
         root = ElementTree.fromstring(text)
         assert not [e for e in root.iter() if e.tag.endswith("}b")]
-    assert "<b>" not in json.dumps(accuracy_charts.regrets(held)) + json.dumps(accuracy_charts.calibration(held))
+    assert "<b>" not in json.dumps(accuracy_charts.regret_chart(held)) + json.dumps(
+        accuracy_charts.calibration_chart(held)
+    )
 
 
 def test_charts_of_nothing_are_none_and_drawings_say_so() -> None:
     empty: Json = {"scores": [], "policies": {}}
-    assert accuracy_charts.calibration(empty) is None
-    assert accuracy_charts.regrets(empty) is None
-    assert accuracy_charts.distribution(empty) is None
+    assert accuracy_charts.calibration_chart(empty) is None
+    assert accuracy_charts.regret_chart(empty) is None
+    assert accuracy_charts.distribution_chart(empty) is None
     assert "No region scored yet" in drawing.regrets([])
 
 

@@ -10,7 +10,7 @@ import pytest
 from app.advice.effort_curve import LINES, Measured, gradient
 from app.archive import record_store
 from app.estimate.range import Range
-from app.web.pages.widget import archive_measurements, picture
+from app.web.pages.widget import archive_measurements, draw_picture
 
 THREE = (
     Measured("elementwise", "compile", 2.0), Measured("elementwise", "compile", 4.0),
@@ -61,7 +61,7 @@ def test_the_shipped_archive_is_what_the_picture_shows():
 
 @pytest.mark.parametrize("kind", [None, "gemm", "attention", "elementwise", "normalisation", "custom"])
 def test_every_bar_lies_inside_the_picture(kind):
-    drawn = picture(kind, None)
+    drawn = draw_picture(kind, None)
     assert {m.rung.tool for m in drawn["marks"]} >= {"eager", "compile", "triton", "cuda"}
     for mark in drawn["marks"]:
         assert drawn["left"] < mark.left < mark.left + mark.width <= drawn["width"]

@@ -61,15 +61,15 @@ def moved(on: DecisionInputs, change: Change, value: float) -> str:
 
 
 def _with_time(on: DecisionInputs, candidate: str, value: float) -> str:
-    option = next(o for o in on.found if o.alternative.candidate == candidate and o.mid)
+    option = next(o for o in on.options if o.alternative.candidate == candidate and o.mid)
     factor = value / option.mid
     scaled = tuple(
         replace(o, alternative=replace(o.alternative, time_us=_times(o.alternative.time_us, factor)))
         if o is option else o
-        for o in on.found
+        for o in on.options
     )  # fmt: skip
     current = _times(on.current, factor) if candidate == "eager" and on.current else on.current
-    return verdict(replace(on, found=scaled, current=current)).chosen.tool
+    return verdict(replace(on, options=scaled, current=current)).chosen.tool
 
 
 def _times(span: Range, factor: float) -> Range:

@@ -64,15 +64,15 @@ def test_an_answer_of_another_type_is_refused() -> None:
 
 def test_what_the_oracle_said_crosses_the_pipe_whole() -> None:
     kernel = OracleKernel("triton_poi_fused_gelu_0", "pointwise", 1, 65536, ("gelu", "mul"), "source", lines=(3, 4))
-    prediction = Prediction("NVIDIA H100", "default", {"N": 64}, True, kernels=(kernel,))
+    of_one_mode = Prediction("NVIDIA H100", "default", {"N": 64}, True, kernels=(kernel,))
     bindings = ((("N", 64),), (("N", 37),))
-    foreseen = CompilePrediction(
-        (prediction,), Recompiles(bindings, (0, 1), 2, 8, because="sizes", symbolic=prediction)
+    prediction = CompilePrediction(
+        (of_one_mode,), Recompiles(bindings, (0, 1), 2, 8, because="sizes", symbolic=of_one_mode)
     )
-    asked = DecideRequest.with_oracle(Question(TEXT, {"share_of_step": 0.2}), foreseen, "a name")
+    asked = DecideRequest.with_oracle(Question(TEXT, {"share_of_step": 0.2}), prediction, "a name")
     read = msgspec.convert(json.loads(line_of(asked)), AnyRequest)
     assert isinstance(read, DecideRequest)
-    assert (read.question, read.name, read.foreseen) == (asked.question, "a name", foreseen)
+    assert (read.question, read.name, read.prediction) == (asked.question, "a name", prediction)
 
 
 @pytest.mark.parametrize("line", ['{"ask": "decides", "question": {"text": "x"}}', '{"question": {"text": "x"}}', "{"])

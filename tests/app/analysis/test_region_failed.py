@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from app import cli
-from app.analysis import region_failed
+from app.analysis import region_failed, service
 from app.check.config import Assertion
 from app.check.finding import Unmeasured
 from app.check.regions import may_fire, on_regions
@@ -41,14 +41,14 @@ def whole() -> Json:
 
 def failing_on(title: str, fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Preparing the regions of this title raises."""
-    real = trace_report.prepare
+    real = service.prepare
 
     def prepare(region: Any, *more: Any) -> Any:
         if region.name == title:
             raise fault
         return real(region, *more)
 
-    monkeypatch.setattr(trace_report, "prepare", prepare)
+    monkeypatch.setattr(service, "prepare", prepare)
 
 
 @pytest.mark.parametrize(
@@ -275,4 +275,4 @@ def test_a_region_that_ran_out_of_memory_is_told_with_its_limit_and_not_as_a_def
     monkeypatch.setattr(trace_report, "_advise", no_memory)
     mined: Any = SimpleNamespace(title="norm")
     with pytest.raises(MemoryError):
-        trace_report._region(None, mined, None, (), None, None)  # type: ignore[arg-type]
+        trace_report._region(mined, None, None, None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Advice issued again with the oracle's answer: nothing that the trace knew is lost, and doubt keeps what stands."""
+"""Advice of a version that kept no inputs, issued again: they are read back, and doubt keeps what stands."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ TRACES = [
 
 
 def read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = finite(report(DATA / "traces" / name, name))
-
     found: dict[str, Any] = finite(report(DATA / "traces" / name, name, strict=False))
     return found
 
@@ -32,10 +30,11 @@ def test_a_regions_advice_can_be_issued_again_word_for_word(name: str) -> None:
     written = [r for r in trace["regions"] if r["text"]][:25]
     assert written
     for region in written:
-        prepared = service.prepare_region(region["text"], **reissue.asked_of(region))
-        again = finite(service.decide_region(reissue.as_traced(prepared, region, trace))["advice"])
+        inputs = reissue.inputs_from_shown(region, trace)
+        again = finite(service.decide_region(service.prepare_from_inputs(region["text"], inputs))["advice"])
         assert reissue.same_grounds(region["advice"], again), region["name"]
-        plain = finite(service.decide_region(prepared)["advice"])
+        alone = service.prepare_from_inputs(region["text"], reissue.inputs_from_shown(region, None))
+        plain = finite(service.decide_region(alone)["advice"])
         if region["time_us_per_step"]:  # what the trace observed does matter: without it the advice is another
             assert not reissue.same_grounds(region["advice"], plain), region["name"]
 
@@ -52,15 +51,17 @@ def fuses(holds: bool, because: str) -> list[dict[str, Any]]:
     return [advice()["criteria"][0], {"name": reissue.FUSES, "holds": holds, "because": because}]
 
 
-def test_on_the_same_grounds_the_new_advice_is_kept_with_the_situations_notes() -> None:
+def test_on_the_same_grounds_the_new_advice_is_kept_with_the_contexts_notes() -> None:
     stored = advice(notes=["a", "the trace does not record strides"])
     new = advice(tool="triton", criteria=fuses(False, "by Inductor"), notes=["b"])
-    assert reissue.reissue_advice(stored, advice(), new) == new | {"notes": ["b", "the trace does not record strides"]}
+    kept = reissue.keep_unless_same_grounds(stored, advice(), new)
+    assert kept == new | {"notes": ["b", "the trace does not record strides"]}
 
 
 def test_on_other_grounds_the_advice_stays_and_only_the_oracles_criterion_is_brought_up_to_date() -> None:
     stored = advice(headline="compile it, 1 % of a step that nobody remembers")
     agreeing = advice(criteria=fuses(True, "by Inductor"))
-    assert reissue.reissue_advice(stored, advice(), agreeing) == stored | {"criteria": fuses(True, "by Inductor")}
+    kept = reissue.keep_unless_same_grounds(stored, advice(), agreeing)
+    assert kept == stored | {"criteria": fuses(True, "by Inductor")}
     contradicting = advice(tool="triton", criteria=fuses(False, "by Inductor"))
-    assert reissue.reissue_advice(stored, advice(), contradicting) == stored
+    assert reissue.keep_unless_same_grounds(stored, advice(), contradicting) == stored

@@ -52,14 +52,14 @@ def test_the_measured_fastest_kernel_comes_first_and_what_is_not_written_is_none
         samples.alternative("triton", "triton:rms_norm", 900.0),
         samples.alternative("triton", "triton:custom", 1.0),
     ]
-    assert recorded_landscape.candidates(region) == ["triton:rms_norm", "triton:generated"]
+    assert recorded_landscape.triton_candidates(region) == ["triton:rms_norm", "triton:generated"]
     seen = samples.validation(candidates=[samples.candidate("triton:generated", "triton", 500.0)])
-    assert recorded_landscape.candidates(region, seen) == ["triton:generated", "triton:rms_norm"]
+    assert recorded_landscape.triton_candidates(region, seen) == ["triton:generated", "triton:rms_norm"]
 
 
 def test_a_short_map_keeps_the_fastest_the_slowest_and_what_was_chosen() -> None:
     whole = next(s for s in landscapes.surveys() if s["kind"] == "survey" and len(s["axes"]["tiles"]) > 20)
-    short = landscape.short(whole)
+    short = landscape.shorten_survey(whole)
     tiles = short["axes"]["tiles"]
     assert len(tiles) == landscape.BEST + landscape.WORST
     timed = [p for p in whole["points"] if p["time_us"]]
@@ -74,7 +74,7 @@ def test_a_short_map_keeps_the_fastest_the_slowest_and_what_was_chosen() -> None
 
 def test_a_tuners_few_points_are_bars_and_the_chosen_one_says_so() -> None:
     few = next(s for s in landscapes.surveys() if s["kind"] == "tuner" and s["candidate"] == "triton:rms_norm")
-    figure = landscape.few(few)
+    figure = landscape.tuner_bars(few)
     assert figure is not None
     (trace,) = figure["figure"]["data"]
     assert len(trace["y"]) == len(set(trace["y"])) == len(few["points"])

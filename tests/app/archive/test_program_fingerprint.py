@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.archive.program_fingerprint import LEVELS, Level, likeness, roles
+from app.archive.program_fingerprint import LEVELS, likeness, roles
+from app.objects.evidence import Match
 
 X = "x: bf16[64, 32]\nw: bf16[32, 16]\nb: bf16[16]\n"
 
@@ -61,7 +62,7 @@ LONG = MANY_INPUTS + "".join(f"    t = ({', '.join(['y'] * 640)})\n" for _ in ra
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_text_that_takes_minutes_to_write_out_goes_by_its_text(level: Level) -> None:
+def test_a_text_that_takes_minutes_to_write_out_goes_by_its_text(level: Match) -> None:
     """10 KB: 91 million nodes for 128 inputs. On the web process it held the database for half a minute."""
     assert likeness(LONG, level) == likeness(LONG.replace("y +  1.0", "y + 1.0"), level)
     assert likeness(LONG, level) != likeness(LONG.replace("1.0", "2.0"), level)

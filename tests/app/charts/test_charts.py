@@ -12,27 +12,27 @@ from hypothesis import strategies as st
 
 from app.web.charts import figure, roofline
 from app.web.charts import plotly as charts
-from app.web.views import accuracy
-from app.web.views import region as views
+from app.web.views import predicted_vs_measured
+from app.web.views import region_page as views
 from profiler.hardware import find_device
 from tests.app import samples
 
 DEVICE = find_device("NVIDIA H200")
 assert DEVICE is not None
-H200 = views.device_json(DEVICE, "bf16")
+H200 = views.device_rates(DEVICE, "bf16")
 
 
 def all_charts() -> dict[str, figure.Chart | None]:
     trace = samples.trace([samples.region("a", "library"), samples.region("b", "skip"), samples.region("c", "triton")])
     done = samples.validation()
     return {
-        "step": charts.step_by_region(trace),
+        "step": charts.step_by_region(charts.step_rows(trace)),
         "bytes": charts.bytes_moved(samples.cost()),
         "candidates": charts.candidates(done),
         "alternatives": charts.alternatives(samples.advice()),
         "comparison": charts.comparison(done, done),
         "roofline": roofline.roofline(samples.cost(), H200, done),
-        "accuracy": accuracy.scatter(accuracy.rows([done])),
+        "accuracy": predicted_vs_measured.record_chart(predicted_vs_measured.record_rows([done])),
     }
 
 
@@ -71,7 +71,7 @@ def test_a_label_never_holds_markup(text: str) -> None:
 def test_kernel_names_with_markup_are_shown_as_they_are() -> None:
     evil = '<a href="javascript:alert(1)">x</a> & void k<float, 4>(T*)'
     trace = samples.trace([samples.region(evil)])
-    text = json.dumps(charts.step_by_region(trace)["figure"])  # type: ignore[index]
+    text = json.dumps(charts.step_by_region(charts.step_rows(trace))["figure"])  # type: ignore[index]
     assert "<a href" not in text
     assert "&lt;a href" in text
 
@@ -95,14 +95,14 @@ def test_many_regions_become_one_named_bar_and_lose_no_time() -> None:
 
 def test_two_regions_of_one_name_stay_two_bars() -> None:
     rows = [samples.region("same", "skip"), samples.region("same", "skip")]
-    chart = charts.step_by_region(samples.trace(rows))
+    chart = charts.step_by_region(charts.step_rows(samples.trace(rows)))
     assert chart is not None
     bars = [label for trace in chart["figure"]["data"] for label in trace["y"]]
     assert len(set(bars)) == len(bars)
 
 
 def test_a_trace_without_times_or_regions_draws_nothing() -> None:
-    assert charts.step_by_region(samples.trace([], gpu_busy_share=None)) is None
+    assert charts.step_by_region(charts.step_rows(samples.trace([], gpu_busy_share=None))) is None
     assert charts.step_rows(samples.trace([samples.region("a", time_us=None)], step_time_us=None)) == []
 
 
@@ -197,24 +197,24 @@ def test_ceilings_say_whether_they_were_measured() -> None:
     measured = json.dumps(roofline.roofline(samples.cost(), H200))
     assert "(measured)" in measured
     assert "(datasheet)" not in measured
-    assert "(datasheet)" in json.dumps(roofline.roofline(samples.cost(), views.device_json(datasheet, "bf16")))
+    assert "(datasheet)" in json.dumps(roofline.roofline(samples.cost(), views.device_rates(datasheet, "bf16")))
 
 
 def test_accuracy_compares_speed_ups_and_not_times() -> None:
-    rows = accuracy.rows([samples.validation()])
+    rows = predicted_vs_measured.record_rows([samples.validation()])
     assert [(r["name"], r["predicted"], r["measured"]) for r in rows] == [
         ("compile", pytest.approx(2200 / 1800), pytest.approx(2200 / 1800)),
         ("triton:generated", pytest.approx(2200 / 1700), pytest.approx(2200 / 1750)),
     ]
-    figures = accuracy.summary([samples.validation()])
+    figures = predicted_vs_measured.summarize_records([samples.validation()])
     assert figures["within"] == 1.0
     assert figures["worst"] == pytest.approx(1800 / 1750)
 
 
 def test_accuracy_of_nothing_claims_nothing() -> None:
     unmeasured = samples.validation(device=None, candidates=[])
-    assert accuracy.rows([unmeasured]) == []
-    figures = accuracy.summary([unmeasured])
+    assert predicted_vs_measured.record_rows([unmeasured]) == []
+    figures = predicted_vs_measured.summarize_records([unmeasured])
     assert figures["within"] is None
     assert figures["followed"] is None
-    assert accuracy.scatter([]) is None
+    assert predicted_vs_measured.record_chart([]) is None

@@ -11,14 +11,13 @@ from app.accuracy.figures import load_committed
 from app.analysis.cost_json import cost_json
 from app.web.charts import accuracy as accuracy_charts
 from app.web.charts import plotly, roofline
-from app.web.charts.figure import COLOURS, SEGMENTS
-from app.web.charts.hatching import BY_COLOUR, HATCHES, ORDER, SYMBOLS, bars, symbol
+from app.web.charts.figure import BY_COLOUR, COLOURS, HATCHES, ORDER, SEGMENTS, SYMBOLS, bars, symbol
 from app.web.charts.svg import drawing
 from app.web.learning import tiles
 from app.web.views import predicted_vs_measured
-from app.web.views import region as views
-from app.web.views.conditions import rows as conditions
+from app.web.views import region_page as views
 from app.web.views.names import shorten, shorten_uniquely
+from app.web.views.validation_page import condition_rows as conditions
 from profiler.hardware import find_device
 from profiler.region.graph.cost import cost
 from profiler.region.graph.lowering import lower
@@ -52,7 +51,7 @@ def patterned(figure: dict[str, Any]) -> list[Any]:
 
 
 def test_bars_of_every_chart_are_hatched() -> None:
-    regret = accuracy_charts.regrets(load_committed())
+    regret = accuracy_charts.regret_chart(load_committed())
     assert regret is not None
     assert {HATCHES[t] for t in ("library", "compile", "triton")} <= set(patterned(regret))
     assert not [n for n in regret["figure"]["layout"]["yaxis"]["tickvals"] if n.endswith("(2)")]
@@ -60,7 +59,7 @@ def test_bars_of_every_chart_are_hatched() -> None:
     assert moved is not None
     shown = [t for t in moved["figure"]["data"] if t.get("xaxis") != "x2"]
     assert len({t["marker"]["pattern"]["shape"] for t in shown}) > 2
-    assert set(patterned(tiles.tiles(tiles.rows(1024, H200)))) == {HATCHES["library"], HATCHES["triton"]}
+    assert set(patterned(tiles.tile_chart(tiles.tile_rows(1024, H200)))) == {HATCHES["library"], HATCHES["triton"]}
 
 
 def test_a_report_draws_the_same_hatchings_and_shapes() -> None:
@@ -111,7 +110,7 @@ def test_predicted_and_measured_share_a_row_with_the_candidates_whole_name() -> 
 def test_eight_bit_inputs_have_the_roof_of_their_own_units_and_the_lower_one_of_what_is_written() -> None:
     counted = cost_json(cost(lower(parse(FP8))), H200)
     assert (counted["matmul_dtype"], counted["limit_dtype"]) == ("f32", "f8e4m3")
-    device = views.device_json(H200, counted["matmul_dtype"], counted["limit_dtype"])
+    device = views.device_rates(H200, counted["matmul_dtype"], counted["limit_dtype"])
     assert roofline.compute_rate(counted, device) == pytest.approx(H200.matmul_rate("f8e4m3"))
     assert roofline.written_rate(counted, device) == pytest.approx(H200.f32_rate)
     points = {p["name"]: p["rate"] for p in roofline.roofline_points(counted, device)}
@@ -124,7 +123,7 @@ def test_eight_bit_inputs_have_the_roof_of_their_own_units_and_the_lower_one_of_
     assert "f8e4m3 matrix units" in text
     assert "as written, f32 vector units" in text
     plain = cost_json(cost(lower(parse(FP8.replace("f8e4m3", "bf16").replace(".to(f32)", "")))), H200)
-    one_roof = json.dumps(roofline.roofline(plain, views.device_json(H200, "bf16")))
+    one_roof = json.dumps(roofline.roofline(plain, views.device_rates(H200, "bf16")))
     assert "bf16 matrix units" in one_roof
     assert "as written" not in one_roof
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.web.charts import traffic
-from app.web.charts.traffic import Arrow, picture
+from app.web.charts.traffic import Arrow, make_panels
 from app.web.templating import environment
 from tests.app import samples
 
@@ -21,14 +21,14 @@ def thickness(arrow: Arrow) -> float:
 
 
 def rendered(cost: dict[str, Any]) -> str:
-    panels = picture(cost)
+    panels = make_panels(cost)
     template = environment().get_template("partials/traffic.html")
-    return template.render(traffic=panels, traffic_words=traffic.summary(panels))
+    return template.render(traffic=panels, traffic_words=traffic.summarize(panels))
 
 
 def test_every_launch_is_drawn_and_the_bytes_add_up_to_the_cost() -> None:
     cost = samples.cost()
-    unfused, fused = picture(cost)
+    unfused, fused = make_panels(cost)
     assert [b.launch.label for b in unfused.boxes] == ["@", "+", "gelu", "*"]
     for panel, count in ((unfused, cost["unfused"]), (fused, cost["fused"])):
         assert sum(b.launch.read or 0 for b in panel.boxes) == count["bytes_read"]
@@ -37,7 +37,7 @@ def test_every_launch_is_drawn_and_the_bytes_add_up_to_the_cost() -> None:
 
 
 def test_twice_the_bytes_are_twice_as_thick_in_both_panels() -> None:
-    unfused, fused = picture(samples.cost())
+    unfused, fused = make_panels(samples.cost())
     mul, tail = unfused.boxes[3], fused.boxes[1]
     assert thickness(mul.arrows[0]) == pytest.approx(2 * thickness(unfused.boxes[1].arrows[0]), rel=0.02)
     assert thickness(mul.arrows[0]) == pytest.approx(thickness(tail.arrows[0]), rel=0.01)
@@ -46,7 +46,7 @@ def test_twice_the_bytes_are_twice_as_thick_in_both_panels() -> None:
 def test_a_kernel_of_inductors_whose_reads_are_not_known_has_one_arrow_both_ways() -> None:
     cost = samples.cost()
     cost["kernels"][1] |= {"bytes_read": None, "bytes_written": None, "bytes_moved": 3 * samples.Z}
-    fused = picture(cost)[1]
+    fused = make_panels(cost)[1]
     assert [a.way for a in fused.boxes[1].arrows] == ["both"]
     assert "read + write" in rendered(cost)
 
@@ -55,7 +55,7 @@ def test_many_launches_are_folded_without_losing_a_byte() -> None:
     cost = samples.cost()
     many = [samples.operation(f"op{i}", "pointwise", 100 + i, 50, 1) for i in range(40)]
     cost["operations"] = many
-    unfused = picture(cost)[0]
+    unfused = make_panels(cost)[0]
     assert len(unfused.boxes) == traffic.MOST
     assert sum(b.launch.moved for b in unfused.boxes) == sum(o["bytes_moved"] for o in many)
     assert sum(b.launch.count for b in unfused.boxes) == 40
@@ -63,7 +63,7 @@ def test_many_launches_are_folded_without_losing_a_byte() -> None:
 
 
 def test_boxes_neither_touch_nor_leave_the_drawing() -> None:
-    for panel in picture(samples.cost()):
+    for panel in make_panels(samples.cost()):
         ends = [(b.y, b.y + b.height) for b in panel.boxes]
         assert all(after[0] > before[1] for before, after in pairwise(ends))
         assert ends[-1][1] < panel.height
@@ -82,6 +82,6 @@ def test_a_label_is_text_whatever_it_holds() -> None:
 
 
 def test_nothing_is_drawn_where_nothing_moves() -> None:
-    assert picture(None) == []
+    assert make_panels(None) == []
     empty = {"operations": [], "kernels": [], **{k: samples.count(0, 0, 0, 0) for k in ("unfused", "fused", "ideal")}}
-    assert picture(empty) == []
+    assert make_panels(empty) == []

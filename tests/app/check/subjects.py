@@ -24,8 +24,9 @@ def region(name: str = "chain", tool: str = "compile", share: float | None = 0.1
 
 def trace(*regions: Json, step_us: float = 10_000.0, spread: float = 0.01, **more: Any) -> Subject:
     """A trace of ten steps on an H200, their times within ± spread."""
-    times = {"count": 10, "left_out": 0, "median_us": step_us, "low_us": step_us * (1 - spread),
-             "high_us": step_us * (1 + spread)}  # fmt: skip
+    low_us, high_us = step_us * (1 - spread), step_us * (1 + spread)
+    times = {"count": 10, "left_out": 0, "median_us": step_us, "low_us": low_us, "high_us": high_us,
+             "shortest_us": low_us, "longest_us": high_us}  # fmt: skip
     parts = {"wall_us": step_us, "idle_share": 0.2}
     body = samples.trace(list(regions), step_time_us=step_us, step_times=times, step_parts=parts)
     return Subject(str(more.pop("name", "step.json")), "trace", {**body, **more})

@@ -14,7 +14,9 @@ import pytest
 import app
 from app import cli
 from app.archive import record_store
-from app.web.api import schemas
+from app.objects.oracle import OraclePrediction
+from app.objects.region import AdviceAnswer
+from tests.app.objects.exact import differences
 from tests.conftest import ROOT
 
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
@@ -78,10 +80,10 @@ def test_the_isolation_would_notice() -> None:
 def test_json_of_a_region_is_the_apis_object(region_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["advise", str(region_file), "--share", "0.2", "--device", "H100", "--json"]) == 0
     body: dict[str, Any] = json.loads(capsys.readouterr().out)
-    advice = schemas.Advice.model_validate(body, strict=True)
+    assert differences(AdviceAnswer, body) == []
     assert (body["share_of_step"], body["device"], body["text"]) == (0.2, "NVIDIA H100", REGION)
     assert body["cost"]["unfused"]["launches"] == 2
-    assert advice.criteria
+    assert body["criteria"]
 
 
 def test_json_of_a_trace_is_the_apis_object(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +156,7 @@ def test_the_oracle_on_the_command_line_imports_no_web(tmp_path: Path) -> None:
     found = json.loads(asked.stdout)
     assert (found["device"], found["launches"]) == ("NVIDIA H200", 2)
     (prediction,) = found["oracle"]
-    schemas.OraclePrediction.model_validate(prediction, strict=True)
+    assert differences(OraclePrediction, prediction) == []
     (kernel,) = prediction["kernels"]
     assert (kernel["kind"], kernel["lines"], prediction["launches"]) == ("pointwise", [3, 4], 1)
     name = kernel["name"]

@@ -16,8 +16,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from app.analysis import answering, service
+from app.analysis.advice_inputs import AdviceInputs
 from app.analysis.candidates import known_names
-from app.analysis.questions import DecideRequest, Question
+from app.analysis.questions import DecidedRegion, DecideRequest, Question
 from app.errors import Problem
 from app.rate_limit import CLIENT, Client
 from app.requests.executor import RECENT, WAITING_CAP, Advisor, refusal
@@ -182,7 +183,8 @@ def test_an_answer_that_the_oracle_did_not_give_is_asked_for_again(make: Make) -
 
 def test_what_is_kept_is_bounded(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     advisor = Advisor(shared_templates()[FORK], limits=LIMITS)
-    monkeypatch.setattr(advisor, "decide", lambda *_, **__: {"advice": {}})
+    decided = DecidedRegion({"advice": {}}, AdviceInputs())  # type: ignore[typeddict-item]
+    monkeypatch.setattr(advisor, "decide", lambda *_, **__: decided)
     for rows in range(1, RECENT + 10):
         advisor.recent.put(f"question {rows}", b"{}")
     advisor.advise_region(TEXT)

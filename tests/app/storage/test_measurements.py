@@ -147,7 +147,15 @@ def test_a_waiting_job_says_how_many_of_its_kind_stand_before_it(store: Store) -
 
 
 def record(device: str, best: str, date: str = "2026-11-21", **more: Any) -> Json:
-    return {**SHIPPED, "id": f"{device} {best} {date}", "device": device, "best": best, "date": date, **more}
+    return {
+        **SHIPPED,
+        "archived": {"file": "swiglu.json"},
+        "id": f"{device} {best} {date}",
+        "device": device,
+        "best": best,
+        "date": date,
+        **more,
+    }
 
 
 def test_each_device_has_its_newest_record_of_this_very_region() -> None:

@@ -14,7 +14,7 @@ from app.trace_report.breakdown import module_class
 from app.trace_report.report import report
 from app.trace_report.timeline import ELSEWHERE, MAX_GAPS, MAX_SPANS, Span, fit_lanes, merge
 from app.web.templating import environment
-from app.web.views import trace as trace_page
+from app.web.views import trace_page
 from tests.conftest import DATA
 
 TRACES = DATA / "traces"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.trace_report.compare import compare_traces
-from app.web.charts.trace_comparison import changes
+from app.web.charts.trace_comparison import change_chart
 from tests.app import samples
 
 Json = dict[str, Any]
@@ -80,6 +80,6 @@ def test_parts_of_one_name_are_told_apart_by_module_or_taken_together() -> None:
 
 def test_the_chart_escapes_names_and_is_not_there_without_a_change() -> None:
     before, after = trace(region("<b>a</b>", 100)), trace(region("<b>a</b>", 10))
-    chart = changes(compare_traces(before, after))
+    chart = change_chart(compare_traces(before, after))
     assert chart is not None and chart["figure"]["data"][0]["y"] == ["&lt;b&gt;a&lt;/b&gt;"]
-    assert changes(compare_traces(before, before)) is None
+    assert change_chart(compare_traces(before, before)) is None

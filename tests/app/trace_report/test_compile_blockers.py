@@ -8,7 +8,7 @@ from typing import Any
 
 from app.trace_report.report import report
 from app.web.templating import environment
-from app.web.views import trace as trace_page
+from app.web.views import trace_page
 from tests.app.samples import region
 from tests.conftest import DATA
 

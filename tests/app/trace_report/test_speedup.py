@@ -11,7 +11,7 @@ from app.cli.text import trace_text
 from app.trace_report.report import report
 from app.trace_report.speedup import gain, items
 from app.web.templating import environment
-from app.web.views import trace as trace_page
+from app.web.views import trace_page
 from tests.profiler.trace.files import TRACES
 
 Json = dict[str, Any]

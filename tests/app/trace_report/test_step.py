@@ -13,8 +13,7 @@ from app.trace_report.companions import Companion
 from app.trace_report.ranks import report_ranks
 from app.trace_report.report import report
 from app.web.templating import environment
-from app.web.views import trace as trace_page
-from app.web.views import trace_step
+from app.web.views import trace_page
 from profiler.trace import TraceError
 from tests.profiler.trace.analyze.test_ranks import rank_file
 from tests.profiler.trace.files import EXPECTED, TRACES
@@ -56,7 +55,7 @@ def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script
     assert "one step measured" in text
     assert "idle: waiting for the host" in text
     assert "reduce-overhead" in next(n["remedy"] for n in found["notes"] if n["code"] == "gpu-idle")
-    sections = trace_step.step_section(found)
+    sections = trace_page.step_section(found)
     assert sum(row["share"] for row in sections["part_rows"]) == pytest.approx(1.0, abs=1e-9)
     # The chart has the idle rests once, and nothing is left over.
     names = [row["name"] for row in trace_page.trace_page({"id": "t", "status": "ready", **found})["step_rows"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.web.views.compare import compare
+from app.web.views.validation_page import compare
 from tests.app import samples
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from app.analysis.reissue import find_kernel, kernel_keys
 from app.web.templating import environment
-from app.web.views import oracle as oracle_views
-from app.web.views import region as views
+from app.web.views import compiled_kernels, predicted_kernels, validation_page
+from app.web.views import region_page as views
 from profiler.oracle import model
 from profiler.oracle.compiler.findings import findings
 from profiler.oracle.compiler.machine import Instruction, Machine, table
@@ -50,7 +50,7 @@ def asked(operations: list[tuple[str, str, str, int]], *oracle: dict[str, Any]) 
 
 def who(found: dict[str, Any]) -> dict[str, Any]:
     """Operation -> kernel numbers, or the library call's name."""
-    rows = oracle_views.section(found)["rows"]
+    rows = predicted_kernels.oracle_section(found)["rows"]
     return {name: row["library"] or [k["number"] for k in row["kernels"]] for name, row in rows.items()}
 
 
@@ -86,7 +86,7 @@ def test_forward_and_backward_are_told_apart() -> None:
     operations = [("mul", "mul", "pointwise", 3), ("mul_1", "mul", "pointwise", 0), ("sum_1", "sum", "reduction", 0)]
     found = asked(operations, prediction(forward, again, other))
     assert who(found) == {"mul": [1], "mul_1": [2], "sum_1": [3]}
-    section = oracle_views.section(found)
+    section = predicted_kernels.oracle_section(found)
     assert [(s["name"], len(s["kernels"])) for s in section["modes"][0]["stages"]] == [("forward", 1), ("backward", 2)]
     keys = kernel_keys(found["oracle"][0]["kernels"])
     assert keys == ["triton_red_fused_mul_0@forward", "triton_red_fused_mul_0@backward", "triton_per_fused_sum_1"]
@@ -111,7 +111,7 @@ def test_an_operation_that_nobody_computes_is_claimed_by_nobody() -> None:
     ],
 )
 def test_lines_in_words(lines: tuple[int, ...], words: str) -> None:
-    assert oracle_views.spans(lines) == words
+    assert predicted_kernels.describe_lines(lines) == words
 
 
 def page(found: dict[str, Any], **more: Any) -> str:
@@ -174,11 +174,11 @@ def test_recompiles_in_a_sentence() -> None:
         "because": "",
         "symbolic": None,
     }
-    assert oracle_views.recompiles(made) == "Over its 2 sizes torch.compile makes 2 graphs."
-    assert "gives up" in oracle_views.recompiles({**made, "graphs": 9, "gives_up": True})
-    assert "it is N" in oracle_views.recompiles({**made, "because": "it is N"})
-    assert "with 1 launch." in oracle_views.recompiles({**made, "symbolic": {"launches": 1}})
-    assert oracle_views.recompiles(None) == ""
+    assert predicted_kernels.describe_recompiles(made) == "Over its 2 sizes torch.compile makes 2 graphs."
+    assert "gives up" in predicted_kernels.describe_recompiles({**made, "graphs": 9, "gives_up": True})
+    assert "it is N" in predicted_kernels.describe_recompiles({**made, "because": "it is N"})
+    assert "with 1 launch." in predicted_kernels.describe_recompiles({**made, "symbolic": {"launches": 1}})
+    assert predicted_kernels.describe_recompiles(None) == ""
 
 
 # --- the machine
@@ -207,7 +207,7 @@ def compiled(**change: Any) -> dict[str, Any]:
 
 
 def test_the_machines_numbers_findings_source_and_listings() -> None:
-    context = oracle_views.machine(compiled())
+    context = compiled_kernels.machine_page(compiled())
     facts = {name: value for name, value, _ in context["facts"]}
     assert (facts["Registers a thread"], facts["Spilled"], facts["Occupancy"]) == ("32", "8 B", "50 %")
     assert (facts["Loads"], facts["Stores"], facts["Matrix instruction"]) == ("128 bits", "64 bits", "none")
@@ -225,16 +225,16 @@ def test_the_machines_numbers_findings_source_and_listings() -> None:
 
 
 def test_a_long_listing_is_cut_on_the_page_and_says_so() -> None:
-    text = "x" * (oracle_views.LONG_LISTING + 5)
-    context = oracle_views.machine(compiled(texts={"sass": text}))
-    assert len(context["listings"][0]["text"]) == oracle_views.LONG_LISTING
+    text = "x" * (compiled_kernels.LONG_LISTING + 5)
+    context = compiled_kernels.machine_page(compiled(texts={"sass": text}))
+    assert len(context["listings"][0]["text"]) == compiled_kernels.LONG_LISTING
     assert context["listings"][0]["left"] == 5
     assert "without its last 5 characters" in environment().get_template("partials/machine.html").render(**context)
 
 
 def test_what_the_targets_tools_do_not_tell_is_a_dash() -> None:
     change = {"registers": None, "spill_bytes": None, "occupancy": None, "blocks": None, "lines": []}
-    facts = {name: value for name, value, _ in oracle_views.machine(compiled(**change))["facts"]}
+    facts = {name: value for name, value, _ in compiled_kernels.machine_page(compiled(**change))["facts"]}
     assert {facts[name] for name in ("Registers a thread", "Spilled", "Occupancy", "Loads")} == {"–"}
 
 
@@ -245,7 +245,7 @@ def test_what_was_compiled_for_real_stands_beside_the_answer() -> None:
         {"name": "compile-max-autotune", "kernels": []},
     ]
     validation = {"device": "NVIDIA H200", "candidates": candidates}
-    (row,) = oracle_views.measured_compilations(validation)
+    (row,) = validation_page.measured_compilations(validation)
     assert (row["mode"], row["launches"], row["generated"], row["library"]) == ("default", 2, 1, 1)
-    assert oracle_views.measured_compilations({**validation, "archived": {"match": "other-sizes"}}) == []
-    assert oracle_views.measured_compilations(None) == []
+    assert validation_page.measured_compilations({**validation, "archived": {"match": "other-sizes"}}) == []
+    assert validation_page.measured_compilations(None) == []

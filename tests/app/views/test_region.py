@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.web.templating import environment
-from app.web.views import region as views
-from app.web.views import trace as trace_page
+from app.web.views import trace_page, validation_page
 from tests.app.samples import region
 
 RECIPE = "from torch.profiler import profile\n\nwith profile():\n    step()\n"
@@ -30,14 +29,14 @@ def page(found: dict[str, Any]) -> str:
 
 def test_what_comes_before_any_kernel_is_said_first_and_a_recipe_once() -> None:
     notes = [note("no-ops", RECIPE), note("no-shapes", "Record shapes:\n" + RECIPE), note("gpu-idle", "wait less")]
-    found = trace_page.shown_notes(trace(notes=notes))
+    found = trace_page.page_notes(trace(notes=notes))
     assert [n["code"] for n in found] == ["gpu-idle", "no-ops", "no-shapes"]
     assert [n["remedy"] for n in found] == ["wait less", RECIPE.strip(), "Record shapes, recorded as above."]
     assert notes[1]["remedy"].endswith(RECIPE), "the API's notes stay whole"
 
 
 def test_a_trace_that_names_no_gpu_says_which_one_was_taken() -> None:
-    shown = trace_page.shown_notes(trace(notes=[note("no-device")]))[0]["message"]
+    shown = trace_page.page_notes(trace(notes=[note("no-device")]))[0]["message"]
     assert "NVIDIA H200" in shown
 
 
@@ -58,9 +57,9 @@ def test_an_idle_gpu_that_never_works_promises_nothing() -> None:
 
 def test_compare_never_begins_with_one_validation_twice() -> None:
     options = [{"id": i, "label": i} for i in "xyz"]
-    assert views.select_options(options, "", "") == {"a": "x", "b": "y"}
-    assert views.select_options(options, "y", "") == {"a": "y", "b": "x"}
-    assert views.select_options(options, "", "x") == {"a": "y", "b": "x"}
-    assert views.select_options(options, "x", "x") == {"a": "x", "b": "x"}, "what was asked for is shown"
-    assert views.select_options(options[:1], "", "") == {"a": "x", "b": ""}
-    assert views.select_options([], "", "") == {"a": "", "b": ""}
+    assert validation_page.select_options(options, "", "") == {"a": "x", "b": "y"}
+    assert validation_page.select_options(options, "y", "") == {"a": "y", "b": "x"}
+    assert validation_page.select_options(options, "", "x") == {"a": "y", "b": "x"}
+    assert validation_page.select_options(options, "x", "x") == {"a": "x", "b": "x"}, "what was asked for is shown"
+    assert validation_page.select_options(options[:1], "", "") == {"a": "x", "b": ""}
+    assert validation_page.select_options([], "", "") == {"a": "", "b": ""}

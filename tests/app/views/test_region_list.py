@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.web.views.region_list import EVIDENCE, SORTS, TOOLS, View, describe_filters, level, query_of, select, view_of
-from app.web.views.region_names import region_names
+from app.web.views.names import distinct_names
+from app.web.views.region_list import (
+    EVIDENCE,
+    SORTS,
+    TOOLS,
+    View,
+    describe_filters,
+    evidence_level,
+    parse_view,
+    select,
+    write_query,
+)
 from tests.app import samples
 
 Json = dict[str, Any]
@@ -30,7 +40,7 @@ views = st.builds(
 
 @given(views)
 def test_an_address_holds_the_whole_view(view: View) -> None:
-    back = view_of(parse_qsl(query_of(view)))
+    back = parse_view(parse_qsl(write_query(view)))
     assert replace(back, min_share=0.0) == replace(view, min_share=0.0)
     assert back.min_share == pytest.approx(view.min_share)
 
@@ -40,19 +50,19 @@ FIELDS = ("q", "tool", "evidence", "min_share", "stream", "rank", "sort", "start
 
 @given(st.lists(st.tuples(st.sampled_from(FIELDS), st.text(max_size=30))))
 def test_no_address_is_an_error(query: list[tuple[str, str]]) -> None:
-    view = view_of(query)
+    view = parse_view(query)
     assert 0.0 <= view.min_share <= 1.0
     assert select([], view) == []
-    assert view_of(parse_qsl(query_of(view))).sort == view.sort
+    assert parse_view(parse_qsl(write_query(view))).sort == view.sort
 
 
 def test_numbers_that_are_none_filter_nothing() -> None:
     for text in ("nan", "inf", "-inf", "1e999", "x", "-5"):
-        view = view_of([("min_share", text), ("start", text), ("end", text)])
+        view = parse_view([("min_share", text), ("start", text), ("end", text)])
         assert view.min_share == 0.0
         assert view.window is None
-    assert view_of([("start", "50"), ("end", "20")]).window is None
-    assert view_of([("min_share", "2,5")]).min_share == pytest.approx(0.025)
+    assert parse_view([("start", "50"), ("end", "20")]).window is None
+    assert parse_view([("min_share", "2,5")]).min_share == pytest.approx(0.025)
 
 
 def regions() -> list[Json]:
@@ -66,7 +76,7 @@ def regions() -> list[Json]:
         {"saves_us": 0.0, "share_of_step": 0.40, "streams": [7, 20], "kernel_names": ["nvjet_tst"]},
         {"saves_us": 600.0, "share_of_step": 0.09, "streams": [20], "source": {"module": "Net_0/MLP_1", "ops": []}},
     )
-    return [{**r, "shown_name": r["name"], **more} for r, more in zip(found, extra, strict=True)]
+    return [{**r, "distinct_name": r["name"], **more} for r, more in zip(found, extra, strict=True)]
 
 
 def names(view: View) -> list[str]:
@@ -96,18 +106,18 @@ def test_evidence_is_the_best_that_there_is() -> None:
     measured = {**predicted, "advice": {**predicted["advice"], "validation": {"outcome": "confirmed"}}}
     checked = {**predicted, "advice": {**predicted["advice"], "validation": {"outcome": "unmeasured"}}}
     timeless = {**predicted, "advice": {**predicted["advice"], "region_speedup": None}}
-    assert level(predicted) == "predicted"
-    assert level({**predicted, "recorded": "NVIDIA H200"}) == "recorded"
-    assert level({**measured, "recorded": "NVIDIA H200"}) == "measured"
-    assert level({**checked, "recorded": None}) == "predicted"
-    assert level(timeless) == "rule"
-    assert level({"name": "x"}) == ""
+    assert evidence_level(predicted) == "predicted"
+    assert evidence_level(predicted, "NVIDIA H200") == "recorded"
+    assert evidence_level(measured, "NVIDIA H200") == "measured"
+    assert evidence_level(checked, None) == "predicted"
+    assert evidence_level(timeless) == "rule"
+    assert evidence_level({"name": "x"}) == ""
 
 
 def test_every_filter_can_be_taken_away_alone() -> None:
     view = View(q="x", tool=("triton",), evidence="predicted", min_share=0.1, stream=7, sort="name", rank=2)
     for told in describe_filters(view):
-        assert query_of(view, **told["without"]) != query_of(view)
+        assert write_query(view, **told["without"]) != write_query(view)
         assert len(describe_filters(replace(view, **told["without"]))) == len(describe_filters(view)) - 1
     assert len(describe_filters(view)) == 5
 
@@ -116,16 +126,16 @@ def test_regions_of_one_name_say_what_they_differ_in() -> None:
     def region(module: str, *operands: str) -> Json:
         return {"name": "GEMM", "source": {"module": module}, "shapes": [{"operands": list(operands)}]}
 
-    assert region_names([region("N_0/L_1"), region("N_0/L_2"), {"name": "other"}]) == [
+    assert distinct_names([region("N_0/L_1"), region("N_0/L_2"), {"name": "other"}]) == [
         "GEMM · L_1", "GEMM · L_2", "other",
     ]  # fmt: skip
     sizes = [region("", "x: bf16[8, 4]", "w: bf16[4, 2]"), region("", "x: bf16[16, 4]", "w: bf16[4, 2]")]
-    assert region_names(sizes) == ["GEMM · 8×4, 4×2", "GEMM · 16×4, 4×2"]
-    assert region_names([region(""), region("")]) == ["GEMM", "GEMM (2)"], "nothing is known of them"
+    assert distinct_names(sizes) == ["GEMM · 8×4, 4×2", "GEMM · 16×4, 4×2"]
+    assert distinct_names([region(""), region("")]) == ["GEMM", "GEMM (2)"], "nothing is known of them"
 
 
 @given(st.lists(st.sampled_from(["a", "b", "GEMM"]), max_size=8), st.data())
 def test_no_two_names_are_alike(given_names: list[str], data: st.DataObject) -> None:
     modules = [data.draw(st.sampled_from(["", "M_0", "M_0/L_1", "M_1/L_1"])) for _ in given_names]
-    found = region_names([{"name": n, "source": {"module": m}} for n, m in zip(given_names, modules, strict=True)])
+    found = distinct_names([{"name": n, "source": {"module": m}} for n, m in zip(given_names, modules, strict=True)])
     assert len(set(found)) == len(found)

@@ -92,7 +92,7 @@ def test_names_with_markup_stay_text(trace: dict[str, Any], region: dict[str, An
 
 
 def test_bars_are_as_long_as_their_numbers(trace: dict[str, Any]) -> None:
-    figure = plotly.step_by_region(trace)
+    figure = plotly.step_by_region(plotly.step_rows(trace))
     assert figure
     svg = drawing(figure, "The step")
     times = [row["time_us"] for row in plotly.step_rows(trace)]

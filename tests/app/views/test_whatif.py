@@ -33,17 +33,17 @@ def test_no_speedup_of_a_tenth_can_pass_ten_ninths() -> None:
 
 def test_the_region_says_where_the_sliders_stand_and_the_address_may_say_otherwise() -> None:
     region = samples.region("a", share=0.2)
-    own = whatif.section(region)
+    own = whatif.make_section(region)
     assert own is not None and (own["share"], own["assumed"]) == (0.2, False)
     assert own["step_us"] == pytest.approx(region["time_us_per_step"] / 0.2)
-    moved = whatif.section(region, None, 0.5, 3.0)
+    moved = whatif.make_section(region, None, 0.5, 3.0)
     assert moved is not None and (moved["share"], moved["faster"]) == (0.5, 3.0)
-    unknown = whatif.section(samples.region("a", share=None))
+    unknown = whatif.make_section(samples.region("a", share=None))
     assert unknown is not None and unknown["assumed"]
 
 
 def test_a_measured_way_stands_beside_its_prediction() -> None:
-    found = whatif.rows(samples.region("a"), samples.validation(), 0.3)
+    found = whatif.make_rows(samples.region("a")["advice"], samples.validation(), 0.3)
     sources = {(r["name"], r["source"]) for r in found}
     assert ("compile", "predicted") in sources and ("compile", "measured") in sources
     measured = next(r for r in found if r["source"] == "measured" and r["name"] == "compile")

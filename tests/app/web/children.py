@@ -23,9 +23,15 @@ def trace() -> None:
     if "path" not in REQUEST:
         validation()
         return
-    advice = {"tool": "skip", "headline": "leave it", "action": "", "call": "", "mode": "", "criteria": []}
+    advice = {
+        "tool": "skip", "headline": "leave it", "action": "", "call": "", "mode": "", "criteria": [],
+        "alternatives": [], "region_speedup": None, "step_speedup": None, "floor_us": None, "device": "",
+        "validation": None, "notes": [],
+    }  # fmt: skip
+    source = {"trace": "", "module": "m", "line": "", "ops": []}
     regions = [
-        {"name": name, "text": "x: f32[4]\nreturn x\n", "source": {"module": "m", "ops": []}, "shapes": []}
+        {"name": name, "kind": "pointwise", "by_hand": False, "text": "x: f32[4]\nreturn x\n", "source": source}
+        | {"shapes": [], "irregularity": None, "oracle": [], "recompiles": None}
         | {
             "cost": None,
             "advice": advice,
@@ -41,9 +47,10 @@ def trace() -> None:
 
 def part_failed() -> None:
     """Reads the trace for real; advising on one of its regions raises."""
+    from app.analysis import service
     from app.trace_report import report as trace_report
 
-    whole = trace_report.prepare
+    whole = service.prepare
 
     with tempfile.TemporaryDirectory() as folder:
 
@@ -53,7 +60,7 @@ def part_failed() -> None:
                 raise ZeroDivisionError("float division by zero")
             return whole(*arguments)
 
-        trace_report.prepare = prepare
+        service.prepare = prepare
         say({"type": "result", "value": trace_report.report(REQUEST["path"], REQUEST["name"])})
 
 
@@ -61,7 +68,11 @@ def validation() -> None:
     for number in range(3):
         say({"type": "progress", "phase": "measure", "candidate": "eager", "fraction": number / 3, "message": "…"})
         time.sleep(0.15)
-    body = {"outcome": "unmeasured", "reason": "no GPU", "region": REQUEST["region"], "candidates": []}
+    body = {
+        "outcome": "unmeasured", "reason": "no GPU", "region": REQUEST["region"], "candidates": [], "device": None,
+        "software": {}, "conditions": {}, "best": None, "floor_us": None, "date": "", "coverage": "",
+        "advice_before": None, "advice_after": None,
+    }  # fmt: skip
     say({"type": "result", "value": body})
 
 

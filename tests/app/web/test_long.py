@@ -7,8 +7,8 @@ from typing import Any
 
 from app.web.charts import plotly
 from app.web.templating import environment
-from app.web.views import oracle as oracle_views
-from app.web.views import region as views
+from app.web.views import predicted_kernels
+from app.web.views import region_page as views
 from app.web.views.long_lists import MOST_ROWS, MOST_SAVINGS, fold_smallest, heaviest
 from profiler.oracle import model
 from profiler.oracle.model import OracleKernel, Prediction
@@ -77,10 +77,10 @@ def test_kernels_that_are_not_listed_are_named_and_not_linked() -> None:
     )
     answer = to_dict(Prediction("NVIDIA H200", "default", {}, False, kernels, how="asked", torch="2.13.0"))
     found = long_region(200, answer)
-    mode = oracle_views.section(found)["modes"][0]
-    assert mode["generated"] == 200 and len(mode["stages"][0]["kernels"]) == oracle_views.MOST_KERNELS
+    mode = predicted_kernels.oracle_section(found)["modes"][0]
+    assert mode["generated"] == 200 and len(mode["stages"][0]["kernels"]) == predicted_kernels.MOST_KERNELS
     html = page(found)
-    assert html.count("Triton source of") == oracle_views.MOST_KERNELS and "and 140 kernels of fewer bytes" in html
+    assert html.count("Triton source of") == predicted_kernels.MOST_KERNELS and "and 140 kernels of fewer bytes" in html
     linked = {line.split('"')[0] for line in html.split('href="#k-default-')[1:]}
     assert linked and all(f'id="k-default-{number}"' in html for number in linked)
 

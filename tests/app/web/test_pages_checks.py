@@ -13,7 +13,7 @@ import pytest
 
 from app.check.config import DEFAULTS, read_toml
 from app.check.formats import FORMATS
-from app.web.views import checks
+from app.web.views import check_page
 from tests.app.check.hostile_trace import EXAMPLE, write_hostile_trace
 from tests.app.web.conftest import Serving, serving
 from tests.processes import wait_for
@@ -47,10 +47,10 @@ def done(server: Serving, path: str) -> Json:
 
 
 def test_the_form_begins_with_what_no_configuration_means() -> None:
-    config = read_toml(checks.CONFIG)
+    config = read_toml(check_page.CONFIG)
     assert config.assertions == DEFAULTS.assertions
     # The lines to take are right too.
-    taken = read_toml(re.sub(r"^# (?=[a-z-]+ = )", "", checks.CONFIG, flags=re.M))
+    taken = read_toml(re.sub(r"^# (?=[a-z-]+ = )", "", check_page.CONFIG, flags=re.M))
     assert {a.check for a in taken.active} == {a.check for a in DEFAULTS.active} | {"compile-fuses", "regression"}
 
 
@@ -82,13 +82,13 @@ def test_a_plain_form_makes_a_check_and_its_page_says_what_the_api_says(real: Se
         assert real.client.get(f"/regions/{finding['region_id']}").status_code == 200
     assert page.count(f'<a href="/traces/{trace}">') == 2
     assert "this trace has one step" in page, "what could not be measured is told with its reason"
-    for name in (*checks.REPORTS, "json"):
+    for name in (*check_page.REPORTS, "json"):
         assert f"/checks/{found['id']}.{FORMATS[name].suffix}" in page
         assert real.client.get(f"/api/v1/checks/{found['id']}.{FORMATS[name].suffix}").status_code == 200
     assert real.client.get(f"{path}.json").json() == found
     listed = real.client.get("/checks").text
     assert f'<a href="{path}">nightly</a>' in listed
-    assert real.client.get("/checks.json").json() == real.client.get("/api/v1/checks").json()
+    assert real.client.get("/check_page.json").json() == real.client.get("/api/v1/checks").json()
 
 
 def test_htmx_is_sent_to_the_page_and_may_ask_for_its_changing_part(real: Serving, trace: str) -> None:
@@ -114,7 +114,7 @@ def test_htmx_is_sent_to_the_page_and_may_ask_for_its_changing_part(real: Servin
 def test_a_wrong_configuration_is_told_with_its_line_and_keeps_what_was_typed(
     real: Serving, trace: str, config: str, said: str, line: str
 ) -> None:
-    before = len(real.client.get("/checks.json").json()["items"])
+    before = len(real.client.get("/check_page.json").json()["items"])
     plain = make(real, trace=trace, config=config)
     part = make(real, HTMX, trace=trace, config=config)
     assert (plain.status_code, part.status_code) == (422, 422)
@@ -125,7 +125,7 @@ def test_a_wrong_configuration_is_told_with_its_line_and_keeps_what_was_typed(
         assert 'role="alert"' in text
         assert said in text
         assert line in text
-    assert len(real.client.get("/checks.json").json()["items"]) == before
+    assert len(real.client.get("/check_page.json").json()["items"]) == before
 
 
 def test_a_trace_that_is_not_there_is_told_beside_the_form(real: Serving, trace: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.web.api import schemas
+from app.objects.trace import Ranks, Trace
+from tests.app.objects.exact import differences
 from tests.app.web.conftest import Serving, serving
 from tests.profiler.trace.analyze.test_ranks import rank_file
 from tests.profiler.trace.files import TRACES
@@ -24,7 +25,7 @@ def upload(real: Serving, path: Path, query: str) -> dict[str, Any]:
     response = real.client.post(f"/api/v1/traces?wait=60&name={path.name}{query}", content=path.read_bytes())
     assert response.status_code == 201, response.text
     found: dict[str, Any] = response.json()
-    schemas.Trace.model_validate(found, strict=True)
+    assert differences(Trace, found) == []
     return found
 
 
@@ -37,7 +38,7 @@ def test_ranks_of_a_group_stand_side_by_side_and_other_traces_do_not(real: Servi
     alone = upload(real, rank_file(tmp_path, 0, 600.0), "")
     found = real.client.get(f"/api/v1/traces/{ids[2]}/ranks")
     assert found.status_code == 200
-    schemas.Ranks.model_validate(found.json(), strict=True)
+    assert differences(Ranks, found.json()) == []
     assert [(r["rank"], r["id"], r["wait_us"]) for r in found.json()["ranks"]] == [
         (1, ids[1], 0.0),
         (2, ids[2], 380.0),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.trace_report.report import report
-from app.web.views import trace as trace_page
+from app.web.views import trace_page
 from app.web.views.region_list import View
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import DATA
@@ -157,9 +157,8 @@ def test_a_view_of_the_timeline_has_an_address_and_keeps_the_filter(server: Serv
 
 def test_a_closer_view_shows_more_of_less(server: Serving) -> None:
     trace = server.state.store.trace(ID)
-    named = {**trace, "regions": trace_page.add_shown_names(trace["regions"])}
-    whole = trace_page.timeline_part(named, View())["timeline"]
-    close = trace_page.timeline_part(named, View(start_us=0.0, end_us=6000.0))["timeline"]
+    whole = trace_page.timeline_part(trace, View())["timeline"]
+    close = trace_page.timeline_part(trace, View(start_us=0.0, end_us=6000.0))["timeline"]
     seen = [s for lane in whole["data"]["lanes"] for s in lane if s[0] < 6000]
     closer = [s for lane in close["data"]["lanes"] for s in lane]
     assert len(closer) > len(seen)

@@ -44,14 +44,14 @@ class Measured:
         offered = [{**BASE, "name": n, "tool": n.partition(":")[0]} for n in ("eager", *names)]
         plan = Plan({**ANSWER, "device": None, "reduced": text, "reduced_wide": text, "candidates": offered}, [{}], [1])
         self.session = session = Session(request, parse(text), None, None, modules)
-        session.records = plan.records(None)
+        session.pool.records = plan.records(None)
         session.start(zygote, plan)
         session.prepare(plan, str(folder / "turn"))
         session.judge(plan)
-        self.unfit = rounds.measure(session, plan)
-        self.log_bytes = {n: os.fstat(c._log.fileno()).st_size for n, c in session.children.items() if c.alive}
-        rounds.finish(session, plan)
-        summary = records.summarise(session.records, [{}], [1.0], [None], [least_us])
+        self.unfit = rounds.measure(session.pool, plan)
+        self.log_bytes = {n: os.fstat(c._log.fileno()).st_size for n, c in session.pool.children.items() if c.alive}
+        rounds.finish(session.pool, plan)
+        summary = records.summarise(session.pool.records, [{}], [1.0], [None], [least_us])
         self.by_name = {r.name.partition(".")[2] or r.name: r for r in summary.results}
 
 
@@ -278,7 +278,7 @@ def test_the_copied_call_cannot_be_foretold():
 
 def test_all_candidates_are_called_alike(measured):
     """Nobody is warmed, timed or repeated otherwise: as many rounds, the same turns."""
-    came = [r for r in measured.session.records if r.status == "ok"]
+    came = [r for r in measured.session.pool.records if r.status == "ok"]
     assert len(came) == 1 + len(REPORTED)
     assert {len(r.times_us[0]) for r in came} == {len(r.walls_us[0]) for r in came} == {5}
 

@@ -51,9 +51,9 @@ def adam_errors(change):
     values = input_set(region, {}, "cpu", 3)
     _, g, _, v = values
     v[0] = -(g[0] * g[0] * 0.001) / 0.999 * (1 - 1e-4)  # what is left of v2 there has four digits less
-    expected, _ = worker._reference(task, values)
+    expected, _ = worker.checker.reference(task, values)
     outputs = change(*values)
-    return worker._against(task, outputs, expected, values), compare(outputs, expected)
+    return worker.checker.against(task, outputs, expected, values), compare(outputs, expected)
 
 
 def by_text(p, g, m, v):
@@ -84,13 +84,13 @@ def test_one_ill_conditioned_element_excuses_no_other():
     task = worker._build(lambda *_: lambda x: (1 / (x - 0.5),), "any", region, {})
     (x,) = values = input_set(region, {}, "cpu", 3)
     x[0, 0] = 0.5 + 2e-6
-    expected, _ = worker._reference(task, values)
+    expected, _ = worker.checker.reference(task, values)
     exact = 1 / (x - 0.5)
     coarse = torch.where((x - 0.5).abs() < 1e-3, exact, exact.to(torch.float8_e4m3fn).float())
     beside = {"distribution": "normal", "precision": "float64",
-              "outputs": [asdict(e) for e in worker._against(task, (exact,), expected, values)]}  # fmt: skip
+              "outputs": [asdict(e) for e in worker.checker.against(task, (exact,), expected, values)]}  # fmt: skip
     for result, right in ((exact, True), (coarse, False)):
-        mine = {**beside, "outputs": [asdict(e) for e in worker._against(task, (result,), expected, values)]}
+        mine = {**beside, "outputs": [asdict(e) for e in worker.checker.against(task, (result,), expected, values)]}
         assert judge([mine], [beside]).ok is right
 
 

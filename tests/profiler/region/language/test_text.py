@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profiler.region.language import syntax
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import Input, RegionError
 from tests.profiler.region import texts
@@ -113,3 +114,19 @@ def test_shuffled_tokens_parse_or_say_why(tokens: list[str]) -> None:
         assert fault.code.startswith("region-")
     else:
         assert parse(to_text(region)) == region
+
+
+def test_a_text_that_is_asked_about_again_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks, and under which name; what is wrong with a text is said each time."""
+    reads: list[str] = []
+    read = syntax.read
+    monkeypatch.setattr(syntax, "read", lambda text: (reads.append(text), read(text))[1])
+    text, wrong = "x: f32[3, 17]\nreturn gelu(x)\n", "x: f32[3, 17]\n\nreturn gelu(x\n"
+    first, second = parse(text, "one"), parse(f"\ufeff{text}", "another")
+    assert (first.name, second.name) == ("one", "another")
+    assert first == second
+    assert reads == [text]
+    for _ in range(2):
+        with pytest.raises(RegionError) as raised:
+            parse(wrong)
+        assert (raised.value.line, raised.value.text) == (3, wrong)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Literal, TypedDict
 from urllib.parse import urlencode
 
 from app.check.formats import FORMATS
 from app.check.formats.words import HEADINGS, OUTCOMES, options
+from app.objects.check import AssertionRow, Check, CheckFinding, CheckSummary, Unmeasured
+from app.objects.trace import TraceSummary
 from app.units import count
-from app.web.views.region import when
-
-Json = dict[str, Any]
+from app.web.views.labels import Choice, format_time, trace_choices
 
 REPORTS: Mapping[str, str] = {
     "markdown": "Markdown comment",
@@ -20,11 +20,11 @@ REPORTS: Mapping[str, str] = {
     "csv": "CSV",
     "html": "HTML file",
 }
-"""What the buttons say; JSON is the page's twin."""
+"""What the buttons say; the page's address with .json is the JSON."""
 
 STATES = {"queued": "waiting", "running": "running", "failed": "failed", "cancelled": "cancelled"}
 LEVELS = {"passed": "good", "failed": "bad", "unmeasured": "unknown"}
-SHOWN = 200
+MOST_FINDINGS = 200
 """Findings of one kind that a page shows; the reports have all."""
 
 CONFIG = """\
@@ -45,60 +45,97 @@ cuda = { level = "warn", min_share = 0.01 }
 """What the form begins with: the same as no configuration at all, and two lines to take."""
 
 
-def check_page(check: Json) -> Json:
-    """Context of check.html and its fragment. A page shows SHOWN findings of a kind."""
+class JudgedAssertion(AssertionRow):
+    """An assertion with its outcome in words, and the options that it was given."""
+
+    words: str
+    options_text: str
+
+
+class CheckPage(TypedDict):
+    """Context of check.html and its fragment. findings: (heading, those that the page shows, how many there are).
+
+    reports: (suffix, words) of each format.
+    """
+
+    check: Check
+    running: bool
+    done: bool
+    heading: str
+    findings: list[tuple[str, list[CheckFinding], int]]
+    unmeasured: list[Unmeasured]
+    assertions: list[JudgedAssertion]
+    reports: list[tuple[str, str]]
+    when: str
+    charts: bool
+
+
+class CheckRow(CheckSummary):
+    """A check in the list. words: its outcome or state; level: the class of its colour."""
+
+    words: str
+    level: str
+    when: str
+
+
+class Form(TypedDict):
+    """The form: traces to choose from, and what stands in its fields."""
+
+    choices: list[Choice]
+    trace: str
+    baseline: str
+    config: str
+
+
+def check_page(check: Check) -> CheckPage:
+    """A check's page, with at most MOST_FINDINGS findings of a kind."""
     done = check["outcome"] is not None and check["state"] == "done"
     return {
         "check": check,
         "running": check["state"] in ("queued", "running"),
         "done": done,
         "heading": HEADINGS[check["outcome"]] if check["outcome"] else "",
-        "findings": [(title, check[key][:SHOWN], len(check[key])) for title, key in _KINDS if check[key]],
-        "unmeasured": check["unmeasured"][:SHOWN],
-        "assertions": [{**a, "said": OUTCOMES[a["outcome"]], "options": options(a)} for a in check["assertions"]],
+        "findings": [(title, check[key][:MOST_FINDINGS], len(check[key])) for title, key in _KINDS if check[key]],
+        "unmeasured": check["unmeasured"][:MOST_FINDINGS],
+        "assertions": [{**a, "words": OUTCOMES[a["outcome"]], "options_text": options(a)} for a in check["assertions"]],
         "reports": [(FORMATS[name].suffix, words) for name, words in REPORTS.items()] if done else [],
-        "when": when(check["created_at"]),
+        "when": format_time(check["created_at"]),
         "charts": False,
     }
 
 
-_KINDS = (("Errors", "errors"), ("Warnings", "warnings"))
+_KINDS: tuple[tuple[str, Literal["errors", "warnings"]], ...] = (("Errors", "errors"), ("Warnings", "warnings"))
 
 
-def check_rows(items: Iterable[Json]) -> list[Json]:
+def check_rows(items: Iterable[CheckSummary]) -> list[CheckRow]:
     """Rows of the list of checks."""
     return [
         {
             **item,
-            "said": OUTCOMES[item["outcome"]] if item["state"] == "done" else STATES[item["state"]],
+            "words": OUTCOMES[item["outcome"] or ""] if item["state"] == "done" else STATES[item["state"]],
             "level": LEVELS.get(item["outcome"] or "", ""),
-            "when": when(item["created_at"]),
+            "when": format_time(item["created_at"]),
         }
         for item in items
     ]
 
 
-def form(traces: Iterable[Json], given: Mapping[str, str]) -> Json:
-    """The form: traces to choose from, and what stands in its fields (`trace`, `baseline`, `config`)."""
-    ready = [
-        {"id": t["id"], "label": f"{t['name']} · {t['device'] or 'no GPU named'} · {when(t['created_at'])}"}
-        for t in traces
-        if t["status"] == "ready"
-    ]
+def make_form(traces: Iterable[TraceSummary], fields: Mapping[str, str]) -> Form:
+    """fields: what stands in them (`trace`, `baseline`, `config`)."""
     return {
-        "choices": ready,
-        "trace": given.get("trace", ""),
-        "baseline": given.get("baseline", ""),
-        "config": given.get("config") or CONFIG,
+        "choices": trace_choices(traces),
+        "trace": fields.get("trace", ""),
+        "baseline": fields.get("baseline", ""),
+        "config": fields.get("config") or CONFIG,
     }
 
 
-def older(following: str | None) -> str:
+def older_address(following: str | None) -> str:
     """The address of the next page of the list; "" on the last one."""
     return "/checks?" + urlencode({"after": following}) if following else ""
 
 
-def summary(check: Json) -> list[tuple[str, str, str]]:
+def summarize(check: Check) -> list[tuple[str, str, str]]:
     """The numbers at a glance: (what, how many, what it means)."""
     counts = check["counts"]
     return [
@@ -107,9 +144,9 @@ def summary(check: Json) -> list[tuple[str, str, str]]:
         ("Warnings", str(counts["warnings"]), ""),
         ("Not measured", str(counts["unmeasured"]), "never a failure" if counts["unmeasured"] else ""),
         ("Assertions", str(len(check["assertions"])), ""),
-        ("Checked", count(len(check["subjects"]), "subject"), _against(check)),
+        ("Checked", count(len(check["subjects"]), "subject"), _describe_baseline(check)),
     ]
 
 
-def _against(check: Json) -> str:
+def _describe_baseline(check: Check) -> str:
     return f"against {check['baseline']['name']}" if check["baseline"] else "without a baseline"

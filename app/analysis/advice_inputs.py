@@ -1,0 +1,77 @@
+"""What an advice was issued on, kept with its region: the same advice can be issued again, with more known. Torch-free.
+
+What follows from the region's text (its cost, its libraries) is computed again; what does not is here: how the region
+is used, what its trace saw, and what the user asked for. The thresholds are the server's, whenever it is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from profiler.region.model import Workload
+from profiler.trace.analyze.compile_blockers import Obstacle
+
+VERSION = 1
+"""Of the stored form. A program reads its own version and older ones, and takes any other for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFacts:
+    """What a trace says of a region that its text does not: fields of RegionFacts. None where the trace is silent.
+
+    title: as the trace's report names the region, "" for the title of its operations.
+    """
+
+    title: str = ""
+    gpu_idle_share: float | None = None
+    mean_kernel_us: float | None = None
+    launches: float | None = None
+    compiled: bool | None = None
+    optimizer: bool | None = None
+    already_tuned: bool | None = None
+    communication: bool | None = None
+    obstacles: tuple[Obstacle, ...] = ()
+
+    def known(self) -> dict[str, Any]:
+        """The fields that are known, by the name that RegionFacts has for them."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in values.items() if value not in (None, "", ())}
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceInputs:
+    """How a region is used, where, and what its trace saw.
+
+    device: by its name in the table, for which the region was analyzed and on which its times were observed; None for
+    the host's. target: the device that the advice is for where that is another one. notes: what the advice says of
+    where it is from. workload without bindings: those of the text.
+    """
+
+    device: str | None = None
+    workload: Workload = field(default_factory=Workload)
+    observed: TraceFacts = field(default_factory=TraceFacts)
+    objective: str = "time"
+    notes: tuple[str, ...] = ()
+    target: str | None = None
+    version: int = VERSION
+
+
+def to_stored(inputs: AdviceInputs) -> dict[str, Any]:
+    """The inputs as JSON, for the store. When each obstacle was met is left out: no advice says it."""
+    observed = inputs.observed
+    obstacles = tuple(replace(obstacle, at=()) for obstacle in observed.obstacles)
+    stored: dict[str, Any] = msgspec.to_builtins(replace(inputs, observed=replace(observed, obstacles=obstacles)))
+    return stored
+
+
+def from_stored(stored: object) -> AdviceInputs | None:
+    """Inputs that `to_stored` wrote; None for nothing, for another version's and for what cannot be read."""
+    if not isinstance(stored, dict) or stored.get("version") != VERSION:
+        return None
+    try:
+        return msgspec.convert(stored, AdviceInputs)
+    except msgspec.ValidationError:
+        return None

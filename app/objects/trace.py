@@ -1,0 +1,374 @@
+"""A trace: one recorded file, its step, its regions, and what following their advice gains."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypeAlias
+
+from typing_extensions import TypedDict
+
+from app.objects.common import Error, Note, Range
+from app.objects.obstacle import Obstacle
+from app.objects.region import Region, RegionBody, SlimRegion, StoredInputs
+
+StepSource = Literal["profiler", "annotation", "repetition", "window"]
+
+
+class StepTimes(TypedDict):
+    """Times of the recorded steps. low, high: of the middle half; left_out: steps that are not counted."""
+
+    count: int
+    left_out: int
+    median_us: float
+    low_us: float
+    high_us: float
+    shortest_us: float
+    longest_us: float
+
+
+class StepParts(TypedDict):
+    """What a step's wall time is made of. idle_us: the sum of the four kinds of idle time."""
+
+    wall_us: float
+    kernels_us: float
+    communication_us: float
+    copies_us: float
+    idle_launch_us: float
+    idle_host_us: float
+    idle_communication_us: float
+    idle_device_us: float
+    idle_us: float
+    idle_share: float | None
+
+
+class Critical(TypedDict):
+    """What most of the step waits for, and for which share of it."""
+
+    resource: str
+    share: float
+    because: str
+
+
+class Graph(TypedDict):
+    """A CUDA or HIP graph that is replayed in the step, and the share of its kernels' time without an operation."""
+
+    name: str
+    replays_per_step: float
+    kernels_per_replay: int
+    time_us_per_replay: float
+    share_of_kernel_time: float
+    hidden_share: float
+    kernel_names: list[str]
+    remedy: str
+
+
+class Rest(TypedDict):
+    """A part of the step that is no region: copies, communication, kernels without an operation, idle time."""
+
+    name: str
+    kind: Literal["copies", "kernels", "idle"]
+    time_us: float
+    kernels: int
+    remedy: str
+    share_of_step: float
+
+
+class Pace(TypedDict):
+    """How long the GPU sets the step's pace, how long it then lags behind the host, and launches in the step."""
+
+    gpu_us: float
+    lead_us: float
+    launches: float
+
+
+class KernelRow(TypedDict):
+    """Kernels of one name, or where `name` is "" the smaller ones of one kind. regions: places in the trace's list."""
+
+    name: str
+    label: str
+    kind: str
+    time_us: float
+    calls_per_step: float
+    regions: list[int]
+    names: NotRequired[int]
+
+
+class ModuleRow(TypedDict):
+    """Modules of one class. regions: [place in the trace's list, µs] each."""
+
+    path: str
+    modules: int
+    time_us: float
+    regions: list[list[float]]
+
+
+class Breakdown(TypedDict):
+    """Where the step's kernel time goes, by kernel and by module."""
+
+    kernels: list[KernelRow]
+    modules: list[ModuleRow]
+
+
+class TimelineStream(TypedDict):
+    """One stream's spans as columns, in order of time. region: a place in the trace's list; -1 copies, -2 no region,
+    -3 other steps. name: a place in the timeline's names; -1 for none. stream: null for all beyond the busiest."""
+
+    stream: int | None
+    device: int
+    start_us: list[float]
+    length_us: list[float]
+    busy_us: list[float]
+    region: list[int]
+    kernels: list[int]
+    name: list[int]
+
+
+class TimelineGaps(TypedDict):
+    """The step's gaps as columns. gaps: how many are drawn as one, idle_us: without the work between them."""
+
+    start_us: list[float]
+    length_us: list[float]
+    idle_us: list[float]
+    cause: list[str]
+    gaps: list[int]
+
+
+class Timeline(TypedDict):
+    """The median step along time, in µs from its start."""
+
+    step: str
+    wall_us: float
+    streams: list[TimelineStream]
+    gaps: TimelineGaps
+    names: list[str]
+
+
+class GainTotal(TypedDict):
+    """The step once this advice is followed. idle_us: of the middle of step_time_us. advice: names."""
+
+    step_time_us: Range
+    speedup: Range
+    saved_us: Range
+    idle_us: float
+    advice: list[str]
+
+
+class GainEach(TypedDict):
+    """One piece of advice followed alone. regions: their keys."""
+
+    advice: str
+    regions: list[str | None]
+    saved_us: Range
+
+
+class GainUnknown(TypedDict):
+    """Something that the trace cannot tell about the step after following the advice, and how much time it is about."""
+
+    code: str
+    text: str
+    time_us: float
+
+
+class Gain(TypedDict):
+    """What following the advice gains: all of it, and the few pieces (`top`) that save most; null without a predicted
+    time."""
+
+    all: GainTotal | None
+    top: GainTotal | None
+    each: list[GainEach]
+    unknown: list[GainUnknown]
+
+
+class TraceFigures(TypedDict):
+    """What a trace says beside its regions. The figures that may be null are so until its parts are known.
+
+    device: as the trace names it; estimates_for: the device of the table that advice is for. backward_time_us: of the
+    step; paired_backward_share: what of it stands with its forward. rests: with the regions' shares theirs add up to 1.
+    companions: what was read with it: the name of each file, by its field. group: shared by the ranks of one job.
+    """
+
+    name: str
+    events: int | None
+    kernels: int | None
+    profiler_steps: int | None
+    steps: int | None
+    step_time_us: float | None
+    kernel_time_us: float | None
+    gpu_busy_share: float | None
+    linked_share: float | None
+    device: str | None
+    notes: list[Note]
+    dropped: NotRequired[int]
+    step_source: NotRequired[StepSource]
+    step_times: NotRequired[StepTimes | None]
+    step_parts: NotRequired[StepParts | None]
+    critical: NotRequired[Critical | None]
+    has_shapes: NotRequired[bool]
+    has_stacks: NotRequired[bool]
+    truncated: NotRequired[bool]
+    estimates_for: NotRequired[str]
+    rank: NotRequired[int | None]
+    graphs: NotRequired[list[Graph]]
+    rests: NotRequired[list[Rest]]
+    backward_time_us: NotRequired[float]
+    paired_backward_share: NotRequired[float | None]
+    compile_obstacles: NotRequired[list[Obstacle]]
+    pace: NotRequired[Pace | None]
+    group: NotRequired[str | None]
+    companions: NotRequired[dict[str, str]]
+    where: NotRequired[Breakdown | None]
+    timeline: NotRequired[Timeline | None]
+
+
+class TraceBody(TraceFigures):
+    """A trace as it is built. advice_inputs: of each of its regions, for the store alone."""
+
+    regions: list[RegionBody]
+    advice_inputs: NotRequired[list[StoredInputs]]
+    gain: NotRequired[Gain | None]
+
+
+class TraceSummary(TraceFigures):
+    """A trace without its regions. Figures are null until its parts are known, which is before it is ready.
+
+    bytes, sha256: of the file as it was sent. job: the id of the job that reads it.
+    """
+
+    id: str
+    status: Literal["reading", "ready", "failed"]
+    created_at: str
+    bytes: int
+    sha256: str
+    error: Error | None
+    job: str
+
+
+class Trace(TraceSummary):
+    """A trace with its regions.
+
+    While it is being read they are here as soon as its parts are known, `advice` and `cost` of each null until they
+    have come; `gain` comes with the last. A region's id does not change.
+
+    Their shares of the step and those of `rests` (copies, communication, kernels without an operation, the kinds of
+    idle time) add up to 1.
+    """
+
+    regions: list[Region]
+    gain: Gain | None
+
+
+class SlimTrace(TypedDict, total=False):
+    """Of a trace what assertions and comparisons look at; of a region by itself, `device` and `regions`."""
+
+    id: str
+    name: str
+    device: str | None
+    step_time_us: float | None
+    step_times: StepTimes | None
+    step_parts: StepParts | None
+    rests: list[Rest]
+    compile_obstacles: list[Obstacle]
+    regions: list[SlimRegion]
+
+
+AnyTrace: TypeAlias = Trace | TraceBody | SlimTrace
+
+
+class TraceList(TypedDict):
+    """One page of traces, newest first; `next` goes into `?after=`."""
+
+    items: list[TraceSummary]
+    next: str | None
+
+
+class TraceProgress(TypedDict):
+    """How far a trace is. ahead: how many are read before it, null unless it waits. advised: the places of the regions
+    with advice."""
+
+    status: Literal["reading", "ready", "failed"]
+    ahead: int | None
+    parts: bool
+    step_time_us: float | None
+    regions: int
+    advised: list[int]
+
+
+class Rank(TypedDict):
+    """The step of one rank: its own time, and its waiting for others in communication."""
+
+    rank: int
+    wall_us: float
+    own_us: float
+    communication_us: float
+    wait_us: float
+
+
+class RankSpread(TypedDict):
+    """The ranks of one group by number. spread: how far apart their own times are, of a step; waiting_share: of a step.
+
+    slowest: the rank that the others wait for.
+    """
+
+    ranks: list[Rank]
+    slowest: int
+    spread: float
+    waiting_share: float
+
+
+class GroupRank(Rank):
+    """A rank of a group, with the trace that tells of it. slowest: whether the others wait for it."""
+
+    id: str
+    name: str
+    slowest: bool
+
+
+class Ranks(TypedDict):
+    """The ranks of one group by number; nulls and no ranks for fewer than two that are read."""
+
+    ranks: list[GroupRank]
+    slowest: int | None
+    spread: float | None
+    waiting_share: float | None
+
+
+Verdict = Literal["faster", "slower", "no difference", "new", "gone", "no verdict"]
+
+
+class ComparedStep(TypedDict):
+    """The steps of two traces. ratio: b's median over a's."""
+
+    a: StepTimes
+    b: StepTimes
+    ratio: float | None
+    verdict: Verdict
+
+
+class ComparedPart(TypedDict):
+    """A region or a rest in two traces. a, b: µs of one step, null where it is not there. *_count: how many parts of
+    the name stand together; *_id: of the region where it is one."""
+
+    name: str
+    kind: Literal["region", "rest"]
+    module: str
+    tool: str
+    a: float | None
+    b: float | None
+    change_us: float
+    ratio: float | None
+    verdict: Verdict
+    a_count: int
+    b_count: int
+    a_id: str | None
+    b_id: str | None
+
+
+class Comparison(TypedDict):
+    """Two traces side by side. refused: nothing may be called faster, which `because` tells. margin: a smaller change
+    is none."""
+
+    rows: list[ComparedPart]
+    step: ComparedStep | None
+    refused: bool
+    because: str
+    margin: float
+    verdict: str
