@@ -28,6 +28,7 @@ log = logging.getLogger("tritonworthy.check")
 
 if TYPE_CHECKING:
     from app.objects.check import Report
+    from app.objects.task import CheckSource, CheckTask
 
 CRASHED = 2
 WRONG = 3
@@ -132,16 +133,19 @@ def _report(arguments: argparse.Namespace, config: Config) -> Report:
         raise ConfigError("", "--baseline goes with one trace")
     for path in (*files, *([arguments.baseline] if arguments.baseline else [])):
         path.open("rb").close()  # a file that is not there is a mistake, no trace that cannot be read
-    request = {
+    baseline: CheckSource | None = None
+    if arguments.baseline:
+        baseline = {"name": arguments.baseline.name, "path": str(arguments.baseline)}
+    request: CheckTask = {
         "sources": [_source(name, file) for name, file in zip(_names(files), files, strict=True)],
-        "baseline": arguments.baseline and {"name": arguments.baseline.name, "path": str(arguments.baseline)},
+        "baseline": baseline,
         "thresholds": asdict(thresholds_in_force()),
         "archives": [str(record_store.user_folder()), str(record_store.FOLDER)],
     }
     return check_config(config, request, on_progress=_show_progress)
 
 
-def _source(name: str, file: Path) -> dict[str, str]:
+def _source(name: str, file: Path) -> CheckSource:
     from app.check.run import is_trace
 
     if is_trace(file):

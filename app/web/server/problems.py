@@ -5,12 +5,11 @@ The same objects are rendered as pages by app.web.pages.home.
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from app.errors import Problem
+from app.objects.common import Error
 from app.web.server.json_response import JSONAnswer
 
 CODES = {
@@ -34,7 +33,7 @@ def as_json(problem: Problem) -> JSONAnswer:
     )
 
 
-def from_trace_error(error: dict[str, Any]) -> Problem:
+def from_trace_error(error: Error) -> Problem:
     """422 from the `error` of a trace that could not be read; 413 for one that is too large to be."""
     return Problem(
         413 if error["code"] == "trace-too-large" else 422,
