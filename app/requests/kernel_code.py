@@ -10,11 +10,12 @@ import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from app.errors import Problem, not_found, without_text
 from app.jobs.local_runner import Limits, LocalRunner
 from app.lru_cache import Recent
+from app.objects.kernel import Machine, OwnKernel, OwnMachines
 from app.requests.state import ServerState
 from profiler.child.limits import GIB
 from profiler.child.process import FD, FORK
@@ -42,7 +43,10 @@ _known: Recent[Own] = Recent(KEPT)
 
 
 def own_of(
-    state: ServerState, region: Json, candidate: str | None = None, validation: Mapping[str, Any] | None = None
+    state: ServerState,
+    region: Mapping[str, Any],
+    candidate: str | None = None,
+    validation: Mapping[str, Any] | None = None,
 ) -> Own:
     """Our Triton for a region. Problem: 422 without a text or for a candidate that does not fit, 503 when busy."""
     text = _text(region)
@@ -56,7 +60,7 @@ def own_of(
         raise Problem(422, "candidate-unknown", "", detail) from None
 
 
-def machines_of(state: ServerState, region: Json, own: Own, device: str | None = None) -> Json:
+def machines_of(state: ServerState, region: Mapping[str, Any], own: Own, device: str | None = None) -> OwnMachines:
     """What Triton's compiler makes of each kernel of one call: device, arch, candidate, kernels (machine, findings).
 
     device: the region's advice says which, unless one is named. Problem: 422 where there is no kernel, the GPU has no
@@ -132,7 +136,7 @@ def first_binding(shapes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(shapes[0].get("binding") or {}) if shapes else {}
 
 
-def _text(region: Json) -> str:
+def _text(region: Mapping[str, Any]) -> str:
     if not region.get("text"):
         raise without_text()
     return str(region["text"])
@@ -149,14 +153,14 @@ def keys(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
     return named
 
 
-def kernel_named(machines: Json, key: str) -> Json:
+def kernel_named(machines: OwnMachines, key: str) -> Machine:
     """One of its kernels by the name that `keys` gives, or 404."""
     for name, kernel in zip(keys(machines["kernels"]), machines["kernels"], strict=True):
         if name == key:
-            return dict(kernel)
+            return {**kernel}
     raise not_found("kernel")
 
 
-def to_json(own: Own) -> Json:
+def to_json(own: Own) -> OwnKernel:
     """The API's form."""
-    return asdict(own)
+    return cast("OwnKernel", asdict(own))

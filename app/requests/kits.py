@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from app.errors import Problem
 from app.lru_cache import Recent
 from app.requests.state import ServerState
 from kernels.starter_kit.model import Kit
-
-Json = dict[str, Any]
 
 KEPT = 16
 """Kits of the last pages: the page and the download after it make it once."""
@@ -22,7 +21,7 @@ OF_THE_JOB = ("state", "progress", "error")
 _kits: Recent[Kit] = Recent(KEPT)
 
 
-def kit_of(state: ServerState, validation: Json, candidate: str | None) -> Kit:
+def kit_of(state: ServerState, validation: Mapping[str, Any], candidate: str | None) -> Kit:
     """The kit of a validation. Raises Problem: 422 for a candidate that is no Triton kernel, 503 when busy."""
     validation = {k: v for k, v in validation.items() if k not in OF_THE_JOB}
     question = json.dumps([validation, candidate], sort_keys=True).encode()
