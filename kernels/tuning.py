@@ -20,7 +20,7 @@ import triton
 from triton import knobs
 
 from kernels.measure.candidate.timing import DeviceClock, Flush, Rotation, cold_calls, warm
-from kernels.tuned import Tuned, TunedFile, source_hash
+from kernels.tuning_cache import Tuned, TunedFile, source_hash
 
 WARMUP_MS = 5.0
 REPEAT_MS = 30.0

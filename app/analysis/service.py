@@ -35,7 +35,7 @@ from profiler.region import op_kinds
 from profiler.region.model import Binding, Region, RegionError, Workload
 
 if TYPE_CHECKING:
-    from kernels.own_model import Own
+    from kernels.kernel_listing_model import Own
 
 Json = dict[str, Any]
 
@@ -190,8 +190,8 @@ def make_kit(
 def own_code(
     text: str, sizes: Mapping[str, int], candidate: str | None = None, validation: Mapping[str, Any] | None = None
 ) -> Own:
-    """The Triton kernels that this app has for a region. Raises RegionError, KeyError; see kernels.own."""
-    from kernels.own import own
+    """The Triton kernels that this app has for a region. Raises RegionError, KeyError; see kernels.kernel_listing."""
+    from kernels.kernel_listing import own
 
     return own(text, sizes, candidate, validation)
 

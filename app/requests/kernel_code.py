@@ -23,7 +23,7 @@ from profiler.oracle.cache import Cache
 from profiler.oracle.compiler.targets import TARGETS
 
 if TYPE_CHECKING:
-    from kernels.own_model import Own
+    from kernels.kernel_listing_model import Own
 
 Json = dict[str, Any]
 

@@ -228,7 +228,7 @@ def page(
 def current() -> str:
     """The page as the record and the kernels' files have it now."""
     sys.path.insert(0, str(ROOT))
-    from kernels.catalogue import operations
+    from kernels.operations import operations
 
     record = json.loads(RECORD.read_text())
     losses = {(o.name, c): why for o in operations() for c, why in o.loses.items()}

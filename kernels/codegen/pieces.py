@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch.fx
 
-from kernels.codegen import source as files
 from kernels.codegen.budget import ONE_KERNEL, Budget, TooLong
 from kernels.codegen.index import Unsupported
 from kernels.codegen.plan import is_view, plan, results
-from kernels.codegen.source import Source
 from kernels.codegen.stages import stages
+from kernels.codegen.text import source as files
+from kernels.codegen.text.source import Source
 from profiler.region.graph.lowering import Graph
 
 

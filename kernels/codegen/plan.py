@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 import torch
 import torch.fx
 
-from kernels.codegen import ops
 from kernels.codegen.budget import Budget, TooLong
+from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.reductions import reduced_over
+from kernels.codegen.expressions.rules import compute
+from kernels.codegen.expressions.values import Builder, Operand, Value
 from kernels.codegen.index import (
     Domain,
     Index,
@@ -25,9 +28,6 @@ from kernels.codegen.index import (
     whole,
 )
 from kernels.codegen.nodes import base, dtype_of, fake
-from kernels.codegen.reductions import reduced_over
-from kernels.codegen.rules import compute
-from kernels.codegen.values import Builder, Operand, Value
 
 MAX_SPLITS = 8
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import torch.fx
 
-from kernels.codegen import ops
 from kernels.codegen.budget import Budget
+from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.reductions import reduced_over
 from kernels.codegen.nodes import base, fake, root
 from kernels.codegen.plan import is_view, results
-from kernels.codegen.reductions import reduced_over
 
 Signature = tuple[tuple[int, bool], ...]
 """Sizes of what is walked over, outermost first, and whether each is reduced; neighbours alike are one."""

@@ -41,7 +41,7 @@ class Modules:
 
     worker: str = "kernels.measure.candidate.worker"
     plan: str = "kernels.measure.planner"
-    registry: str = "kernels.registry"
+    registry: str = "kernels.candidates"
     gpu_present: Callable[[], bool] = conditions.gpu_present
     read: Callable[[int, list[int]], dict[str, Any]] = conditions.read
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 
 import torch.fx
 
-from kernels.catalogue import operations
-from kernels.codegen.source import Source
-from kernels.generated import generate
+from kernels.candidates import GENERATED, replaced
+from kernels.codegen.generated import generate
+from kernels.codegen.text.source import Source
+from kernels.hand_written import written
 from kernels.measure.candidate.inputs import smallest_extent, weight_scales
 from kernels.measure.candidate.reduce import reduced, with_sizes
 from kernels.measure.candidate.reference import random_outputs
 from kernels.measure.records import label_of
-from kernels.registry import GENERATED, replaced
+from kernels.operations import operations
 from kernels.spec import Case, Operation
 from kernels.starter_kit import graph_code, region_code
 from kernels.starter_kit.bundle import bundle
 from kernels.starter_kit.module import Module, read
 from kernels.starter_kit.selecting import selected
-from kernels.written import written
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.model import Region

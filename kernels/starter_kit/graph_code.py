@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen import ops
-from kernels.codegen.source import Source
-from kernels.generated import Kernel
+from kernels.codegen.expressions import ops
+from kernels.codegen.generated import Kernel
+from kernels.codegen.text.source import Source
 from kernels.starter_kit.module import PACKAGES, BundleError
 
 MOST_CONSTANTS = 64

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernels.candidates import GENERATED, Candidate, candidates
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
-from kernels.registry import GENERATED, Candidate, candidates
 from kernels.starter_kit import about
 from kernels.starter_kit.entry import kernel_file, replay_file
 from kernels.starter_kit.model import Kit
@@ -102,7 +102,7 @@ def _for_a_kit(candidate: Candidate, region: Region) -> Candidate:
 
 
 def _known() -> frozenset[str]:
-    from kernels.written import WRITTEN
+    from kernels.hand_written import WRITTEN
 
     return frozenset({GENERATED, *(w.name for w in WRITTEN)})
 

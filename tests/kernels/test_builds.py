@@ -9,7 +9,7 @@ import pytest
 import triton
 
 from kernels.builds import TARGETS, build
-from kernels.catalogue import operations
+from kernels.operations import operations
 from kernels.spec import Operation
 
 RECORD = json.loads((Path(__file__).resolve().parents[1] / "records" / "kernel-builds.json").read_text())

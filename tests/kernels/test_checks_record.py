@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from kernels.catalogue import operations
+from kernels.operations import operations
 from tests.conftest import ROOT
 
 RECORD = json.loads((ROOT / "tests" / "records" / "checks-h200.json").read_text())

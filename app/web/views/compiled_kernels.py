@@ -10,12 +10,12 @@ from app.requests.kernel_code import keys
 from app.web.views import oracle
 
 if TYPE_CHECKING:
-    from kernels.own_model import Own
+    from kernels.kernel_listing_model import Own
 
 Json = Mapping[str, Any]
 
 MOST_KERNELS = 8
-"""As kernels.own: from so many on there may be more that were not compiled."""
+"""As kernels.kernel_listing: from so many on there may be more that were not compiled."""
 
 
 def columns(region: Json, own: Own) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels import gemm, tuning
+from kernels import tuning
 from kernels.measure.candidate.worker import serve
 from kernels.measure.landscape.grid import Cell, cells, key_of
 from kernels.measure.landscape.tuned_kernels import TunedKernel, tuned_kernels
 from kernels.measure.landscape.worker import MOST_REASON, NothingTunedError
 from kernels.measure.model import to_json
 from kernels.measure.processes.channel import Channel
+from kernels.ops.matmul import gemm
 from kernels.tuning import Limits, Variant
 from profiler.oracle.compiler.machine_code import DEFAULT_STAGES, CompileError, compile_for, multiples_of_16
 from profiler.oracle.compiler.targets import TARGETS

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.gemm import shared_bytes
-from kernels.pairs import registers as packed_registers
+from kernels.ops.matmul.gemm import shared_bytes
+from kernels.ops.shared.pairs import registers as packed_registers
 from kernels.tuning import Variant
 
 Constants = Mapping[str, Any]

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import triton
 
-from kernels import generated, tuning
+from kernels import tuning
+from kernels.codegen import generated
 from kernels.measure.candidate.timing import Call
 from kernels.tuning import Pick, Variant
 
