@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -98,7 +99,7 @@ def present_name(module: str) -> str:
     return f"{PACKAGE}.{FORMER_NAMES[name]}" if package == PACKAGE and name in FORMER_NAMES else module
 
 
-class FormerNameLoader:
+class FormerNameLoader(Loader):
     """Loads the present module; importlib keeps it under the former name as well."""
 
     def __init__(self, present: str) -> None:

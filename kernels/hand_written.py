@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kernels.host import Host
 from kernels.libraries import fits
-from kernels.libraries.covers import completed
+from kernels.libraries.adapters.operands import completed
 from kernels.libraries.facts import facts_of
 from kernels.libraries.launchers import Launcher
 from kernels.libraries.patterns.products import PRODUCTS

@@ -163,7 +163,7 @@ def multiprocessors(device: torch.device) -> int:
 
 def bucket(size: int) -> int:
     """Sizes that share a choice: up to the next power of two."""
-    return triton.next_power_of_2(max(1, size))
+    return int(triton.next_power_of_2(max(1, size)))
 
 
 @dataclass

@@ -154,7 +154,7 @@ class Trained:
     upstream: tuple[tuple[int, ...], ...]  # strides of the gradients that come in
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return cast(tuple[torch.Tensor, ...], _WithBackward.apply(self, *inputs))
+        return cast(tuple[torch.Tensor, ...], _WithBackward.apply(self, *inputs))  # type: ignore[no-untyped-call]
 
     @property
     def seeded(self) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kernels.measure import conditions, records, stats
@@ -93,9 +94,7 @@ def _warm(crew: ChildPool) -> dict[str, list[float]]:
     for record in standing:
         answer = crew.ask_one(record, "warm", ms=WARM_MS / len(standing))
         if answer is not None:
-            crew.guarded(
-                record, lambda r, a=answer: found.update({r.name: [float(e["cold_us"]) for e in a["estimates"]]})
-            )
+            crew.guarded(record, partial(_take_estimates, answer=answer, times_us=found))
     return found
 
 
@@ -143,10 +142,18 @@ def finish(crew: ChildPool, plan: Plan) -> None:
         answer = crew.answer(record)
         if answer is not None:
             answers[record.name] = answer
-            crew.guarded(record, lambda r, a=answer: _take_kernels(r, a))
+            crew.guarded(record, partial(_take_kernels, answer=answer))
     _judge_again(crew, plan, answers)
     for record in crew.records:
         records.prove_kernels(record)
+
+
+def _take_estimates(record: Record, answer: Mapping[str, Any], times_us: dict[str, list[float]]) -> None:
+    times_us[record.name] = [float(e["cold_us"]) for e in answer["estimates"]]
+
+
+def _judge(record: Record, eager: Sequence[Sequence[Mapping[str, Any]]] | None, plan: Plan) -> None:
+    records.judge_record(record, eager, None, plan.labels(record.tool))
 
 
 def _take_kernels(record: Record, answer: Mapping[str, Any]) -> None:
@@ -166,7 +173,7 @@ def _judge_again(crew: ChildPool, plan: Plan, answers: Mapping[str, Mapping[str,
         kept = record.cases, record.errors
         record.cases = list(answers[record.name]["cases"])
         base = answers[eager.name]["cases"] if eager is not None else None
-        crew.guarded(record, lambda r, b=base: records.judge_record(r, b, None, plan.labels(r.tool)))
+        crew.guarded(record, partial(_judge, eager=base, plan=plan))
         if record.status == "mismatch":
             record.remark("found in the timed calls' outputs")
         elif record.status == "correct":

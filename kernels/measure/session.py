@@ -11,7 +11,8 @@ import datetime
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kernels.host import probe_host, to_json
@@ -88,6 +89,10 @@ def stand_by(zygote: ForkServer) -> None:
     with zygote.lock, contextlib.suppress(ForkServerDied):  # told where it is used
         zygote.standby = zygote.standby or Standby(zygote, Modules().worker)
         zygote.standby.import_packages()
+
+
+def _take_prepared(record: Record, answer: Mapping[str, Any]) -> None:
+    record.take_prepared(answer["result"])
 
 
 class Session(ChildPool):
@@ -286,13 +291,13 @@ class Session(ChildPool):
             for child in self.asked():
                 child.fail("timeout", "building and checking took too long for the time budget")
         for record in self.records:
-            child = self.children.get(record.name)
-            if child is None:
+            asked = self.children.get(record.name)
+            if asked is None:
                 continue
-            if child.failure is not None:
-                record.fail(*child.failure)
-            elif child.answer is not None:
-                self.guarded(record, lambda r, answer=child.answer: r.take_prepared(answer["result"]))
+            if asked.failure is not None:
+                record.fail(*asked.failure)
+            elif asked.answer is not None:
+                self.guarded(record, partial(_take_prepared, answer=asked.answer))
         self.conditions["prepare_s"] = {r.name: r.spent_s for r in self.records if r.spent_s}
 
     def judge(self, plan: Plan) -> None:
@@ -308,11 +313,13 @@ class Session(ChildPool):
             picks = plan.eager_tasks(record.tool)
             cases = [base.cases[n] for n in picks] if base else None
             mutated = [base.mutated[n] for n in picks] if base else None
-            loosest = plan.loosest(record.tool)
             self.guarded(
                 record,
-                lambda r, c=cases, m=mutated, lo=loosest: records.judge_record(r, c, m, plan.labels(r.tool), lo),
-            )
+                partial(
+                    records.judge_record, eager=cases, eager_mutated=mutated, labels=plan.labels(record.tool),
+                    loosest=plan.loosest(record.tool),
+                ),
+            )  # fmt: skip
             records.prove_needed(record)
             if base is None and record.standing:
                 record.remark("eager gave no result to compare errors with: judged by the type's rounding alone")

@@ -99,7 +99,7 @@ def _guarded(method: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
 def _untraced(method: Callable[..., Any]) -> Callable[..., Any]:
     """Compiled code calls it while Dynamo looks on, which knows no generator and would refuse the region for ours."""
     with contextlib.suppress(ImportError, AttributeError):
-        untraced: Callable[..., Any] = torch.compiler.disable(method)
+        untraced: Callable[..., Any] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]
         return untraced
     return method
 

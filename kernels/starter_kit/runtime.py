@@ -201,8 +201,12 @@ def disagreements(
         if i in random:
             continue
         if i in into:
-            a, b, c = (x if x is None else x.float() for x in (pointed(x, *into[i]) for x in (a, b, c)))
-            fault = "an index is out of range, or there twice" if a is None else fault_of(a, b, c.double())
+            values = [pointed(x, *into[i]) for x in (a, b, c)]
+            selected = [x.float() for x in values if x is not None]
+            if values[0] is None:
+                fault = "an index is out of range, or there twice"
+            else:
+                fault = fault_of(selected[0], selected[1], selected[2].double())
         elif not a.dtype.is_floating_point:  # equal values have several indices, and rounding makes values equal
             wrong = int(((a != b) & (a != c.to(a.device, a.dtype))).sum())
             fault = f"{wrong} of {a.numel()} integers differ" if wrong else ""

@@ -55,7 +55,7 @@ def plain(b: Builder, node: torch.fx.Node, name: str, index: Index, arguments: t
     shape = tuple(fake(node).shape)
     entry = ops.POINTWISE[name]
     inner = promoted(chosen) if entry.domain == ops.COMPARE else dtype(node)
-    values = []
+    values: list[Value | int | float] = []
     for argument in chosen:
         if isinstance(argument, torch.fx.Node):
             values.append(b.value(argument, broadcast(index, shape, tuple(fake(argument).shape))))

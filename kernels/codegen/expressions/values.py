@@ -144,16 +144,18 @@ class Builder:
         """A linear index as an integer value."""
         if not linear.terms:
             return self.number(linear.offset, dtype)
-        return self.made(Value("position", dtype, where=linear, **self.reach(linear)))
+        columns, rows = self.reach(linear)
+        return self.made(Value("position", dtype, where=linear, columns=columns, rows=rows))
 
     def place(self, linear: Linear) -> Value:
         """A position that is only compared: in 32 bits where it fits."""
         return self.position(linear, "i32" if abs(linear.offset) + linear.largest(self.domain) < 2**31 else "i64")
 
-    def reach(self, linear: Linear) -> dict[str, bool]:
+    def reach(self, linear: Linear) -> tuple[bool, bool]:
+        """Whether an address differs along the columns, and along the rows."""
         first = self.domain.first_column
         dims = [d for d, _ in linear.terms]
-        return {"columns": any(d >= first for d in dims), "rows": any(d < first for d in dims)}
+        return any(d >= first for d in dims), any(d < first for d in dims)
 
     def expression(self, text: str, dtype: str, *args: Value) -> Value:
         self.helpers.update(dict.fromkeys(_helpers(text)))
@@ -245,9 +247,10 @@ class Builder:
         furthest = where.largest(self.domain) if not args else memory.untyped_storage().size() // memory.element_size()
         self.operands[name].reach = max(self.operands[name].reach, int(furthest))
         guard = self._guards[-1] if self._guards else None
+        columns, rows = self.reach(where)
         value = Value(
             "load", computed(dtype), args=args, operand=name, where=where, guard=guard, stored=dtype, stride=stride,
-            name=name, **self.reach(where),
+            columns=columns, rows=rows, name=name,
         )  # fmt: skip
         return self.made(value)
 
@@ -309,7 +312,7 @@ class Builder:
             raise Unsupported("reductions of different widths in one kernel")
         kept = [d for d in range(len(shape)) if d not in wide]
         parts = dict(zip(range(len(shape)) if keep else kept, index, strict=True))
-        if any(self.reach(parts[d])["columns"] for d in kept):
+        if any(self.reach(parts[d])[0] for d in kept):
             raise Unsupported("a result of a whole row that is used across rows")
         across = spread(column(self.domain), [shape[d] for d in wide], self.domain)
         full = tuple(across[wide.index(d)] if d in wide else parts[d] for d in range(len(shape)))

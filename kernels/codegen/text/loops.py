@@ -221,5 +221,5 @@ class _Accumulators:
             write.assign(m2, write.over("sum", f"{self.names[id(m2)]} + {count} * {off} * {off}"))
         else:
             how = "sum" if value.text == "mean" else value.text
-            total = write.over(how, name)
-            write.assign(value, f"{total} / {width!r}" if value.text == "mean" else total)
+            text = write.over(how, name)
+            write.assign(value, f"{text} / {width!r}" if value.text == "mean" else text)

@@ -75,8 +75,8 @@ def _flat(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     axes, found = split_axes(dims, domain.sizes, "at", used_dims(plan))
     writer = _writer(plan, parameters, lines, axes)
     # In a flat kernel every dimension is a row: scalars are what uses none.
-    blocks = (256, 512, 1024) if count < 2**20 else (1024, 2048, 4096)
-    blocks = tuple(dict.fromkeys(min(b, power_of_two(count)) for b in blocks))
+    sizes = (256, 512, 1024) if count < 2**20 else (1024, 2048, 4096)
+    blocks = tuple(dict.fromkeys(min(b, power_of_two(count)) for b in sizes))
     writer.say(f"at = {_number(plan, 'tl.program_id(0)')} * BLOCK + tl.arange(0, BLOCK)")
     if count % blocks[-1]:
         writer.say(f"inside = at < {count}")

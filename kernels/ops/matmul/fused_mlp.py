@@ -148,7 +148,7 @@ def fused_mlp_kernel(
 
 
 def _power(n: int) -> int:
-    return max(16, triton.next_power_of_2(n))
+    return max(16, int(triton.next_power_of_2(n)))
 
 
 def _beside(

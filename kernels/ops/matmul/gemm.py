@@ -88,7 +88,7 @@ def columns(x, BM: tl.constexpr, BN: tl.constexpr, PIECES: tl.constexpr):
         third, fourth = tl.permute(tl.reshape(right, (BM, 2, BN // 4)), (0, 2, 1)).split()
         pieces = (first, second, third, fourth)
     else:
-        pieces = (left, right)  # type: ignore[assignment]  # a constant decides
+        pieces = (left, right)
     return pieces
 
 

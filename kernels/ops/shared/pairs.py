@@ -117,7 +117,7 @@ def rounded(x, ptr):
 
 def chunks_of(pairs: int, warps: int) -> int:
     """Loads that a program of this many warps needs for a row, one 128-bit access a thread each."""
-    return triton.cdiv(pairs, warps * 32 * WORDS)
+    return int(triton.cdiv(pairs, warps * 32 * WORDS))
 
 
 def registers(held: int) -> int:
