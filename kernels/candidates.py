@@ -48,7 +48,7 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
     this order, those that cannot run with the reason.
     """
     plain = written_alone(graph)
-    found = match(plain)
+    matched = match(plain)
     return (
         Candidate("eager", "eager", baselines.CALLS["eager"], "as written", True),
         Candidate("compile", "compile", baselines.CALLS["compile"], "torch.compile, default mode", True),
@@ -56,19 +56,19 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
                   "torch.compile, autotuned, without CUDA graphs", True),
         Candidate("compile-reduce-overhead", "compile", baselines.CALLS["compile-reduce-overhead"],
                   "torch.compile, with CUDA graphs", True, on_request=True),
-        *_libraries(plain, found, host),
-        *hand_written(graph, match(graph) if plain is not graph else found),
+        *_libraries(plain, matched, host),
+        *hand_written(graph, match(graph) if plain is not graph else matched),
         _generated(graph),
     )  # fmt: skip
 
 
 def _libraries(graph: Graph, matched: Sequence[Match], host: Host) -> list[Candidate]:
-    found = []
+    calls = []
     for cover in coverage(graph, matched, host):
         reason = _library_reason(cover, host)
         untried = reason in (ALREADY, NO_ADAPTER)
-        found.append(Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason, untried=untried))
-    return found
+        calls.append(Candidate(cover.candidate, "library", cover.call, cover.note, not reason, reason, untried=untried))
+    return calls
 
 
 def _library_reason(cover: Cover, host: Host) -> str:
@@ -86,14 +86,14 @@ def _library_reason(cover: Cover, host: Host) -> str:
 
 def hand_written(graph: Graph, matched: Sequence[Match]) -> list[Candidate]:
     """This project's own kernels that know one of the region's patterns; those that do not take it with the reason."""
-    found = []
+    offered = []
     there = matches(graph, matched)
     for kernel in WRITTEN:
         for item in taken(kernel, there)[:1]:
             reason = kernel.reason(graph, item)
             call = kernel.call.format_map(roles_of(item))
-            found.append(Candidate(kernel.name, "triton", call, "hand-written kernel", not reason, reason))
-    return found
+            offered.append(Candidate(kernel.name, "triton", call, "hand-written kernel", not reason, reason))
+    return offered
 
 
 def _generated(graph: Graph) -> Candidate:
@@ -101,13 +101,13 @@ def _generated(graph: Graph) -> Candidate:
 
     note = "kernels written from the region, aten calls for the rest"
     try:
-        found = made(graph)
+        result = made(graph)
     except Unsupported as why:
         return Candidate(GENERATED, "triton", "", note, False, str(why))
-    kept = f"; aten: {', '.join(dict.fromkeys(found.kept))}" if found.kept else ""
-    count = len(found.sources)
-    call = f"{count} kernel{'s' if count > 1 else ''}: {', '.join(s.kernel for s in found.sources)}{kept}"
-    return Candidate(GENERATED, "triton", call, note, True, "", found.text)
+    kept = f"; aten: {', '.join(dict.fromkeys(result.kept))}" if result.kept else ""
+    count = len(result.sources)
+    call = f"{count} kernel{'s' if count > 1 else ''}: {', '.join(s.kernel for s in result.sources)}{kept}"
+    return Candidate(GENERATED, "triton", call, note, True, "", result.text)
 
 
 def build(name: str, region: Region, binding: Mapping[str, int] | None, device: str) -> Runner:
@@ -148,8 +148,8 @@ def _adapted(name: str, graph: Graph) -> torch.fx.GraphModule:
         raise KeyError(name)
     if not entry.adapter:
         raise Unsupported(f"{entry.call}: not measured here, no adapter")
-    found = [m for m in everything(graph, match(graph)) if m.kind in entry.kinds]
-    fitting = [m for m in found if not is_call_already(entry, m, graph)]
+    matched = [m for m in everything(graph, match(graph)) if m.kind in entry.kinds]
+    fitting = [m for m in matched if not is_call_already(entry, m, graph)]
     if not fitting:
         raise Unsupported(f"nothing in this region that {name.removeprefix('library:')} would replace")
     return adapt(graph, fitting, entry.adapter)

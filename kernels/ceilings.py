@@ -43,14 +43,14 @@ def measure() -> dict[str, Any]:
     with open_lock(str(getattr(properties, "uuid", "")) or "0") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = conditions.read()
-        found = [_copy(), _read(), _matmul(), _vector()]
+        rates = [_copy(), _read(), _matmul(), _vector()]
         after = conditions.read()
     return {
         "device": torch.cuda.get_device_name(0),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "software": {"torch": torch.__version__, "triton": triton.__version__},
         "conditions": {"before": before, "after": after},
-        "ceilings": [{"name": c.name, "value": c.value, "unit": c.unit, "how": c.how} for c in found],
+        "ceilings": [{"name": c.name, "value": c.value, "unit": c.unit, "how": c.how} for c in rates],
     }
 
 

@@ -49,11 +49,11 @@ def _alike(*roles: str) -> Reason:
     """The whole region, in one of the dtypes, these operands of one dtype and the result too."""
 
     def reason(graph: Graph, item: Match) -> str:
-        found = fits.whole(graph, item)
+        not_whole = fits.whole(graph, item)
         facts = facts_of(item, graph, Host())
         dtypes = {facts.dtypes[r] for r in roles if r in facts.dtypes}
-        if found or not dtypes:
-            return found or "operands that are not given"
+        if not_whole or not dtypes:
+            return not_whole or "operands that are not given"
         if dtypes - fits.DTYPES or len(dtypes) > 1:
             return f"operands of {', '.join(sorted(dtypes))}"
         written = [o.writes[0].dtype for o in graph.operations if o.name == item.output and o.writes]
@@ -113,17 +113,17 @@ def written(name: str) -> Written | None:
     return next((w for w in WRITTEN if w.name == name), None)
 
 
-def matches(graph: Graph, found: Iterable[Match]) -> tuple[Match, ...]:
+def matches(graph: Graph, library_matches: Iterable[Match]) -> tuple[Match, ...]:
     """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, and the
     region as a whole.
     """
     launched = (m for k in LAUNCHERS for m in k.matches(graph))
-    return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in found))
+    return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in library_matches))
 
 
-def taken(kernel: Written, found: Iterable[Match]) -> list[Match]:
+def taken(kernel: Written, among: Iterable[Match]) -> list[Match]:
     """Those of its kinds."""
-    return [m for m in found if m.kind in kernel.kinds]
+    return [m for m in among if m.kind in kernel.kinds]
 
 
 def roles_of(item: Match) -> Mapping[str, object]:

@@ -44,9 +44,9 @@ def own(
     name = candidate or (order[0] if order else "")
     if not name:
         return Own(reason="; ".join(f"{c.name}: {c.reason}" for c in offered) or "no Triton kernel fits this region")
-    found = able[name]
-    source = found.source or _functions(name)
-    return Own(name, found.call, source, tuple(n for n in order if n != name))
+    chosen = able[name]
+    source = chosen.source or _functions(name)
+    return Own(name, chosen.call, source, tuple(n for n in order if n != name))
 
 
 def _order(able: Mapping[str, Candidate], validation: Json | None) -> list[str]:

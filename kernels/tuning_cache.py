@@ -80,7 +80,7 @@ class TunedFile:
 
     def _all(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._path.read_text()) if self._path else {}
+            content = json.loads(self._path.read_text()) if self._path else {}
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}

@@ -320,10 +320,10 @@ class Attempt:
 def attempt(graph: Graph) -> Attempt:
     """The generated kernels as one text with what they launch and write, or why `triton:generated` cannot run it."""
     try:
-        found = made(graph)
+        result = made(graph)
     except Unsupported as why:
         return Attempt("", str(why))
-    stored = [(o.name, ITEMSIZE[o.dtype] * math.prod(o.shape)) for s in found.sources for o in s.outputs]
+    stored = [(o.name, ITEMSIZE[o.dtype] * math.prod(o.shape)) for s in result.sources for o in s.outputs]
     sizes = dict(stored)
-    between = sum(sizes.get(name, 0) for s in found.sources for name in s.inputs)
-    return Attempt(found.text, "", len(found.sources), sum(size for _, size in stored), between)
+    between = sum(sizes.get(name, 0) for s in result.sources for name in s.inputs)
+    return Attempt(result.text, "", len(result.sources), sum(size for _, size in stored), between)

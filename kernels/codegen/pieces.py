@@ -43,11 +43,11 @@ class Pieces:
             raise
         except Unsupported as why:
             reason = why
-        found = stages(nodes, self.budget)
-        if len(found) < 2:
+        in_stages = stages(nodes, self.budget)
+        if len(in_stages) < 2:
             return self.runs(nodes, reason)
         done: list[Piece] = []
-        for stage in found:
+        for stage in in_stages:
             try:
                 done.append(self.one(stage.nodes, stage.wanted))
             except TooLong:

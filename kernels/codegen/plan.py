@@ -99,7 +99,7 @@ class Plan:
 def results(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
     """The nodes whose values are needed outside of the kernel that computes `nodes`, views of them included."""
     inside = set(nodes)
-    found = []
+    stored = []
     for node in nodes:
         if isinstance(node.meta["val"], tuple | list):
             continue
@@ -111,12 +111,12 @@ def results(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
             if is_view(user):
                 pending.extend(user.users)
                 if any(u.op == "output" for u in user.users):
-                    found.append(node)
+                    stored.append(node)
                     break
                 continue
-            found.append(node)
+            stored.append(node)
             break
-    return found
+    return stored
 
 
 def is_view(node: torch.fx.Node) -> bool:

@@ -79,23 +79,23 @@ def _weed(crew: ChildPool, readings: list[tuple[int, Mapping[str, Any]]], done: 
     """Leave out the rounds in which the GPU was slowed; why nothing is left, if so."""
     came = [r for r in crew.records if r.status == "ok"]
     spreads = [scatter(list(stats.medians(times))) for r in came for times in r.times_us]
-    found = conditions.fitness(readings, done, min(spreads, default=None))
-    if not found.reason:
+    unfit = conditions.fitness(readings, done, min(spreads, default=None))
+    if not unfit.reason:
         for record in came:
-            record.leave_out(found.bad)
-    crew.conditions.setdefault("warnings", []).extend(found.warnings)
-    return found.reason
+            record.leave_out(unfit.bad)
+    crew.conditions.setdefault("warnings", []).extend(unfit.warnings)
+    return unfit.reason
 
 
 def _warm(crew: ChildPool) -> dict[str, list[float]]:
     """Input sets made, clocks up: candidate -> µs that one call takes of a turn, per binding."""
-    found: dict[str, list[float]] = {}
+    times_us: dict[str, list[float]] = {}
     standing = crew.standing()
     for record in standing:
         answer = crew.ask_one(record, "warm", ms=WARM_MS / len(standing))
         if answer is not None:
-            crew.guarded(record, partial(_take_estimates, answer=answer, times_us=found))
-    return found
+            crew.guarded(record, partial(_take_estimates, answer=answer, times_us=times_us))
+    return times_us
 
 
 def _jittered(count: int) -> int:

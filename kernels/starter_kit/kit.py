@@ -78,10 +78,10 @@ def _chosen(
     if asked is not None:
         if asked not in by_name and asked not in _known():
             raise KeyError(asked)
-        found = by_name.get(asked)
-        if found is None:
+        candidate = by_name.get(asked)
+        if candidate is None:
             return [], f"nothing in this region that {asked} computes"
-        return ([asked], "") if found.available else ([], f"{asked}: {found.reason}")
+        return ([asked], "") if candidate.available else ([], f"{asked}: {candidate.reason}")
     able = [c.name for c in offered if c.available]
     seen = {c["name"]: c for c in (validation or {}).get("candidates", ())}
     right = [n for n in able if n in seen and seen[n].get("status") in ("ok", "correct")]

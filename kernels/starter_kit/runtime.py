@@ -264,10 +264,10 @@ def _pointed_into(shape: Shape, inputs: Sequence[torch.Tensor]) -> dict[int, tup
     if shape.sources is None:
         return {}
     try:
-        found = outputs_of(shape.sources(*(_copy(x).double() if x.is_floating_point() else x for x in inputs)))
+        sources = outputs_of(shape.sources(*(_copy(x).double() if x.is_floating_point() else x for x in inputs)))
     except (RuntimeError, TypeError, NotImplementedError):
         return {}
-    return {i: (source, dim) for (i, dim), source in zip(shape.selected.items(), found, strict=True)}
+    return {i: (source, dim) for (i, dim), source in zip(shape.selected.items(), sources, strict=True)}
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:
@@ -350,12 +350,12 @@ def _print_times(times: dict[str, list[float]]) -> None:
 def interval(values: Sequence[float], base: Sequence[float]) -> tuple[float, float, float]:
     """median(values) / median(base) and its percentile bootstrap interval; rounds are drawn in pairs."""
     draw, count = random.Random(0), len(values)
-    found = []
+    medians = []
     for _ in range(1000):
         picks = [draw.randrange(count) for _ in range(count)]
-        found.append(statistics.median(values[i] for i in picks) / statistics.median(base[i] for i in picks))
-    found.sort()
-    return statistics.median(values) / statistics.median(base), found[25], found[974]
+        medians.append(statistics.median(values[i] for i in picks) / statistics.median(base[i] for i in picks))
+    medians.sort()
+    return statistics.median(values) / statistics.median(base), medians[25], medians[974]
 
 
 def main(shapes: Sequence[Shape], odd: Sequence[Odd] = ()) -> int:

@@ -51,8 +51,8 @@ def reduction(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Va
         return b.reduce(f"nan_{how}", wide)
     if how in ("any", "all"):
         flag = wide if how == "any" else b.expression("{0} == 0", "bool", wide)
-        found = b.reduce("max", b.cast(flag, "i32"))
-        return b.expression("{0} != 0" if how == "any" else "{0} == 0", "bool", found)
+        any_or_all = b.reduce("max", b.cast(flag, "i32"))
+        return b.expression("{0} != 0" if how == "any" else "{0} == 0", "bool", any_or_all)
     if how == "logsumexp":
         # The largest value carries NaN, so that an infinite one is a row of -inf or a row with +inf: the result itself
         top, total = _exponentials(b, wide, "nan_max")

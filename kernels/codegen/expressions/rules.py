@@ -247,8 +247,8 @@ def _padded(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Valu
         if (start, size) != (0, whole):
             spot = b.place(where)
             edges = (b.number(start, spot.dtype), b.number(start + size, spot.dtype))
-            found = b.expression("({0} >= {1}) & ({0} < {2})", "bool", spot, *edges)
-            inside = found if inside is None else b.expression("{0} & {1}", "bool", inside, found)
+            within = b.expression("({0} >= {1}) & ({0} < {2})", "bool", spot, *edges)
+            inside = within if inside is None else b.expression("{0} & {1}", "bool", inside, within)
     local = tuple(p + Linear(-s) for p, s in zip(index, starts, strict=True))
     if inside is None:
         return b.value(source, local)

@@ -215,19 +215,19 @@ class Builder:
             return self.expression("{0} * {1}", top.dtype, top, inverse)
         return self.expression("{0} / {1}", top.dtype, top, bottom)
 
-    def gathered(self, node: torch.fx.Node, index: Index, dim: int, found: Value) -> Value:
+    def gathered(self, node: torch.fx.Node, index: Index, dim: int, position: Value) -> Value:
         """Read node's element at `index`, but at `found` along dim: an index that was itself read. May be negative."""
         source = root(node)
         if source is node and is_fill(source) and base(source) == "arange":
             size = fake(node).shape[0]
-            spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(found, "i64"))
+            spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(position, "i64"))
             if len(source.args) > 1:
                 raise Unsupported("an index into a range that does not begin at 0")
             return self.cast(spot, computed(dtype_of(fake(node))))
         if source in self.inside or is_fill(source) or is_number(source):
             raise Unsupported("an index into what the same kernel computes")
         size, stride = fake(node).shape[dim], fake(node).stride(dim)
-        spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(found, "i64"))
+        spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(position, "i64"))
         fixed = (*index[:dim], ZERO, *index[dim + 1 :])
         return self.load(node, source, fixed, (self.named(spot, "spot"),), int(stride))
 
@@ -279,13 +279,13 @@ class Builder:
             current, at, guards = pending[-1]
             self._guards = list(guards)
             try:
-                found = self.value(current, at)
+                value = self.value(current, at)
             except Deeper as deeper:
                 pending.append((deeper.node, deeper.index, deeper.guards))
                 continue
             pending.pop()
             if not pending:
-                return found
+                return value
 
     def find(self, node: torch.fx.Node, index: Index) -> Value:
         source = root(node)

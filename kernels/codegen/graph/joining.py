@@ -34,10 +34,10 @@ def joined(module: torch.fx.GraphModule, groups: Sequence[Sequence[torch.fx.Node
     for sharing in first.values():
         for other in sharing[1:]:
             ways.join(sharing[0], other)
-    found: dict[int, list[torch.fx.Node]] = {}
+    by_top: dict[int, list[torch.fx.Node]] = {}
     for i, group in enumerate(groups):
-        found.setdefault(ways.top(i), []).extend(group)
-    return [sorted(group, key=order.__getitem__) for group in found.values()]
+        by_top.setdefault(ways.top(i), []).extend(group)
+    return [sorted(group, key=order.__getitem__) for group in by_top.values()]
 
 
 class _Ways:

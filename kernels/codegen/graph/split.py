@@ -81,9 +81,9 @@ def split(graph: Graph) -> Graph:
     chosen: dict[torch.fx.Node, Parts] = {}
     for node in graph.module.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and base(node) in SPLIT:
-            found = parts_of(fake(bind(node)["self"]), reduced_over(node)[1])
-            if found is not None:
-                chosen[node] = found
+            parts = parts_of(fake(bind(node)["self"]), reduced_over(node)[1])
+            if parts is not None:
+                chosen[node] = parts
     if not chosen:
         return graph
     new = torch.fx.Graph()

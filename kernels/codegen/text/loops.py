@@ -13,7 +13,7 @@ from kernels.codegen.text.writer import Writer, identity
 
 def online_pairs(values: tuple[Value, ...]) -> dict[int, Value]:
     """id of a sum of exp(x - max(x)) -> that max: both can be had in one walk."""
-    found = {}
+    pairs = {}
     for value in values:
         if value.kind != "reduce" or value.text != "sum":
             continue
@@ -24,8 +24,8 @@ def online_pairs(values: tuple[Value, ...]) -> dict[int, Value]:
         if difference.kind == "expression" and difference.text == "{0} - {1}":
             x, top = difference.args
             if top.kind == "reduce" and top.text in ("max", "nan_max") and top.args[0] is x:
-                found[id(value)] = top
-    return found
+                pairs[id(value)] = top
+    return pairs
 
 
 def levels_of(values: tuple[Value, ...]) -> tuple[dict[int, int], dict[int, Value]]:

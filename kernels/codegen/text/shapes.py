@@ -72,7 +72,7 @@ def _flat(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     domain = plan.domain
     count = domain.rows * domain.width
     dims = tuple(range(len(domain.sizes)))
-    axes, found = split_axes(dims, domain.sizes, "at", used_dims(plan))
+    axes, statements = split_axes(dims, domain.sizes, "at", used_dims(plan))
     writer = _writer(plan, parameters, lines, axes)
     # In a flat kernel every dimension is a row: scalars are what uses none.
     sizes = (256, 512, 1024) if count < 2**20 else (1024, 2048, 4096)
@@ -81,7 +81,7 @@ def _flat(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     if count % blocks[-1]:
         writer.say(f"inside = at < {count}")
         writer.row_mask = "inside"
-    for line in found:
+    for line in statements:
         writer.say(line)
     writer.statements(plan.values)
     for store in plan.stores:
@@ -103,7 +103,7 @@ def _tile(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     columns = sizes[-1]
     rows = domain.rows * domain.width // columns
     last = len(sizes) - 1
-    axes, found = split_axes(tuple(range(last)), sizes, "row", used_dims(plan))
+    axes, statements = split_axes(tuple(range(last)), sizes, "row", used_dims(plan))
     axes = {**axes, last: "col"}
     writer = _writer(plan, parameters, lines, axes)
     configs = _tile_configs(plan, rows, columns)
@@ -118,7 +118,7 @@ def _tile(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     if columns % most_columns:
         writer.say(f"in_col = col < {columns}")
         writer.col_mask = "in_col"
-    for line in found:
+    for line in statements:
         writer.say(line)
     _by_last_dimension(plan, last)
     writer.plan = _with_columns(plan)
@@ -160,11 +160,11 @@ def _tile_configs(plan: Plan, rows: int, columns: int) -> tuple[tuple[tuple[tupl
         wanted = ((1, 256, 2), (1, 512, 4), (2, 256, 4), (1, 1024, 4))
     else:
         wanted = ((1, 1024, 4), (2, 1024, 4), (4, 512, 4), (4, 1024, 8), (8, 256, 4), (1, 2048, 8))
-    found = {}
+    configs = {}
     for m, n, warps in wanted:
         block_m, block_n = min(m, power_of_two(rows)), min(n, power_of_two(columns))
-        found[(("BLOCK_M", block_m), ("BLOCK_N", block_n))] = warps
-    return tuple(found.items())
+        configs[(("BLOCK_M", block_m), ("BLOCK_N", block_n))] = warps
+    return tuple(configs.items())
 
 
 # rows
@@ -226,13 +226,13 @@ def _row_configs(plan: Plan, block: int) -> Configs:
     Where neighbours in memory lie along the rows, 16 rows at least: 32 bytes, the least that memory reads.
     """
     rows = power_of_two(plan.domain.rows)
-    found: dict[tuple[tuple[tuple[str, int], ...], int], None] = {}
+    configs: dict[tuple[tuple[tuple[str, int], ...], int], None] = {}
     least = min(16, rows) if plan.strided else 1
     shapes = ((1024, 2), (2048, 4), (4096, 4), (4096, 8), (8192, 8))
     for elements, warps in (*shapes[1:], (16384, 8)) if plan.strided else shapes:
         count = max(least, min(elements // block, rows, 256 if plan.strided else 128))
-        found[((("ROWS", count),), warps)] = None
-    return tuple(found)
+        configs[((("ROWS", count),), warps)] = None
+    return tuple(configs)
 
 
 def _long_row_configs(block: int, loads: int) -> Configs:
@@ -268,8 +268,8 @@ LOOPS: Configs = tuple(
 
 def _across_configs(plan: Plan) -> Configs:
     """Rows a program and columns a step: 8 to 32 elements a thread, wide rows of memory first, many programs last."""
-    rows, found = power_of_two(plan.domain.rows), {}
+    rows, configs = power_of_two(plan.domain.rows), {}
     for tall, broad, warps in ((256, 16, 8), (128, 32, 8), (128, 16, 4), (64, 32, 4), (32, 64, 4), (16, 128, 4)):
         count = min(tall, rows)
-        found[(("ROWS", count), ("BLOCK", min(broad * tall // count, 1024)))] = warps
-    return tuple(found.items())
+        configs[(("ROWS", count), ("BLOCK", min(broad * tall // count, 1024)))] = warps
+    return tuple(configs.items())

@@ -60,17 +60,17 @@ class Draft:
         fakes = program(region, spec["sizes"], NO_MEMORY).inputs
         given = [torch.empty_strided(tuple(f.shape), f.stride(), dtype=f.dtype, device=NO_MEMORY) for f in fakes]
         with unlaunched(self.target):
-            found = tuned_kernels(call, given)
-        if not found:
+            kernels = tuned_kernels(call, given)
+        if not kernels:
             raise NothingTunedError("it has no kernel that is tuned: nothing was chosen for these sizes")
-        self.kernel: TunedKernel = found[0]
+        self.kernel: TunedKernel = kernels[0]
         listed = cells(
             self.kernel.variants, self.kernel.chosen, self.kernel.arguments, limits, self.kernel.more, spec["points"]
         )
         self.cells = {key_of(c.variant): c for c in listed}
         return {
             "kernel": self.kernel.name,
-            "beside": [k.name for k in found[1:]],
+            "beside": [k.name for k in kernels[1:]],
             "chosen": None,
             "points": [to_json(c.point) for c in listed],
         }

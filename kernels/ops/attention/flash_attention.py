@@ -313,14 +313,14 @@ def space(
     described, pointed = SHAPES[min(max(dp, 64), 256)]
     if size == 4:
         shapes = [(64, 32, 8, 2), (32, 32, 4, 2), (16, 32, 4, 2)] if dp <= 64 else [(16, 32, 4, 2), (32, 32, 8, 2)]
-        found = [tile(*s) for s in shapes]
+        variants = [tile(*s) for s in shapes]
     elif rows <= 32:
-        found = [tile(16, 64, 4, 3), tile(32, 128, 4, 2), tile(16, 128, 4, 2), tile(64, 64, 4, 2, tma)]
+        variants = [tile(16, 64, 4, 3), tile(32, 128, 4, 2), tile(16, 128, 4, 2), tile(64, 64, 4, 2, tma)]
     elif tma:
-        found = [*(tile(*s, True) for s in described), *(tile(*s) for s in pointed[:2])]
+        variants = [*(tile(*s, True) for s in described), *(tile(*s) for s in pointed[:2])]
     else:
-        found = [tile(*s) for s in pointed]
-    return list(dict.fromkeys(found))  # blocks cut to few queries or keys can be the same
+        variants = [tile(*s) for s in pointed]
+    return list(dict.fromkeys(variants))  # blocks cut to few queries or keys can be the same
 
 
 def launch(

@@ -64,15 +64,15 @@ TILES = ((1, 1024, 4), (2, 1024, 4), (4, 1024, 4), (2, 2048, 8), (4, 2048, 8), (
 
 def space(rows: int, columns: int, activation: str, masked: bool) -> list[Variant]:
     """Variants worth timing; tiles of narrow rows are taller instead."""
-    found = []
+    variants = []
     for count, width, warps in TILES:
         block = min(width, triton.next_power_of_2(columns))
         count = min(count * (width // block), triton.next_power_of_2(rows))
         whole = rows % count == 0 and columns % block == 0
         follows = (("ACTIVATION", activation), ("MASKED", masked))
         constants = (*follows, ("ROWS", count), ("BLOCK", block), ("WHOLE", whole))
-        found.append(Variant(bias_activation_mask_kernel, constants, warps, tuned=("ROWS", "BLOCK")))
-    return list(dict.fromkeys(found))
+        variants.append(Variant(bias_activation_mask_kernel, constants, warps, tuned=("ROWS", "BLOCK")))
+    return list(dict.fromkeys(variants))
 
 
 def launch(variant: Variant, z: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor, y: torch.Tensor) -> None:

@@ -91,12 +91,12 @@ BLOCKS = ((1024, 4), (2048, 4), (4096, 8), (4096, 4), (8192, 8), (512, 2))
 
 def space(kernel: object, columns: int, activation: str) -> list[Variant]:
     """Variants worth timing for rows of this length."""
-    found = []
+    variants = []
     for width, warps in BLOCKS:
         block = min(width, triton.next_power_of_2(columns))
         constants = (("ACTIVATION", activation), ("BLOCK", block), ("WHOLE", columns % block == 0))
-        found.append(Variant(kernel, constants, warps, tuned=("BLOCK",)))
-    return list(dict.fromkeys(found))
+        variants.append(Variant(kernel, constants, warps, tuned=("BLOCK",)))
+    return list(dict.fromkeys(variants))
 
 
 def launch(variant: Variant, *tensors: torch.Tensor) -> None:

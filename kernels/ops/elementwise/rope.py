@@ -136,15 +136,15 @@ TILES = (
 def space(length: int, heads: tuple[int, ...], half: int, transposed: bool) -> list[Variant]:
     """Variants worth timing for heads of 2 * half elements. heads: of each tensor."""
     block = triton.next_power_of_2(half)
-    found = []
+    variants = []
     for elements, count, warps in TILES:
         positions = max(1, min(elements // block, triton.next_power_of_2(length)))
         count = min(count, triton.next_power_of_2(max(heads)))
         whole = half == block and length % positions == 0 and all(n % count == 0 for n in heads)
         tile = (("HALF", half), ("BLOCK", block), ("POSITIONS", positions), ("HEADS", count))
         constants = (*tile, ("TRANSPOSED", transposed), ("WHOLE", whole))
-        found.append(Variant(rope_kernel, constants, warps, tuned=("POSITIONS", "HEADS")))
-    return list(dict.fromkeys(found))
+        variants.append(Variant(rope_kernel, constants, warps, tuned=("POSITIONS", "HEADS")))
+    return list(dict.fromkeys(variants))
 
 
 def launch(variant: Variant, *tensors: torch.Tensor) -> None:

@@ -151,7 +151,7 @@ def _power(n: int) -> int:
     return max(16, int(triton.next_power_of_2(n)))
 
 
-def _beside(
+def _epilogue(
     b1: torch.Tensor | None, activation: str, b2: torch.Tensor | None, residual: torch.Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[tuple[str, Any], ...]:  # fmt: skip
@@ -162,15 +162,15 @@ def _beside(
 
 
 def space(
-    x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, beside: tuple[tuple[str, Any], ...], tma: bool,
+    x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, epilogue: tuple[tuple[str, Any], ...], tma: bool,
     precision: str = "ieee",
 ) -> list[Variant]:  # fmt: skip
-    """Variants worth timing, the likeliest first. beside: the constants of what is not a product; tma: whether TMA
+    """Variants worth timing, the likeliest first. epilogue: the constants of what is not a product; tma: whether TMA
     takes X, both weights and the result.
     """
     (m, k), (h, n), size = x.shape, w2.shape, x.element_size()
     bh = _power(h)
-    fit = (("WHOLE_H", h == bh), ("PRECISION", precision), *beside)
+    fit = (("WHOLE_H", h == bh), ("PRECISION", precision), *epilogue)
     names = ("BM", "BK", "BN", "TMA")
 
     def resident(bm: int, warps: int, stages: int, described: bool = False) -> Variant:
@@ -198,12 +198,17 @@ def space(
 
     kept = 0 < k <= WIDEST and n <= WIDEST
     if size == 4:
-        found = [walk(32, 32, 32, 4, 2), walk(16, 32, 32, 4, 3), walk(64, 16, 32, 8, 2)]
-        return [*([resident(16, 4, 2)] if kept and bh * (k + n) <= 16384 else []), *found]
+        variants = [walk(32, 32, 32, 4, 2), walk(16, 32, 32, 4, 3), walk(64, 16, 32, 8, 2)]
+        return [*([resident(16, 4, 2)] if kept and bh * (k + n) <= 16384 else []), *variants]
     rows = 16 if m <= 132 * 16 else 32 if m <= 132 * 32 else 64
-    found = [walk(rows, 64, 128, 4, 4), walk(rows, 64, 128, 8, 3), walk(rows, 64, 64, 4, 3)]
+    variants = [walk(rows, 64, 128, 4, 4), walk(rows, 64, 128, 8, 3), walk(rows, 64, 64, 4, 3)]
     if tma and rows == 64:
-        found = [walk(64, 128, 128, 4, 4, True), walk(64, 64, 128, 4, 5, True), walk(64, 64, 128, 4, 4, True), *found]
+        variants = [
+            walk(64, 128, 128, 4, 4, True),
+            walk(64, 64, 128, 4, 5, True),
+            walk(64, 64, 128, 4, 4, True),
+            *variants,
+        ]
     if kept:
         # Stages of 16 KiB of rows each: with two, a program waits for memory (99 us where with four it took 76).
         warps = 4 if bh <= 128 and n <= 128 else 8
@@ -211,10 +216,10 @@ def space(
         if tma:
             described = [resident(128, 8, 4, True), resident(128, warps, 4, True), resident(64, warps, 4, True)]
             first = [*described, resident(64, warps, 2, True), resident(128, 8, 3, True), *first]
-        found = [*first, *found[-2:]]
-    found = [v for v in found if v.shared_bytes <= SHARED_KIB["sm_90"] * 1024]
+        variants = [*first, *variants[-2:]]
+    variants = [v for v in variants if v.shared_bytes <= SHARED_KIB["sm_90"] * 1024]
     # The least of GPUs has 64 KiB.
-    return found if min(v.shared_bytes for v in found) <= 65536 else [*found, walk(16, 32, 32, 4, 2)]
+    return variants if min(v.shared_bytes for v in variants) <= 65536 else [*variants, walk(16, 32, 32, 4, 2)]
 
 
 def launch(
@@ -225,7 +230,7 @@ def launch(
     (m, k), (h, n) = x.shape, w2.shape
     bm, bk, bh, bn = (variant[c] for c in ("BM", "BK", "BH", "BN"))
     tiles = triton.cdiv(m, bm)
-    beside = (x if t is None else t for t in (b1, b2, residual))
+    epilogue = (x if t is None else t for t in (b1, b2, residual))
     strides = (*x.stride(), *w1.stride(), *w2.stride(), y.stride(0), 0 if residual is None else residual.stride(0))
     operands: tuple[Any, ...] = (x, w1, w2, y)
     if variant.kernel is fused_mlp_resident:
@@ -234,12 +239,12 @@ def launch(
         if variant["TMA"]:
             operands = (descriptor(x, (bm, bk)), w1, w2, descriptor(y, (bm, bn)))
         grid = (min(tiles, multiprocessors(x.device) * each),)
-        fused_mlp_resident[grid](*operands, *beside, m, k, h, n, *strides, **variant.meta)
+        fused_mlp_resident[grid](*operands, *epilogue, m, k, h, n, *strides, **variant.meta)
         return
     if variant["TMA"]:
         blocks = ((bm, bk), (bk, bh), (bh, bn), (bm, bn))
         operands = tuple(descriptor(t, block) for t, block in zip(operands, blocks, strict=True))
-    fused_mlp_kernel[(tiles,)](*operands, *beside, m, k, h, n, *strides, **variant.meta)
+    fused_mlp_kernel[(tiles,)](*operands, *epilogue, m, k, h, n, *strides, **variant.meta)
 
 
 def fused_mlp(
@@ -280,11 +285,11 @@ def fused_mlp(
         return y.view(*x.shape[:-1], n)
     b1, b2 = (None if b is None else b.contiguous() for b in (b1, b2))
     tma = min(rows.shape[1], h) > 0 and tma_takes(rows, w1, w2, y)
-    beside = _beside(b1, activation, b2, residual, x.dtype)
+    epilogue = _epilogue(b1, activation, b2, residual, x.dtype)
     strides = (min(s, 2) for t in (rows, w1, w2) for s in t.stride())
-    key = (m, h, n, rows.shape[1], x.dtype, precision, tma, *beside, *strides)
+    key = (m, h, n, rows.shape[1], x.dtype, precision, tma, *epilogue, *strides)
     variant = tuner.pick(
-        key, lambda: space(rows, w1, w2, beside, tma, precision), launch, rows, w1, w2, y, b1, b2, residual
+        key, lambda: space(rows, w1, w2, epilogue, tma, precision), launch, rows, w1, w2, y, b1, b2, residual
     )  # fmt: skip
     launch(variant, rows, w1, w2, y, b1, b2, residual)
     return y.view(*x.shape[:-1], n)
@@ -337,7 +342,7 @@ def _build(v: Variant) -> Build:
     )  # fmt: skip
 
 
-RELU = _beside(None, "relu", None, None, torch.bfloat16)
+RELU = _epilogue(None, "relu", None, None, torch.bfloat16)
 SMALL = space(_meta(131072, 128), _meta(128, 128), _meta(128, 128), RELU, True)
 ADAPTER = space(
     _meta(32768, 4096), _meta(4096, 64), _meta(64, 4096),

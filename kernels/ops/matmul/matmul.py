@@ -120,23 +120,23 @@ def space(a: torch.Tensor, b: torch.Tensor, tma: bool, precision: str = "ieee") 
         return [tile(64, 64, 32, 4, 3), tile(128, 64, 32, 4, 3), tile(128, 128, 16, 8, 3), tile(32, 32, 32, 4, 4)]
     if m <= 64:
         bm = 16 if m <= 16 else 32 if m <= 32 else 64
-        found = [tile(bm, 64, 128, 4, 3), tile(bm, 64, 64, 4, 5), tile(bm, 32, 128, 4, 4), tile(bm, 128, 64, 4, 4)]
-        found += [tile(bm, 64, 128, 4, 3, tma=True), tile(bm, 128, 64, 4, 4, tma=True)] if tma else []
+        variants = [tile(bm, 64, 128, 4, 3), tile(bm, 64, 64, 4, 5), tile(bm, 32, 128, 4, 4), tile(bm, 128, 64, 4, 4)]
+        variants += [tile(bm, 64, 128, 4, 3, tma=True), tile(bm, 128, 64, 4, 4, tma=True)] if tma else []
         # Below a tile for every other multiprocessor of an H200 the parts of K must make up for them.
-        return found + [_split(bm, 64, 128, parts, precision) for parts in (2, 4, 8) if n // 64 * parts <= 512]
+        return variants + [_split(bm, 64, 128, parts, precision) for parts in (2, 4, 8) if n // 64 * parts <= 512]
     if m * n < 132 * 64 * 128:
-        found = [tile(64, 64, 64, 4, 4), tile(64, 128, 64, 4, 4), tile(128, 128, 64, 8, 3)]
-        return found + [_split(64, 64, 64, parts, precision) for parts in (4,) if k >= 2048]
-    found = [tile(128, 256, 64, 8, 3), tile(128, 128, 64, 4, 3)]
+        variants = [tile(64, 64, 64, 4, 4), tile(64, 128, 64, 4, 4), tile(128, 128, 64, 8, 3)]
+        return variants + [_split(64, 64, 64, parts, precision) for parts in (4,) if k >= 2048]
+    variants = [tile(128, 256, 64, 8, 3), tile(128, 128, 64, 4, 3)]
     if tma:
-        found += [
+        variants += [
             tile(128, 256, 64, 8, 4, tma=True, flatten=True), tile(128, 256, 64, 8, 3, tma=True, flatten=True),
             tile(256, 128, 64, 8, 4, tma=True, flatten=True), tile(128, 256, 64, 8, 4, tma=True),
             tile(128, 128, 64, 4, 3, tma=True), tile(128, 256, 64, 8, 4, tma=True, flatten=True, group=16),
         ]  # fmt: skip
     else:
-        found += [tile(256, 128, 64, 8, 3), tile(128, 128, 32, 4, 4)]
-    return found
+        variants += [tile(256, 128, 64, 8, 3), tile(128, 128, 32, 4, 4)]
+    return variants
 
 
 def _split(bm: int, bn: int, bk: int, parts: int, precision: str) -> Variant:

@@ -196,8 +196,8 @@ def space(
         return [tile(64, 64, 32, 4, 3), tile(128, 64, 32, 4, 3), tile(128, 128, 16, 8, 3), tile(32, 32, 32, 4, 4)]
     if m <= 64:
         bm = 16 if m <= 16 else 32 if m <= 32 else 64
-        found = [tile(bm, 64, 64, 4, 5), tile(bm, 64, 128, 4, 3), tile(bm, 32, 128, 4, 4), tile(bm, 128, 64, 4, 4)]
-        return found + ([tile(bm, 64, 128, 4, 3, True), tile(bm, 128, 64, 4, 4, True)] if tma else [])
+        variants = [tile(bm, 64, 64, 4, 5), tile(bm, 64, 128, 4, 3), tile(bm, 32, 128, 4, 4), tile(bm, 128, 64, 4, 4)]
+        return variants + ([tile(bm, 64, 128, 4, 3, True), tile(bm, 128, 64, 4, 4, True)] if tma else [])
     if m * n < 132 * 64 * 128:
         return [tile(64, 64, 64, 4, 4), tile(64, 128, 64, 4, 4), tile(128, 128, 64, 8, 3)]
     if not tma:
@@ -221,10 +221,10 @@ def launch(
     operands: tuple[Any, ...] = (a, b, c)
     if variant["TMA"]:
         operands = (descriptor(a, (bm, bk)), descriptor(b, (bk, bn)), descriptor(c, (bm, bn // variant["PIECES"])))
-    beside = (bias, mask, residual)
+    optional = (bias, mask, residual)
     rows = tuple(0 if x is None else x.stride(0) for x in (mask, residual))
     matmul_epilogue_kernel[grid](
-        *operands, *(a if x is None else x for x in beside), m, n, k, *a.stride(), *b.stride(), c.stride(0), *rows,
+        *operands, *(a if x is None else x for x in optional), m, n, k, *a.stride(), *b.stride(), c.stride(0), *rows,
         **variant.meta,
     )  # fmt: skip
 
@@ -283,8 +283,8 @@ def cost(c: Case) -> Cost:
     """Every matrix once."""
     m, n, k, size = c["m"], c["n"], c["k"], c.itemsize
     mask = {"bool": 1, "dtype": size}.get(c.get("mask", "dtype"), 0)
-    beside = m * n * (mask + size * bool(c.get("residual"))) + n * size * bool(c.get("bias", 1))
-    return Cost((m * k + k * n + m * n) * size + beside, 2 * m * n * k)
+    epilogue_bytes = m * n * (mask + size * bool(c.get("residual"))) + n * size * bool(c.get("bias", 1))
+    return Cost((m * k + k * n + m * n) * size + epilogue_bytes, 2 * m * n * k)
 
 
 def _rows(peer: str, **more: Any) -> tuple[Case, ...]:

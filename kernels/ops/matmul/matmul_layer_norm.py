@@ -150,12 +150,16 @@ def space(a: torch.Tensor, b: torch.Tensor, tma: bool, precision: str = "ieee") 
     if size == 4:
         return [walk(16, 32, 4, 3), walk(32, 32, 8, 3), *([resident(16, 4)] if kept and k <= 64 else [])]
     rows, warps = (64, 8) if bn > 256 else (128, 8)
-    found = [walk(rows, 32, warps, 4), walk(64, 64, 4 if bn <= 256 else 8, 2), walk(rows, 64, warps, 3)]
+    variants = [walk(rows, 32, warps, 4), walk(64, 64, 4 if bn <= 256 else 8, 2), walk(rows, 64, warps, 3)]
     if kept:
-        found = [resident(128, 8), resident(64, 8), resident(64, 4), *found]
+        variants = [resident(128, 8), resident(64, 8), resident(64, 4), *variants]
     if tma:
-        found += [walk(rows, 64, warps, 3, True, True), walk(rows, 64, warps, 3, True), walk(64, 64, 8, 4, True, True)]
-    return found
+        variants += [
+            walk(rows, 64, warps, 3, True, True),
+            walk(rows, 64, warps, 3, True),
+            walk(64, 64, 8, 4, True, True),
+        ]
+    return variants
 
 
 def launch(

@@ -50,14 +50,14 @@ class Form:
 
 def held(words: int, halves: int, dtype: torch.dtype, form: Form) -> list[Variant]:
     """Programs that hold whole rows: those that fit into the registers by the model."""
-    found = []
+    variants = []
     for warps, stages in ((16, 3), (16, 2), (8, 3), (8, 2), (4, 3), (4, 1), (32, 3), (32, 2)):
         if words >= warps * 64 and words <= warps * 32 * 16:
-            found.append(packed(words, halves, dtype, form, warps, stages))
-    if form.weight and form.given and not any(map(_fits, found)):
+            variants.append(packed(words, halves, dtype, form, warps, stages))
+    if form.weight and form.given and not any(map(_fits, variants)):
         late = words >= 1024 and (halves == 1 or (words % 2048 == 0 and words <= 8192))  # others spill
-        found += [packed(words, halves, dtype, form, 16, stages, late=True) for stages in (3, 2) if late]
-    return [v for v in found if _fits(v) and v.shared_bytes <= 220 << 10]
+        variants += [packed(words, halves, dtype, form, 16, stages, late=True) for stages in (3, 2) if late]
+    return [v for v in variants if _fits(v) and v.shared_bytes <= 220 << 10]
 
 
 def _fits(variant: Variant) -> bool:
@@ -144,15 +144,15 @@ def split(columns: int, form: Form) -> list[Variant]:
 def space(rows: int, columns: int, dtype: torch.dtype, halves: int, form: Form) -> list[Variant]:
     """Variants worth timing. halves: floats in a 32-bit word, 0 where rows are not whole words."""
     words = columns // halves if halves else 0
-    found = held(words, halves, dtype, form) if words >= SHORT else []
-    strips = [] if any(not v["LATE"] for v in found) or words < LONG else chunks_of(words, halves, dtype, form)
+    variants = held(words, halves, dtype, form) if words >= SHORT else []
+    strips = [] if any(not v["LATE"] for v in variants) or words < LONG else chunks_of(words, halves, dtype, form)
     # In the interpreter one program runs after another: nobody there can wait for a later one.
     if words >= LONG and form.given and not knobs.runtime.interpret:
         shared = [team(words, halves, dtype, form, w, c) for w, c in ((16, 2), (16, 1), (8, 1))]
-        found += [v for v in shared if v["TEAM"] <= MOST_TEAM and _fits(v)]
-    found += strips if form.given else []
-    if found:
-        return found
+        variants += [v for v in shared if v["TEAM"] <= MOST_TEAM and _fits(v)]
+    variants += strips if form.given else []
+    if variants:
+        return variants
     if columns > HELD_ROWS:
         return split(columns, form)
     block = triton.next_power_of_2(max(1, columns))

@@ -138,10 +138,10 @@ def gradient_packed(
 @triton.jit
 def weight_again(w_ptr, result, zero, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr):
     """load_words once `result` is known (zero is 0): a branch, so that nothing is pipelined or held from before."""
-    found = tl.zeros((BLOCK,), w_ptr.dtype.element_ty)
+    words = tl.zeros((BLOCK,), w_ptr.dtype.element_ty)
     if kept(zero, result, zero) == 0:
-        found = load_words(w_ptr, START, BLOCK, WORDS)
-    return found
+        words = load_words(w_ptr, START, BLOCK, WORDS)
+    return words
 
 
 @triton.jit

@@ -149,7 +149,7 @@ def channels_walked(
 
 def space(channels: int, positions: int, dtype: torch.dtype, halves: int, weight: bool) -> list[Variant]:
     """Variants worth timing. halves: positions in a 32-bit word, 0 for single 16-bit elements."""
-    found = []
+    variants = []
     if channels <= HELD:
         words = positions // max(halves, 1)
         for warps in (4, 2, 1):
@@ -157,21 +157,21 @@ def space(channels: int, positions: int, dtype: torch.dtype, halves: int, weight
             if block <= max(32, triton.next_power_of_2(words)):
                 settings = (("C", channels), ("BLOCK", block), ("HALVES", halves), ("DTYPE", DTYPES[dtype]))
                 constants = (*settings, ("WEIGHT", weight), ("WHOLE", words % block == 0))
-                found.append(
+                variants.append(
                     Variant(channels_held, constants, warps, tuned=("BLOCK",), registers=min(255, 4 * channels + 20))
                 )
     if halves and channels <= HELD_TOGETHER:
-        found += _together(channels, positions // halves, dtype, halves, weight)
+        variants += _together(channels, positions // halves, dtype, halves, weight)
     # Read twice, but a tile of all channels is still in L1 or L2 at the second time.
     tiles = ((32, 256, 8), (16, 512, 8), (64, 128, 8), (64, 128, 4))
     walked = [Variant(channels_walked, (("ROWS", r), ("BLOCK", b), ("WEIGHT", weight)), w) for r, b, w in tiles]
-    return found + (walked[2:] if len(found) > 4 else walked)
+    return variants + (walked[2:] if len(variants) > 4 else walked)
 
 
 def _together(channels: int, words: int, dtype: torch.dtype, halves: int, weight: bool) -> list[Variant]:
     """channels_together with 16 to 64 words a thread; many channels in lines of 32 to 128 bytes, few in longer ones."""
     rows, widest = triton.next_power_of_2(channels), triton.next_power_of_2(words)
-    found = []
+    variants = []
     many = ((16, 8), (32, 8), (32, 16), (16, 4), (8, 4), (8, 8))
     for columns, warps in many if channels > HELD else ((128, 4), (128, 8), (64, 4), (256, 8)):
         block = min(columns, widest)
@@ -180,8 +180,8 @@ def _together(channels: int, words: int, dtype: torch.dtype, halves: int, weight
             settings = (("C", channels), ("BLOCK_C", rows), ("BLOCK", block), ("HALVES", halves))
             whole = rows == channels and words % block == 0
             constants = (*settings, ("DTYPE", DTYPES[dtype]), ("WEIGHT", weight), ("WHOLE", whole))
-            found.append(Variant(channels_together, constants, warps, tuned=("BLOCK",), registers=held + 40))
-    return list(dict.fromkeys(found))
+            variants.append(Variant(channels_together, constants, warps, tuned=("BLOCK",), registers=held + 40))
+    return list(dict.fromkeys(variants))
 
 
 def launch(variant: Variant, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, eps: float) -> None:

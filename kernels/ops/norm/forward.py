@@ -42,17 +42,17 @@ def space(rows: int, columns: int, dtype: torch.dtype, halves: int, form: Form) 
     together = [] if columns <= HELD // 2 or knobs.runtime.interpret else teams(columns, dtype, halves, form)
     settings = (("N", columns), ("DTYPE", DTYPES[dtype]), *form.constants)
     if words >= SHORT and columns <= (HELD_PACKED if halves == 2 else HELD):
-        found = [pieces(words, halves, dtype, form, w, 1) for w in (16, 8, 4, 2, 1, 32) if fits(words, w, 32)]
-        found += [
+        variants = [pieces(words, halves, dtype, form, w, 1) for w in (16, 8, 4, 2, 1, 32) if fits(words, w, 32)]
+        variants += [
             pieces(words, halves, dtype, form, w, stages)
             for w, stages in ((4, 3), (8, 3), (16, 3))
             if fits(words, w, 16) and words >= w * 64
         ]
         if words > HELD // 2:
-            found += [pieces(words, halves, dtype, form, *choice) for choice in asking(form)]
+            variants += [pieces(words, halves, dtype, form, *choice) for choice in asking(form)]
         if 4096 <= columns <= HELD // 2:  # twice from L1, by so few registers that many rows are under way
-            found += [Variant(norm_loop, (*settings, ("BLOCK", b)), w, tuned=("BLOCK",)) for b, w in SMALL]
-        return found + together
+            variants += [Variant(norm_loop, (*settings, ("BLOCK", b)), w, tuned=("BLOCK",)) for b, w in SMALL]
+        return variants + together
     if block <= HELD and block * 4 > SHORT:
         widths = [w for w in (4, 8, 16, 32) if 8 <= block // (32 * w) <= 64] or [4]
         tiles = [(max(1, 2048 // block), w) for w in widths]

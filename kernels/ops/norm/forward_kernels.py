@@ -18,10 +18,10 @@ ANYHOW = tl.constexpr("")
 def words_of(ptr, HALVES: tl.constexpr):
     """A pointer to 32-bit words: to pairs of 16-bit floats (HALVES 2) or to f32 as they are (1)."""
     if HALVES == 2:
-        found = ptr.to(tl.pointer_type(tl.int32), bitcast=True)
+        words = ptr.to(tl.pointer_type(tl.int32), bitcast=True)
     else:
-        found = ptr
-    return found
+        words = ptr
+    return words
 
 
 @triton.jit
@@ -47,12 +47,12 @@ def store_words(ptr, word, START: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.c
 def half(word, h: tl.constexpr, DTYPE: tl.constexpr, HALVES: tl.constexpr):
     """Float h of a word, as f32."""
     if HALVES == 1:
-        found = word
+        value = word
     elif h == 0:
-        found = low_half(word, DTYPE)
+        value = low_half(word, DTYPE)
     else:
-        found = high_half(word, DTYPE)
-    return found
+        value = high_half(word, DTYPE)
+    return value
 
 
 @triton.jit

@@ -83,8 +83,8 @@ def builds(form: Form) -> tuple[Build, ...]:
     )
     total = Variant(sum_partials, (("N", 4096), ("BLOCK", 32), ("ROWS", 256)), 8)
     strides = ("rows", "dy_stride", "x_stride", "dx_stride")
-    found = [Build(v, _signature(v), tuple(s for s in strides if s in _signature(v))) for v in (*variants, finish)]
-    return (*found, Build(total, SUMS))
+    listed = [Build(v, _signature(v), tuple(s for s in strides if s in _signature(v))) for v in (*variants, finish)]
+    return (*listed, Build(total, SUMS))
 
 
 def _signature(variant: Variant) -> dict[str, str]:

@@ -59,7 +59,7 @@ def router_kernel(
 def space(rows: int, experts: int, k: int, dtype: torch.dtype, renormalise: bool) -> list[Variant]:
     """8 to 64 logits a thread, a row within one warp where it can be; few rows make small programs."""
     block, slots = max(16, triton.next_power_of_2(experts)), triton.next_power_of_2(k)
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for elements, warps in ((1024, 2), (512, 1), (1024, 1), (2048, 2), (2048, 4), (4096, 4)):
         count = max(1, min(elements // block, triton.next_power_of_2(rows)))
         for by_sorting in (False, True) if 8 <= k <= ROUNDS and elements == 512 else (k > ROUNDS,):
@@ -68,8 +68,8 @@ def space(rows: int, experts: int, k: int, dtype: torch.dtype, renormalise: bool
                 ("RENORMALISE", renormalise), ("SORTED", by_sorting),
                 ("WHOLE", block == experts and rows % count == 0),
             )  # fmt: skip
-            found.append(Variant(router_kernel, constants, warps, tuned=("ROWS", "SORTED")))
-    return list(dict.fromkeys(found))
+            variants.append(Variant(router_kernel, constants, warps, tuned=("ROWS", "SORTED")))
+    return list(dict.fromkeys(variants))
 
 
 def launch(variant: Variant, logits: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor) -> None:

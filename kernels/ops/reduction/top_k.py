@@ -178,7 +178,7 @@ def space(rows: int, columns: int, k: int, dtype: torch.dtype) -> list[Variant]:
         ("DTYPE", DTYPES[dtype]),
     )
     filled = block == width and columns % width == 0
-    found: list[Variant] = []
+    variants: list[Variant] = []
     group = 16 // dtype.itemsize
     if k <= ROUNDS or block < 4 * group * slots or block <= 256:
         by_sorting = k > ROUNDS
@@ -186,7 +186,7 @@ def space(rows: int, columns: int, k: int, dtype: torch.dtype) -> list[Variant]:
             count = max(1, min(elements // block, triton.next_power_of_2(rows)))
             choice = (("ROWS", count), ("SORTED", by_sorting), ("WHOLE", filled and rows % count == 0))
             if 8 <= count * block // (32 * warps) <= 64 or count * block <= 256:
-                found.append(Variant(top_k_rounds, (*fixed, *choice), warps, tuned=("ROWS", "SORTED")))
+                variants.append(Variant(top_k_rounds, (*fixed, *choice), warps, tuned=("ROWS", "SORTED")))
     for fold in (8 // group, 16 // group) if k > ROUNDS else (8 // group,):
         if block >= 2 * group * fold * slots and block >= 512 and k >= ROUNDS // 2:
             rest = (("BITS", block.bit_length() - 1), ("GROUP", group), ("FOLD", fold), ("SEARCHED", SEARCHED))
@@ -195,12 +195,12 @@ def space(rows: int, columns: int, k: int, dtype: torch.dtype) -> list[Variant]:
                 held = block // (32 * warps)
                 if 16 <= held <= 64:
                     lanes = (*constants, ("LANES", 32 * warps))
-                    found.append(Variant(top_k_select, lanes, warps, tuned=("FOLD",)))
+                    variants.append(Variant(top_k_select, lanes, warps, tuned=("FOLD",)))
                     if held == 64 and group == 4 and not torch.version.hip:
                         # ptxas takes 227 registers for 64 f32 a thread, and spills none with 168 (sm_90).
                         fewer = (("maxnreg", 168),)
-                        found.append(Variant(top_k_select, lanes, warps, tuned=("FOLD",), options=fewer))
-    return list(dict.fromkeys(found))
+                        variants.append(Variant(top_k_select, lanes, warps, tuned=("FOLD",), options=fewer))
+    return list(dict.fromkeys(variants))
 
 
 def launch(variant: Variant, x: torch.Tensor, values: torch.Tensor, indices: torch.Tensor) -> None:

@@ -82,7 +82,7 @@ def add_partials(
 def space(rows: int, columns: int, itemsize: int) -> list[Variant]:
     """32 to 64 elements a thread; a strip as wide as one warp's load leaves the rows' sums within a warp."""
     vector = 16 // itemsize
-    found: list[Variant] = []
+    variants: list[Variant] = []
     shapes = [(32, 32 * vector, 4), (16, 64 * vector, 4), (16, 128 * vector, 8)]
     plans = [(*shape, 0, aim) for shape in shapes for aim in PROGRAMS] + [
         (*shape, 3, PROGRAMS[0]) for shape in shapes[:2]
@@ -96,8 +96,8 @@ def space(rows: int, columns: int, itemsize: int) -> list[Variant]:
             ("WHOLE", rows % walk == 0 and columns % block == 0),
         )  # fmt: skip
         shared = ahead * tall * block * itemsize
-        found.append(Variant(two_axis_walk, constants, warps, tuned=("WALK", "ROWS", "AHEAD"), shared_bytes=shared))
-    return list(dict.fromkeys(found))
+        variants.append(Variant(two_axis_walk, constants, warps, tuned=("WALK", "ROWS", "AHEAD"), shared_bytes=shared))
+    return list(dict.fromkeys(variants))
 
 
 def launch(variant: Variant, x: torch.Tensor, over_rows: torch.Tensor, over_columns: torch.Tensor) -> None:

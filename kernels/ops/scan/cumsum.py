@@ -75,21 +75,21 @@ def piece_sums(x_ptr, s_ptr, x_stride, N, PIECES: tl.constexpr, WIDTH: tl.conste
 def space(rows: int, columns: int) -> list[Variant]:
     """Rows held at once up to 8192 columns; beyond, in a loop, or in pieces where rows are too few to fill a GPU."""
     block = max(16, triton.next_power_of_2(columns))
-    found: list[Variant] = []
+    variants: list[Variant] = []
     if columns <= HELD:
         for elements, warps in ((2048, 1), (2048, 2), (2048, 4), (4096, 2), (4096, 4), (8192, 8)):
             count = max(1, min(elements // block, triton.next_power_of_2(rows)))
             if count * block <= 128 * 32 * warps:
-                found.append(_rows(1, columns, block, count, rows % count == 0 and block == columns, warps))
+                variants.append(_rows(1, columns, block, count, rows % count == 0 and block == columns, warps))
     else:
         if rows < FEW:
             for width, warps in ((4096, 4), (8192, 8)):
                 pieces = triton.cdiv(columns, width)
-                found.append(_rows(pieces, width, width, 1, columns % width == 0, warps))
+                variants.append(_rows(pieces, width, width, 1, columns % width == 0, warps))
         if rows >= FEW or columns <= 4 * HELD:
             for width, warps in ((2048, 4), (4096, 4), (4096, 8), (8192, 8)):
-                found.append(Variant(cumsum_loop, (("BLOCK", width), ("ROWS", 1)), warps))
-    return list(dict.fromkeys(found))
+                variants.append(Variant(cumsum_loop, (("BLOCK", width), ("ROWS", 1)), warps))
+    return list(dict.fromkeys(variants))
 
 
 def _rows(pieces: int, width: int, block: int, count: int, whole: bool, warps: int) -> Variant:

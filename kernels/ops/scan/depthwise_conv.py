@@ -123,20 +123,20 @@ def space_planes(height: int, width: int, k: int, padding: int, bias: bool) -> l
     """For a result of height x width. One element a thread: shifted loads are not aligned, and are 4 bytes each."""
     block = max(8, triton.next_power_of_2(width))
     fixed = (("K", k), ("PAD", padding), ("BIAS", bias))
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for elements, warps in ((128, 4), (256, 8), (256, 4)):
         broad = min(block, elements)
         for tall in (16, 32) if k <= 3 else (8, 16):
             rows = min(tall, triton.next_power_of_2(height))
             constants = (*fixed, ("PLANES", elements // broad), ("BLOCK", broad), ("TALL", rows))
-            found.append(Variant(depthwise_planes, constants, warps, tuned=("PLANES", "BLOCK", "TALL")))
-    return list(dict.fromkeys(found))
+            variants.append(Variant(depthwise_planes, constants, warps, tuned=("PLANES", "BLOCK", "TALL")))
+    return list(dict.fromkeys(variants))
 
 
 def space_pixels(pixels: int, channels: int, k: int, padding: int, bias: bool, itemsize: int) -> list[Variant]:
     """For results of so many pixels: 16 bytes of channels a thread, of 2 to 4 pixels."""
     lanes = 16 // itemsize
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for deep, held, warps in ((8, 4, 4), (8, 2, 4), (4, 4, 4), (16, 4, 4), (32, 4, 1)):
         block = max(16, min(deep * lanes, triton.next_power_of_2(channels)))
         count = max(1, min(32 * warps * lanes * held // block, triton.next_power_of_2(pixels)))
@@ -144,8 +144,8 @@ def space_pixels(pixels: int, channels: int, k: int, padding: int, bias: bool, i
             ("K", k), ("PAD", padding), ("BIAS", bias), ("PIXELS", count), ("BLOCK", block),
             ("WHOLE", channels % block == 0),
         )  # fmt: skip
-        found.append(Variant(depthwise_pixels, constants, warps, tuned=("PIXELS", "BLOCK")))
-    return list(dict.fromkeys(found))
+        variants.append(Variant(depthwise_pixels, constants, warps, tuned=("PIXELS", "BLOCK")))
+    return list(dict.fromkeys(variants))
 
 
 def launch(variant: Variant, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor) -> None:

@@ -27,11 +27,11 @@ LOOPED = 256
 def reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """What is computed, in plain PyTorch."""
     if 0 < a.shape[1] <= LOOPED:
-        h, found = torch.zeros_like(b[:, 0]), []
+        h, states = torch.zeros_like(b[:, 0]), []
         for t in range(b.shape[1]):
             h = a[:, t] * h + b[:, t]
-            found.append(h)
-        return torch.stack(found, 1)
+            states.append(h)
+        return torch.stack(states, 1)
     step, product, total = 1, a, b
     while step < a.shape[1]:
         total = torch.cat((total[:, :step], total[:, step:] + product[:, step:] * total[:, :-step]), 1)
@@ -185,16 +185,16 @@ def variant(
 def space(shape: tuple[int, ...], backward: bool) -> list[Variant]:
     """Variants worth timing: of one launch, and where that leaves multiprocessors idle, of chunks."""
     batches, length, channels = shape
-    found = []
+    variants = []
     for steps, segments, block, warps in TILES:
         width = min(block, triton.next_power_of_2(channels))
-        found.append(variant(shape, backward, steps, segments, width, warps))
+        variants.append(variant(shape, backward, steps, segments, width, warps))
         programs = batches * triton.cdiv(channels, width)
         chunks = min(MOST_CHUNKS, triton.cdiv(PROGRAMS, programs), length // (2 * steps * segments))
         if chunks >= 2 and segments > 4:
             chunks = 1 << (chunks.bit_length() - 1)
-            found.append(variant(shape, backward, steps, segments, width, warps, chunks))
-    return list(dict.fromkeys(found))
+            variants.append(variant(shape, backward, steps, segments, width, warps, chunks))
+    return list(dict.fromkeys(variants))
 
 
 def launch(

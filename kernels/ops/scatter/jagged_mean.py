@@ -114,13 +114,13 @@ WIDEST = 256
 def space(rows: int, columns: int) -> list[Variant]:
     """Variants worth timing for tensors of this size."""
     block = min(WIDEST, triton.next_power_of_2(columns))
-    found = []
+    variants = []
     for height, warps in TILES:
         count = min(max(8, height * 128 // block), 512)
         whole = rows % count == 0 and columns % block == 0
         constants = (("ROWS", count), ("BLOCK", block), ("WHOLE", whole))
-        found.append(Variant(jagged_mean_parts, constants, warps, tuned=("ROWS",)))
-    return list(dict.fromkeys(found))
+        variants.append(Variant(jagged_mean_parts, constants, warps, tuned=("ROWS",)))
+    return list(dict.fromkeys(variants))
 
 
 def joined(block: int, rows: int) -> Variant:

@@ -161,15 +161,15 @@ WIDEST = 256
 
 def space(columns: int) -> list[Variant]:
     """Variants worth timing, of both ways."""
-    found = []
+    variants = []
     for rows, width, warps in SEGMENTS:
         block = min(width, triton.next_power_of_2(columns))
-        found.append(Variant(jagged_softmax_segments, (("ROWS", rows), ("BLOCK", block)), warps))
+        variants.append(Variant(jagged_softmax_segments, (("ROWS", rows), ("BLOCK", block)), warps))
     block = min(WIDEST, triton.next_power_of_2(columns))
     for height, warps in BLOCKS:
         rows = min(max(16, height * 128 // block), 512)
-        found.append(Variant(jagged_softmax_blocks, (("ROWS", rows), ("BLOCK", block), ("LAST", False)), warps))
-    return list(dict.fromkeys(found))
+        variants.append(Variant(jagged_softmax_blocks, (("ROWS", rows), ("BLOCK", block), ("LAST", False)), warps))
+    return list(dict.fromkeys(variants))
 
 
 def joined(block: int, rows: int) -> Variant:

@@ -147,16 +147,16 @@ TILES = ((16, 256, 4), (8, 256, 2), (16, 128, 2), (8, 256, 4), (32, 256, 4))
 
 def space(columns: int, gathered: bool, weighted: bool, atomic: bool, ordered: bool = True) -> list[Variant]:
     """Variants worth timing. atomic: the atomic way is allowed; ordered: edges need an order first."""
-    found = []
+    variants = []
     given = (("GATHERED", gathered), ("WEIGHTED", weighted))
     for edges, width, warps in TILES:
         block = min(width, triton.next_power_of_2(columns))
         tile = (("EDGES", edges), ("BLOCK", block))
         constants = (("LIMIT", LIMIT), *tile, ("ORDERED", ordered), *given)
-        found.append(Variant(sum_kernel, constants, warps, tuned=("EDGES", "BLOCK")))
+        variants.append(Variant(sum_kernel, constants, warps, tuned=("EDGES", "BLOCK")))
         if atomic and edges == 8:
-            found.append(Variant(atomic_kernel, (*tile, *given), warps, tuned=("EDGES", "BLOCK")))
-    return list(dict.fromkeys(found))
+            variants.append(Variant(atomic_kernel, (*tile, *given), warps, tuned=("EDGES", "BLOCK")))
+    return list(dict.fromkeys(variants))
 
 
 def _ends(target: torch.Tensor, rows: int, ordered: bool, deterministic: bool) -> tuple[torch.Tensor, torch.Tensor]:

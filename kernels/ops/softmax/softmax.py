@@ -389,27 +389,27 @@ def launch_team(variant: Variant, x: torch.Tensor, y: torch.Tensor) -> None:
 def space(rows: int, columns: int, dtype: torch.dtype, packable: bool, widen: bool = False) -> list[Variant]:
     """Variants worth timing for rows of this length: 8 to 64 elements a thread, no tile wider than a row needs."""
     block = triton.next_power_of_2(max(1, columns))
-    found: list[Variant] = []
+    variants: list[Variant] = []
     if block <= 2048:
         for elements, warps in ((2048, 2), (2048, 4), (4096, 4), (8192, 8)):
             count = max(1, min(elements // block, triton.next_power_of_2(rows)))
-            found.append(_rows(columns, block, count, rows, warps))
+            variants.append(_rows(columns, block, count, rows, warps))
     elif block <= HELD:
         for count in (1, 2) if block <= 8192 else (1,):
-            found += [
+            variants += [
                 _rows(columns, block, count, rows, w) for w in (4, 8, 16, 32) if 8 <= count * block // (32 * w) <= 64
             ]
     if packable and block >= HELD // 2:
-        found += _packed(columns // 2, dtype, widen and dtype != torch.float32)
-    if not found or (block > HELD and not packable):
+        variants += _packed(columns // 2, dtype, widen and dtype != torch.float32)
+    if not variants or (block > HELD and not packable):
         lane = 16 // dtype.itemsize
         for width, warps, stages in ((4096, 8, 1), (8192, 16, 3), (16384, 32, 1), (16384, 32, 3)):
             constants = (("N", columns), ("BLOCK", min(width, block)), ("LANE", lane), ("STAGES", stages))
             shared = (stages - 1) * width * dtype.itemsize + 1024
-            found.append(Variant(softmax_loop, constants, warps, tuned=("BLOCK", "STAGES"), shared_bytes=shared))
+            variants.append(Variant(softmax_loop, constants, warps, tuned=("BLOCK", "STAGES"), shared_bytes=shared))
     if columns > HELD // 2 and not knobs.runtime.interpret:  # there programs run one after another: none can wait
-        found += teams(columns, dtype, packable, widen and dtype != torch.float32)
-    return list(dict.fromkeys(found))
+        variants += teams(columns, dtype, packable, widen and dtype != torch.float32)
+    return list(dict.fromkeys(variants))
 
 
 def _rows(columns: int, block: int, count: int, rows: int, warps: int) -> Variant:
@@ -420,20 +420,20 @@ def _rows(columns: int, block: int, count: int, rows: int, warps: int) -> Varian
 
 def _packed(pairs: int, dtype: torch.dtype, widen: bool) -> list[Variant]:
     """Rows that are held whole, with or without the next one in shared memory; of longer rows as much as fits."""
-    found = []
+    variants = []
     if pairs <= HELD_PACKED // 2:
         for warps in (8, 16, 32):
             held = chunks_of(pairs, warps)
             if 3 <= held <= 16 and registers(held) * warps * 32 <= 65536:
-                found.append(_held(pairs, dtype, warps, held, widen=widen))
+                variants.append(_held(pairs, dtype, warps, held, widen=widen))
                 if not widen:
-                    found.append(_ahead(pairs, dtype, warps))
+                    variants.append(_ahead(pairs, dtype, warps))
         if pairs > HELD // 2 and not widen:
-            found += [_ahead(pairs, dtype, *choice) for choice in ((32, 4, True), (32, 4, False), (16, 4, True))]
-        return found
+            variants += [_ahead(pairs, dtype, *choice) for choice in ((32, 4, True), (32, 4, False), (16, 4, True))]
+        return variants
     for warps, held, unroll, stages in ((32, 6, 2, 2), (32, 4, 2, 3), (32, 0, 2, 4), (16, 16, 2, 3), (16, 8, 2, 4)):
-        found.append(_held(pairs, dtype, warps, held, unroll, stages, widen))
-    return found
+        variants.append(_held(pairs, dtype, warps, held, unroll, stages, widen))
+    return variants
 
 
 def _ahead(pairs: int, dtype: torch.dtype, warps: int, quarters: int = 0, bulk: bool = False) -> Variant:

@@ -131,8 +131,8 @@ def split_space(outer: int, length: int, inner: int, itemsize: int, processors: 
     For sm_90 ptxas needs 68 to 78 registers with loads ahead, 24 warps a multiprocessor, and 64 without (12.8).
     """
     shapes = ((64, 8, 3, 3), (64, 8, 3, 6), (128, 8, 3, 3), (64, 8, 1, 4), (32, 4, 2, 6))
-    found = [_spans(outer, length, inner, itemsize, processors, *shape) for shape in shapes]
-    return list(dict.fromkeys(v for v in found if v["SPAN"] < length))
+    variants = [_spans(outer, length, inner, itemsize, processors, *shape) for shape in shapes]
+    return list(dict.fromkeys(v for v in variants if v["SPAN"] < length))
 
 
 def _spans(
@@ -243,13 +243,13 @@ def softmax_axis_loop(
 def space(outer: int, length: int, inner: int, itemsize: int, processors: int) -> list[Variant]:
     """Variants worth timing: 8 to 128 elements a thread, no tile wider than `inner`, enough programs for all."""
     rows, widest = triton.next_power_of_2(length), triton.next_power_of_2(inner)
-    found: list[Variant] = []
+    variants: list[Variant] = []
     if length <= LONGEST_HELD:
         for columns, warps in ((128, 1), (128, 4), (256, 2), (256, 4), (512, 4), (512, 8), (64, 4), (32, 8), (8, 8)):
             columns = min(columns, widest)
             if 8 <= rows * columns // (32 * warps) <= 128:
-                found.append(_held(length, inner, rows, columns, warps))
-    if length > 256 or not found:
+                variants.append(_held(length, inner, rows, columns, warps))
+    if length > 256 or not variants:
         # A line of 32 bytes is the least that memory reads; narrow tiles only where wide ones are too few.
         narrow = outer * triton.cdiv(inner, 128) < processors
         shapes = ((32, 8, 3), (16, 8, 1), (8, 8, 3)) if narrow else ((128, 8, 1), (128, 8, 3), (64, 4, 3), (32, 8, 1))
@@ -259,10 +259,10 @@ def space(outer: int, length: int, inner: int, itemsize: int, processors: int) -
             step = min(max(32 * warps * 16 // itemsize // columns, 1), rows)
             constants = (("BLOCK_M", step), ("BLOCK_N", columns), ("UNROLL", 4), ("STAGES", stages))
             shared = 4 * (stages - 1) * step * columns * itemsize + 4096
-            found.append(Variant(softmax_axis_loop, constants, warps, shared_bytes=shared))
+            variants.append(Variant(softmax_axis_loop, constants, warps, shared_bytes=shared))
     if length > LONGEST_WHOLE and outer * triton.cdiv(inner, 64) < 4 * processors:
-        found += split_space(outer, length, inner, itemsize, processors)
-    return list(dict.fromkeys(found))[:8]
+        variants += split_space(outer, length, inner, itemsize, processors)
+    return list(dict.fromkeys(variants))[:8]
 
 
 def _held(length: int, inner: int, rows: int, columns: int, warps: int) -> Variant:

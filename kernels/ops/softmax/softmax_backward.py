@@ -135,23 +135,23 @@ def softmax_backward_loop(
 def space(rows: int, columns: int, dtype: torch.dtype, packable: bool) -> list[Variant]:
     """Variants worth timing: a row as f32 tile while both inputs are up to 32 elements a thread, packed or walked."""
     block = triton.next_power_of_2(max(1, columns))
-    found: list[Variant] = []
+    variants: list[Variant] = []
     if block <= 2048:
         for elements, warps in ((1024, 2), (2048, 4), (4096, 8)):
             count = max(1, min(elements // block, triton.next_power_of_2(rows)))
-            found.append(_rows(columns, block, count, rows, warps))
+            variants.append(_rows(columns, block, count, rows, warps))
     elif block <= HELD:
-        found += [_rows(columns, block, 1, rows, w) for w in (4, 8, 16, 32) if 8 <= block // (32 * w) <= 32]
+        variants += [_rows(columns, block, 1, rows, w) for w in (4, 8, 16, 32) if 8 <= block // (32 * w) <= 32]
         if block >= 8192:  # twice from L1 or L2, by so few registers that many rows are under way
-            found += [_loop(columns, width, warps, 1, dtype) for width, warps in ((2048, 8), (4096, 16), (4096, 8))]
+            variants += [_loop(columns, width, warps, 1, dtype) for width, warps in ((2048, 8), (4096, 16), (4096, 8))]
     if packable and block >= 4096:
-        found += _packed(columns // 2, dtype)
-    if not found or (block > HELD and not packable):
-        found += [
+        variants += _packed(columns // 2, dtype)
+    if not variants or (block > HELD and not packable):
+        variants += [
             _loop(columns, min(width, block), warps, stages, dtype)
             for width, warps, stages in ((4096, 8, 1), (8192, 16, 2), (8192, 32, 3))
         ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(variants))
 
 
 def _rows(columns: int, block: int, count: int, rows: int, warps: int) -> Variant:

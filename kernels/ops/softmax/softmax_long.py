@@ -99,7 +99,7 @@ def softmax_together(
 
 def space(rows: int, columns: int, processors: int) -> list[Variant]:
     """Split in parts of 4096 to 16384; together where every program is resident by registers: at most 64 a thread."""
-    found = [
+    variants = [
         _variant(softmax_join, columns, min(block, triton.next_power_of_2(columns)), warps)
         for block, warps in ((8192, 8), (4096, 8), (16384, 16))
         if triton.cdiv(columns, block) <= 8192
@@ -107,8 +107,8 @@ def space(rows: int, columns: int, processors: int) -> list[Variant]:
     # Registers hold two programs of 16 warps a multiprocessor, or one of 32.
     for block, warps, resident in ((32768, 32, 1), (16384, 16, 2), (16384, 32, 1), (8192, 8, 4)):
         if rows * triton.cdiv(columns, block) <= processors * resident:
-            found.append(_variant(softmax_together, columns, block, warps))
-    return found
+            variants.append(_variant(softmax_together, columns, block, warps))
+    return variants
 
 
 def _variant(kernel: object, columns: int, block: int, warps: int) -> Variant:
@@ -129,10 +129,10 @@ def _ticket(device: torch.device, parts: int, rows: int) -> torch.Tensor:
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return torch.zeros(rows, dtype=torch.int64, device=device)
     key = (device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0, parts)
-    found = _tickets.get(key)
-    if found is None or found.numel() < rows:
-        found = _tickets[key] = torch.zeros(rows, dtype=torch.int64, device=device)
-    return found
+    ticket = _tickets.get(key)
+    if ticket is None or ticket.numel() < rows:
+        ticket = _tickets[key] = torch.zeros(rows, dtype=torch.int64, device=device)
+    return ticket
 
 
 def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor) -> None:

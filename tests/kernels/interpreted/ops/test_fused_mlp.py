@@ -25,9 +25,9 @@ X, W1, W2 = torch.zeros((4, 6)), torch.zeros((6, 3)), torch.zeros((3, 5))
 def variants(arguments: tuple[Any, ...]) -> list[Variant]:
     """Those that a large problem of these sizes would be timed with, and a small one."""
     x, w1, w2, activation, b1, b2, residual = arguments
-    beside = fused_mlp._beside(b1, activation, b2, residual, x.dtype)
+    epilogue = fused_mlp._epilogue(b1, activation, b2, residual, x.dtype)
     large = torch.empty((1 << 20, x.shape[1]), dtype=x.dtype, device="meta")
-    found = [v for rows in (large, x) for tma in (True, False) for v in fused_mlp.space(rows, w1, w2, beside, tma)]
+    found = [v for rows in (large, x) for tma in (True, False) for v in fused_mlp.space(rows, w1, w2, epilogue, tma)]
     return list({v.choice: v for v in found}.values())
 
 
@@ -76,8 +76,8 @@ def test_some_variant_fits_every_gpus_shared_memory() -> None:
     """64 KiB on an MI300X, 99 on GPUs for desktops: without one, tuning has nothing to choose from."""
     for m, k, h, n in product((100, 200_000), (32, 256, 4096), (64, 256), (32, 256, 4096)):
         x, w1, w2 = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((m, k), (k, h), (h, n)))
-        beside = fused_mlp._beside(None, "relu", None, None, x.dtype)
-        assert min(v.shared_bytes for v in fused_mlp.space(x, w1, w2, beside, True)) <= 64 * 1024
+        epilogue = fused_mlp._epilogue(None, "relu", None, None, x.dtype)
+        assert min(v.shared_bytes for v in fused_mlp.space(x, w1, w2, epilogue, True)) <= 64 * 1024
 
 
 @pytest.mark.parametrize(
