@@ -1,4 +1,4 @@
-"""Whether a GPU computes, asked in a process of its own: within seconds, and hardly felt by a measurement beside it."""
+"""Whether a GPU computes, asked in a process of its own: within seconds, and hardly felt by a measurement that runs."""
 
 from __future__ import annotations
 

@@ -93,9 +93,9 @@ def host_paced(results: Sequence[CandidateResult], name: str | None) -> str:
         return ""
     if named.wall_us <= HOST_PACED * named.time_us.median:
         return ""
-    beside = f" (eager {eager.wall_us:.4g} µs)" if eager not in (None, named) and eager.wall_us is not None else ""
+    compared = f" (eager {eager.wall_us:.4g} µs)" if eager not in (None, named) and eager.wall_us is not None else ""
     return (
-        f"{named.name} takes {named.wall_us:.4g} µs of wall time a call{beside} against {named.time_us.median:.4g} µs"
+        f"{named.name} takes {named.wall_us:.4g} µs of wall time a call{compared} against {named.time_us.median:.4g} µs"
         " on the GPU: called alone, the host sets its pace"
     )
 

@@ -116,7 +116,7 @@ class Session(ChildPool):
 
     def run(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
         self.tell("plan", 0.0, "starting")
-        self.probe.start()  # a process of its own, beside the imports
+        self.probe.start()  # a process of its own, during the imports
         plan, zygote = self.make_plan(zygote, stack)
         self.plan = plan
         self.records = plan.records(self.request.candidates, outcome.candidate_of_advice(self.request.advice_before))

@@ -1,4 +1,4 @@
-"""What a replay script has beside the region: it runs it eagerly and compiled, and prints what happened."""
+"""What a replay script has in addition to the region: it runs it eagerly and compiled, and prints what happened."""
 
 from __future__ import annotations
 

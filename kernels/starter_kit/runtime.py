@@ -1,4 +1,4 @@
-"""What every file that is taken home has beside its kernel: inputs, the test, the benchmark, the command line."""
+"""What every file that is taken home adds to its kernel: inputs, the test, the benchmark, the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions along the columns: sums, extrema, variance, softmax, norms and what a norm gives beside its result."""
+"""Reductions along the columns: sums, extrema, variance, softmax, norms and the further results of a norm."""
 
 from __future__ import annotations
 

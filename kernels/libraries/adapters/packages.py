@@ -1,4 +1,4 @@
-"""Rewrites to the calls of packages beside torch: roles in the order in which `kernels.libraries.calls` takes them."""
+"""Rewrites to other packages' calls: roles in the order in which `kernels.libraries.calls` takes them."""
 
 from __future__ import annotations
 

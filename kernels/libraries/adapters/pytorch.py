@@ -1,4 +1,4 @@
-"""Rewrites to torch's own calls beside attention and the plain norms."""
+"""Rewrites to torch's own calls, attention and the plain norms excepted."""
 
 from __future__ import annotations
 

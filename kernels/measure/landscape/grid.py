@@ -77,7 +77,7 @@ def cells(
     more: Sequence[Variant] = (),
     most: int = MOST_POINTS,
 ) -> list[Cell]:
-    """What to run, the most telling first; at most `most`, the own space always whole. more: tiles beside its own."""
+    """What to run, the most telling first; at most `most`, the own space always whole. more: further tiles."""
     own = {key_of(v): v for v in (chosen, *variants)}
     listed = [Cell(v, True, pruned(v, limits)) for v in own.values()]
     # What was chosen runs, whatever a model says: where nothing fits the tuner takes them all.

@@ -283,7 +283,7 @@ SHAPES = {
 }
 """By padded head dimension: BM, BN, warps and stages of 16-bit variants, with TMA and with pointers.
 
-Two programs on a multiprocessor, or two groups of four warps in one, let the exponentials of one run beside the
+Two programs on a multiprocessor, or two groups of four warps in one, let the exponentials of one run during the
 products of the other. With two stages the next block is asked for when this one is done; with three one block earlier.
 """
 

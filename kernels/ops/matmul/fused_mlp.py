@@ -37,7 +37,7 @@ from kernels.tuning import Tuner, Variant, multiprocessors
 
 tuner = Tuner("fused_mlp")
 WIDEST = 256
-"""Columns of the hidden layer: with 64 rows, 128 accumulators a thread of 128, and the second product's beside them."""
+"""Columns of the hidden layer: with 64 rows, 128 accumulators a thread of 128, and the second product's as well."""
 
 
 def reference(

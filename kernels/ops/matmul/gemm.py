@@ -125,7 +125,7 @@ def descriptor(x: torch.Tensor, block: Sequence[int]) -> TensorDescriptor:
 
 
 def shared_bytes(bm: int, bn: int, bk: int, stages: int, itemsize: int, kept: int = 0) -> int:
-    """Shared memory of a pipelined product: `stages` pairs of tiles, and `kept` bytes beside them."""
+    """Shared memory of a pipelined product: `stages` pairs of tiles, and `kept` bytes more."""
     return stages * (bm + bn) * bk * itemsize + kept
 
 

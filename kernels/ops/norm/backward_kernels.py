@@ -30,7 +30,7 @@ def gradient_packed(
     """A program walks over rows, STAGES - 1 of them in flight, and holds each as words, and its sums of dw and db.
 
     dw_ptr, db_ptr: [programs, N] in f32. GIVEN: mean and rstd are inputs; else they are computed again. Strides in
-    words. LATE: the weight is read again for every row, from L1 or L2, where it does not fit beside the sums.
+    words. LATE: the weight is read again for every row, from L1 or L2, where it does not fit with the sums.
     """
     dy_ptr, x_ptr, w_ptr = words_of(dy_ptr, HALVES), words_of(x_ptr, HALVES), words_of(w_ptr, HALVES)
     dx_ptr = words_of(dx_ptr, HALVES)
@@ -485,7 +485,7 @@ def gradient_team(
 
 
 # ---- sums by strips of columns
-# The backward of a normalisation whose sums of dw and db do not fit beside a row: strips of columns first, then dx.
+# The backward of a normalisation whose sums of dw and db do not fit with a row: strips of columns first, then dx.
 #
 # One launch has two kinds of work. A strip: a few columns of a chunk of rows; its dw and db stay in registers, and of
 # every row it leaves what belongs to the row's two means. A piece: dx of a part of one row, from those means. Pieces
