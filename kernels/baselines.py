@@ -63,7 +63,7 @@ def _stepping(runner: Runner) -> Runner:
     """Each call is a step of its own: CUDA graphs may overwrite the last one's outputs, whoever still holds them."""
 
     def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        torch.compiler.cudagraph_mark_step_begin()
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         return runner(*inputs)
 
     return run

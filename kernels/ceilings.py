@@ -43,14 +43,14 @@ def measure() -> dict[str, Any]:
     with open_lock(str(getattr(properties, "uuid", "")) or "0") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = conditions.read()
-        found = [_copy(), _read(), _matmul(), _vector()]
+        rates = [_copy(), _read(), _matmul(), _vector()]
         after = conditions.read()
     return {
         "device": torch.cuda.get_device_name(0),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "software": {"torch": torch.__version__, "triton": triton.__version__},
         "conditions": {"before": before, "after": after},
-        "ceilings": [{"name": c.name, "value": c.value, "unit": c.unit, "how": c.how} for c in found],
+        "ceilings": [{"name": c.name, "value": c.value, "unit": c.unit, "how": c.how} for c in rates],
     }
 
 
@@ -80,8 +80,8 @@ def _matmul() -> Ceiling:
     return Ceiling("bf16 matrix", 2 * SIDE**3 / time_us * 1e6, "FLOP/s", f"torch.mm, {SIDE}³, on random numbers")
 
 
-@triton.jit
-def _chain(x, steps):
+@triton.jit  # type: ignore[untyped-decorator]
+def _chain(x: Any, steps: Any) -> None:
     offsets = triton.language.program_id(0) * 1024 + triton.language.arange(0, 1024)
     a = triton.language.load(x + offsets)
     b = a * 0.5

@@ -1,4 +1,4 @@
-"""Whether a GPU computes, asked in a process of its own: within seconds, and hardly felt by a measurement beside it."""
+"""Whether a GPU computes, asked in a process of its own: within seconds, and hardly felt by a measurement that runs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def ask(expected: str | None) -> str:
     if expected is not None and name != expected:
         return f"there is {name} where {expected} was"
     a = torch.arange(SIZE * SIZE, device="cuda", dtype=torch.float64).reshape(SIZE, SIZE) % 7
-    found = (a @ a.T).cpu()
+    product = (a @ a.T).cpu()
     wanted = a.cpu() @ a.cpu().T  # whole numbers below 2**53: exact in any order
-    return "" if torch.equal(found, wanted) else "a product of two matrices came out wrong"
+    return "" if torch.equal(product, wanted) else "a product of two matrices came out wrong"

@@ -132,10 +132,10 @@ def _look() -> Host:
     if answer is None:
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return Host(note=f"the host could not be probed: {last}"[:300])
-    found = json.loads(answer)
-    if found["gpu"] and (version := driver()):
-        found["versions"]["driver"] = version
-    return from_json(found)
+    facts = json.loads(answer)
+    if facts["gpu"] and (version := driver()):
+        facts["versions"]["driver"] = version
+    return from_json(facts)
 
 
 def driver(told: Path = Path("/proc/driver/nvidia/version")) -> str:

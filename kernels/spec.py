@@ -1,7 +1,7 @@
 """What the file of one operation declares: its launcher, its reference, inputs to try it on, cost, what to compile.
 
-Every file of `kernels.catalogue.MODULES` ends in `OPERATIONS`, a tuple of these (one for the forward, one for the
-backward). Tests, the check on a GPU and the benchmark walk that list and know no operation by name.
+A file below `kernels/ops` that ends in `OPERATIONS`, a tuple of these, is an operation (`kernels.operations` finds it).
+Tests, the check on a GPU and the benchmark walk all of them and know none by name.
 """
 
 from __future__ import annotations

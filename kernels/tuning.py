@@ -20,7 +20,7 @@ import triton
 from triton import knobs
 
 from kernels.measure.candidate.timing import DeviceClock, Flush, Rotation, cold_calls, warm
-from kernels.tuned import Tuned, TunedFile, source_hash
+from kernels.tuning_cache import Tuned, TunedFile, source_hash
 
 WARMUP_MS = 5.0
 REPEAT_MS = 30.0
@@ -163,7 +163,7 @@ def multiprocessors(device: torch.device) -> int:
 
 def bucket(size: int) -> int:
     """Sizes that share a choice: up to the next power of two."""
-    return triton.next_power_of_2(max(1, size))
+    return int(triton.next_power_of_2(max(1, size)))
 
 
 @dataclass
@@ -196,12 +196,12 @@ class Tuner:
         """
         device = placed(arguments)
         full: Hashable = (key, device)
-        found = _forced.get((self.name, key)) if _forced else None
-        found = found or self.chosen.get(full) or self._settled(full, key, space, launch, arguments, device)
+        variant = _forced.get((self.name, key)) if _forced else None
+        variant = variant or self.chosen.get(full) or self._settled(full, key, space, launch, arguments, device)
         for seen in _watching:
             variants = tuple(space() if callable(space) else space)
-            seen.append(Pick(self.name, key, variants, found, launch, arguments))
-        return found
+            seen.append(Pick(self.name, key, variants, variant, launch, arguments))
+        return variant
 
     def _settled(
         self,
@@ -215,10 +215,12 @@ class Tuner:
         with self._one_at_a_time:
             if full not in self.chosen:
                 variants = list(space() if callable(space) else space)
-                found = variants[0]
+                chosen = variants[0]
                 if len(variants) > 1 and not knobs.runtime.interpret:
-                    found = self._remembered(full, key, fitting(variants, limits_of(device)), launch, arguments, device)
-                self.chosen[full] = found
+                    chosen = self._remembered(
+                        full, key, fitting(variants, limits_of(device)), launch, arguments, device
+                    )
+                self.chosen[full] = chosen
             return self.chosen[full]
 
     def _remembered(
@@ -238,10 +240,10 @@ class Tuner:
                 if variant.choice == entry.choice:
                     return variant
         began = time.perf_counter()
-        found, time_us = self._timed(full, variants, launch, arguments)
+        chosen, time_us = self._timed(full, variants, launch, arguments)
         self.seconds[full] = time.perf_counter() - began
-        file.put(_bucketed(key), Tuned(found.choice, time_us, self.seconds[full]))
-        return found
+        file.put(_bucketed(key), Tuned(chosen.choice, time_us, self.seconds[full]))
+        return chosen
 
     def _timed(
         self, full: Hashable, variants: Sequence[Variant], launch: Callable[..., None], arguments: Sequence[Any]

@@ -35,7 +35,7 @@ LONG = (
     "tests/kernels/test_offline.py",
     "tests/app/web/test_companions.py",
     "tests/kernels/measure/test_session.py",
-    "tests/kernels/measure/test_cheats.py",
+    "tests/kernels/measure/candidate/test_cheats.py",
     "tests/profiler/oracle/inductor/test_record.py",
     "tests/app/trace_report/test_findings.py",
     "tests/docs/test_traces.py",

@@ -29,7 +29,7 @@ def test_in_a_built_package_they_are_those_inside_it(tmp_path: Path, monkeypatch
     ("tracked", "in_wheel"),
     [
         ("app/storage/migrations/script.py.mako", "app/storage/migrations/script.py.mako"),
-        ("kernels/gemm.py", "kernels/gemm.py"),
+        ("kernels/ops/matmul/gemm.py", "kernels/ops/matmul/gemm.py"),
         ("templates/partials/head.html", "app/web/templates/partials/head.html"),
         ("static/app.css", "app/web/static/app.css"),
         ("tests/conftest.py", None),

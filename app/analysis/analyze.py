@@ -95,10 +95,10 @@ class AnalyzedRegion:
 
 def prepare(region: Region, workload: Workload, device: Device, context: AdviceContext) -> AnalyzedRegion:
     """Lower, count, match, ask coverage. Raises RegionError where the region does not fit together."""
-    from kernels import generated
+    from kernels.candidates import hand_written
+    from kernels.codegen import generated
     from kernels.host import probe_host
     from kernels.libraries import coverage
-    from kernels.registry import hand_written
     from kernels.starter_kit.lines import code_lines
     from profiler.region.graph.cost import bytes_through
     from profiler.region.graph.lowering import written_alone

@@ -150,7 +150,7 @@ def _prepare(question: Question, thresholds: Thresholds) -> AnalyzedRegion:
 
 def warm_up() -> None:
     """Import what answers need, and answer once: in the template, so that its forks begin warm."""
-    import kernels.own  # noqa: F401
+    import kernels.kernel_listing  # noqa: F401
     from app.analysis.candidates import known_names
 
     known_names()

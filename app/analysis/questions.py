@@ -17,7 +17,7 @@ import msgspec
 from app.analysis.advice_inputs import AdviceInputs
 from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
 from app.analysis.service import Outline
-from kernels.own_model import Own
+from kernels.kernel_listing_model import Own
 from kernels.starter_kit.model import Kit
 from profiler.oracle.serialization import from_dict, recompiles_from_dict, recompiles_to_dict, to_dict
 

@@ -38,7 +38,7 @@ from profiler.region import op_kinds
 from profiler.region.model import Binding, Region, RegionError, Workload
 
 if TYPE_CHECKING:
-    from kernels.own_model import Own
+    from kernels.kernel_listing_model import Own
 
 
 def advise_region(
@@ -223,8 +223,8 @@ def make_kit(
 def own_code(
     text: str, sizes: Mapping[str, int], candidate: str | None = None, validation: Mapping[str, Any] | None = None
 ) -> Own:
-    """The Triton kernels that this app has for a region. Raises RegionError, KeyError; see kernels.own."""
-    from kernels.own import own
+    """The Triton kernels that this app has for a region. Raises RegionError, KeyError; see kernels.kernel_listing."""
+    from kernels.kernel_listing import own
 
     return own(text, sizes, candidate, validation)
 

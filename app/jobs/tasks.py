@@ -184,10 +184,10 @@ class CeilingsError(Exception):
 
 
 def machines(request: MachinesTask, say: Say) -> Machines:
-    """What Triton's compiler makes of a candidate's kernels for a GPU that need not be here; see kernels.own."""
+    """What Triton's compiler makes of a candidate's kernels for a GPU that need not be here: see kernel_listing."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # nothing here may touch a GPU that somebody measures on
     from kernels.codegen.index import Unsupported
-    from kernels.own import machines as compile_all
+    from kernels.kernel_listing import machines as compile_all
     from profiler.oracle.compiler.machine_code import CompileError
 
     try:

@@ -41,7 +41,7 @@ from app.objects.region import RegionBody
 from app.objects.task import Context
 from app.rate_limit import CLIENT
 from app.thresholds import DEFAULTS, Thresholds
-from kernels.own_model import Own
+from kernels.kernel_listing_model import Own
 from kernels.starter_kit.model import Kit
 from profiler.child.limits import Limits
 from profiler.child.pool import FailedError, Failure, Pool

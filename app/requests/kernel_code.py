@@ -27,7 +27,7 @@ from profiler.oracle.cache import Cache
 from profiler.oracle.compiler.targets import TARGETS
 
 if TYPE_CHECKING:
-    from kernels.own_model import Own
+    from kernels.kernel_listing_model import Own
 
 TIMEOUT_S = 90.0
 MEMORY_BYTES = 2 * GIB

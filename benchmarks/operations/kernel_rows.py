@@ -24,9 +24,9 @@ from benchmarks.operations.kernel_peers import RIVALS, NotHereError, peers_of  #
 from benchmarks.operations.kernel_table import OURS  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
-from kernels.catalogue import operation  # noqa: E402
 from kernels.measure import stats  # noqa: E402
 from kernels.measure.candidate.timing import DeviceClock, Flush, Rotation, cold_calls, warm  # noqa: E402
+from kernels.operations import operation  # noqa: E402
 from kernels.spec import Case, Maker, Operation, outputs_of  # noqa: E402
 
 ROUND_MS = 12.0

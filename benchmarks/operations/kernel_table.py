@@ -226,14 +226,19 @@ def page(
 
 
 def current() -> str:
-    """The page as the record and the kernels' files have it now."""
+    """The page as the record and the kernels' files have it now.
+
+    Cases to be measured are those of measured operations: a new operation is on the page from its first run on.
+    """
     sys.path.insert(0, str(ROOT))
-    from kernels.catalogue import operations
+    from kernels.operations import operations
 
     record = json.loads(RECORD.read_text())
     losses = {(o.name, c): why for o in operations() for c, why in o.loses.items()}
     there = {(r.operation, r.case) for r in rows_of(record)}
-    return page(record, losses, [i for o in operations() for c in o.cases if (i := (o.name, str(c))) not in there])
+    measured = {operation for operation, _ in there}
+    missing = [(o.name, str(c)) for o in operations() if o.name in measured for c in o.cases]
+    return page(record, losses, [row for row in missing if row not in there])
 
 
 def main() -> int:

@@ -38,7 +38,7 @@ import triton  # noqa: E402
 
 from benchmarks.operations.kernel_table import OURS  # noqa: E402
 from kernels import tuning  # noqa: E402
-from kernels.catalogue import operation, operations  # noqa: E402
+from kernels.operations import operation, operations  # noqa: E402
 from kernels.spec import Maker  # noqa: E402
 
 ROWS = Path(__file__).resolve().parent / "kernel_rows.py"
@@ -157,7 +157,8 @@ def ceilings() -> dict[str, float]:
 
 def demonstrations() -> dict[str, float]:
     """What the choice of a tile and of the programs' order is worth: medians of cold calls, in µs."""
-    from kernels import matmul, vector_add
+    from kernels.ops import vector_add
+    from kernels.ops.matmul import matmul
     from kernels.tuning import Variant
 
     make = Maker(device="cuda", seed=5)

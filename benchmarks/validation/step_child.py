@@ -28,7 +28,7 @@ from torch import Tensor  # noqa: E402
 from benchmarks.traces.recording import record  # noqa: E402
 from benchmarks.validation import placement  # noqa: E402
 from benchmarks.validation.blocks import Function, Model, made  # noqa: E402
-from kernels import registry  # noqa: E402
+from kernels import candidates as registry  # noqa: E402
 from kernels.measure import conditions, stats  # noqa: E402
 from kernels.measure.candidate.correctness import compare  # noqa: E402
 from kernels.measure.candidate.reference import Reference  # noqa: E402

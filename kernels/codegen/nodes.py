@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen import ops
+from kernels.codegen.expressions import ops
 from kernels.codegen.index import Domain, Index, Linear, Unsupported, broadcast, reshape
 from profiler.region.language.vocabulary import DTYPE_NAMES
 from profiler.region.op_kinds import base_name

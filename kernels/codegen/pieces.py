@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch.fx
 
-from kernels.codegen import source as files
 from kernels.codegen.budget import ONE_KERNEL, Budget, TooLong
 from kernels.codegen.index import Unsupported
 from kernels.codegen.plan import is_view, plan, results
-from kernels.codegen.source import Source
 from kernels.codegen.stages import stages
+from kernels.codegen.text import source as files
+from kernels.codegen.text.source import Source
 from profiler.region.graph.lowering import Graph
 
 
@@ -43,11 +43,11 @@ class Pieces:
             raise
         except Unsupported as why:
             reason = why
-        found = stages(nodes, self.budget)
-        if len(found) < 2:
+        in_stages = stages(nodes, self.budget)
+        if len(in_stages) < 2:
             return self.runs(nodes, reason)
         done: list[Piece] = []
-        for stage in found:
+        for stage in in_stages:
             try:
                 done.append(self.one(stage.nodes, stage.wanted))
             except TooLong:

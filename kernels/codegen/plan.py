@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 import torch
 import torch.fx
 
-from kernels.codegen import ops
 from kernels.codegen.budget import Budget, TooLong
+from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.reductions import reduced_over
+from kernels.codegen.expressions.rules import compute
+from kernels.codegen.expressions.values import Builder, Operand, Value
 from kernels.codegen.index import (
     Domain,
     Index,
@@ -25,9 +28,6 @@ from kernels.codegen.index import (
     whole,
 )
 from kernels.codegen.nodes import base, dtype_of, fake
-from kernels.codegen.reductions import reduced_over
-from kernels.codegen.rules import compute
-from kernels.codegen.values import Builder, Operand, Value
 
 MAX_SPLITS = 8
 
@@ -99,7 +99,7 @@ class Plan:
 def results(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
     """The nodes whose values are needed outside of the kernel that computes `nodes`, views of them included."""
     inside = set(nodes)
-    found = []
+    stored = []
     for node in nodes:
         if isinstance(node.meta["val"], tuple | list):
             continue
@@ -111,12 +111,12 @@ def results(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
             if is_view(user):
                 pending.extend(user.users)
                 if any(u.op == "output" for u in user.users):
-                    found.append(node)
+                    stored.append(node)
                     break
                 continue
-            found.append(node)
+            stored.append(node)
             break
-    return found
+    return stored
 
 
 def is_view(node: torch.fx.Node) -> bool:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import torch.fx
 
-from kernels.codegen import ops
 from kernels.codegen.budget import Budget
+from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.reductions import reduced_over
 from kernels.codegen.nodes import base, fake, root
 from kernels.codegen.plan import is_view, results
-from kernels.codegen.reductions import reduced_over
 
 Signature = tuple[tuple[int, bool], ...]
 """Sizes of what is walked over, outermost first, and whether each is reduced; neighbours alike are one."""
@@ -45,15 +45,15 @@ def is_reduction(node: torch.fx.Node) -> bool:
 def signature(node: torch.fx.Node) -> Signature:
     """What a reduction walks over."""
     shape, dims = reduced_over(node)
-    found: list[tuple[int, bool]] = []
+    runs: list[tuple[int, bool]] = []
     for d, size in enumerate(shape):
         if size == 1:
             continue
-        if found and found[-1][1] == (d in dims):
-            found[-1] = (found[-1][0] * size, d in dims)
+        if runs and runs[-1][1] == (d in dims):
+            runs[-1] = (runs[-1][0] * size, d in dims)
         else:
-            found.append((size, d in dims))
-    return tuple(found)
+            runs.append((size, d in dims))
+    return tuple(runs)
 
 
 def _operation(node: torch.fx.Node) -> torch.fx.Node:
@@ -71,7 +71,7 @@ def stages(nodes: Sequence[torch.fx.Node], budget: Budget) -> list[Stage]:
     place: dict[torch.fx.Node, int] = {}
     over: dict[torch.fx.Node, Signature] = {}
     above: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}  # the nearest reductions above
-    found: list[Stage] = []
+    made: list[Stage] = []
     for node in members:
         budget.spend()
         near = frozenset().union(*(_nearest(s, above, place) for s in _sources(node, members)))
@@ -80,9 +80,9 @@ def stages(nodes: Sequence[torch.fx.Node], budget: Budget) -> list[Stage]:
             continue
         over[node] = own = signature(node)
         first = max((place[r] + (over[r] != own) for r in near), default=0)
-        place[node] = next((i for i in range(first, len(found)) if found[i].over == own), len(found))
-        if place[node] == len(found):
-            found.append(Stage(own, math.prod(size for size, _ in own)))
+        place[node] = next((i for i in range(first, len(made)) if made[i].over == own), len(made))
+        if place[node] == len(made):
+            made.append(Stage(own, math.prod(size for size, _ in own)))
     given = results(list(members))
     home = {n: place[_operation(n)] for n in given if _operation(n) in place}
     for node in given:
@@ -90,16 +90,16 @@ def stages(nodes: Sequence[torch.fx.Node], budget: Budget) -> list[Stage]:
             continue
         count = fake(node).numel()
         last = max((place[r] for r in above[node]), default=-1)
-        fits = [i for i in range(max(last, 0), len(found)) if count in (found[i].numel, found[i].rows)]
-        if fits and (last >= 0 or count == found[fits[0]].numel):
+        fits = [i for i in range(max(last, 0), len(made)) if count in (made[i].numel, made[i].rows)]
+        if fits and (last >= 0 or count == made[fits[0]].numel):
             home[node] = fits[0]
             continue
-        alone = [i for i in range(last + 1, len(found)) if found[i].over is None and found[i].numel == count]
+        alone = [i for i in range(last + 1, len(made)) if made[i].over is None and made[i].numel == count]
         if not alone:
-            alone = [len(found)]
-            found.append(Stage(None, count))
+            alone = [len(made)]
+            made.append(Stage(None, count))
         home[node] = alone[0]
-    return _filled(found, members, home, place, budget)
+    return _filled(made, members, home, place, budget)
 
 
 def _sources(node: torch.fx.Node, members: dict[torch.fx.Node, int]) -> list[torch.fx.Node]:
@@ -115,7 +115,7 @@ def _nearest(
 
 
 def _filled(
-    found: list[Stage],
+    made: list[Stage],
     members: dict[torch.fx.Node, int],
     home: dict[torch.fx.Node, int],
     place: dict[torch.fx.Node, int],
@@ -123,9 +123,9 @@ def _filled(
 ) -> list[Stage]:
     """The stages with their nodes: from the last to the first, so that each knows what later ones ask of it."""
     for node, index in home.items():
-        found[index].wanted.append(node)
-    for index in range(len(found) - 1, -1, -1):
-        stage = found[index]
+        made[index].wanted.append(node)
+    for index in range(len(made) - 1, -1, -1):
+        stage = made[index]
         inside: set[torch.fx.Node] = set()
         pending = list(stage.wanted)
         while pending:
@@ -138,8 +138,8 @@ def _filled(
                 there = place.get(_operation(source), home.get(source, index))
                 if there >= index or source is _operation(node):
                     pending.append(source)
-                elif source not in found[there].wanted:
-                    found[there].wanted.append(source)
+                elif source not in made[there].wanted:
+                    made[there].wanted.append(source)
         stage.nodes = sorted(inside, key=members.__getitem__)
         stage.wanted.sort(key=members.__getitem__)
-    return [s for s in found if s.wanted]
+    return [s for s in made if s.wanted]

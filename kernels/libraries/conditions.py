@@ -38,8 +38,8 @@ def constant(role: str, text: str, test: Callable[[float], bool]) -> Condition:
     """A number among the match's roles."""
 
     def judged(f: Facts) -> bool | None:
-        found = f.roles.get(role)
-        return test(found) if isinstance(found, (int, float)) else None
+        value = f.roles.get(role)
+        return test(value) if isinstance(value, (int, float)) else None
 
     return Condition(text, judged)
 

@@ -41,15 +41,15 @@ def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover,
     Each candidate appears once; where several matches are of its kind, with the operations of all of them.
     """
     asked = asked_of(graph, host)
-    found: dict[str, Cover] = {}
+    by_candidate: dict[str, Cover] = {}
     for match in everything(graph, matches):
         for entry in BY_KIND.get(match.kind, ()):
             cover = cover_of(entry, match, asked)
             if entry.alone and not cover.whole:
                 continue
-            earlier = found.get(cover.candidate)
-            found[cover.candidate] = cover if earlier is None else _both(earlier, cover, asked.working)
-    return tuple(sorted(found.values(), key=lambda c: (not c.covers, not c.installed, c.package != "torch")))
+            earlier = by_candidate.get(cover.candidate)
+            by_candidate[cover.candidate] = cover if earlier is None else _both(earlier, cover, asked.working)
+    return tuple(sorted(by_candidate.values(), key=lambda c: (not c.covers, not c.installed, c.package != "torch")))
 
 
 BY_KIND: Mapping[str, tuple[Entry, ...]] = {
@@ -215,7 +215,7 @@ def _wider(match: Match, graph: Graph) -> str:
 
 def activations(graph: Graph) -> tuple[Match, ...]:
     """relu or tanh-GELU of a matrix product plus a 1-D bias: what cuBLASLt does in one call."""
-    found = []
+    matches = []
     for node in calls(graph, "relu", "gelu"):
         if not (is_call(node, "relu") or (is_call(node, "gelu") and argument(node, 1, "approximate") == "tanh")):
             continue
@@ -227,5 +227,5 @@ def activations(graph: Graph) -> tuple[Match, ...]:
         if inside is None:
             continue
         roles = {"bias": role(graph, bias), "a": role(graph, a), "b": role(graph, b), "use_gelu": is_call(node, "gelu")}
-        found.append(Match("gemm_activation", "GEMM with bias and activation", True, inside, node.name, roles))
-    return tuple(found)
+        matches.append(Match("gemm_activation", "GEMM with bias and activation", True, inside, node.name, roles))
+    return tuple(matches)

@@ -25,8 +25,8 @@ def whole(graph: Graph, match: Match) -> str:
 
 def reason(graph: Graph, match: Match) -> str:
     """Why a kernel over rows does not take the match; "" where it does."""
-    if found := whole(graph, match):
-        return found
+    if why_not := whole(graph, match):
+        return why_not
     facts = facts_of(match, graph, Host())
     written = graph.operation(match.output).writes[0] if match.output in {o.name for o in graph.operations} else None
     if facts.dtype not in DTYPES:

@@ -93,9 +93,9 @@ class Launcher:
         if len(results) > 1 + len(FURTHER) or not all(isinstance(r, Node) for r in results):
             return
         tries = ((p, o) for p in self.patterns if len(p.outputs) == len(results) for o in permutations(results))
-        found = next((m for p, o in tries if (m := self._found(graph, p, o)) is not None), None)
-        if found is not None:
-            yield found
+        first = next((m for p, o in tries if (m := self._found(graph, p, o)) is not None), None)
+        if first is not None:
+            yield first
 
     def _found(self, graph: Graph, pattern: Pattern, results: Sequence[Node]) -> Match | None:
         for bound in _bound(pattern, results):
@@ -116,8 +116,8 @@ class Launcher:
     def reason(self, graph: Graph, match: Match) -> str:
         """Why it does not take a match; "" where it does."""
         facts = facts_of(match, graph, Host())
-        if found := whole(graph, match):
-            return found
+        if why_not := whole(graph, match):
+            return why_not
         dtypes = {facts.dtypes[r] for r in self.alike if r in facts.dtypes}
         if len(dtypes) != 1 or not dtypes <= DTYPES:
             return f"operands of {', '.join(sorted(dtypes)) or 'nothing'}"
@@ -135,8 +135,8 @@ class Launcher:
 
     def _wanted(self, match: Match) -> dict[int, str]:
         """Result's index -> the operation that it stands for."""
-        found = {i: name for i, r in enumerate(FURTHER, 1) if isinstance(name := match.roles.get(r), str)}
-        return found if match.output in found.values() else {0: match.output, **found}
+        names = {i: name for i, r in enumerate(FURTHER, 1) if isinstance(name := match.roles.get(r), str)}
+        return names if match.output in names.values() else {0: match.output, **names}
 
     def replaced(self, graph: Graph, match: Match) -> torch.fx.GraphModule:
         """The graph's module with the call in the place of everything."""
@@ -204,7 +204,7 @@ def _bound(pattern: Pattern, results: Sequence[Node]) -> Iterator[Bound]:
             yield bound
             return
         # A result's own rounding stays the region's, whatever is chosen before it.
-        for found in fits(pattern.outputs[index], behind(results[index], exact=False), bound, pattern.exact):
-            yield from more(index + 1, found)
+        for extended in fits(pattern.outputs[index], behind(results[index], exact=False), bound, pattern.exact):
+            yield from more(index + 1, extended)
 
     yield from more(0, {})

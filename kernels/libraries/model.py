@@ -48,8 +48,8 @@ class Facts:
 
     def size(self, role: str, dim: int = -1) -> int | None:
         """One size of the tensor that plays the role; None where it is not known."""
-        found = self.sizes.get(role, ())
-        return found[dim] if -len(found) <= dim < len(found) else None
+        shape = self.sizes.get(role, ())
+        return shape[dim] if -len(shape) <= dim < len(shape) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,10 @@ class Entry:
     @property
     def all_conditions(self) -> tuple[Condition, ...]:
         """GPU, dtype and direction as conditions, before the rest."""
-        found = [] if self.arch is None else [capability_at_least(*self.arch)]
-        found += [dtype_among(*self.dtypes)] if self.dtypes else []
-        found += [FORWARD_ONLY] if self.forward_only else []
-        return (*found, *self.conditions)
+        required = [] if self.arch is None else [capability_at_least(*self.arch)]
+        required += [dtype_among(*self.dtypes)] if self.dtypes else []
+        required += [FORWARD_ONLY] if self.forward_only else []
+        return (*required, *self.conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ class Cover:
 
 def least_version(since: str) -> str:
     """The version in an entry's `since`: "2.4" of "2.4, one kernel since 2.9", "" of "always"."""
-    found = re.match(r"\d+(\.\d+)*", since)
-    return found.group() if found else ""
+    number = re.match(r"\d+(\.\d+)*", since)
+    return number.group() if number else ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -193,11 +193,12 @@ def capability_at_least(major: int, minor: int = 0) -> Condition:
     )
 
 
-def capability_among(*found: tuple[int, int]) -> Condition:
+def capability_among(*capabilities: tuple[int, int]) -> Condition:
     """Exactly these compute capabilities: code for one architecture."""
-    named = " or ".join(f"{major}.{minor}" for major, minor in found)
+    named = " or ".join(f"{major}.{minor}" for major, minor in capabilities)
     return Condition(
-        f"NVIDIA GPU of compute capability {named}", lambda f: None if f.capability is None else f.capability in found
+        f"NVIDIA GPU of compute capability {named}",
+        lambda f: None if f.capability is None else f.capability in capabilities,
     )
 
 

@@ -54,15 +54,15 @@ class Spelling:
     def roles(self, match: Match) -> dict[str, Any]:
         """The match's roles with operations as the user would write them where the match's lines stand."""
         lines = {self.graph.operation(n).line for n in match.operations}
-        found: dict[str, Any] = dict(match.roles)
+        texts: dict[str, Any] = dict(match.roles)
         for key, name in match.roles.items():
             if key not in WORDS and isinstance(name, str) and name in self.nodes:
-                found[key] = self._spelled(self.nodes[name], lines, VIEWS_DEEP)
-        if found.get("b_turned") is True:
-            found["b"] = turned(found["b"])
-        if found.get("k_transposed") is False and isinstance(found.get("k"), str):
-            found["k"] = f"{atom(found['k'])}.transpose(-2, -1)"
-        return found
+                texts[key] = self._spelled(self.nodes[name], lines, VIEWS_DEEP)
+        if texts.get("b_turned") is True:
+            texts["b"] = turned(texts["b"])
+        if texts.get("k_transposed") is False and isinstance(texts.get("k"), str):
+            texts["k"] = f"{atom(texts['k'])}.transpose(-2, -1)"
+        return texts
 
     def _read(self, statement: ast.stmt, repeated: bool) -> None:
         if isinstance(statement, ast.For):
@@ -87,9 +87,9 @@ class Spelling:
             return name if self._holds(name, 0, lines, own=True) else ELSEWHERE
         at = _place(node)
         if at is not None and not any(first <= at[0] <= last for first, last in self.loops):
-            found = self._written(node, at, lines)
-            if found:
-                return found
+            text = self._written(node, at, lines)
+            if text:
+                return text
         return self._by_view(node, lines, deep - 1) if deep else ELSEWHERE
 
     def _written(self, node: Node, at: Place, lines: set[int]) -> str:
@@ -157,8 +157,8 @@ class Spelling:
 
 
 def _place(node: Node) -> Place | None:
-    found = (node.meta.get("custom") or {}).get("at") if node.op == "call_function" else None
-    return tuple(found) if found else None
+    place = (node.meta.get("custom") or {}).get("at") if node.op == "call_function" else None
+    return tuple(place) if place else None
 
 
 def atom(text: str) -> str:

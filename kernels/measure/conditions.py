@@ -42,8 +42,8 @@ def read(index: int = 0, ours: Sequence[int] = ()) -> dict[str, Any]:
     Keys: sm_clock_mhz, memory_clock_mhz, sm_clock_max_mhz, temperature_c, power_w, power_limit_w, memory_used_mib,
     throttle (list of reasons), other_processes (count; None where it cannot be told). A missing figure is left out.
     """
-    found = _by_nvml(index, ours)
-    return found if found is not None else _by_smi(index, ours)
+    reading = _by_nvml(index, ours)
+    return reading if reading is not None else _by_smi(index, ours)
 
 
 @functools.cache
@@ -80,13 +80,13 @@ def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
             "throttle": lambda: throttle_reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
             "other_processes": lambda: others({p.pid for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}, ours),
         }
-        found: dict[str, Any] = {}
+        reading: dict[str, Any] = {}
         for key, call in calls.items():
             try:
-                found[key] = call()
+                reading[key] = call()
             except (nvml.NVMLError, AttributeError):  # not every driver, binding or card answers everything
                 continue
-        return found
+        return reading
     except nvml.NVMLError:
         return None
 
@@ -100,22 +100,22 @@ def _by_smi(index: int, ours: Sequence[int]) -> dict[str, Any]:
     )
     if not lines:
         return {}
-    found = smi_row(lines[0])
+    reading = smi_row(lines[0])
     apps = _run([program, f"--id={_physical(index)}", "--query-compute-apps=pid", "--format=csv,noheader"])
     if apps is not None:
-        found["other_processes"] = others({int(a) for a in apps if a.strip().isdigit()}, ours)
-    return found
+        reading["other_processes"] = others({int(a) for a in apps if a.strip().isdigit()}, ours)
+    return reading
 
 
 def smi_row(line: str) -> dict[str, Any]:
     """One row of `nvidia-smi --query-gpu` over QUERY; fields that say [N/A] are left out."""
-    found: dict[str, Any] = {}
+    reading: dict[str, Any] = {}
     for key, text in zip(QUERY.values(), (part.strip() for part in line.split(",")), strict=False):
         try:
-            found[key] = throttle_reasons(int(text, 16)) if key == "throttle" else float(text)
+            reading[key] = throttle_reasons(int(text, 16)) if key == "throttle" else float(text)
         except ValueError:
             continue
-    return found
+    return reading
 
 
 def _run(command: Sequence[str]) -> list[str] | None:
@@ -144,23 +144,23 @@ def _physical(index: int) -> int | str:
     visible = [v.strip() for v in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if v.strip()]
     if index >= len(visible):
         return index
-    found = visible[index]
-    return int(found) if found.isascii() and found.isdigit() else found
+    device = visible[index]
+    return int(device) if device.isascii() and device.isdigit() else device
 
 
 def warnings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """What a reader should know before trusting the times. `after` is read while the GPU is still under clocks."""
-    found = []
+    texts = []
     slowed = sorted(SLOWING & set(after.get("throttle", ())))
     if slowed:
-        found.append(f"the GPU was slowed during the measurement: {', '.join(slowed)}")
+        texts.append(f"the GPU was slowed during the measurement: {', '.join(slowed)}")
     clock, most = after.get("sm_clock_mhz"), after.get("sm_clock_max_mhz")
     if clock and most and clock < STEADY_SHARE * most:
-        found.append(f"the clock stood at {clock:.0f} of {most:.0f} MHz")
+        texts.append(f"the clock stood at {clock:.0f} of {most:.0f} MHz")
     others = max(before.get("other_processes") or 0, after.get("other_processes") or 0)
     if others:
-        found.append(f"{others} other process{'es' if others > 1 else ''} on the GPU: times may be too long")
-    return found
+        texts.append(f"{others} other process{'es' if others > 1 else ''} on the GPU: times may be too long")
+    return texts
 
 
 @dataclass(frozen=True, slots=True)

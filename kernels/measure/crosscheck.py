@@ -1,4 +1,4 @@
-"""Times that contradict each other: what each clock saw of the same calls, and fresh inputs beside repeated ones. Pure.
+"""Times that contradict each other: what each clock saw of the same calls, fresh inputs against repeated ones. Pure.
 
 All are medians over rounds, and the bounds leave room for a busy host: a candidate gains nothing within them.
 """

@@ -34,8 +34,8 @@ def open_lock(card: str) -> TextIO:
     folder = lock_folder()
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise PermissionError(errno.EPERM, "the lock's folder is another user's")
     return open(os.path.join(folder, f"gpu-{re.sub('[^A-Za-z0-9-]', '', card)}.lock"), "a")
 

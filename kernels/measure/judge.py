@@ -69,13 +69,13 @@ def judge(
             continue
         slack = 1.0 if case["precision"] == "float64" else 8.0  # the reference's own rounding
         for number, output in enumerate(case["outputs"]):
-            beside = base["outputs"][number] if base is not None else None
-            if beside is not None and case["distribution"] == AFTER_TIMING:
-                beside = _of_other_inputs(output, beside)
-            if beside is not None and beside["misfits"] and case["distribution"] != "normal":
+            base_output = base["outputs"][number] if base is not None else None
+            if base_output is not None and case["distribution"] == AFTER_TIMING:
+                base_output = _of_other_inputs(output, base_output)
+            if base_output is not None and base_output["misfits"] and case["distribution"] != "normal":
                 continue
             judged += 1
-            ratio, fault = _one(output, beside, slack, loosest)
+            ratio, fault = _one(output, base_output, slack, loosest)
             worst = max(worst, ratio)
             if fault:
                 where = f"output {number} ({output['dtype']}), {case['distribution']} inputs"
@@ -85,40 +85,40 @@ def judge(
     return Verdict(True, min(worst, WORST) if judged else None, special=special)
 
 
-def _of_other_inputs(output: Mapping[str, Any], beside: Mapping[str, Any]) -> Mapping[str, Any]:
+def _of_other_inputs(output: Mapping[str, Any], base_output: Mapping[str, Any]) -> Mapping[str, Any]:
     """Eager's figures of inputs of its own: sizes of errors hold for others, what the outputs are on average does not.
 
     What underflows to zero in its type does not in float64: that share stays eager's.
     """
     if output["kind"] != "random":
-        return beside
+        return base_output
     mean, std, _ = output["statistics"][3:]
-    return {**beside, "statistics": (mean, std, beside["statistics"][2])}
+    return {**base_output, "statistics": (mean, std, base_output["statistics"][2])}
 
 
 def _special(case: Mapping[str, Any], eager: Mapping[str, Any] | None) -> str:
     """NaN and infinities in other places than float64 has them, told only of outputs in which eager agrees with it."""
-    for number, (own, beside) in enumerate(zip(case["outputs"], eager["outputs"] if eager else (), strict=False)):
-        if own["kind"] == "float" and own["misfits"] and not beside["misfits"]:
+    for number, (own, base_output) in enumerate(zip(case["outputs"], eager["outputs"] if eager else (), strict=False)):
+        if own["kind"] == "float" and own["misfits"] and not base_output["misfits"]:
             count = f"{own['misfits']} of {own['elements']} elements"
             return f"output {number}: with NaN and infinities in the inputs, {count} are not as eager has them"
     return ""
 
 
 def _one(
-    output: Mapping[str, Any], beside: Mapping[str, Any] | None, slack: float, loosest: float
+    output: Mapping[str, Any], base_output: Mapping[str, Any] | None, slack: float, loosest: float
 ) -> tuple[float, str]:
     """(error over eager's, what is wrong or "")."""
-    if output["misfits"] > (beside["misfits"] * loosest if beside is not None else 0):
+    if output["misfits"] > (base_output["misfits"] * loosest if base_output is not None else 0):
         return (
             WORST,
             f"{output['misfits']} of {output['elements']} elements are NaN or infinite where they should not be",
         )
     if output["kind"] == "random":
-        return 0.0, _same_distribution(output, beside)
+        return 0.0, _same_distribution(output, base_output)
     floor = floor_error(output["dtype"]) * slack
-    own_error = beside["error"] if beside is not None else 0.0
-    own_outlier = beside["outlier"] if beside is not None else 0.0
+    own_error = base_output["error"] if base_output is not None else 0.0
+    own_outlier = base_output["outlier"] if base_output is not None else 0.0
     base = max(own_error, floor / loosest)
     ratio = output["error"] / base if base else (0.0 if output["error"] == 0 else WORST)
     if not ratio <= loosest:  # NaN fails too
@@ -131,14 +131,14 @@ def _one(
     return ratio, ""
 
 
-def _same_distribution(output: Mapping[str, Any], beside: Mapping[str, Any] | None) -> str:
+def _same_distribution(output: Mapping[str, Any], base_output: Mapping[str, Any] | None) -> str:
     """Means within 6 standard errors, spreads and shares of zeros likewise, each with 2 % to spare for correlation.
 
     Against eager's sample where there is one: what underflows to zero in its type does not in float64.
     """
     mean, std, zeros, ref_mean, ref_std, ref_zeros = output["statistics"]
-    if beside is not None:
-        ref_mean, ref_std, ref_zeros = beside["statistics"][:3]
+    if base_output is not None:
+        ref_mean, ref_std, ref_zeros = base_output["statistics"][:3]
     count = max(1, output["elements"])
     spread = max(std, ref_std)
     if abs(mean - ref_mean) > 6 * spread * math.sqrt(2 / count) + 0.02 * spread + 1e-12:

@@ -55,7 +55,7 @@ class ShapeResult:
 
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """What became of one candidate. The figures beside `shapes` are weighted by calls over all shapes."""
+    """What became of one candidate. The figures outside `shapes` are weighted by calls over all shapes."""
 
     name: str  # `eager`, `compile`, `library:PACKAGE.CALL`, `triton:generated`, ...
     tool: str  # `eager`, `library`, `compile`, `triton`, `cuda`

@@ -88,14 +88,14 @@ def deciding_us(candidate: CandidateResult, by: str) -> float:
 def host_paced(results: Sequence[CandidateResult], name: str | None) -> str:
     """What a reader must know of a candidate whose call takes the host longer than the GPU; "" where it does not."""
     by_name = {r.name: r for r in results}
-    found, eager = by_name.get(name or ""), by_name.get("eager")
-    if found is None or found.time_us is None or found.wall_us is None:
+    named, eager = by_name.get(name or ""), by_name.get("eager")
+    if named is None or named.time_us is None or named.wall_us is None:
         return ""
-    if found.wall_us <= HOST_PACED * found.time_us.median:
+    if named.wall_us <= HOST_PACED * named.time_us.median:
         return ""
-    beside = f" (eager {eager.wall_us:.4g} µs)" if eager not in (None, found) and eager.wall_us is not None else ""
+    compared = f" (eager {eager.wall_us:.4g} µs)" if eager not in (None, named) and eager.wall_us is not None else ""
     return (
-        f"{found.name} takes {found.wall_us:.4g} µs of wall time a call{beside} against {found.time_us.median:.4g} µs"
+        f"{named.name} takes {named.wall_us:.4g} µs of wall time a call{compared} against {named.time_us.median:.4g} µs"
         " on the GPU: called alone, the host sets its pace"
     )
 
@@ -130,10 +130,10 @@ def decide(
 
     Where the winner is to be a gain by device time, and the host sets the pace of its calls, the reason says so.
     """
-    found = _decide(results, contenders, advice, share_of_step, by, thresholds)
+    outcome = _decide(results, contenders, advice, share_of_step, by, thresholds)
     tools = {c.name: c.tool for c in contenders}
-    paced = "" if by_wall(by) or tools.get(found.winner or "") == "eager" else host_paced(results, found.winner)
-    return replace(found, reason=f"{found.reason}; {paced}") if paced else found
+    paced = "" if by_wall(by) or tools.get(outcome.winner or "") == "eager" else host_paced(results, outcome.winner)
+    return replace(outcome, reason=f"{outcome.reason}; {paced}") if paced else outcome
 
 
 def _decide(

@@ -51,7 +51,7 @@ class Plan:
 
         advised: the candidate of the advice; one that is measured on request only is then measured too.
         """
-        found = []
+        records = []
         for item in self.offered:
             if wanted is None and item.get("on_request") and item["name"] != advised:
                 continue
@@ -62,15 +62,15 @@ class Plan:
                 missing = "not installed" in item["reason"] or "not_installed" in item["reason"]
                 status = "not_run" if item.get("untried") else "not_installed" if missing else "unsupported"
                 record.fail(status, item["reason"] or "not available here")
-            found.append(record)
-        names = {r.name for r in found}
+            records.append(record)
+        names = {r.name for r in records}
         for name in wanted or ():
             if name not in names:
                 tool = name.split(":")[0].split("-")[0]
                 record = Record(name, tool if tool in ("library", "compile", "triton", "cuda") else "eager")
                 record.fail("unsupported", "no candidate of this name exists for this region")
-                found.append(record)
-        return found
+                records.append(record)
+        return records
 
     def _compile_without_gpu(self, item: Mapping[str, Any]) -> bool:
         """Said with its own message by the session."""

@@ -96,15 +96,15 @@ def _device(index: int | None) -> dict[str, Any] | None:
 
 def software() -> dict[str, str]:
     """Versions that a measurement depends on."""
-    found = {"python": platform.python_version(), "torch": torch.__version__}
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
     if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
+        versions["cuda"] = torch.version.cuda
     if torch.version.hip:
-        found["hip"] = torch.version.hip
+        versions["hip"] = torch.version.hip
     for name in ("triton", "numpy"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found | ({"driver": version} if (version := driver()) else {})
+            versions[name] = importlib.metadata.version(name)
+    return versions | ({"driver": version} if (version := driver()) else {})
 
 
 def _candidates(registry: str, graph: Graph, host: Host) -> list[dict[str, Any]]:
@@ -115,9 +115,9 @@ def _candidates(registry: str, graph: Graph, host: Host) -> list[dict[str, Any]]
 
 def _coverage(graph: Graph, host: Host) -> str:
     """Which library call covers the region, in a few words."""
-    found = libraries.coverage(graph, match(graph), host)
-    whole = [c.candidate.removeprefix("library:") for c in found if c.covers and c.whole]
-    parts = [c.candidate.removeprefix("library:") for c in found if c.covers and not c.whole and c.installed]
+    covers = libraries.coverage(graph, match(graph), host)
+    whole = [c.candidate.removeprefix("library:") for c in covers if c.covers and c.whole]
+    parts = [c.candidate.removeprefix("library:") for c in covers if c.covers and not c.whole and c.installed]
     if whole:
         return "; ".join(dict.fromkeys(whole))
     part = f"; {', '.join(dict.fromkeys(parts))} covers a part" if parts else ""
@@ -198,18 +198,18 @@ def _products(graph: Graph) -> list[Operation]:
     return [o for o in graph.operations if o.kind in ("gemm", "attention")]
 
 
-def _seen(found: Match, graph: Graph) -> float:
+def _seen(matched: Match, graph: Graph) -> float:
     """Least share of the scores that attention must look at: what a boolean mask drops, a kernel may skip in blocks.
 
     In causal order half of them where both sequences are as long, wherever the diagonal begins.
     """
-    if found.roles.get("mask_kind") in ("drop", "keep"):
+    if matched.roles.get("mask_kind") in ("drop", "keep"):
         return 0.0
-    if not found.roles.get("causal"):
+    if not matched.roles.get("causal"):
         return 1.0
     shapes = {name: tensor.shape for name, tensor in graph.inputs}
     shapes |= {o.name: o.writes[0].shape for o in graph.operations if o.writes}
-    q, v = (shapes.get(str(found.roles.get(role)), ()) for role in ("q", "v"))
+    q, v = (shapes.get(str(matched.roles.get(role)), ()) for role in ("q", "v"))
     if len(q) < 2 or len(v) < 2:
         return 0.0
     shorter, longer = sorted((q[-2], v[-2]))

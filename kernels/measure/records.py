@@ -120,12 +120,12 @@ def insensitive(cases: Sequence[Mapping[str, Any]]) -> list[str]:
 
     cases: eager's own, with "stale". Names of inputs; "" for all of them at once.
     """
-    found = []
+    inputs = []
     for case in cases:
         if case.get("stale") and judge([{**case, "outputs": case["stale"]}], [case]).ok:
             _, _, name = case["distribution"].partition("changed ")
-            found.append(name)
-    return found
+            inputs.append(name)
+    return inputs
 
 
 def blind_spot(names: Sequence[str]) -> str:
@@ -204,8 +204,8 @@ def summarise(
     for record in records:
         _gate(record, bindings, least_us)
     timed = [r for r in records if r.status == "ok"]
-    found = launch_bound(timed, calls)
-    by_wall = bool(found if bound is None else bound)
+    is_bound = launch_bound(timed, calls)
+    by_wall = bool(is_bound if bound is None else bound)
     device = {r.name: [stats.medians(t) for t in r.times_us] for r in timed}
     wall = {r.name: [np.array(w) for w in r.walls_us] for r in timed}
     deciding = wall if by_wall else device
@@ -234,7 +234,7 @@ def summarise(
             )
         )
         contenders.append(Contender(record.name, record.tool, float(np.median(whole[record.name])), best))
-    return Summary(tuple(results), tuple(contenders), "wall time" if by_wall else "device time", found)
+    return Summary(tuple(results), tuple(contenders), "wall time" if by_wall else "device time", is_bound)
 
 
 def _gate(record: Record, bindings: Sequence[Mapping[str, int]], least_us: Sequence[float]) -> None:

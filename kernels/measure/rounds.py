@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kernels.measure import conditions, records, stats
@@ -78,25 +79,23 @@ def _weed(pool: ChildPool, readings: list[tuple[int, Mapping[str, Any]]], done: 
     """Leave out the rounds in which the GPU was slowed; why nothing is left, if so."""
     came = [r for r in pool.records if r.status == "ok"]
     spreads = [scatter(list(stats.medians(times))) for r in came for times in r.times_us]
-    found = conditions.fitness(readings, done, min(spreads, default=None))
-    if not found.reason:
+    unfit = conditions.fitness(readings, done, min(spreads, default=None))
+    if not unfit.reason:
         for record in came:
-            record.leave_out(found.bad)
-    pool.conditions.setdefault("warnings", []).extend(found.warnings)
-    return found.reason
+            record.leave_out(unfit.bad)
+    pool.conditions.setdefault("warnings", []).extend(unfit.warnings)
+    return unfit.reason
 
 
 def _warm(pool: ChildPool) -> dict[str, list[float]]:
     """Input sets made, clocks up: candidate -> µs that one call takes of a turn, per binding."""
-    found: dict[str, list[float]] = {}
+    times_us: dict[str, list[float]] = {}
     standing = pool.standing()
     for record in standing:
         answer = pool.ask_one(record, "warm", ms=WARM_MS / len(standing))
         if answer is not None:
-            pool.guarded(
-                record, lambda r, a=answer: found.update({r.name: [float(e["cold_us"]) for e in a["estimates"]]})
-            )
-    return found
+            pool.guarded(record, partial(_take_estimates, answer=answer, times_us=times_us))
+    return times_us
 
 
 def _jittered(count: int) -> int:
@@ -143,10 +142,18 @@ def finish(pool: ChildPool, plan: Plan) -> None:
         answer = pool.answer(record)
         if answer is not None:
             answers[record.name] = answer
-            pool.guarded(record, lambda r, a=answer: _take_kernels(r, a))
+            pool.guarded(record, partial(_take_kernels, answer=answer))
     _judge_again(pool, plan, answers)
     for record in pool.records:
         records.prove_kernels(record)
+
+
+def _take_estimates(record: Record, answer: Mapping[str, Any], times_us: dict[str, list[float]]) -> None:
+    times_us[record.name] = [float(e["cold_us"]) for e in answer["estimates"]]
+
+
+def _judge(record: Record, eager: Sequence[Sequence[Mapping[str, Any]]] | None, plan: Plan) -> None:
+    records.judge_record(record, eager, None, plan.labels(record.tool))
 
 
 def _take_kernels(record: Record, answer: Mapping[str, Any]) -> None:
@@ -166,7 +173,7 @@ def _judge_again(pool: ChildPool, plan: Plan, answers: Mapping[str, Mapping[str,
         kept = record.cases, record.errors
         record.cases = list(answers[record.name]["cases"])
         base = answers[eager.name]["cases"] if eager is not None else None
-        pool.guarded(record, lambda r, b=base: records.judge_record(r, b, None, plan.labels(r.tool)))
+        pool.guarded(record, partial(_judge, eager=base, plan=plan))
         if record.status == "mismatch":
             record.remark("found in the timed calls' outputs")
         elif record.status == "correct":

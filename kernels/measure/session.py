@@ -11,7 +11,8 @@ import datetime
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kernels.host import probe_host, to_json
@@ -41,7 +42,7 @@ class Modules:
 
     worker: str = "kernels.measure.candidate.worker"
     plan: str = "kernels.measure.planner"
-    registry: str = "kernels.registry"
+    registry: str = "kernels.candidates"
     gpu_present: Callable[[], bool] = conditions.gpu_present
     read: Callable[[int, list[int]], dict[str, Any]] = conditions.read
 
@@ -90,6 +91,10 @@ def stand_by(zygote: ForkServer) -> None:
         zygote.standby.import_packages()
 
 
+def _take_prepared(record: Record, answer: Mapping[str, Any]) -> None:
+    record.take_prepared(answer["result"])
+
+
 class Session:
     """One validation, from the text to the outcome."""
 
@@ -113,7 +118,7 @@ class Session:
 
     def run(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
         self.pool.tell("plan", 0.0, "starting")
-        self.probe.start()  # a process of its own, beside the imports
+        self.probe.start()  # a process of its own, during the imports
         plan, zygote = self.make_plan(zygote, stack)
         self.plan = plan
         advised = outcome.candidate_of_advice(self.request.advice_before)
@@ -290,13 +295,13 @@ class Session:
             for child in self.pool.asked():
                 child.fail("timeout", "building and checking took too long for the time budget")
         for record in self.pool.records:
-            child = self.pool.children.get(record.name)
-            if child is None:
+            asked = self.pool.children.get(record.name)
+            if asked is None:
                 continue
-            if child.failure is not None:
-                record.fail(*child.failure)
-            elif child.answer is not None:
-                self.pool.guarded(record, lambda r, answer=child.answer: r.take_prepared(answer["result"]))
+            if asked.failure is not None:
+                record.fail(*asked.failure)
+            elif asked.answer is not None:
+                self.pool.guarded(record, partial(_take_prepared, answer=asked.answer))
         self.pool.conditions["prepare_s"] = {r.name: r.spent_s for r in self.pool.records if r.spent_s}
 
     def judge(self, plan: Plan) -> None:
@@ -312,11 +317,13 @@ class Session:
             picks = plan.eager_tasks(record.tool)
             cases = [base.cases[n] for n in picks] if base else None
             mutated = [base.mutated[n] for n in picks] if base else None
-            loosest = plan.loosest(record.tool)
             self.pool.guarded(
                 record,
-                lambda r, c=cases, m=mutated, lo=loosest: records.judge_record(r, c, m, plan.labels(r.tool), lo),
-            )
+                partial(
+                    records.judge_record, eager=cases, eager_mutated=mutated, labels=plan.labels(record.tool),
+                    loosest=plan.loosest(record.tool),
+                ),
+            )  # fmt: skip
             records.prove_needed(record)
             if base is None and record.standing:
                 record.remark("eager gave no result to compare errors with: judged by the type's rounding alone")

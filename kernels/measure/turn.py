@@ -18,7 +18,7 @@ from kernels.measure.processes.channel import Channel
 class Turn:
     """A lock among the children of one validation (flock: a killed child frees it). Re-entrant in one thread.
 
-    Alone by default; shared: beside others that share it, never beside one that is alone. One that asks to be alone
+    Alone by default; shared: with others that share it, never with one that is alone. One that asks to be alone
     while it shares gives up its share first, so that two of them cannot wait for each other.
 
     Waiting is told to the parent, whose time limits do not count it, and added up in `waited_s`.
@@ -99,7 +99,7 @@ def _guarded(method: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
 def _untraced(method: Callable[..., Any]) -> Callable[..., Any]:
     """Compiled code calls it while Dynamo looks on, which knows no generator and would refuse the region for ours."""
     with contextlib.suppress(ImportError, AttributeError):
-        untraced: Callable[..., Any] = torch.compiler.disable(method)
+        untraced: Callable[..., Any] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]
         return untraced
     return method
 
@@ -152,7 +152,7 @@ def _compile(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], all_of_t
 
 
 def exclusive_autotuning(turn: Turn) -> None:
-    """Inductor's and Triton's benchmark calls wait for their turn; compiling goes on beside the others.
+    """Inductor's and Triton's benchmark calls wait for their turn; compiling goes on meanwhile.
 
     Both are looked up by name: a version without them autotunes undisturbed only by luck, and still correctly.
     """

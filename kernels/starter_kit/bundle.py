@@ -57,12 +57,12 @@ class _Bundle:
         """Where a name comes from that a module may only pass on."""
         if (module, name) in self.instead:
             return self.instead[module, name]
-        found = self.module(module)
-        if found is not None and found.binding(name):
+        source = self.module(module)
+        if source is not None and source.binding(name):
             return module, name
-        if found is None or name not in found.imported:
+        if source is None or name not in source.imported:
             raise BundleError(f"{module}.{name} is not found")
-        meant = found.imported[name]
+        meant = source.imported[name]
         if not meant.own(PACKAGES) or meant.name is None:
             return meant
         return self.definition(meant.module, meant.name)
@@ -167,13 +167,13 @@ def _named(made: _Bundle, modules: Sequence[str]) -> dict[Target, str]:
 
 def _spoken(made: _Bundle) -> dict[Import, str]:
     """The name by which our modules know an import: `tl` for triton.language."""
-    found: dict[Import, str] = {}
+    names: dict[Import, str] = {}
     for name in sorted(made.items):
         module = made.module(name)
         assert module is not None
         for bound, meant in sorted(module.imported.items()):
-            found.setdefault(meant, bound)
-    return found
+            names.setdefault(meant, bound)
+    return names
 
 
 def _proposals(target: Target, spoken: Mapping[Import, str]) -> Sequence[str]:
@@ -191,11 +191,11 @@ def _proposals(target: Target, spoken: Mapping[Import, str]) -> Sequence[str]:
     return [name, longer, *(f"{longer}_{n}" for n in range(2, 1000))]
 
 
-def _import_lines(found: Sequence[Import], names: Mapping[Target, str]) -> str:
+def _import_lines(imports: Sequence[Import], names: Mapping[Target, str]) -> str:
     """Import statements: the standard library's, then the others."""
     groups: list[list[str]] = [[], []]
     by_module: dict[str, list[str]] = {}
-    for item in sorted(found, key=lambda i: (i.module, i.name or "")):
+    for item in sorted(imports, key=lambda i: (i.module, i.name or "")):
         if item == Import("__future__", "annotations"):
             continue
         group = groups[0 if item.module.partition(".")[0] in sys.stdlib_module_names else 1]

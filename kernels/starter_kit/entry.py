@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 
 import torch.fx
 
-from kernels.catalogue import operations
-from kernels.codegen.source import Source
-from kernels.generated import generate
+from kernels.candidates import GENERATED, replaced
+from kernels.codegen.generated import generate
+from kernels.codegen.text.source import Source
+from kernels.hand_written import written
 from kernels.measure.candidate.inputs import smallest_extent, weight_scales
 from kernels.measure.candidate.reduce import reduced, with_sizes
 from kernels.measure.candidate.reference import random_outputs
 from kernels.measure.records import label_of
-from kernels.registry import GENERATED, replaced
+from kernels.operations import operations
 from kernels.spec import Case, Operation
 from kernels.starter_kit import graph_code, region_code
 from kernels.starter_kit.bundle import bundle
 from kernels.starter_kit.module import Module, read
 from kernels.starter_kit.selecting import selected
-from kernels.written import written
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.model import Region
@@ -74,9 +74,9 @@ def _program(region: Region, sizes: Mapping[str, int]) -> torch.fx.GraphModule:
 
 def _small(region: Region, sizes: Mapping[str, int]) -> Region | None:
     """The region at sizes for the interpreter, in f32 where it has bf16, which the interpreter rounds wrongly."""
-    found = reduced(region, sizes)
-    wide = with_sizes(found, {}, {}, {"bf16": "f32"}) if found is not None else None
-    return wide or found
+    smaller = reduced(region, sizes)
+    wide = with_sizes(smaller, {}, {}, {"bf16": "f32"}) if smaller is not None else None
+    return wide or smaller
 
 
 def _record(kind: str, label: str, inputs: Sequence[str], rest: str) -> list[str]:
@@ -101,14 +101,14 @@ def _sized(
     region: Region, bindings: Sequence[Mapping[str, int]], small: Region | None, said: str
 ) -> list[tuple[Region, dict[str, int], str, bool]]:
     """(region, sizes, label, whether for the interpreter) of each binding, and of `small` where there is one."""
-    found = [(region, dict(b), label_of(b) or "the region's sizes", False) for b in bindings]
-    return found if small is None else [*found, (small, {}, said, True)]
+    bound = [(region, dict(b), label_of(b) or "the region's sizes", False) for b in bindings]
+    return bound if small is None else [*bound, (small, {}, said, True)]
 
 
 def kernel_file(region: Region, bindings: Sequence[Mapping[str, int]], candidate: str, doc: str) -> str:
     """The whole text of the kernel's file. Raises BundleError, Unsupported or ValueError where there can be none."""
     entry = _Entry()
-    found = next((o for o in operations() if f"triton:{o.name}" == candidate), None)
+    operation = next((o for o in operations() if f"triton:{o.name}" == candidate), None)
     shapes = []
     for item, sizes, label, is_small in _sized(region, bindings, _small(region, bindings[0]), "small sizes"):
         prefix = "small_" if is_small else ""
@@ -127,7 +127,7 @@ def kernel_file(region: Region, bindings: Sequence[Mapping[str, int]], candidate
         shapes += _record("Shape", label, _inputs(item, sizes), f"{', '.join(names)}{more}")
     for name in ("Input", "Shape", "main"):
         entry.take(HARNESS, name)
-    odd = _odd(entry, found) if found is not None else []
+    odd = _odd(entry, operation) if operation is not None else []
     ends = ["\n".join(["SHAPES = (", *shapes, ")", *odd]),
             f'if __name__ == "__main__":\n    sys.exit(main(SHAPES{", ODD" if odd else ""}))']  # fmt: skip
     texts = {**entry.texts, ENTRY: entry.text(ends)}
@@ -194,26 +194,26 @@ def _alone(module: Module, names: frozenset[str], same: Mapping[tuple[str, str],
     return all(not module.binding(n) or (module.name, n) in same for n in read_names)
 
 
-def _odd(entry: _Entry, found: Operation) -> list[str]:
+def _odd(entry: _Entry, operation: Operation) -> list[str]:
     """ODD: small cases of the operation's own list, over all its dtypes."""
-    parts = (found.run, found.reference, found.inputs)
+    parts = (operation.run, operation.reference, operation.inputs)
     if any(getattr(p, "__name__", "<") in ("<", "<lambda>") for p in parts):
         return []
-    able = [c for c in found.checks if 0 < _elements(c) <= ODD_ELEMENTS]
+    able = [c for c in operation.checks if 0 < _elements(c) <= ODD_ELEMENTS]
     chosen = [able[i * len(able) // MOST_ODD] for i in range(MOST_ODD)] if len(able) > MOST_ODD else able
-    if not chosen or found.indices:
+    if not chosen or operation.indices:
         return []
-    aliases = [f"{found.name}{end}" for end in ("", "_reference", "_inputs")]
+    aliases = [f"{operation.name}{end}" for end in ("", "_reference", "_inputs")]
     for part, alias in zip(parts, aliases, strict=True):
         name = str(part.__name__)
-        entry.take(str(part.__module__), name, name if alias == found.name and name == alias else alias)
+        entry.take(str(part.__module__), name, name if alias == operation.name and name == alias else alias)
     entry.take("kernels.spec", "case")
     entry.take(HARNESS, "Odd")
     cases = [f"            {_case(c)}," for c in chosen]
-    forms = tuple(f for f in found.forms if f != "special")
+    forms = tuple(f for f in operation.forms if f != "special")
     return [
         "ODD = (", "    Odd(", f"        {', '.join(aliases)},", "        (", *cases, "        ),",
-        f"        forms={_strings(forms)}, wrong_interpreted={_strings(found.wrong_interpreted)},", "    ),", ")",
+        f"        forms={_strings(forms)}, wrong_interpreted={_strings(operation.wrong_interpreted)},", "    ),", ")",
     ]  # fmt: skip
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen import ops
-from kernels.codegen.source import Source
-from kernels.generated import Kernel
+from kernels.codegen.expressions import ops
+from kernels.codegen.generated import Kernel
+from kernels.codegen.text.source import Source
 from kernels.starter_kit.module import PACKAGES, BundleError
 
 MOST_CONSTANTS = 64
@@ -85,11 +85,11 @@ class _Writer:
 
     def fresh(self, name: str) -> str:
         """The name, or with a number where it is taken."""
-        found, count = name, 1
-        while found in self.taken or found in self.names.values() or found.startswith(LAUNCH):
+        unused, count = name, 1
+        while unused in self.taken or unused in self.names.values() or unused.startswith(LAUNCH):
             count += 1
-            found = f"{name}_{count}"
-        return found
+            unused = f"{name}_{count}"
+        return unused
 
     def call(self, node: torch.fx.Node) -> str:
         if node.op == "call_method":
@@ -118,10 +118,10 @@ class _Writer:
     def target(self, target: Callable[..., Any]) -> str:
         if isinstance(target, torch._ops.OpOverload):
             if target.namespace == "tritonworthy":
-                found = WHOLE.get(target._schema.name.partition("::")[2])
-                if found is None:
+                name = WHOLE.get(target._schema.name.partition("::")[2])
+                if name is None:
                     raise BundleError(f"{target} has no text")
-                return self.ours("kernels.starter_kit.runtime", found)
+                return self.ours("kernels.starter_kit.runtime", name)
             return f"torch.ops.{target}"
         path = torch.fx.node._get_qualified_name(target)
         if _is_ours(target):

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernels.candidates import GENERATED, Candidate, candidates
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
-from kernels.registry import GENERATED, Candidate, candidates
 from kernels.starter_kit import about
 from kernels.starter_kit.entry import kernel_file, replay_file
 from kernels.starter_kit.model import Kit
@@ -78,10 +78,10 @@ def _chosen(
     if asked is not None:
         if asked not in by_name and asked not in _known():
             raise KeyError(asked)
-        found = by_name.get(asked)
-        if found is None:
+        candidate = by_name.get(asked)
+        if candidate is None:
             return [], f"nothing in this region that {asked} computes"
-        return ([asked], "") if found.available else ([], f"{asked}: {found.reason}")
+        return ([asked], "") if candidate.available else ([], f"{asked}: {candidate.reason}")
     able = [c.name for c in offered if c.available]
     seen = {c["name"]: c for c in (validation or {}).get("candidates", ())}
     right = [n for n in able if n in seen and seen[n].get("status") in ("ok", "correct")]
@@ -102,7 +102,7 @@ def _for_a_kit(candidate: Candidate, region: Region) -> Candidate:
 
 
 def _known() -> frozenset[str]:
-    from kernels.written import WRITTEN
+    from kernels.hand_written import WRITTEN
 
     return frozenset({GENERATED, *(w.name for w in WRITTEN)})
 

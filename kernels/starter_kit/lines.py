@@ -38,8 +38,8 @@ def counted(call: str) -> int:
     """Code lines of the launcher that a candidate's `call` imports and of all that it needs; ValueError without one."""
     from kernels.starter_kit.entry import INSTEAD
 
-    found = _LAUNCHER.match(call)
-    if found is None:
+    launcher = _LAUNCHER.match(call)
+    if launcher is None:
         raise ValueError(f"imports no launcher: {call[:80]!r}")
-    module, names = found.groups()
+    module, names = launcher.groups()
     return code_lines(bundle(_ENTRY, {_ENTRY: f"from {module} import {names}\n\nUSED = ({names},)\n"}, INSTEAD))

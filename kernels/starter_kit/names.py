@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernels.former_names import present_name
+
 Position = tuple[int, int, int, int]
 """Line (from 1) and byte of the beginning and of the end, as ast counts them."""
 
@@ -47,10 +49,10 @@ class Found:
 
 
 def imports(node: ast.Import | ast.ImportFrom) -> dict[str, Import]:
-    """Bound name -> what it is. `import a.b` binds a."""
+    """Bound name -> what it is, by the present name of its module. `import a.b` binds a."""
     if isinstance(node, ast.Import):
-        return {a.asname or a.name.partition(".")[0]: Import(a.name) for a in node.names}
-    return {a.asname or a.name: Import(node.module or "", a.name) for a in node.names}
+        return {a.asname or a.name.partition(".")[0]: Import(present_name(a.name)) for a in node.names}
+    return {a.asname or a.name: Import(present_name(node.module or ""), a.name) for a in node.names}
 
 
 def bound_by(node: ast.stmt) -> set[str]:

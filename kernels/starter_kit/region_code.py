@@ -37,14 +37,14 @@ def _declared(region: Region) -> list[str]:
 
 def _symbols(region: Region, writer: _Writer) -> list[str]:
     """Sizes that the statements name, read from the inputs' shapes."""
-    found = []
+    names = []
     for symbol in region.symbols:
         place = next(((i.name, i.shape.index(symbol.name)) for i in region.inputs if symbol.name in i.shape), None)
         if symbol.name in writer.read and place is not None:
-            found.append(f"{symbol.name} = {place[0]}.shape[{place[1]}]")
+            names.append(f"{symbol.name} = {place[0]}.shape[{place[1]}]")
         elif symbol.name in writer.read:
             raise ValueError(f"{symbol.name} stands in no input's shape")
-    return found
+    return names
 
 
 class _Writer(ast.NodeTransformer):
@@ -118,8 +118,8 @@ class _Writer(ast.NodeTransformer):
         if path is None or path[0] in self.local:
             made: ast.expr = self.generic_visit(node)  # type: ignore[assignment]
             return made
-        found = vocabulary.dtype(".".join(path[:-1]), path[-1])
-        if self.exact and found is not None and found.is_floating_point:
+        dtype = vocabulary.dtype(".".join(path[:-1]), path[-1])
+        if self.exact and dtype is not None and dtype.is_floating_point:
             return _dotted("torch.float64")
         module = ".".join(path[:-1])
         return _dotted(f"{_SPELT.get(vocabulary.MODULES.get(module, module), module)}.{path[-1]}")

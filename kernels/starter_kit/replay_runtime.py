@@ -1,4 +1,4 @@
-"""What a replay script has beside the region: it runs it eagerly and compiled, and prints what happened."""
+"""What a replay script has in addition to the region: it runs it eagerly and compiled, and prints what happened."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _outcome(name: str, function: Callable[..., Any], case: Case, device: str) -
     generator = torch.Generator(device).manual_seed(0)
     inputs = [i.make(device, generator, "normal").requires_grad_(i.requires_grad) for i in case.inputs]
     try:
-        found = function(*inputs)
-        outputs = list(found) if isinstance(found, (tuple, list)) else [found]
+        result = function(*inputs)
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
         wanted = [x for x in inputs if x.requires_grad]
         if wanted:
             ends = [o for o in outputs if o.requires_grad]

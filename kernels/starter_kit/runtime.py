@@ -1,4 +1,4 @@
-"""What every file that is taken home has beside its kernel: inputs, the test, the benchmark, the command line."""
+"""What every file that is taken home adds to its kernel: inputs, the test, the benchmark, the command line."""
 
 from __future__ import annotations
 
@@ -201,8 +201,12 @@ def disagreements(
         if i in random:
             continue
         if i in into:
-            a, b, c = (x if x is None else x.float() for x in (pointed(x, *into[i]) for x in (a, b, c)))
-            fault = "an index is out of range, or there twice" if a is None else fault_of(a, b, c.double())
+            values = [pointed(x, *into[i]) for x in (a, b, c)]
+            selected = [x.float() for x in values if x is not None]
+            if values[0] is None:
+                fault = "an index is out of range, or there twice"
+            else:
+                fault = fault_of(selected[0], selected[1], selected[2].double())
         elif not a.dtype.is_floating_point:  # equal values have several indices, and rounding makes values equal
             wrong = int(((a != b) & (a != c.to(a.device, a.dtype))).sum())
             fault = f"{wrong} of {a.numel()} integers differ" if wrong else ""
@@ -260,10 +264,10 @@ def _pointed_into(shape: Shape, inputs: Sequence[torch.Tensor]) -> dict[int, tup
     if shape.sources is None:
         return {}
     try:
-        found = outputs_of(shape.sources(*(_copy(x).double() if x.is_floating_point() else x for x in inputs)))
+        sources = outputs_of(shape.sources(*(_copy(x).double() if x.is_floating_point() else x for x in inputs)))
     except (RuntimeError, TypeError, NotImplementedError):
         return {}
-    return {i: (source, dim) for (i, dim), source in zip(shape.selected.items(), found, strict=True)}
+    return {i: (source, dim) for (i, dim), source in zip(shape.selected.items(), sources, strict=True)}
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:
@@ -346,12 +350,12 @@ def _print_times(times: dict[str, list[float]]) -> None:
 def interval(values: Sequence[float], base: Sequence[float]) -> tuple[float, float, float]:
     """median(values) / median(base) and its percentile bootstrap interval; rounds are drawn in pairs."""
     draw, count = random.Random(0), len(values)
-    found = []
+    medians = []
     for _ in range(1000):
         picks = [draw.randrange(count) for _ in range(count)]
-        found.append(statistics.median(values[i] for i in picks) / statistics.median(base[i] for i in picks))
-    found.sort()
-    return statistics.median(values) / statistics.median(base), found[25], found[974]
+        medians.append(statistics.median(values[i] for i in picks) / statistics.median(base[i] for i in picks))
+    medians.sort()
+    return statistics.median(values) / statistics.median(base), medians[25], medians[974]
 
 
 def main(shapes: Sequence[Shape], odd: Sequence[Odd] = ()) -> int:

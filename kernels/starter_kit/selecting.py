@@ -24,15 +24,15 @@ def selected(region: Region, sizes: Mapping[str, int]) -> tuple[dict[int, int], 
     is left.
     """
     dims = {number: dim for number, (_, dim, _) in selections(program(region, sizes).module).items()}
-    found: dict[int, tuple[int, str]] = {}
+    places: dict[int, tuple[int, str]] = {}
     for number, dim in dims.items():
         name = _source(region, region.outputs[number])
         if name is not None:
-            found[number] = dim, name
-    if not found:
+            places[number] = dim, name
+    if not places:
         return {}, None
-    sources = replace(region, outputs=tuple(name for _, name in found.values()), returned=(), output_tuple=True)
-    return {number: dim for number, (dim, _) in found.items()}, sources
+    sources = replace(region, outputs=tuple(name for _, name in places.values()), returned=(), output_tuple=True)
+    return {number: dim for number, (dim, _) in places.items()}, sources
 
 
 def _source(region: Region, output: str) -> str | None:

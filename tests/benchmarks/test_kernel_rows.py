@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("triton")
 
 from benchmarks.operations.kernels import rows
-from kernels.catalogue import operation
+from kernels.operations import operation
 
 CHILD = """
 import json, os, subprocess, sys, time

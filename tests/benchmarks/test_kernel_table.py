@@ -20,7 +20,7 @@ from benchmarks.operations.kernel_table import (
     rows_of,
     verdict,
 )
-from kernels.catalogue import operation, operations
+from kernels.operations import operation, operations
 
 ROWS = rows_of(json.loads(RECORD.read_text()))
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-FILES = sorted(p.name for p in (HERE / "interpreted").glob("test_*.py"))
-LONGEST = "test_operations.py"
-GENERATED = [name for name in FILES if name.startswith(("test_generated", "test_random_chains"))]
+FILES = sorted(str(p.relative_to(HERE / "interpreted")) for p in (HERE / "interpreted").rglob("test_*.py"))
+LONGEST = "ops/test_operations.py"
+GENERATED = [name for name in FILES if name.startswith("codegen/")]
 OTHERS = [name for name in FILES if name != LONGEST and name not in GENERATED]
 PARTS = [[LONGEST], GENERATED, OTHERS[::2], OTHERS[1::2]]
 """Files that share a process: importing torch and Triton takes longer than most of them."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kernels.candidates import candidates
+from kernels.hand_written import LAUNCHERS, WRITTEN
 from kernels.host import Host
-from kernels.registry import candidates
-from kernels.written import LAUNCHERS, WRITTEN
 from profiler.region.graph.lowering import Graph, lower
 from profiler.region.language.text import parse
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernels.candidates import build, candidates
 from kernels.host import Host
 from kernels.libraries import coverage
 from kernels.libraries.catalogue import ENTRIES
 from kernels.libraries.model import Cover
-from kernels.registry import build, candidates
 from profiler.region.graph.lowering import lower
 from profiler.region.graph.patterns import match
 from profiler.region.language.program import program

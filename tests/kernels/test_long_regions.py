@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.analysis import service
-from kernels import generated
+from kernels.codegen import generated
 from profiler.region.graph.cost import cost
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from kernels import norms, rms_norm, softmax
-from kernels.codegen.source import Source, load
-from kernels.generated import generate
+from kernels.codegen.generated import generate
+from kernels.codegen.text.source import Source, load
+from kernels.ops.norm import forward as norms
+from kernels.ops.norm import rms_norm
+from kernels.ops.softmax import softmax
 from kernels.tuning import Variant
 from profiler.oracle.compiler.machine import Machine
 from profiler.oracle.compiler.machine_code import CompileError, compile_for

@@ -7,9 +7,10 @@ import re
 import pytest
 import torch
 
-from kernels import norms, softmax
-from kernels.norms import Form
-from kernels.rms_norm import SIGNATURE
+from kernels.ops.norm import forward as norms
+from kernels.ops.norm.forward import Form
+from kernels.ops.norm.rms_norm import SIGNATURE
+from kernels.ops.softmax import softmax
 from kernels.tuning import Variant
 from profiler.oracle.compiler.machine_code import compile_for
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kernels.codegen import source as files
+from kernels.codegen.generated import generate
 from kernels.codegen.index import Unsupported
-from kernels.codegen.names import Names, comment
-from kernels.generated import generate
+from kernels.codegen.text import source as files
+from kernels.codegen.text.names import Names, comment
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 

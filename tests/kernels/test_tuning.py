@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kernels import tuning
-from kernels.tuned import VARIABLE, Tuned, TunedFile
+from kernels.ops.vector_add import vector_add_kernel
 from kernels.tuning import Limits, Tuner, Variant, fitting
-from kernels.vector_add import vector_add_kernel
+from kernels.tuning_cache import VARIABLE, Tuned, TunedFile
 
 TIMES = {1024: 30.0, 2048: 10.0, 4096: 20.0}
 SPACE = [Variant(vector_add_kernel, (("BLOCK", b),), 4) for b in TIMES]

@@ -26,9 +26,9 @@ import torch
 from triton.testing import do_bench
 
 from kernels.agreement import fault_of
+from kernels.candidates import build
 from kernels.measure.candidate.inputs import input_set
 from kernels.measure.candidate.reference import reference
-from kernels.registry import build
 from profiler.region.graph.cost import cost
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program

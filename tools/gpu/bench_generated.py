@@ -63,8 +63,8 @@ def measure(name: str) -> dict[str, Any]:
     import torch
     from triton.testing import do_bench
 
+    from kernels.candidates import build, candidates
     from kernels.host import probe_host
-    from kernels.registry import build, candidates
     from profiler.region.graph.cost import cost
     from profiler.region.graph.lowering import lower
     from profiler.region.language.text import parse
@@ -117,7 +117,8 @@ def exact_rows(name: str, x: list[Any]) -> Any:
 
 def tuned() -> dict[str, dict[str, float]]:
     """µs of every variant that was tried: hand-written kernels' and generated ones'."""
-    from kernels import rms_norm, softmax
+    from kernels.ops.norm import rms_norm
+    from kernels.ops.softmax import softmax
 
     found: dict[str, dict[str, float]] = {}
     for module in (softmax, rms_norm):

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import torch
 
 from kernels.agreement import fault_of
+from kernels.codegen.generated import generate
 from kernels.codegen.index import Unsupported
-from kernels.generated import generate
 from kernels.measure.candidate.inputs import input_set
 from kernels.measure.candidate.reference import reference
 from profiler.region.graph.lowering import lower

@@ -33,7 +33,7 @@ import triton  # noqa: E402
 from benchmarks.operations.kernels import visible  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
-from kernels.catalogue import operation, operations  # noqa: E402
+from kernels.operations import operation, operations  # noqa: E402
 from kernels.spec import Case, Maker, Operation, outputs_of  # noqa: E402
 
 Task = tuple[str, str, int, int]

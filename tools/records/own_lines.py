@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 
 from app.analysis.kernel_line_counts import COUNTED
+from kernels.hand_written import WRITTEN
 from kernels.starter_kit.lines import counted
-from kernels.written import WRITTEN
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import triton
 
 from kernels.builds import TARGETS, Built, build
-from kernels.catalogue import operation, operations
+from kernels.operations import operation, operations
 
 RECORD = Path(__file__).resolve().parent.parent.parent / "tests" / "records" / "kernel-builds.json"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.archive.landscapes import SHIPPED
 from app.web.learning.tuned import parse_variant
-from kernels.written import WRITTEN
+from kernels.hand_written import WRITTEN
 from profiler.region.graph.cost import cost
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse

@@ -156,10 +156,14 @@ def _definition(source: str) -> ast.FunctionDef:
 
 @cache
 def read_function(file: str, name: str) -> str:
-    """The source of one jit function, decorators and all. Raises LookupError where the file has none of that name."""
-    text = (ROOT / "kernels" / file).read_text(encoding="utf-8")
+    """The source of one jit function of a file somewhere in kernels/ops, decorators and all.
+
+    Raises LookupError where there is no such file, or the file has none of that name.
+    """
+    paths = sorted((ROOT / "kernels" / "ops").rglob(file))
+    text = paths[0].read_text(encoding="utf-8") if paths else ""
     for node in trees.module(text).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
-    raise LookupError(f"kernels/{file} has no {name}")
+    raise LookupError(f"no {file} in kernels/ops has {name}")

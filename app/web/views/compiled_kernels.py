@@ -18,10 +18,10 @@ from app.web.views.names import id_of
 from app.web.views.predicted_kernels import KIND_WORDS, ModePrediction, describe_lines, oracle_section
 
 if TYPE_CHECKING:
-    from kernels.own_model import Own
+    from kernels.kernel_listing_model import Own
 
 MOST_KERNELS = 8
-"""As kernels.own: from so many on there may be more that were not compiled."""
+"""As kernels.kernel_listing: from so many on there may be more that were not compiled."""
 
 LONG_LISTING = 200_000
 """Characters of a listing that a page shows; the rest is in the plain file."""

@@ -38,10 +38,10 @@ class Editor:
         return None if role is None else self.nodes[role]
 
     def need(self, role: Any) -> torch.fx.Node:
-        found = self.node(role)
-        if found is None:
+        node = self.node(role)
+        if node is None:
             raise Unsupported("a role of the match is empty")
-        return found
+        return node
 
     def call(
         self, function: Callable[..., Any], *args: Any, like: torch.fx.Node | None = None, **kwargs: Any

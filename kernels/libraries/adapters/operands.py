@@ -76,8 +76,8 @@ def _logits(graph: Graph, match: Match) -> Mapping[str, Role]:
 
 def _halves(graph: Graph, match: Match) -> Mapping[str, Role]:
     """Whether cosines and sines are made of two equal halves."""
-    found = [node_of(graph, match.roles.get(name)) for name in ("cos", "sin")]
-    return {"twin_halves": all(n is not None and _twin(n) for n in found)}
+    nodes = [node_of(graph, match.roles.get(name)) for name in ("cos", "sin")]
+    return {"twin_halves": all(n is not None and _twin(n) for n in nodes)}
 
 
 def _twin(node: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Rewrites to the calls of packages beside torch: roles in the order in which `kernels.libraries.calls` takes them."""
+"""Rewrites to other packages' calls: roles in the order in which `kernels.libraries.calls` takes them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def norm(function: Function, *, bias: bool = False, own_dtype: bool = False) -> 
         x = operand(e, match)
         taken: list[Any] = []
         for name in ("weight", "bias") if bias else ("weight",):
-            found = e.node(match.roles.get(name))
-            if found is not None:
-                found = vector(e, found if own_dtype else e.cast(found, x.meta["val"].dtype))
-            taken.append(found)
+            vector_node = e.node(match.roles.get(name))
+            if vector_node is not None:
+                vector_node = vector(e, vector_node if own_dtype else e.cast(vector_node, x.meta["val"].dtype))
+            taken.append(vector_node)
         return e.call(function, x, *taken, match.roles["eps"], like=x)
 
     return maker

@@ -1,4 +1,4 @@
-"""Rewrites to torch's own calls beside attention and the plain norms."""
+"""Rewrites to torch's own calls, attention and the plain norms excepted."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def sdpa(function: Callable[..., Any]) -> Maker:
 def channel_operands(e: Editor, match: Match) -> tuple[torch.fx.Node, torch.fx.Node, torch.fx.Node]:
     """(x, weight, bias) of a norm by channels, the last two as vectors of x's dtype."""
     x = operand(e, match)
-    found = (e.need(match.roles[r]) for r in ("weight", "bias"))
-    weight, bias = (vector(e, e.cast(p, x.meta["val"].dtype)) for p in found)
+    vectors = (e.need(match.roles[r]) for r in ("weight", "bias"))
+    weight, bias = (vector(e, e.cast(p, x.meta["val"].dtype)) for p in vectors)
     return x, weight, bias
 
 

@@ -93,21 +93,21 @@ def _addmm_activation(e: Editor, match: Match) -> torch.fx.Node:
 
 
 def _triton_softmax(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.softmax import softmax
+    from kernels.ops.softmax.softmax import softmax
 
     x = e.need(match.roles["x"])
     return e.call(softmax, x, like=x)
 
 
 def _triton_rms_norm(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.rms_norm import rms_norm
+    from kernels.ops.norm.rms_norm import rms_norm
 
     x, weight = e.need(match.roles["x"]), e.node(match.roles.get("weight"))
     return e.call(rms_norm, x, weight, match.roles["eps"], like=x)
 
 
 def _triton_layer_norm(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.layer_norm import layer_norm
+    from kernels.ops.norm.layer_norm import layer_norm
 
     x = e.need(match.roles["x"])
     weight, bias = (e.node(match.roles.get(name)) for name in ("weight", "bias"))
@@ -115,14 +115,14 @@ def _triton_layer_norm(e: Editor, match: Match) -> torch.fx.Node:
 
 
 def _triton_gated_activation(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.gated_activation import gated_activation
+    from kernels.ops.elementwise.gated_activation import gated_activation
 
     a, b = e.need(match.roles["a"]), e.need(match.roles["b"])
     return e.call(gated_activation, a, b, match.roles["activation"], like=a)
 
 
 def _triton_matmul_epilogue(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.matmul_epilogue import matmul_epilogue
+    from kernels.ops.matmul.matmul_epilogue import matmul_epilogue
 
     a, b = e.need(match.roles["a"]), e.need(match.roles["b"])
     result = a.meta["val"].new_empty((a.meta["val"].shape[0], b.meta["val"].shape[1]))
@@ -138,7 +138,7 @@ def _triton_matmul_epilogue(e: Editor, match: Match) -> torch.fx.Node:
 
 
 def _triton_flash_attention(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.flash_attention import flash_attention
+    from kernels.ops.attention.flash_attention import flash_attention
 
     heads, mask = heads_of(e, match), e.node(match.roles.get("mask"))
     if mask is not None:

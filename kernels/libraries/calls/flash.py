@@ -19,8 +19,8 @@ def attention_3(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
 
     from flash_attn_interface import flash_attn_func
 
-    found = flash_attn_func(*map(_turned, (q, k, v)), softmax_scale=scale, causal=causal)
-    return _turned(found[0] if isinstance(found, tuple) else found)
+    result = flash_attn_func(*map(_turned, (q, k, v)), softmax_scale=scale, causal=causal)
+    return _turned(result[0] if isinstance(result, tuple) else result)
 
 
 def attention_4(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Any:
@@ -28,8 +28,8 @@ def attention_4(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
 
     from flash_attn.cute import flash_attn_func
 
-    found = flash_attn_func(*map(_turned, (q, k, v)), softmax_scale=scale, causal=causal)
-    return _turned(found[0] if isinstance(found, tuple) else found)
+    result = flash_attn_func(*map(_turned, (q, k, v)), softmax_scale=scale, causal=causal)
+    return _turned(result[0] if isinstance(result, tuple) else result)
 
 
 def _turned(x: torch.Tensor) -> torch.Tensor:

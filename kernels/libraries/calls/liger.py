@@ -80,7 +80,7 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:
-    """A copy where Liger would make none and turn the operand in place: heads beside each other in memory."""
+    """A copy where Liger would make none and turn the operand in place: heads next to each other in memory."""
     return x.clone() if x.transpose(1, 2).is_contiguous() else x
 
 

@@ -36,8 +36,8 @@ def sdpa_efficient(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float
 
 def grouped_mm(x: torch.Tensor, weight: torch.Tensor, rows: tuple[int, ...]) -> torch.Tensor:
     """cat of x[start:end] @ weight[i], with rows[i] of x each: [M, K], [G, K, N] -> [M, N]."""
-    found: torch.Tensor = F.grouped_mm(x, weight, offs=_ends(rows, str(x.device)))
-    return found
+    result: torch.Tensor = F.grouped_mm(x, weight, offs=_ends(rows, str(x.device)))
+    return result
 
 
 @functools.lru_cache(maxsize=64)
@@ -56,8 +56,8 @@ def scaled_mm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
         wide_a, wide_b = scale_a.reshape(-1, 1), scale_b.reshape(1, -1)
         kind = ScalingType.RowWise
         scales = (wide_a.expand(a.shape[0], 1).contiguous(), wide_b.expand(1, b.shape[1]).contiguous())
-    found: torch.Tensor = F.scaled_mm(a, b, scales[0], kind, scales[1], kind, output_dtype=torch.bfloat16)
-    return found
+    result: torch.Tensor = F.scaled_mm(a, b, scales[0], kind, scales[1], kind, output_dtype=torch.bfloat16)
+    return result
 
 
 def linear_cross_entropy(
@@ -66,7 +66,7 @@ def linear_cross_entropy(
     """In chunks: the logits are never whole."""
     from torch.nn import LinearCrossEntropyOptions
 
-    found: torch.Tensor = F.linear_cross_entropy(
+    loss: torch.Tensor = F.linear_cross_entropy(
         x, weight, target, reduction=reduction, ignore_index=ignore_index, options=LinearCrossEntropyOptions()
     )
-    return found
+    return loss

@@ -1,7 +1,7 @@
 """The catalogue: 75 operations, and the calls and conditions that cover them, one file a family.
 
-Adding a call is one Entry here and one case in tests/kernels/libraries/cases_*.py; a form written by hand that nothing
-recognises yet is one Recipe in `kernels.libraries.patterns.recipes`. Torch-free.
+Adding a call is one Entry here, for which `python -m tools.docs.library_table` writes the page; a form written by hand
+that nothing recognises yet is one Recipe in `kernels.libraries.patterns.recipes`. Torch-free.
 """
 
 from __future__ import annotations

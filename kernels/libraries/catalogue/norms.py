@@ -36,9 +36,9 @@ def _along(f: Facts) -> bool | None:
 
 def _group_elements(f: Facts) -> bool | None:
     """Elements of a group: said by hand, or of the call's sizes."""
-    found = f.roles.get("group_elements")
-    if isinstance(found, int):
-        return found <= GROUP_PERSISTENT
+    elements = f.roles.get("group_elements")
+    if isinstance(elements, int):
+        return elements <= GROUP_PERSISTENT
     c, hw, groups = (f.roles.get(n) for n in ("C", "HxW", "group"))
     if not (isinstance(c, int) and isinstance(hw, int) and isinstance(groups, int)):
         return None

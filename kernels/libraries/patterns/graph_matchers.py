@@ -23,16 +23,16 @@ POSITIONS = frozenset(
 SEVERAL, TINY_BYTES = 4, 1 << 20
 
 
-def walked(graph: Graph, found: Sequence[Match]) -> Iterator[Match]:
+def walked(graph: Graph, matches: Sequence[Match]) -> Iterator[Match]:
     """Matches that refine others or walk further than a term does."""
     by_name = {n.name: n for n in graph.module.graph.nodes}
-    for match in found:
+    for match in matches:
         if match.kind == "attention" and match.by_hand:
             yield from _closer_attention(graph, match, by_name)
         elif match.kind in ("rms_norm", "add_rms_norm", "layer_norm"):
-            yield from _norm_and_quant(graph, match, found)
+            yield from _norm_and_quant(graph, match, matches)
         elif match.kind == "rope":
-            yield from _rope_after_norm(graph, match, found)
+            yield from _rope_after_norm(graph, match, matches)
     yield from _paged(graph)
     yield from _recurrence(graph)
     yield from _expert_loop(graph)
@@ -71,9 +71,9 @@ def _of_positions(node: Node) -> bool:
     return True
 
 
-def _norm_and_quant(graph: Graph, match: Match, found: Sequence[Match]) -> Iterator[Match]:
+def _norm_and_quant(graph: Graph, match: Match, matches: Sequence[Match]) -> Iterator[Match]:
     by_name = {n.name: n for n in graph.module.graph.nodes}
-    for quant in (q for q in found if q.kind == "quantise"):
+    for quant in (q for q in matches if q.kind == "quantise"):
         x: Any = by_name.get(str(quant.roles["x"]))
         normed: Any = by_name[match.output]
         if x is not None and _behind(x, _nothing) is _behind(normed, _nothing):
@@ -82,8 +82,8 @@ def _norm_and_quant(graph: Graph, match: Match, found: Sequence[Match]) -> Itera
             yield Match("norm_quant", "norm and quantisation", True, inside, quant.output, roles)
 
 
-def _rope_after_norm(graph: Graph, match: Match, found: Sequence[Match]) -> Iterator[Match]:
-    for norm in (n for n in found if n.kind == "rms_norm"):
+def _rope_after_norm(graph: Graph, match: Match, matches: Sequence[Match]) -> Iterator[Match]:
+    for norm in (n for n in matches if n.kind == "rms_norm"):
         if norm.output == match.roles["x"]:
             roles = {**norm.roles, **{k: v for k, v in match.roles.items() if k != "x"}}
             inside = match.operations | norm.operations
@@ -135,9 +135,9 @@ def _readers(node: Node) -> Iterator[Node]:
 def _pages(product: Any) -> tuple[Node, Node, Node] | None:
     """(cache, table, other operand) of a product whose one operand is an indexed cache."""
     for ours, other in (operands(product), operands(product)[::-1]):
-        found = _behind(ours, _nothing)
-        if is_call(found, "index") and len(found.args[1]) == 1 and len(shape(found.args[1][0])) == 2:
-            return found.args[0], found.args[1][0], _behind(other, _nothing)
+        pages = _behind(ours, _nothing)
+        if is_call(pages, "index") and len(pages.args[1]) == 1 and len(shape(pages.args[1][0])) == 2:
+            return pages.args[0], pages.args[1][0], _behind(other, _nothing)
     return None
 
 
@@ -147,10 +147,10 @@ def _recurrence(graph: Graph) -> Iterator[Match]:
         parts: Any = node.args[0]
         if len(parts) < SEVERAL or not all(isinstance(p, Node) for p in parts):
             continue
-        found = [_step(p) for p in parts]
-        steps = [s for s in found if s is not None]
+        possible = [_step(p) for p in parts]
+        steps = [s for s in possible if s is not None]
         states = [s[0] for s in steps]
-        if len(steps) < len(found) or not all(b[1] is a for a, b in zip(states, steps[1:], strict=False)):
+        if len(steps) < len(possible) or not all(b[1] is a for a, b in zip(states, steps[1:], strict=False)):
             continue
         decays, news = [s[2] for s in steps], [s[3] for s in steps]
         outer = all(_outer(n) for n in news)

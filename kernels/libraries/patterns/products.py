@@ -55,11 +55,11 @@ def _picked(scores: Term) -> Term:
 
 def _reduced(loss: Term, negative: Term) -> Term:
     """A loss by row, its mean and its sum, from the loss or from its negative."""
-    found: list[Term] = []
+    terms: list[Term] = []
     for name in ("mean", "sum"):
         one = either(call(name, loss), call("neg", call(name, negative)))
-        found.append(With(one, {"reduction": name}))
-    return either(*found, With(loss, {"reduction": "none"}))
+        terms.append(With(one, {"reduction": name}))
+    return either(*terms, With(loss, {"reduction": "none"}))
 
 
 LOG_PICKED = _picked(LOG_SHARES)

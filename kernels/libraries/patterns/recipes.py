@@ -99,8 +99,8 @@ BLOCK_GEMM = call("mm", _blocks("a", "scale_a"), _turned(_blocks("b", "scale_b")
 
 
 def _block_scales(bound: Bound) -> Mapping[str, Any] | None:
-    found = {"block": shape(bound["a_blocks"])[-1], "b_turned": shape(bound["b"])[1] == shape(bound["a"])[1]}
-    return {**bound, **found} if _narrow("a", "b")(bound) else None
+    facts = {"block": shape(bound["a_blocks"])[-1], "b_turned": shape(bound["b"])[1] == shape(bound["a"])[1]}
+    return {**bound, **facts} if _narrow("a", "b")(bound) else None
 
 
 INT8_GEMM = call("mm", _cast(A), _turned(_cast(B)))

@@ -52,13 +52,13 @@ GIVEN_NAMES = {"self": "x", "input": "x", "grad_output": "x", "indices": "index"
 """Roles that read better than the schema's names."""
 
 
-def recognised(graph: Graph, found: Sequence[Match]) -> tuple[Match, ...]:
+def recognised(graph: Graph, matches: Sequence[Match]) -> tuple[Match, ...]:
     """Every match for the catalogue: those of `profiler.region.graph.patterns`, single calls, by-hand forms, and the
     walks.
 
     A form inside a larger one is left out: the softmax of an attention is no softmax to replace.
     """
-    settled = tuple(_told_apart(m, graph) for m in found if not _listed(m, graph))
+    settled = tuple(_told_apart(m, graph) for m in matches if not _listed(m, graph))
     recipes = tuple(_recipes(graph))
     forms = [*recipes, *graph_matchers.walked(graph, (*settled, *recipes)), *tail(graph)]
     larger = [m.operations for m in (*settled, *forms) if m.by_hand]
@@ -129,10 +129,10 @@ def _recipes(graph: Graph) -> Iterator[Match]:
             if not any(all(names & present for names in way) for way in wanted):
                 continue
             for node in (n for head in sorted(first & present) for n in by_name[head]):
-                found = _one(graph, recipe, term, node) if node.name not in taken else None
-                if found is not None:
+                match = _one(graph, recipe, term, node) if node.name not in taken else None
+                if match is not None:
                     taken.add(node.name)
-                    yield found
+                    yield match
 
 
 def _one(graph: Graph, recipe: Recipe, term: Term, node: Node) -> Match | None:
@@ -219,10 +219,10 @@ NO_NEED: Ways = frozenset({frozenset()})
 def _ways(term: Any) -> Ways:
     """What names a graph must have for the term to be in it."""
     if isinstance(term, Call):
-        found = frozenset({frozenset({frozenset(term.names)})})
+        ways = frozenset({frozenset({frozenset(term.names)})})
         for part in (*term.operands, *(o for o in term.options.values() if not isinstance(o, (str, int, float)))):
-            found = _both(found, _ways(part))
-        return found
+            ways = _both(ways, _ways(part))
+        return ways
     if isinstance(term, Listed):
         return functools.reduce(_both, map(_ways, term.items), NO_NEED)
     if isinstance(term, (With, Viewed)):

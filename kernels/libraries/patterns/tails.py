@@ -24,25 +24,25 @@ def tail(graph: Graph) -> tuple[Match, ...]:
         return ()
     node: Any = results[0]
     output = node
-    found: dict[str, Any] = {"residual": None, "mask": None, "activation": "none"}
-    node, found["residual"] = _without(node, "add")
-    node, found["mask"] = _without(node, "mul")
+    by_role: dict[str, Any] = {"residual": None, "mask": None, "activation": "none"}
+    node, by_role["residual"] = _without(node, "add")
+    node, by_role["mask"] = _without(node, "mul")
     if is_call(node, "relu", "silu", "gelu"):
         tanh = is_call(node, "gelu") and argument(node, 1, "approximate") == "tanh"
-        found["activation"] = "gelu_tanh" if tanh else _activation(node)
+        by_role["activation"] = "gelu_tanh" if tanh else _activation(node)
         node = node.args[0]
-    found |= dict(zip(("bias", "a", "b"), product_and_bias(node) or (None, None, None), strict=True))
-    if found["a"] is None and is_product(node):
+    by_role |= dict(zip(("bias", "a", "b"), product_and_bias(node) or (None, None, None), strict=True))
+    if by_role["a"] is None and is_product(node):
         product = behind_views(node)
-        found |= {"a": product.args[0], "b": product.args[1]}
-    if found["a"] is None or output is node:
+        by_role |= {"a": product.args[0], "b": product.args[1]}
+    if by_role["a"] is None or output is node:
         return ()
-    leaves = [found[n] for n in ("a", "b", "bias", "mask", "residual")]
+    leaves = [by_role[n] for n in ("a", "b", "bias", "mask", "residual")]
     inside = covered_operations(graph, output, [leaf for leaf in leaves if leaf is not None])
     if inside is None:
         return ()
     roles: dict[str, Role] = {
-        n: v if n == "activation" else role(graph, v) if v is not None else None for n, v in found.items()
+        n: v if n == "activation" else role(graph, v) if v is not None else None for n, v in by_role.items()
     }
     return (Match("gemm_tail", "GEMM with its tail", True, inside, output.name, roles),)
 

@@ -126,9 +126,9 @@ def fits(term: Term, node: Any, bound: Bound, exact: bool = False) -> Iterator[B
         for one in term.terms:
             yield from fits(one, node, bound, exact)
     elif isinstance(term, With):
-        for found in fits(term.term, node, bound, exact):
-            if all(found.get(k, v) == v for k, v in term.constants.items()):
-                yield {**found, **term.constants}
+        for extended in fits(term.term, node, bound, exact):
+            if all(extended.get(k, v) == v for k, v in term.constants.items()):
+                yield {**extended, **term.constants}
     else:
         inner = behind(node, exact)
         bound = {**bound, term.role: inner} if term.role else bound
@@ -195,11 +195,11 @@ def _call(term: Call, node: Any, bound: Bound, exact: bool) -> Iterator[Bound]:
     if len(given) < len(term.operands):
         return
     more: list[tuple[Term, Any]] = []
-    for name, (found, default) in list(named.items())[len(term.operands) :]:
+    for name, (node_argument, default) in list(named.items())[len(term.operands) :]:
         wanted = term.options.get(name, default)
         if isinstance(wanted, Term):
-            more.append((wanted, found))
-        elif isinstance(found, Node) or not _equal(found, wanted):
+            more.append((wanted, node_argument))
+        elif isinstance(node_argument, Node) or not _equal(node_argument, wanted):
             return
     if set(term.options) - set(named):
         return
@@ -210,10 +210,10 @@ def _call(term: Call, node: Any, bound: Bound, exact: bool) -> Iterator[Bound]:
         yield from _all([*zip(term.operands, order, strict=True), *more], bound, exact)
 
 
-def _equal(found: Any, wanted: Any) -> bool:
-    if isinstance(found, (list, tuple)) and isinstance(wanted, (list, tuple)):
-        return list(found) == list(wanted)
-    return type(found) is type(wanted) and bool(found == wanted)
+def _equal(value: Any, wanted: Any) -> bool:
+    if isinstance(value, (list, tuple)) and isinstance(wanted, (list, tuple)):
+        return list(value) == list(wanted)
+    return type(value) is type(wanted) and bool(value == wanted)
 
 
 def _all(pairs: list[tuple[Term, Any]], bound: Bound, exact: bool) -> Iterator[Bound]:
@@ -221,8 +221,8 @@ def _all(pairs: list[tuple[Term, Any]], bound: Bound, exact: bool) -> Iterator[B
         yield bound
         return
     (term, node), rest = pairs[0], pairs[1:]
-    for found in fits(term, node, bound, exact):
-        yield from _all(rest, found, exact)
+    for extended in fits(term, node, bound, exact):
+        yield from _all(rest, extended, exact)
 
 
 def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype | None:

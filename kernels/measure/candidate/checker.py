@@ -48,16 +48,16 @@ class Checker:
 
     def upstream(self, built: Program) -> tuple[torch.Tensor | None, ...]:
         """One fixed random gradient per floating output, the same in every process."""
-        found: list[torch.Tensor | None] = []
+        gradients: list[torch.Tensor | None] = []
         for number, fake in enumerate(built.outputs):
             if not fake.dtype.is_floating_point:
-                found.append(None)
+                gradients.append(None)
                 continue
             seed = tensors.seed_of(self.seed, "upstream", number, tuple(fake.shape))
             generator = torch.Generator(device=self.device).manual_seed(seed)
             wide = torch.randn(tuple(fake.shape), device=self.device, generator=generator)
-            found.append(wide.to(fake.dtype))
-        return tuple(found)
+            gradients.append(wide.to(fake.dtype))
+        return tuple(gradients)
 
     def inputs(
         self,
@@ -125,34 +125,34 @@ class Checker:
         expected, against = self.reference(task, fresh)
         if task.random and not arguments:
             outputs, expected = self._more_samples(task, arguments, outputs, expected)
-        found = self.against(task, outputs, expected, fresh)
+        errors = self.against(task, outputs, expected, fresh)
         case: dict[str, Any] = {"precision": expected.precision, "against": against}
         if not arguments and task.first is not None and not task.random:
             case["repeats"] = all(map(tensors.same_bits, task.first, outputs))
             if not case["repeats"]:
-                found = worst([found, compare(task.first, expected)])
+                errors = worst([errors, compare(task.first, expected)])
         if task.base is not None:
             case["stale"] = [asdict(e) for e in compare(task.base, expected, task.random)]
-        return {**case, "outputs": [asdict(e) for e in found]}
+        return {**case, "outputs": [asdict(e) for e in errors]}
 
     def timed_case(self, task: Task) -> list[dict[str, Any]]:
         """The worst of the timed calls whose outputs were copied, as one case; [] where there is none."""
         ends = time.perf_counter() + MOST_CHECKING_S
-        found: list[list[OutputError]] = []
+        errors: list[list[OutputError]] = []
         precision = against = ""
         for sample in task.samples.all():
-            if found and time.perf_counter() > ends:
+            if errors and time.perf_counter() > ends:
                 break
             outputs = owned(sample.outputs, task)
             check_kind(outputs, task, self.device)
             fresh = self.timed_inputs(task, sample.number, sample.secret)
             expected, against = self.reference(task, fresh)
             precision = expected.precision
-            found.append(self.against(task, outputs, expected, fresh))
+            errors.append(self.against(task, outputs, expected, fresh))
             self.free()
-        if not found:
+        if not errors:
             return []
-        outputs_found = [asdict(e) for e in worst(found)]
+        outputs_found = [asdict(e) for e in worst(errors)]
         return [{"distribution": AFTER_TIMING, "precision": precision, "against": against, "outputs": outputs_found}]
 
     def ghost(self, task: Task) -> str:
@@ -223,16 +223,16 @@ class Checker:
         self, task: Task, outputs: Sequence[torch.Tensor], expected: Reference, values: Sequence[torch.Tensor]
     ) -> list[OutputError]:
         """The errors, without those of single elements that the inputs excuse. values: what was computed."""
-        found = compare(outputs, expected, task.random)
-        if expected.precision == "eager" or not any(map(remarkable, map(asdict, found))):
-            return found
+        errors = compare(outputs, expected, task.random)
+        if expected.precision == "eager" or not any(map(remarkable, map(asdict, errors))):
+            return errors
         try:
             excused = self._excused(task, outputs, expected, values)
         except (torch.OutOfMemoryError, NoReferenceError):
-            return found
+            return errors
         return [
             again if remarkable(asdict(own)) else own
-            for own, again in zip(found, compare(excused, expected, task.random), strict=True)
+            for own, again in zip(errors, compare(excused, expected, task.random), strict=True)
         ]
 
     def _excused(
@@ -292,7 +292,7 @@ def check_threads(before: frozenset[int]) -> None:
         raise WrongOutputError(f"it left a thread running behind its call: {', '.join(names[:3])}")
 
 
-def worst(found: Sequence[Sequence[OutputError]]) -> list[OutputError]:
+def worst(errors: Sequence[Sequence[OutputError]]) -> list[OutputError]:
     """Per output, the largest of each figure over several runs; statistics of the first."""
     return [
         replace(
@@ -301,7 +301,7 @@ def worst(found: Sequence[Sequence[OutputError]]) -> list[OutputError]:
             outlier=largest(e.outlier for e in same),
             misfits=max(e.misfits for e in same),
         )
-        for same in zip(*found, strict=True)
+        for same in zip(*errors, strict=True)
     ]
 
 

@@ -37,17 +37,17 @@ def compare(
     outputs: Sequence[torch.Tensor], expected: Reference, random: frozenset[int] = frozenset()
 ) -> list[OutputError]:
     """Each output against its reference. outputs have the reference's shapes (checked before)."""
-    found = []
+    errors = []
     for number, (out, ref) in enumerate(zip(outputs, expected.outputs, strict=True)):
         if number in random:
-            found.append(_random(out, ref))
+            errors.append(_random(out, ref))
         elif number in expected.selected:
-            found.append(_selected(out, ref, *expected.selected[number]))
+            errors.append(_selected(out, ref, *expected.selected[number]))
         elif out.dtype.is_floating_point:
-            found.append(_floats(out, ref, DTYPE_NAMES[out.dtype]))
+            errors.append(_floats(out, ref, DTYPE_NAMES[out.dtype]))
         else:
-            found.append(_exact(out, ref))
-    return found
+            errors.append(_exact(out, ref))
+    return errors
 
 
 def _floats(out: torch.Tensor, ref: torch.Tensor, dtype: str, kind: str = "float") -> OutputError:

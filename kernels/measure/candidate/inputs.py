@@ -61,7 +61,7 @@ def weight_scales(module: torch.fx.GraphModule) -> dict[str, float]:
         if len(shape) < 2 or (len(shape) > 2 and not rows_out):
             continue
         fan_in = math.prod(shape[1:]) if rows_out != turned else shape[0]
-        scales[weight.target] = 1 / math.sqrt(max(1, fan_in))
+        scales[str(weight.target)] = 1 / math.sqrt(max(1, fan_in))
     return scales
 
 

@@ -48,12 +48,12 @@ class Stood:
 
 def snapshot() -> dict[str, Stood]:
     """Name -> what it stands for now; functions and methods of this package with their code."""
-    found = {f"{name}.{key}": _stood(owner, key) for name, owner, keys in OUTSIDE for key in keys}
+    stood = {f"{name}.{key}": _stood(owner, key) for name, owner, keys in OUTSIDE for key in keys}
     for name, module in list(sys.modules.items()):
         if name.startswith(OWN) and module is not None:
-            found[name] = Stood(sys.modules, name, module, None)
-            found |= {f"{name}.{key}": item for key, item in _functions(module, name).items()}
-    return found
+            stood[name] = Stood(sys.modules, name, module, None)
+            stood |= {f"{name}.{key}": item for key, item in _functions(module, name).items()}
+    return stood
 
 
 def _attribute(owner: Any, key: str) -> Any:
@@ -70,15 +70,15 @@ def _stood(owner: Any, key: str) -> Stood:
 
 
 def _functions(module: types.ModuleType, name: str) -> dict[str, Stood]:
-    found: dict[str, Stood] = {}
+    stood: dict[str, Stood] = {}
     for key, value in vars(module).items():
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
-            found[key] = _stood(module, key)
+            stood[key] = _stood(module, key)
         elif isinstance(value, type) and value.__module__ == name:
-            found[key] = _stood(module, key)
+            stood[key] = _stood(module, key)
             methods = [part for part, method in vars(value).items() if isinstance(method, types.FunctionType)]
-            found |= {f"{key}.{part}": _stood(value, part) for part in methods}
-    return found
+            stood |= {f"{key}.{part}": _stood(value, part) for part in methods}
+    return stood
 
 
 def replaced(before: Mapping[str, Stood]) -> list[str]:

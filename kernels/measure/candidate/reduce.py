@@ -151,11 +151,11 @@ def _strides(old: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...
         expected *= old[d]
     if not dense:
         return strides
-    found, step = [0] * len(new), 1
+    result, step = [0] * len(new), 1
     for d in order:
-        found[d] = step
+        result[d] = step
         step *= new[d]
-    return tuple(found)
+    return tuple(result)
 
 
 def _changes(size: int, known: set[int], written: set[int]) -> Iterator[dict[int, int]]:
@@ -182,8 +182,8 @@ def _targets(part: int) -> tuple[int, ...]:
 
 
 def _sizes(region: Region) -> set[int]:
-    found = {s for i in region.inputs for s in i.shape if isinstance(s, int)}
-    return found | {i.offsets for i in region.inputs if i.offsets is not None}
+    sizes = {s for i in region.inputs for s in i.shape if isinstance(s, int)}
+    return sizes | {i.offsets for i in region.inputs if i.offsets is not None}
 
 
 def _numbers(region: Region) -> set[int]:

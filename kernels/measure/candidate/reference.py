@@ -69,7 +69,7 @@ def _results(module: torch.fx.GraphModule) -> Sequence[Any]:
 
 def selections(module: torch.fx.GraphModule) -> dict[int, tuple[torch.fx.Node, int, torch.fx.Node]]:
     """Output number -> (the node whose values the indices select, dimension, the index node)."""
-    found: dict[int, tuple[torch.fx.Node, int, torch.fx.Node]] = {}
+    selected: dict[int, tuple[torch.fx.Node, int, torch.fx.Node]] = {}
     for number, value in enumerate(_results(module)):
         node = value
         if label(node) == "getitem":
@@ -84,8 +84,8 @@ def selections(module: torch.fx.GraphModule) -> dict[int, tuple[torch.fx.Node, i
         position = 2 if name in ("topk", "kthvalue") else 1
         dim = _argument(node, position, "dim", None if name.startswith("arg") and name != "argsort" else -1)
         if isinstance(dim, int):
-            found[number] = (node.args[0], dim, value)
-    return found
+            selected[number] = (node.args[0], dim, value)
+    return selected
 
 
 class _Wide(torch.fx.Interpreter):
@@ -206,5 +206,5 @@ def _gradients(
     wanted = [v for v, grad in zip(values, requires_grad, strict=True) if grad]
     if not pairs:
         raise NoReferenceError("no output depends on an input that requires a gradient")
-    found = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
-    return tuple(torch.zeros_like(w) if g is None else g for g, w in zip(found, wanted, strict=True))
+    gradients = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
+    return tuple(torch.zeros_like(w) if g is None else g for g, w in zip(gradients, wanted, strict=True))

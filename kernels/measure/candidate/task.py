@@ -36,7 +36,7 @@ class Task:
     samples: Reservoir = field(default_factory=Reservoir)
     first: tuple[torch.Tensor, ...] | None = None  # outputs of the first call, for as long as cases are checked
     base: tuple[torch.Tensor, ...] | None = None  # outputs for other inputs than the case's
-    lean: bool = False  # too large to keep beside the others: made anew for each turn
+    lean: bool = False  # too large to keep with the others: made anew for each turn
     sets: int = 1
     flush: timing.Flush | None = None
     graphed: bool = False  # its outputs lie in memory that the next call overwrites

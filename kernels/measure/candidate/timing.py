@@ -52,7 +52,7 @@ class DeviceClock:
     """The current GPU's events, on the current stream."""
 
     def mark(self) -> torch.cuda.Event:
-        event = _Event(enable_timing=True)
+        event: torch.cuda.Event = _Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
@@ -205,7 +205,7 @@ def back_to_back(call: Call, rotation: Rotation, calls: int, clock: Clock) -> Ba
 
 def kernel_names(call: Call, inputs: Sequence[torch.Tensor]) -> list[str]:
     """Names of the kernels of one call, in order of launch, as torch.profiler (CUPTI) saw them. [] where it cannot."""
-    from torch.autograd import DeviceType
+    from torch.autograd import DeviceType  # type: ignore[attr-defined]
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.synchronize()

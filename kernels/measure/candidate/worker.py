@@ -322,7 +322,8 @@ def _compile_in_parallel(workers: int) -> None:
         config.compile_threads = workers
         config.worker_start_method = "fork"
         async_compile.AsyncCompile.warm_pool()
-        async_compile.AsyncCompile.use_process_pool()  # asks for the first worker; later calls find it ready
+        # Asks for the first worker; later calls find it ready.
+        async_compile.AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]
 
 
 def compilations() -> int:

@@ -77,11 +77,11 @@ def cells(
     more: Sequence[Variant] = (),
     most: int = MOST_POINTS,
 ) -> list[Cell]:
-    """What to run, the most telling first; at most `most`, the own space always whole. more: tiles beside its own."""
+    """What to run, the most telling first; at most `most`, the own space always whole. more: further tiles."""
     own = {key_of(v): v for v in (chosen, *variants)}
-    found = [Cell(v, True, pruned(v, limits)) for v in own.values()]
+    listed = [Cell(v, True, pruned(v, limits)) for v in own.values()]
     # What was chosen runs, whatever a model says: where nothing fits the tuner takes them all.
-    found[0] = Cell(chosen, True)
+    listed[0] = Cell(chosen, True)
     wide: dict[Any, Variant] = {}
     taken = {_place(v) for v in own.values()}
     for variant in _wider([*own.values(), *more], arguments):
@@ -89,8 +89,8 @@ def cells(
             wide.setdefault(_place(variant), variant)
     smallest = min((_size(v) for v in wide.values() if v.kernel is chosen.kernel), default=0)
     order = sorted(wide.values(), key=lambda v: (*_apart(v, chosen, smallest), key_of(v)))
-    found += [Cell(v, False, pruned(v, limits)) for v in order[: max(0, most - len(found))]]
-    return found
+    listed += [Cell(v, False, pruned(v, limits)) for v in order[: max(0, most - len(listed))]]
+    return listed
 
 
 def pruned(variant: Variant, limits: Limits) -> str:

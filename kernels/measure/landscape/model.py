@@ -108,10 +108,10 @@ class Landscape:
 
 def axes_of(points: Iterable[Point]) -> Axes:
     """Tiles by kernel and size, warps, stages; each value once."""
-    found = list(points)
-    tiles = dict.fromkeys(p.tile for p in sorted(found, key=lambda p: (p.kernel, size_of(p), p.tile)))
-    stages = sorted({p.stages for p in found}, key=lambda s: -1 if s is None else s)
-    return Axes(tuple(tiles), tuple(sorted({p.warps for p in found})), tuple(stages))
+    listed = list(points)
+    tiles = dict.fromkeys(p.tile for p in sorted(listed, key=lambda p: (p.kernel, size_of(p), p.tile)))
+    stages = sorted({p.stages for p in listed}, key=lambda s: -1 if s is None else s)
+    return Axes(tuple(tiles), tuple(sorted({p.warps for p in listed})), tuple(stages))
 
 
 def size_of(point: Point) -> int:

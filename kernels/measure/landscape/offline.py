@@ -15,13 +15,14 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels import gemm, tuning
+from kernels import tuning
 from kernels.measure.candidate.worker import serve
 from kernels.measure.landscape.grid import Cell, cells, key_of
 from kernels.measure.landscape.tuned_kernels import TunedKernel, tuned_kernels
 from kernels.measure.landscape.worker import MOST_REASON, NothingTunedError
 from kernels.measure.model import to_json
 from kernels.measure.processes.channel import Channel
+from kernels.ops.matmul import gemm
 from kernels.tuning import Limits, Variant
 from profiler.oracle.compiler.machine_code import DEFAULT_STAGES, CompileError, compile_for, multiples_of_16
 from profiler.oracle.compiler.targets import TARGETS
@@ -59,17 +60,17 @@ class Draft:
         fakes = program(region, spec["sizes"], NO_MEMORY).inputs
         given = [torch.empty_strided(tuple(f.shape), f.stride(), dtype=f.dtype, device=NO_MEMORY) for f in fakes]
         with unlaunched(self.target):
-            found = tuned_kernels(call, given)
-        if not found:
+            kernels = tuned_kernels(call, given)
+        if not kernels:
             raise NothingTunedError("it has no kernel that is tuned: nothing was chosen for these sizes")
-        self.kernel: TunedKernel = found[0]
+        self.kernel: TunedKernel = kernels[0]
         listed = cells(
             self.kernel.variants, self.kernel.chosen, self.kernel.arguments, limits, self.kernel.more, spec["points"]
         )
         self.cells = {key_of(c.variant): c for c in listed}
         return {
             "kernel": self.kernel.name,
-            "beside": [k.name for k in found[1:]],
+            "beside": [k.name for k in kernels[1:]],
             "chosen": None,
             "points": [to_json(c.point) for c in listed],
         }

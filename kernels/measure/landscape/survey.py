@@ -262,11 +262,11 @@ class _Survey(Session):
                 return
             self._put(point, status="timeout" if status == "timeout" else "fault", reason=message)
             return
-        found = (child.answer or {})["result"]
-        figures = {k: found.get(k) for k in MACHINE}
-        times = found["times_us"]
+        result = (child.answer or {})["result"]
+        figures = {k: result.get(k) for k in MACHINE}
+        times = result["times_us"]
         time_us = stats.interval(np.array(times, dtype=np.float64), self.request.seed) if times else None
-        self._put(point, status=found["status"], reason=found["reason"], time_us=time_us, **figures)
+        self._put(point, status=result["status"], reason=result["reason"], time_us=time_us, **figures)
 
     def _compare(self, child: Child) -> None:
         """The chosen point against the fastest, and the two orders of programs, each in turns."""
@@ -274,16 +274,16 @@ class _Survey(Session):
         if best is None or self.points[chosen].status != "ok":
             return
         self.pool.tell("points", 0.92, "the chosen and the fastest in turns", self.wanted.candidate)
-        found = self._reply(child, "duel", keys=[chosen, best.key], rounds=ROUNDS)
-        if found and found["wrong"]:
-            self.warnings.append(f"what was chosen gave another result at the end than at first: {found['wrong']}")
-        elif found and best.key != chosen:
-            self.duel = _ratio(found["rounds_us"], self.request.seed)
-        found = self._reply(child, "order", key=chosen, rounds=ROUNDS) if child.alive else None
-        if found:
-            grouped, plain = (stats.medians(r) for r in found["rounds_us"])
+        reply = self._reply(child, "duel", keys=[chosen, best.key], rounds=ROUNDS)
+        if reply and reply["wrong"]:
+            self.warnings.append(f"what was chosen gave another result at the end than at first: {reply['wrong']}")
+        elif reply and best.key != chosen:
+            self.duel = _ratio(reply["rounds_us"], self.request.seed)
+        reply = self._reply(child, "order", key=chosen, rounds=ROUNDS) if child.alive else None
+        if reply:
+            grouped, plain = (stats.medians(r) for r in reply["rounds_us"])
             self.order = Order(
-                found["group"], stats.interval(grouped, self.request.seed), stats.interval(plain, self.request.seed),
+                reply["group"], stats.interval(grouped, self.request.seed), stats.interval(plain, self.request.seed),
                 stats.ratio(grouped, plain, self.request.seed),
             )  # fmt: skip
 

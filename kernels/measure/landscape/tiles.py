@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.gemm import shared_bytes
-from kernels.pairs import registers as packed_registers
+from kernels.ops.matmul.gemm import shared_bytes
+from kernels.ops.shared.pairs import registers as packed_registers
 from kernels.tuning import Variant
 
 Constants = Mapping[str, Any]
@@ -169,8 +169,8 @@ def _product_follows(constants: Constants, arguments: Arguments, warps: int) -> 
 
 def _product_needs(c: Constants, arguments: Arguments, warps: int, stages: int | None) -> tuple[int, int]:
     size, tile = arguments[0].element_size(), c["BM"] * c["BN"]
-    beside = tile * size // 2 if "PIECES" in c and c["FLATTEN"] else tile if "PIECES" not in c and c["TMA"] else 0
-    shared = shared_bytes(c["BM"], c["BN"], c["BK"], stages or 1, size, beside)
+    kept_bytes = tile * size // 2 if "PIECES" in c and c["FLATTEN"] else tile if "PIECES" not in c and c["TMA"] else 0
+    shared = shared_bytes(c["BM"], c["BN"], c["BK"], stages or 1, size, kept_bytes)
     return shared, tile // (32 * warps) + (96 if "PIECES" in c else 40)
 
 

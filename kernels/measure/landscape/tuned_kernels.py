@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import triton
 
-from kernels import generated, tuning
+from kernels import tuning
+from kernels.codegen import generated
 from kernels.measure.candidate.timing import Call
 from kernels.tuning import Pick, Variant
 
@@ -51,9 +52,9 @@ def tuned_kernels(call: Call, inputs: Sequence[torch.Tensor]) -> list[TunedKerne
     """Those of one call, each name once, with its largest arguments; the largest first."""
     with tuning.watched() as picks, _generated() as called:
         call(*inputs)
-    found = [_of_pick(p) for p in picks] + [_of_source(k, given) for k, given in called if k.source.form != "empty"]
+    kernels = [_of_pick(p) for p in picks] + [_of_source(k, given) for k, given in called if k.source.form != "empty"]
     by_name: dict[str, TunedKernel] = {}
-    for kernel in sorted(found, key=lambda k: -k.bytes):
+    for kernel in sorted(kernels, key=lambda k: -k.bytes):
         by_name.setdefault(kernel.name, kernel)
     return list(by_name.values())
 

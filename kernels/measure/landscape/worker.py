@@ -68,10 +68,10 @@ class Surveyor(Worker):
         self.task = self._build(build, spec["candidate"], parse(spec["region"]), spec["sizes"])
         self.checker.note("compiling and tuning")
         self.task.call(*self._given())
-        found = tuned_kernels(self.task.call, self._given())
-        if not found:
+        kernels = tuned_kernels(self.task.call, self._given())
+        if not kernels:
             raise NothingTunedError("it has no kernel that is tuned: nothing was chosen for these sizes")
-        self.kernel = found[0]
+        self.kernel = kernels[0]
         self.limits = limits_of(torch.device(self.checker.device))
         chosen = next((v for v in self.kernel.variants if key_of(v) == spec["chosen"]), self.kernel.chosen)
         listed = cells(
@@ -82,7 +82,7 @@ class Surveyor(Worker):
         self._expect()
         return {
             "kernel": self.kernel.name,
-            "beside": [k.name for k in found[1:]],
+            "beside": [k.name for k in kernels[1:]],
             "chosen": key_of(chosen),
             "points": [to_json(c.point) for c in listed],
         }
@@ -115,11 +115,11 @@ class Surveyor(Worker):
             with compiled() as made:
                 self.kernel.run(variant)
                 self.checker.synchronize()
-            found: dict[str, Any] = {**machine(made, variant, self._arch), "status": "ok", "reason": ""}
+            result: dict[str, Any] = {**machine(made, variant, self._arch), "status": "ok", "reason": ""}
             wrong = self._wrong(variant)
             if wrong:
-                return {**found, "status": "wrong", "reason": wrong, "times_us": []}
-            return {**found, "times_us": self._times(variant)}
+                return {**result, "status": "wrong", "reason": wrong, "times_us": []}
+            return {**result, "times_us": self._times(variant)}
         except REFUSALS as fault:
             return {"status": "refused", "reason": said(fault), "times_us": []}
         except WrongOutputError as fault:
@@ -161,12 +161,12 @@ class Surveyor(Worker):
         rotation = timing.Rotation([()])
         calls = [_call(self.kernel, v) for v in variants]
         estimates = [timing.warm(c, rotation, WARM_MS, self.clock) for c in calls]
-        found: list[list[list[float]]] = [[] for _ in variants]
+        times_us: list[list[list[float]]] = [[] for _ in variants]
         for _ in range(rounds):
             for n, (call, estimate) in enumerate(zip(calls, estimates, strict=True)):
                 count = max(3, min(MOST, int(DUEL_MS * 1e3 / estimate.device_us)))
-                found[n].append(timing.cold_calls(call, rotation, count, estimate, self.clock, self.evict))
-        return found
+                times_us[n].append(timing.cold_calls(call, rotation, count, estimate, self.clock, self.evict))
+        return times_us
 
     def order(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The chosen tile in groups of rows of tiles and in plain order, in turns; {} for kernels without groups.

@@ -32,8 +32,8 @@ WARM_IMPORTS = (
     "torch._inductor.compile_fx",
     "triton",
     "triton.language",
-    "kernels.registry",
-    "kernels.generated",
+    "kernels.candidates",
+    "kernels.codegen.generated",
     "kernels.measure.planner",
     "kernels.measure.candidate.worker",
 )

@@ -1,4 +1,4 @@
-"""Workers that are under way before the plan says which candidates there are: imports and contexts beside the planning.
+"""Workers that are under way before the plan says which candidates there are: imports and contexts during the planning.
 
 A package of library calls takes seconds to import, and as many contexts as there are candidates are made one behind the
 other by the driver: 1.6 s for eight, 3.5 s until FlagGems or Liger had been called (H200, warm caches). Each stays in a
@@ -21,7 +21,7 @@ PACKAGES: Mapping[str, str] = {
 """Packages whose calls are candidates -> what those calls import (kernels/libraries/calls)."""
 PLAIN, COMPILING = "plain", "compiling"
 EARLY: Mapping[str, int] = {PLAIN: 3, COMPILING: 2}
-"""Contexts made beside the planning: eager, a library call and a Triton kernel; two modes of torch.compile."""
+"""Contexts made during the planning: eager, a library call and a Triton kernel; two modes of torch.compile."""
 LEAST_CORES = 8  # with fewer, they would take from the planning what they are to save
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.estimate.rates import SHIPPED
-from kernels.written import WRITTEN
+from kernels.hand_written import WRITTEN
 from tests.conftest import ROOT
 
 TEXTS = {p.stem: p.read_text() for p in sorted((ROOT / "tests" / "regions").glob("*.txt"))}

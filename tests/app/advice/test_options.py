@@ -38,7 +38,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_what_the_generator_refuses_is_a_kernel_to_write(text: str) -> None:
-    from kernels.generated import attempt
+    from kernels.codegen.generated import attempt
 
     why = attempt(lower(parse(text))).refused
     assert why

@@ -9,11 +9,11 @@ import pytest
 from app.analysis.analyze import AdviceContext, decide, prepare
 from app.analysis.kernel_line_counts import own_lines
 from app.web.charts import effort
+from kernels.candidates import candidates
+from kernels.hand_written import WRITTEN
 from kernels.host import Host
-from kernels.registry import candidates
 from kernels.starter_kit.kit import make_kit
 from kernels.starter_kit.lines import code_lines, counted
-from kernels.written import WRITTEN
 from profiler.hardware import find_device
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse

@@ -22,7 +22,7 @@ from app.analysis.questions import (
     Question,
     Request,
 )
-from kernels.own_model import Own
+from kernels.kernel_listing_model import Own
 from profiler.oracle.model import OracleKernel, Prediction, Recompiles
 
 TEXT = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"

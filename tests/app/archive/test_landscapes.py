@@ -7,7 +7,7 @@ import json
 from app.archive import landscapes
 from app.web.charts import landscape
 from app.web.views import recorded_landscape
-from kernels.written import WRITTEN
+from kernels.hand_written import WRITTEN
 from tests.app import samples
 from tests.conftest import ROOT
 

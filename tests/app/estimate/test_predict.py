@@ -10,7 +10,7 @@ from app.estimate import predict
 from app.estimate.facts import FusionGap
 from app.estimate.rates import FITTED
 from app.estimate.region_features import region_facts, shape_facts
-from kernels import generated
+from kernels.codegen import generated
 from profiler.region.graph.cost import cost
 from profiler.region.graph.fusion import groups
 from profiler.region.graph.lowering import lower

@@ -68,6 +68,6 @@ def assert_as_exact_as_eager(
 
 def generated(region: Region) -> Callable[..., Sequence[torch.Tensor]]:
     """`triton:generated` of a region."""
-    from kernels.generated import generate
+    from kernels.codegen.generated import generate
 
     return generate(lower(region)).module

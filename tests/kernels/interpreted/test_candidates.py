@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
+from kernels.candidates import build, candidates
 from kernels.host import Host
-from kernels.registry import build, candidates
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 from profiler.region.model import Region

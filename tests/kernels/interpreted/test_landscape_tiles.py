@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.candidates import build
 from kernels.measure.landscape.grid import Cell, cells, tile_of
 from kernels.measure.landscape.tuned_kernels import TunedKernel, tuned_kernels
-from kernels.registry import build
 from kernels.tuning import Limits
 from profiler.region.language.text import parse
 

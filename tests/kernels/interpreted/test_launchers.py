@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from kernels.registry import build
+from kernels.candidates import build
 from profiler.region.language.text import parse
 from tests.kernels.interpreted.checking import assert_as_exact_as_eager
 

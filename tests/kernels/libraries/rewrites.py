@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.registry import build
+from kernels.candidates import build
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 from profiler.region.model import Region

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kernels.candidates import build, candidates
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
-from kernels.registry import build, candidates
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 from tests.kernels.libraries import texts

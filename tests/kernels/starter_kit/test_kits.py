@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from kernels.hand_written import WRITTEN
 from kernels.starter_kit.kit import make_kit
 from kernels.starter_kit.model import Kit
-from kernels.written import WRITTEN
 from profiler.region.model import RegionError
 from tests.conftest import ROOT
 

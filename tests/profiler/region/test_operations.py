@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from app.estimate import facts
-from kernels.codegen import ops, prepare, rules
+from kernels.codegen.expressions import ops, rules
+from kernels.codegen.graph import prepare
 from kernels.libraries.patterns import recognised
 from profiler.oracle.inductor.answer import predict
 from profiler.region import op_kinds

@@ -1,0 +1,1 @@
+"""From aten calls to expressions in Triton."""

@@ -1,0 +1,312 @@
+"""aten calls that are more than one table entry: alpha and modes, fills, cat, triangles, lookups."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from kernels.codegen.expressions import ops, random, reductions
+from kernels.codegen.expressions.values import Builder, Value
+from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast
+from kernels.codegen.nodes import base, bind, computed, constant_of, dtype_of, fake
+
+Arguments = dict[str, Any]
+Rule = Callable[[Builder, torch.fx.Node, Arguments, Index], Value]
+
+
+def compute(b: Builder, node: torch.fx.Node, index: Index) -> Value:
+    """The value of one node at an index; raises Unsupported where no table entry or rule has it."""
+    if node.op == "get_attr":
+        return b.number(constant_of(node) or 0, computed(dtype_of(fake(node))))
+    if node.target is operator.getitem:
+        source, place = node.args
+        assert isinstance(source, torch.fx.Node) and isinstance(place, int)
+        return reductions.part(b, source, place, index)
+    if node.target._schema.is_mutable:  # type: ignore[union-attr]
+        raise Unsupported(f"{node.target}: it writes into its input")
+    name = base(node)
+    bound = bind(node)
+    if name in RULES:
+        return RULES[name](b, node, bound, index)
+    if name in ops.CASTS:
+        source = bound["self"]
+        value = b.value(source, index)
+        return b.rounded(value, dtype_of(fake(node))) if fake(source).dtype != fake(node).dtype else value
+    if name in ops.POINTWISE:
+        return plain(b, node, name, index)
+    raise Unsupported(f"{node.target} is not in the generator's table")
+
+
+def dtype(node: torch.fx.Node) -> str:
+    """The node's dtype, as the region language names it."""
+    return dtype_of(fake(node))
+
+
+def plain(b: Builder, node: torch.fx.Node, name: str, index: Index, arguments: tuple[Any, ...] | None = None) -> Value:
+    """A table entry on the call's tensor and number arguments, in order."""
+    bound = bind(node)
+    given = tuple(bound.values()) if arguments is None else arguments
+    chosen = [a for a in given if isinstance(a, torch.fx.Node | int | float) and a is not None]
+    shape = tuple(fake(node).shape)
+    entry = ops.POINTWISE[name]
+    inner = promoted(chosen) if entry.domain == ops.COMPARE else dtype(node)
+    values: list[Value | int | float] = []
+    for argument in chosen:
+        if isinstance(argument, torch.fx.Node):
+            values.append(b.value(argument, broadcast(index, shape, tuple(fake(argument).shape))))
+        elif entry.domain == ops.COMPARE and inner in ("bf16", "f16"):
+            values.append(b.rounded(b.number(argument, "f32"), inner))  # aten compares with the rounded number
+        else:
+            values.append(argument)
+    return b.apply(name, inner, *values)
+
+
+def promoted(arguments: list[Any]) -> str:
+    """The dtype that a comparison's operands are brought to."""
+    tensors = [fake(a) if isinstance(a, torch.fx.Node) else a for a in arguments]
+    if len(tensors) == 1:
+        return dtype_of(tensors[0])
+    return dtype_of(torch.empty(0, dtype=torch.result_type(*_empty(tensors))))
+
+
+def _empty(values: list[Any]) -> list[Any]:
+    """Stand-ins of the same dtype and dimensionality: result_type looks at nothing else."""
+    return [torch.empty([1] * v.dim(), dtype=v.dtype) if isinstance(v, torch.Tensor) else v for v in values]
+
+
+def _arithmetic(name: str) -> Rule:
+    def rule(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+        left, right = a["self"], a["other"]
+        if name == "rsub":
+            left, right = right, left
+        alpha = a.get("alpha", 1)
+        if alpha != 1:
+            shape, inner = tuple(fake(node).shape), dtype(node)
+            value = b.operand_at(a["other"], index, shape, inner)
+            scaled = b.apply("mul", inner, value, alpha)
+            first = b.operand_at(a["self"], index, shape, inner)
+            pair = (scaled, first) if name == "rsub" else (first, scaled)
+            return b.apply("sub" if name == "rsub" else name, inner, *pair)
+        return plain(b, node, "sub" if name == "rsub" else name, index, (left, right))
+
+    return rule
+
+
+def _div(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    mode, inner = a.get("rounding_mode"), dtype(node)
+    if not mode:
+        return plain(b, node, "div", index, (a["self"], a["other"]))
+    # aten floors by fmod, which Triton has only approximately, and rounds a quotient of 16 bits before it cuts it
+    if mode != "trunc" or inner not in ("f32", "f64"):
+        raise Unsupported(f"a division of {inner} with rounding mode {mode}")
+    shape = tuple(fake(node).shape)
+    top, bottom = (b.operand_at(a[k], index, shape, inner) for k in ("self", "other"))
+    text = ops.POINTWISE["div"].form(inner, precise=True)
+    assert text is not None
+    return b.apply("trunc", inner, b.expression(text, inner, top, bottom))
+
+
+def _floored(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    raise Unsupported("// and %: aten takes them from an exact fmod, which Triton has not")
+
+
+def _clamp(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    low, high = a.get("min"), a.get("max")
+    name = "clamp_both" if low is not None and high is not None else "clamp_min" if high is None else "clamp_max"
+    return plain(b, node, name, index, tuple(x for x in (a["self"], low, high) if x is not None))
+
+
+def _where(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    condition, yes, no = (a[k] for k in a if k in ("condition", "self", "other"))
+    return _select(b, node, condition, yes, no, index)
+
+
+def _masked_fill(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    return _select(b, node, a["mask"], a["value"], a["self"], index)
+
+
+def _select(b: Builder, node: torch.fx.Node, condition: Any, yes: Any, no: Any, index: Index) -> Value:
+    shape, inner = tuple(fake(node).shape), dtype(node)
+    test = b.operand_at(condition, index, shape, "bool")
+    first, second = (b.operand_at(v, index, shape, inner) for v in (yes, no))
+    return b.expression("tl.where({0}, {1}, {2})", computed(inner), test, first, second)
+
+
+def _pow(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    exponent = a["exponent"]
+    inner = dtype(node)
+    if not isinstance(a["self"], torch.fx.Node) and 0 < a["self"] < math.inf:
+        value = b.cast(b.value(exponent, index), computed(inner))
+        return b.expression(f"tl.exp2({{0}} * {math.log2(a['self'])!r})", value.dtype, value)
+    if not isinstance(a["self"], torch.fx.Node):
+        raise Unsupported("a number that is not positive to the power of a tensor")
+    if isinstance(exponent, torch.fx.Node):
+        return plain(b, node, "pow", index, (a["self"], exponent))
+    value = b.cast(b.value(a["self"], index), computed(inner))
+    if exponent in (0.5, -0.5):
+        return b.apply("sqrt" if exponent > 0 else "rsqrt", inner, value)
+    if 1 <= abs(exponent) <= 8 and exponent * 2 == int(exponent * 2):
+        power = value
+        for bit in bin(int(abs(exponent)))[3:]:
+            power = b.expression("{0} * {0}", power.dtype, power)
+            if bit == "1":
+                power = b.expression("{0} * {1}", power.dtype, power, value)
+        if exponent != int(exponent):
+            power = b.expression("{0} * {1}", power.dtype, power, b.apply("sqrt", inner, value))
+        return power if exponent > 0 else b.apply("reciprocal", inner, power)
+    if not inner.startswith(("f", "b")):
+        raise Unsupported(f"an integer to the power {exponent}")
+    return b.apply("pow", inner, value, exponent)
+
+
+def _gelu(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    tanh = "_tanh" if a["approximate"] == "tanh" else ""
+    if base(node) == "gelu_backward":
+        return plain(b, node, f"gelu{tanh}_backward", index, (a["grad_output"], a["self"]))
+    return plain(b, node, f"gelu{tanh}", index, (a["self"],))
+
+
+def _named(*keys: str) -> Rule:
+    def rule(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+        return plain(b, node, base(node), index, tuple(a[k] for k in keys))
+
+    return rule
+
+
+def _softplus(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    return plain(b, node, "softplus", index, (a["self"], a["beta"], a["threshold"]))
+
+
+def _fill(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    name, inner = base(node), dtype(node)
+    if name == "arange":
+        start, step = a.get("start") or 0, a.get("step") or 1
+        if not all(isinstance(v, int) for v in (start, step)):
+            raise Unsupported("arange of fractions")
+        return b.cast(b.position(index[0].scaled(step) + Linear(start)), computed(inner))
+    if "zeros" in name or "ones" in name:
+        return b.number(int("ones" in name), computed(inner))
+    number = a.get("fill_value", a.get("s", a.get("value")))
+    if isinstance(number, torch.fx.Node) or number is None:
+        raise Unsupported(f"{node.target} with a tensor")
+    return b.number(number, computed(inner))
+
+
+def _triangle(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    down, across = b.place(index[-2]), b.place(index[-1] + Linear(-a["diagonal"]))
+    sign = ">=" if base(node) == "tril" else "<="
+    keep = b.expression(f"{{0}} {sign} {{1}}", "bool", down, across)
+    value = b.value(a["self"], index)
+    return b.expression("tl.where({0}, {1}, {2})", value.dtype, keep, value, b.number(0, value.dtype))
+
+
+def _cat(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    pieces = [p for p in a["tensors"] if fake(p).numel()]
+    if len(pieces) > 8:
+        raise Unsupported("cat of more than 8 tensors")
+    dim = a["dim"] % len(index)
+    inner = computed(dtype(node))
+    spot = b.place(index[dim])
+    result: Value | None = None
+    begin = 0
+    for piece in pieces:
+        size = fake(piece).shape[dim]
+        local = (*index[:dim], index[dim] + Linear(-begin), *index[dim + 1 :])
+        inside = b.expression("({0} >= {1}) & ({0} < {2})", "bool", spot,
+                              b.number(begin, spot.dtype), b.number(begin + size, spot.dtype))  # fmt: skip
+        value = b.cast(b.guarded(inside, piece, local), inner)
+        result = value if result is None else b.expression("tl.where({0}, {1}, {2})", inner, inside, value, result)
+        begin += size
+    if result is None:
+        raise Unsupported("an empty cat")
+    return result
+
+
+def _padded(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    """slice_backward and constant_pad_nd: a tensor inside a larger one of zeros or of one number."""
+    source = a["self"] if "self" in a else a["grad_output"]
+    sizes = fake(source).shape
+    starts = [0] * len(sizes)
+    if base(node) == "slice_backward":
+        if a["step"] != 1:
+            raise Unsupported("the gradient of a slice with a step")
+        size, dim = a["input_sizes"][a["dim"]], a["dim"]
+        starts[dim] = min(max(a["start"] + size if a["start"] < 0 else a["start"], 0), size)
+    else:
+        for i, before in enumerate(a["pad"][::2]):
+            starts[len(sizes) - 1 - i] = before
+    inside: Value | None = None
+    for where, start, size, whole in zip(index, starts, sizes, fake(node).shape, strict=True):
+        if start < 0:
+            raise Unsupported("a negative padding")
+        if (start, size) != (0, whole):
+            spot = b.place(where)
+            edges = (b.number(start, spot.dtype), b.number(start + size, spot.dtype))
+            within = b.expression("({0} >= {1}) & ({0} < {2})", "bool", spot, *edges)
+            inside = within if inside is None else b.expression("{0} & {1}", "bool", inside, within)
+    local = tuple(p + Linear(-s) for p, s in zip(index, starts, strict=True))
+    if inside is None:
+        return b.value(source, local)
+    value = b.guarded(inside, source, local)
+    rest = b.number(a.get("value") or 0, value.dtype)
+    return b.expression("tl.where({0}, {1}, {2})", value.dtype, inside, value, rest)
+
+
+def _looked_up(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    """embedding, index_select, gather and index by one tensor: the index is read first, then what it points to."""
+    name = base(node)
+    if name == "embedding":
+        spot = b.value(a["indices"], index[:-1])
+        return b.gathered(a["weight"], (ZERO, index[-1]), 0, spot)
+    source = a["self"]
+    if name in ("index_select", "gather") and not fake(source).dim():
+        return b.value(source, ())  # a scalar has one element to pick
+    if name == "index_select":
+        dim, rank = a["dim"] % fake(source).dim(), fake(a["index"]).dim()
+        if rank > 1:
+            raise Unsupported(f"index_select by an index of {rank} dimensions")
+        return b.gathered(source, index, dim, b.value(a["index"], (index[dim],)[:rank]))
+    if name == "gather":
+        dim = a["dim"] % fake(source).dim()
+        return b.gathered(source, index, dim, b.value(a["index"], index))
+    given = [(d, i) for d, i in enumerate(a["indices"]) if i is not None]
+    if len(given) != 1 or dtype(given[0][1]) not in ("i64", "i32"):
+        raise Unsupported("an index of several tensors or of booleans")
+    dim, where = given[0]
+    rank = fake(where).dim()
+    spot = b.value(where, index[dim : dim + rank])
+    return b.gathered(source, (*index[:dim], ZERO, *index[dim + rank :]), dim, spot)
+
+
+RULES: dict[str, Rule] = {
+    "add": _arithmetic("add"), "sub": _arithmetic("sub"), "rsub": _arithmetic("rsub"),
+    "div": _div, "true_divide": _div,
+    **dict.fromkeys(("floor_divide", "remainder", "fmod"), _floored),
+    "clamp": _clamp, "clamp_min": _clamp, "clamp_max": _clamp,
+    "where": _where, "masked_fill": _masked_fill,
+    "pow": _pow, "gelu": _gelu, "gelu_backward": _gelu,
+    "hardtanh": _named("self", "min_val", "max_val"),
+    "leaky_relu": _named("self", "negative_slope"),
+    "elu": _named("self", "alpha", "scale", "input_scale"),
+    "celu": _named("self", "alpha"),
+    "threshold": _named("self", "threshold", "value"),
+    "softplus": _softplus,
+    "addcmul": _named("self", "tensor1", "tensor2", "value"),
+    "addcdiv": _named("self", "tensor1", "tensor2", "value"),
+    "tril": _triangle, "triu": _triangle,
+    "cat": _cat,
+    **dict.fromkeys(("slice_backward", "constant_pad_nd"), _padded),
+    **dict.fromkeys(("embedding", "index_select", "gather", "index"), _looked_up),
+    "rms_norm": reductions.rms_norm,
+    **dict.fromkeys(("rand", "rand_like", "randn", "randn_like", "bernoulli"), random.random),
+    **dict.fromkeys(ops.FILLS, _fill),
+    **dict.fromkeys(("sum", "mean", "amax", "amin", "var", "std", "all", "any", "logsumexp"), reductions.reduction),
+    "linalg_vector_norm": reductions.reduction,
+    **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), reductions.softmax),
+    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), reductions.softmax_backward),
+}  # fmt: skip

@@ -1,0 +1,124 @@
+"""A graph as the generator takes it: composite operations in their parts, nothing changed in place, random numbers
+numbered, and scatters as calls of their own, between kernels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch._decomp import get_decompositions
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.rules import RULES
+from kernels.codegen.index import Unsupported, contiguous_strides
+from kernels.codegen.nodes import base
+from profiler.region import op_kinds
+from profiler.region.graph.lowering import Graph, graph_of
+from profiler.region.language.recorder import one_line
+
+aten = torch.ops.aten
+
+PARTS = (
+    aten.native_group_norm, aten.native_group_norm_backward, aten.native_layer_norm_backward,
+    aten._fused_rms_norm_backward, aten.native_batch_norm, aten.native_batch_norm_backward, aten.nll_loss_forward,
+    aten.nll_loss_backward, aten.mse_loss, aten.mse_loss_backward, aten.smooth_l1_loss, aten.smooth_l1_loss_backward,
+    aten.stack, aten.elu_backward, aten.leaky_relu_backward, aten.hardtanh_backward, aten.hardswish_backward,
+    aten.hardsigmoid_backward, aten.softplus_backward, aten.log_sigmoid_backward, aten.select_backward,
+    aten.frac, aten.nan_to_num, aten.logit, aten.std_mean, aten.glu, aten.glu_backward, aten.mish_backward,
+    aten.hardshrink, aten.softshrink, aten.xlogy, aten.addcmul_, aten.logaddexp, aten.huber_loss,
+    aten.huber_loss_backward, aten.binary_cross_entropy, aten.binary_cross_entropy_backward,
+    aten.binary_cross_entropy_with_logits, aten.native_dropout_backward, aten.heaviside, aten.square_, aten.split,
+)  # fmt: skip
+"""Operations that are taken apart by PyTorch's own decompositions."""
+INSIDE = frozenset({"getitem", "log_sigmoid_forward", "native_dropout"})
+"""Operations of several results that `reductions.part` knows."""
+
+
+@functools.cache
+def _table() -> Mapping[Any, Callable[..., Any]]:
+    return {**get_decompositions(PARTS), aten.as_strided.default: _as_view}
+
+
+def _as_view(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    """as_strided as the reshape that it is where both are contiguous."""
+    whole = x.is_contiguous() and list(stride) == list(contiguous_strides(size)) and math.prod(size) == x.numel()
+    if whole and (storage_offset or 0) == x.storage_offset():
+        return aten.view.default(x, size)
+    return NotImplemented
+
+
+def known(node: torch.fx.Node) -> bool:
+    """The generator has a rule for it, which may still refuse a form of it with a reason."""
+    if node.target is operator.getitem:
+        return True
+    name = base(node)
+    tables = (RULES, ops.CASTS, ops.POINTWISE, ops.REDUCTIONS, ops.FILLS, ops.VIEWS, INSIDE)
+    return any(name in table for table in tables)
+
+
+def prepare(graph: Graph) -> Graph:
+    """Parts for composites, and values for changes in place.
+
+    Raises Unsupported where the region changes an input.
+    """
+    calls = [n for n in graph.module.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+    in_place = any(_mutates(n) for n in calls)
+    if in_place or any(n.target in _table() for n in calls):
+        graph = _retraced(graph, in_place)
+        calls = [n for n in graph.module.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+    for node in calls:
+        if _mutates(node):
+            raise Unsupported(f"{node.target}: it writes into its input")
+    return graph
+
+
+def apart(graph: Graph) -> Graph:
+    """The graph with `other` as the kind of scatters that have no rule: calls of their own, between kernels.
+
+    Anything else that has none stays in its group, which is refused with the reason.
+    """
+    unknown = {n.name for n in graph.module.graph.nodes if n.op == "call_function" and not known(n)}
+    if not unknown:
+        return graph
+    operations = tuple(
+        dataclasses.replace(o, kind=op_kinds.OTHER) if o.name in unknown and o.kind == op_kinds.SCATTER else o
+        for o in graph.operations
+    )
+    return dataclasses.replace(graph, operations=operations)
+
+
+def _mutates(node: torch.fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable)
+
+
+def _retraced(graph: Graph, in_place: bool) -> Graph:
+    """The graph once more through make_fx, line and label of each operation carried on."""
+    runner = torch.fx.Interpreter(graph.module)
+
+    def run(*inputs: torch.Tensor) -> Any:
+        with torch.no_grad():
+            return tuple(runner.run(*inputs))
+
+    inputs = [n.meta["val"] for n in graph.module.graph.nodes if n.op == "placeholder"]
+    called = torch.func.functionalize(run, remove="mutations") if in_place else run
+    with graph.program.mode, torch.fx.traceback.preserve_node_meta():
+        try:
+            module = make_fx(called, decomposition_table=dict(_table()))(*inputs)
+        except (RuntimeError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as fault:
+            raise Unsupported(f"it cannot be taken apart: {one_line(fault)}") from None
+    module.graph.eliminate_dead_code()
+    taken = {name for name, _ in graph.inputs}
+    for node in module.graph.nodes:
+        if node.op != "placeholder" and node.name in taken:
+            node._rename(f"{node.name}_operation")
+    module.recompile()
+    return graph_of(graph.region, graph.binding, graph.program, module, [name for name, _ in graph.inputs])

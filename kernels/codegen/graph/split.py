@@ -1,0 +1,168 @@
+"""Reductions of few, long rows in two steps, so that every multiprocessor has work: partial results, then theirs.
+
+A dimension of M that is reduced is seen as [parts, M / parts]; the first step reduces the inner one. Written as aten
+operations, so that each step is grouped and generated as any other. Variances are joined by Chan's formula.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from kernels.codegen.expressions.reductions import reduced_over
+from kernels.codegen.nodes import base, bind, fake
+from profiler.region.graph.lowering import Graph, graph_of
+
+SPLIT = frozenset({"sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp"})
+SMALLEST = 1 << 20
+"""Elements from which on a second launch costs less than idle multiprocessors."""
+FEWEST, WANTED = 264, 1056
+"""Programs below which a reduction is split, and how many it is split into: 2 and 8 for each of 132 multiprocessors."""
+SHORTEST = 256
+"""Elements that a part has at least."""
+SIDE_BY_SIDE = 64
+"""Rows of one program where neighbours in memory lie along the rows."""
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How a reduction is split. shape: its operand's with `dim` in two; over: what the first step reduces, of `shape`.
+
+    count: elements of a part; at: the dimension of the parts in the first step's result.
+    """
+
+    shape: tuple[int, ...]
+    over: tuple[int, ...]
+    parts: int
+    count: int
+    at: int
+
+
+def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
+    """How to split a reduction of `source` over `dims`; None where one step will do, or where sizes do not divide."""
+    shape = tuple(source.shape)
+    elements, width = math.prod(shape), math.prod(shape[d] for d in dims)
+    if elements < SMALLEST or width < 2 * SHORTEST:
+        return None
+    nearest = min((d for d, n in enumerate(shape) if n > 1), key=lambda d: (source.stride(d), -d))
+    programs = elements // width / (1 if nearest in dims else SIDE_BY_SIDE)
+    if programs >= FEWEST:
+        return None
+    best: tuple[float, int, int] | None = None
+    for dim in dims:
+        for parts in _divisors(shape[dim]):
+            if parts > 1 and width // parts >= SHORTEST:
+                off = abs(math.log(max(1.0, programs) * parts / WANTED))
+                best = min(best or (math.inf, 0, 0), (off, dim, parts))
+    if best is None:
+        return None
+    _, dim, parts = best
+    seen = (*shape[:dim], parts, shape[dim] // parts, *shape[dim + 1 :])
+    over = tuple(d + (d >= dim) for d in dims)
+    at = sum(d not in dims for d in range(dim))
+    return Parts(seen, over, parts, width // parts, at)
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
+
+
+def split(graph: Graph) -> Graph:
+    """The graph with such reductions in two steps; itself where there is none."""
+    chosen: dict[torch.fx.Node, Parts] = {}
+    for node in graph.module.graph.nodes:
+        if node.op == "call_function" and node.target is not operator.getitem and base(node) in SPLIT:
+            parts = parts_of(fake(bind(node)["self"]), reduced_over(node)[1])
+            if parts is not None:
+                chosen[node] = parts
+    if not chosen:
+        return graph
+    new = torch.fx.Graph()
+    made: dict[torch.fx.Node, Any] = {}
+    for node in graph.module.graph.nodes:
+        if node in chosen:
+            made[node] = _Steps(new, node, graph.program.mode).run(made[bind(node)["self"]], chosen[node])
+        elif node.target is operator.getitem and node.args[0] in chosen:
+            made[node] = made[node.args[0]][node.args[1]]
+        else:
+            made[node] = new.node_copy(node, made.__getitem__)
+    new.lint()
+    module = torch.fx.GraphModule(graph.module, new)
+    return graph_of(graph.region, graph.binding, graph.program, module, [name for name, _ in graph.inputs])
+
+
+class _Steps:
+    """Writes one reduction's steps into a graph, each with its fake result."""
+
+    def __init__(self, graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
+        self.graph = graph
+        self.node = node
+        self.mode = mode
+        self.bound: Mapping[str, Any] = bind(node)
+
+    def run(self, source: torch.fx.Node, parts: Parts) -> Any:
+        """The node that stands for the reduction; for var_mean both."""
+        name = base(self.node)
+        values = self.node.meta["val"]
+        first = values if isinstance(values, torch.Tensor) else values[0]
+        x = self.emit(aten.view.default, source, list(parts.shape))
+        own = fake(source).dtype
+        becomes_float = first.is_floating_point() and not own.is_floating_point  # mean(integers, dtype=bf16)
+        if name not in ("amax", "amin") and (own in (torch.bfloat16, torch.float16) or becomes_float):
+            wide = torch.float64 if becomes_float and first.dtype == torch.float64 else torch.float32
+            x = self.emit(aten._to_copy.default, x, dtype=wide)
+        over, at = list(parts.over), [parts.at]
+        if name == "sum":
+            wanted = {"dtype": first.dtype if first.dtype == torch.float64 else None}
+            total = self.emit(aten.sum.dim_IntList, x, over, **wanted)
+            return self.finished(self.emit(aten.sum.dim_IntList, total, at), first)
+        if name in ("var", "std", "var_mean"):
+            variance, mean = self.variance(x, over, parts)
+            spread = self.emit(aten.sqrt.default, variance) if name == "std" else variance
+            if name == "var_mean":
+                return self.finished(spread, first), self.finished(mean, first)
+            return self.finished(spread, first)
+        steps: dict[str, Callable[..., Any]] = {
+            "mean": aten.mean.dim, "amax": aten.amax.default, "amin": aten.amin.default,
+            "logsumexp": aten.logsumexp.default,
+        }  # fmt: skip
+        return self.finished(self.emit(steps[name], self.emit(steps[name], x, over), at), first)
+
+    def variance(self, x: torch.fx.Node, over: list[int], parts: Parts) -> tuple[torch.fx.Node, torch.fx.Node]:
+        """Variance and mean from those of parts of equal size (Chan, Golub and LeVeque, 1979)."""
+        correction = self.bound.get("correction", 1 if self.bound.get("unbiased", True) else 0)
+        correction = 1 if correction is None else correction
+        both = self.emit(aten.var_mean.correction, x, over, correction=0)
+        own, means = self.emit(operator.getitem, both, 0), self.emit(operator.getitem, both, 1)
+        mean = self.emit(aten.mean.dim, means, [parts.at], True)
+        apart = self.emit(aten.sub.Tensor, means, mean)
+        summed = self.emit(aten.add.Tensor, own, self.emit(aten.mul.Tensor, apart, apart))
+        total = self.emit(aten.sum.dim_IntList, summed, [parts.at])
+        whole = parts.parts * parts.count - correction
+        scaled = self.emit(aten.mul.Tensor, total, parts.count / whole)
+        return scaled, self.emit(aten.mean.dim, means, [parts.at])
+
+    def finished(self, node: torch.fx.Node, like: torch.Tensor) -> torch.fx.Node:
+        """The result in the shape and dtype that the reduction gives."""
+        if fake(node).dtype != like.dtype:
+            node = self.emit(aten._to_copy.default, node, dtype=like.dtype)
+        if fake(node).shape != like.shape:
+            node = self.emit(aten.view.default, node, list(like.shape))
+        return node
+
+    def emit(self, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        made = self.graph.call_function(target, args, {k: v for k, v in kwargs.items() if v is not None})
+        values = torch.fx.node.map_arg(args, lambda n: n.meta["val"])
+        with self.mode:
+            made.meta["val"] = target(*values, **made.kwargs)
+        made.meta.update({k: v for k, v in self.node.meta.items() if k == "custom"})
+        return made

@@ -1,0 +1,1 @@
+"""From the plan of a kernel to its text, and the text as a module."""

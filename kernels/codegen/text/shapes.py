@@ -1,0 +1,275 @@
+"""The four shapes a kernel has: flat, tile, rows held at once, rows walked in a loop. Each writes a body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kernels.codegen.plan import Plan
+from kernels.codegen.text.names import Names
+from kernels.codegen.text.writer import Writer, split_axes, used_dims
+
+MAX_HELD = 32768
+"""Elements of a row times full loads that one program keeps in registers: 32 a thread of 1024."""
+
+MAX_ACROSS = 2048
+"""Elements of a row times full loads that are held where neighbours in memory lie along the rows: 16 rows and more."""
+
+INNER = 128
+"""Columns from which a tile of rows and columns beats a flat block with a division: a row of 256 bytes in bf16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Kernel text and how to launch it. configs: (constants, warps); grid: an expression over `meta` in launch()."""
+
+    form: str
+    parameters: tuple[str, ...]  # tl.constexpr names
+    lines: tuple[str, ...]
+    configs: tuple[tuple[tuple[tuple[str, int], ...], int], ...]
+    grid: str
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def choose(plan: Plan) -> str:
+    """Which shape fits: `flat`, `tile`, `rows` or `loop`."""
+    domain = plan.domain
+    if plan.reduces:
+        held = power_of_two(domain.width) * max(1, plan.full_loads)
+        if plan.strided:
+            return "rows" if held <= MAX_ACROSS else "loop"
+        return "rows" if held <= MAX_HELD or domain.width <= 4096 else "loop"
+    if len(domain.sizes) == 1 or domain.sizes[-1] < INNER:
+        return "flat"
+    return "tile"
+
+
+def body(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
+    """The kernel's text in the shape that fits."""
+    write = {"flat": _flat, "tile": _tile, "rows": _rows, "loop": _loop}[choose(plan)]
+    return write(plan, parameters, lines)
+
+
+def _number(plan: Plan, text: str) -> str:
+    """A program's number, in 64 bits where an address needs them."""
+    return f"{text}.to(tl.int64)" if plan.wide_addresses else text
+
+
+def _columns(plan: Plan, text: str) -> str:
+    """A row's columns, in 64 bits where the step between two makes an address need them."""
+    return f"{text}.to(tl.int64)" if plan.wide_columns else text
+
+
+def _writer(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str], axes: Mapping[int, str]) -> Writer:
+    return Writer(plan, parameters, lines, axes, names=Names(parameters.values()))
+
+
+def _flat(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
+    domain = plan.domain
+    count = domain.rows * domain.width
+    dims = tuple(range(len(domain.sizes)))
+    axes, statements = split_axes(dims, domain.sizes, "at", used_dims(plan))
+    writer = _writer(plan, parameters, lines, axes)
+    # In a flat kernel every dimension is a row: scalars are what uses none.
+    sizes = (256, 512, 1024) if count < 2**20 else (1024, 2048, 4096)
+    blocks = tuple(dict.fromkeys(min(b, power_of_two(count)) for b in sizes))
+    writer.say(f"at = {_number(plan, 'tl.program_id(0)')} * BLOCK + tl.arange(0, BLOCK)")
+    if count % blocks[-1]:
+        writer.say(f"inside = at < {count}")
+        writer.row_mask = "inside"
+    for line in statements:
+        writer.say(line)
+    writer.statements(plan.values)
+    for store in plan.stores:
+        writer.store(store)
+    configs = [((("BLOCK", b),), w) for b in blocks for w in _warps(b)]
+    return Body("flat", ("BLOCK",), tuple(writer.text), tuple(configs), f"triton.cdiv({count}, meta['BLOCK'])")
+
+
+def _warps(block: int) -> tuple[int, ...]:
+    """Warps for a block of elements: 4 to 32 elements a thread."""
+    if block <= 256:
+        return (2,)
+    return {512: (4,), 1024: (4,), 2048: (4, 8)}.get(block, (8, 16))
+
+
+def _tile(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
+    domain = plan.domain
+    sizes = domain.sizes
+    columns = sizes[-1]
+    rows = domain.rows * domain.width // columns
+    last = len(sizes) - 1
+    axes, statements = split_axes(tuple(range(last)), sizes, "row", used_dims(plan))
+    axes = {**axes, last: "col"}
+    writer = _writer(plan, parameters, lines, axes)
+    configs = _tile_configs(plan, rows, columns)
+    most_rows = max(dict(c)["BLOCK_M"] for c, _ in configs)
+    most_columns = max(dict(c)["BLOCK_N"] for c, _ in configs)
+    writer.say(f"pid = {_number(plan, 'tl.program_id(0)')}")
+    writer.say(f"row = (pid // tl.cdiv({columns}, BLOCK_N) * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]")
+    writer.say(f"col = (pid % tl.cdiv({columns}, BLOCK_N) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]")
+    if rows % most_rows:
+        writer.say(f"in_row = row < {rows}")
+        writer.row_mask = "in_row"
+    if columns % most_columns:
+        writer.say(f"in_col = col < {columns}")
+        writer.col_mask = "in_col"
+    for line in statements:
+        writer.say(line)
+    _by_last_dimension(plan, last)
+    writer.plan = _with_columns(plan)
+    writer.statements(plan.values)
+    for store in plan.stores:
+        writer.store(store)
+    grid = f"triton.cdiv({rows}, meta['BLOCK_M']) * triton.cdiv({columns}, meta['BLOCK_N'])"
+    return Body("tile", ("BLOCK_M", "BLOCK_N"), tuple(writer.text), configs, grid)
+
+
+def _by_last_dimension(plan: Plan, last: int) -> None:
+    """In a tile the last dimension is the columns: mark what depends on it."""
+    for value in plan.values:
+        if value.kind in ("load", "position"):
+            dims = [d for d, _ in value.where.terms]
+            value.columns = last in dims or any(a.columns for a in value.args)
+            value.rows = any(d != last for d in dims) or any(a.rows for a in value.args)
+        elif value.kind == "expression":
+            value.columns = any(a.columns for a in value.args)
+            value.rows = any(a.rows for a in value.args)
+        if value.guard is not None:
+            value.columns, value.rows = value.columns or value.guard.columns, value.rows or value.guard.rows
+
+
+def _with_columns(plan: Plan) -> Plan:
+    return replace(plan, domain=replace(plan.domain, columns=1))
+
+
+def _tile_configs(plan: Plan, rows: int, columns: int) -> tuple[tuple[tuple[tuple[str, int], ...], int], ...]:
+    last = len(plan.domain.sizes) - 1
+    across = any(
+        v.kind == "load" and v.where.coefficient(last) > 1 and any(c == 1 for _, c in v.where.terms)
+        for v in plan.values
+    )
+    wanted: tuple[tuple[int, int, int], ...]
+    if across:  # some operand runs along the rows: square tiles keep both sides in whole sectors
+        wanted = ((32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 64, 4), (64, 64, 8))
+    elif rows * columns < 2**20:
+        wanted = ((1, 256, 2), (1, 512, 4), (2, 256, 4), (1, 1024, 4))
+    else:
+        wanted = ((1, 1024, 4), (2, 1024, 4), (4, 512, 4), (4, 1024, 8), (8, 256, 4), (1, 2048, 8))
+    configs = {}
+    for m, n, warps in wanted:
+        block_m, block_n = min(m, power_of_two(rows)), min(n, power_of_two(columns))
+        configs[(("BLOCK_M", block_m), ("BLOCK_N", block_n))] = warps
+    return tuple(configs.items())
+
+
+# rows
+
+
+def _row_frame(
+    plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str], col: str
+) -> tuple[Writer, list[str], list[str]]:
+    """A writer with its axes, and the statements that find several row and column dimensions."""
+    domain = plan.domain
+    used = used_dims(plan)
+    first = domain.first_column
+    row_axes, rows = split_axes(tuple(range(first)), domain.sizes, "row", used) if first else ({}, [])
+    col_axes, cols = split_axes(tuple(range(first, len(domain.sizes))), domain.sizes, col, used)
+    return _writer(plan, parameters, lines, {**row_axes, **col_axes}), rows, cols
+
+
+def _rows(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
+    domain = plan.domain
+    width, rows = domain.width, domain.rows
+    block = power_of_two(width)
+    several = rows > 1 and (block <= 1024 or plan.strided)
+    writer, row_lines, col_lines = _row_frame(plan, parameters, lines, "col")
+    writer.two_dimensional = several
+    configs = _row_configs(plan, block) if several else _long_row_configs(block, max(1, plan.full_loads))
+    if several:
+        _several_rows(writer, max(dict(c)["ROWS"] for c, _ in configs))
+        writer.say(f"col = {_columns(plan, f'tl.arange(0, {block})')}[None, :]")
+    else:
+        writer.say(f"row = {_number(plan, 'tl.program_id(0)')}")
+        writer.say(f"col = {_columns(plan, f'tl.arange(0, {block})')}")
+    if block != width:
+        writer.say(f"in_col = col < {width}")
+        writer.col_mask = "in_col"
+    for line in [*row_lines, *col_lines]:
+        writer.say(line)
+    writer.statements(plan.values)
+    for store in plan.stores:
+        writer.store(store)
+    grid = f"triton.cdiv({rows}, meta['ROWS'])" if several else str(rows)
+    return Body("rows", ("ROWS",) if several else (), tuple(writer.text), configs, grid)
+
+
+def _several_rows(writer: Writer, most: int) -> None:
+    """The numbers of a program's rows, at most `most`, and what guards them."""
+    rows = writer.plan.domain.rows
+    writer.say(f"row = ({_number(writer.plan, 'tl.program_id(0)')} * ROWS + tl.arange(0, ROWS))[:, None]")
+    if rows % most:
+        writer.say(f"in_row = row < {rows}")
+        writer.row_mask = "in_row"
+
+
+Configs = tuple[tuple[tuple[tuple[str, int], ...], int], ...]
+
+
+def _row_configs(plan: Plan, block: int) -> Configs:
+    """Rows a program and warps, so that a thread holds 4 to 32 elements of each full load.
+
+    Where neighbours in memory lie along the rows, 16 rows at least: 32 bytes, the least that memory reads.
+    """
+    rows = power_of_two(plan.domain.rows)
+    configs: dict[tuple[tuple[tuple[str, int], ...], int], None] = {}
+    least = min(16, rows) if plan.strided else 1
+    shapes = ((1024, 2), (2048, 4), (4096, 4), (4096, 8), (8192, 8))
+    for elements, warps in (*shapes[1:], (16384, 8)) if plan.strided else shapes:
+        count = max(least, min(elements // block, rows, 256 if plan.strided else 128))
+        configs[((("ROWS", count),), warps)] = None
+    return tuple(configs)
+
+
+def _long_row_configs(block: int, loads: int) -> Configs:
+    """Warps for one row, so that a thread holds 4 to 32 elements of each full load."""
+    most = 32 if loads * block >= 8192 else 16
+    least = max(4, power_of_two(loads * block // (32 * 64)))
+    warps = [w for w in (4, 8, 16, 32) if least <= w <= most] or [min(32, max(1, block // 32))]
+    return tuple(((), w) for w in warps[:3])
+
+
+def _loop(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
+    from kernels.codegen.text.loops import write_loops
+
+    domain = plan.domain
+    writer, row_lines, col_lines = _row_frame(plan, parameters, lines, "col")
+    writer.two_dimensional = plan.strided
+    configs = _across_configs(plan) if plan.strided else LOOPS
+    if plan.strided:
+        _several_rows(writer, max(dict(c)["ROWS"] for c, _ in configs))
+    else:
+        writer.say(f"row = {_number(plan, 'tl.program_id(0)')}")
+    for line in row_lines:
+        writer.say(line)
+    write_loops(writer, domain.width, col_lines, max(dict(c)["BLOCK"] for c, _ in configs))
+    grid = f"triton.cdiv({domain.rows}, meta['ROWS'])" if plan.strided else str(domain.rows)
+    return Body("loop", ("ROWS", "BLOCK") if plan.strided else ("BLOCK",), tuple(writer.text), configs, grid)
+
+
+LOOPS: Configs = tuple(
+    ((("BLOCK", b),), w) for b, w in ((2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32))
+)  # fmt: skip
+
+
+def _across_configs(plan: Plan) -> Configs:
+    """Rows a program and columns a step: 8 to 32 elements a thread, wide rows of memory first, many programs last."""
+    rows, configs = power_of_two(plan.domain.rows), {}
+    for tall, broad, warps in ((256, 16, 8), (128, 32, 8), (128, 16, 4), (64, 32, 4), (32, 64, 4), (16, 128, 4)):
+        count = min(tall, rows)
+        configs[(("ROWS", count), ("BLOCK", min(broad * tall // count, 1024)))] = warps
+    return tuple(configs.items())

@@ -1,0 +1,199 @@
+"""The body of a kernel as text: values to statements, addresses, masks. What the kernel's shapes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.values import Value, literal
+from kernels.codegen.index import Linear, Unsupported
+from kernels.codegen.plan import Plan, Store
+from kernels.codegen.text.names import Names, comment
+
+LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -(2**7), "u8": 0}
+HIGHEST = {"i64": 2**63 - 1, "i32": 2**31 - 1, "i16": 2**15 - 1, "i8": 2**7 - 1, "u8": 255}
+
+
+def identity(how: str, dtype: str) -> str:
+    """What a masked-out element contributes to a reduction."""
+    if how in ("sum", "mean", "m2"):
+        return literal(0, dtype)
+    lowest = how in ("max", "nan_max")
+    if dtype.startswith("f"):
+        return literal(float("-inf") if lowest else float("inf"), dtype)
+    return repr((LOWEST if lowest else HIGHEST)[dtype])
+
+
+@dataclass
+class Writer:
+    """Writes statements. axes: name of each domain dimension in the text; masks: what guards rows and columns.
+
+    block: shape of a whole tile, such as "(BLOCK,)"; flat reductions give scalars, others keep their axis.
+    """
+
+    plan: Plan
+    parameters: Mapping[str, str]  # operand or output name -> pointer parameter
+    lines: Mapping[int, str]  # region text by line, for comments
+    axes: Mapping[int, str]
+    row_mask: str = ""
+    col_mask: str = ""
+    both_mask: str = ""
+    two_dimensional: bool = False
+    hints: str = ""  # extra arguments of full loads, such as an eviction policy
+    names: Names = field(default_factory=Names)
+    text: list[str] = field(default_factory=list)
+    indent: int = 1
+    written: dict[int, str] = field(default_factory=dict)
+    last_line: int = 0
+
+    def say(self, line: str) -> None:
+        self.text.append("    " * self.indent + line if line else "")
+
+    # addresses and masks
+
+    def linear(self, linear: Linear) -> str:
+        """An index or address as an expression, largest steps first."""
+        parts = []
+        for dim, coefficient in sorted(linear.terms, key=lambda t: -t[1]):
+            parts.append(self.axes[dim] if coefficient == 1 else f"{self.axes[dim]} * {coefficient}")
+        if linear.offset or not parts:
+            parts.append(repr(linear.offset))
+        return " + ".join(parts)
+
+    def mask(self, rows: bool, columns: bool, guard: Value | None = None) -> str:
+        row, col = (self.row_mask if rows else ""), (self.col_mask if columns else "")
+        chosen = [self.both_mask] if row and col and self.both_mask else [m for m in (row, col) if m]
+        if guard is not None:
+            chosen.append(self.written[id(guard)])
+        return " & ".join(dict.fromkeys(chosen))
+
+    # values
+
+    def operand(self, value: Value, dtype: str | None = None) -> str:
+        if value.kind == "number":
+            return literal(value.number if value.number is not None else 0, dtype or value.dtype)
+        return self.written[id(value)]
+
+    def expression(self, value: Value) -> str:
+        text = value.text.format(*(self.operand(a) for a in value.args))
+        if value.dtype == "bool" and not (value.rows or value.columns):
+            # The interpreter broadcasts a comparison of scalars in the type of what was compared.
+            return f"({text}).to(tl.int32) != 0"
+        return text
+
+    def load(self, value: Value) -> str:
+        pointer = self.parameters[value.operand]
+        where = self.linear(value.where)
+        if value.args:
+            spot = self.operand(value.args[0])
+            where = (f"{where} + " if where != "0" else "") + f"{spot} * {value.stride}"
+        arguments = [f"{pointer} + {where}" if where != "0" else pointer]
+        mask = self.mask(value.rows, value.columns, value.guard)
+        if mask:
+            arguments.append(f"mask={mask}")
+        if value.columns and self.hints:
+            arguments.append(self.hints)
+        text = f"tl.load({', '.join(arguments)})"
+        if value.stored != value.dtype:
+            text += f".to({ops.TRITON_DTYPES[value.dtype]})"
+        return text
+
+    def explain(self, value: Value) -> None:
+        """The region's line above the statements that compute it."""
+        if value.line and value.line != self.last_line and value.line in self.lines:
+            self.say(comment(self.lines[value.line]))
+            self.last_line = value.line
+
+    def assign(self, value: Value, text: str) -> None:
+        name = self.names.new(value.name or "v")
+        self.written[id(value)] = name
+        self.say(f"{name} = {text}")
+
+    def statement(self, value: Value) -> None:
+        """One statement for a value whose arguments are written."""
+        if id(value) in self.written or value.kind == "number":
+            return
+        if value.kind != "load":
+            self.explain(value)
+        if value.kind == "load":
+            self.assign(value, self.load(value))
+        elif value.kind == "position":
+            self.assign(value, f"({self.linear(value.where)}).to({ops.TRITON_DTYPES[value.dtype]})")
+        elif value.kind == "expression":
+            self.assign(value, self.expression(value))
+        else:
+            self.reduction(value)
+
+    def statements(self, values: Iterable[Value]) -> None:
+        for value in values:
+            self.statement(value)
+
+    def reduction(self, value: Value) -> None:
+        """A reduction over a whole row held at once."""
+        argument = self.operand(value.args[0])
+        width = float(self.plan.domain.width)
+        if value.text == "m2":
+            off = f"{argument} - {self.operand(value.args[1])}"
+            if self.col_mask:
+                off = f"tl.where({self.col_mask}, {off}, {literal(0, value.dtype)})"
+            off_name = self.names.new("off")
+            self.say(f"{off_name} = {off}")
+            self.assign(value, self.over("sum", f"{off_name} * {off_name}"))
+            return
+        if self.col_mask:
+            argument = f"tl.where({self.col_mask}, {argument}, {identity(value.text, value.dtype)})"
+        how = "sum" if value.text == "mean" else value.text
+        total = self.over(how, argument)
+        self.assign(value, f"{total} / {width!r}" if value.text == "mean" else total)
+
+    def over(self, how: str, argument: str) -> str:
+        """Reduce a tile along its columns."""
+        if how in ("nan_max", "nan_min"):
+            keep = "1, {0}, keep_dims=True" if self.two_dimensional else "0, {0}"
+            return f"tl.reduce({argument}, {keep.format(how)})"
+        keep = "axis=1, keep_dims=True" if self.two_dimensional else "axis=0"
+        return f"tl.{how}({argument}, {keep})"
+
+    def store(self, store: Store) -> None:
+        pointer = self.parameters[store.name]
+        where = self.linear(store.where)
+        first = self.plan.domain.first_column
+        dims = [d for d, _ in store.where.terms]
+        rows, columns = any(d < first for d in dims), any(d >= first for d in dims)
+        arguments = [f"{pointer} + {where}" if where != "0" else pointer, self.operand(store.value)]
+        mask = self.mask(rows, columns)
+        if mask:
+            arguments.append(f"mask={mask}")
+        self.say(f"tl.store({', '.join(arguments)})")
+
+
+def split_axes(
+    dims: tuple[int, ...], sizes: tuple[int, ...], source: str, used: set[int]
+) -> tuple[dict[int, str], list[str]]:
+    """Names of several dimensions that one linear number `source` runs through, and the statements that find them."""
+    if len(dims) == 1:
+        return {dims[0]: source}, []
+    names, statements = {}, []
+    inner = 1
+    for dim in reversed(dims):
+        text = source if inner == 1 else f"{source} // {inner}"
+        if dim != dims[0]:
+            text += f" % {sizes[dim]}"
+        inner *= sizes[dim]
+        names[dim] = f"d{dim}"
+        if dim in used:
+            statements.append(f"d{dim} = {text}")
+    return names, statements[::-1]
+
+
+def used_dims(plan: Plan) -> set[int]:
+    """Domain dimensions that some address or position uses."""
+    linears = [v.where for v in plan.values if v.kind in ("load", "position")] + [s.where for s in plan.stores]
+    return {d for linear in linears for d, _ in linear.terms}
+
+
+def check(plan: Plan) -> None:
+    """A plan that no kernel shape can print raises Unsupported."""
+    if any(c < 0 for v in plan.values if v.kind == "load" for _, c in v.where.terms):
+        raise Unsupported("a flipped view")

@@ -1,0 +1,147 @@
+"""The kernels with a file of their own as candidates for a region: which match each computes, and where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from kernels.host import Host
+from kernels.libraries import fits
+from kernels.libraries.adapters.operands import completed
+from kernels.libraries.facts import facts_of
+from kernels.libraries.launchers import Launcher
+from kernels.libraries.patterns.products import PRODUCTS
+from kernels.libraries.patterns.rows import ROWS
+from kernels.libraries.patterns.tails import tail
+from kernels.ops.norm import layer_norm, rms_norm
+from kernels.ops.softmax import softmax
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Match
+from profiler.region.graph.nodes import is_call
+
+Reason = Callable[[Graph, Match], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One kernel. name: the candidate's, "triton:KERNEL", by which its adapter is found too. kinds: of the matches it
+    takes. call: what the user writes, with the match's roles. reason: why it does not take a match, "" where it does.
+    launcher: how it is called in the region's place, where it takes whole regions only.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    call: str
+    reason: Reason
+    launcher: Launcher | None = None
+
+
+LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS)
+
+
+def _rows(graph: Graph, item: Match) -> str:
+    reason = fits.reason(graph, item)
+    bias = facts_of(item, graph, Host()).sizes.get("bias")
+    return reason or ("a bias that is no vector" if bias and len(bias) != 1 else "")
+
+
+def _alike(*roles: str) -> Reason:
+    """The whole region, in one of the dtypes, these operands of one dtype and the result too."""
+
+    def reason(graph: Graph, item: Match) -> str:
+        not_whole = fits.whole(graph, item)
+        facts = facts_of(item, graph, Host())
+        dtypes = {facts.dtypes[r] for r in roles if r in facts.dtypes}
+        if not_whole or not dtypes:
+            return not_whole or "operands that are not given"
+        if dtypes - fits.DTYPES or len(dtypes) > 1:
+            return f"operands of {', '.join(sorted(dtypes))}"
+        written = [o.writes[0].dtype for o in graph.operations if o.name == item.output and o.writes]
+        return f"{next(iter(dtypes))} in, {written[0]} out" if written and written[0] not in dtypes else ""
+
+    return reason
+
+
+def _tail(graph: Graph, item: Match) -> str:
+    reason = _alike("a", "b", "bias", "residual")(graph, item)
+    dtypes = facts_of(item, graph, Host()).dtypes
+    mask = dtypes.get("mask", "bool")
+    return reason or ("" if mask in ("bool", dtypes["a"]) else f"a mask of {mask}")
+
+
+def _attention(graph: Graph, item: Match) -> str:
+    reason = _alike("q", "k", "v")(graph, item)
+    sizes = facts_of(item, graph, Host()).sizes
+    if reason or not sizes.get("q"):
+        return reason
+    if len(sizes["q"]) != 4 or sizes["q"][-1] > 256:
+        return f"takes [batch, heads, time, up to 256], not {list(sizes['q'])}"
+    return "no dropout" if item.roles.get("dropout") else ""
+
+
+WRITTEN: tuple[Written, ...] = (
+    Written(softmax.NAME, frozenset({softmax.KIND}), softmax.CALL, _rows),
+    Written(rms_norm.NAME, frozenset({rms_norm.KIND}), rms_norm.CALL, _rows),
+    Written(
+        "triton:layer_norm", frozenset({"layer_norm"}),
+        layer_norm.CALL, _rows,
+    ),
+    Written(
+        "triton:gated_activation", frozenset({"swiglu", "geglu"}),
+        "from kernels.gated_activation import gated_activation\ny = gated_activation({a}, {b}, \"{activation}\")",
+        _alike("a", "b"),
+    ),
+    Written(
+        "triton:matmul_epilogue", frozenset({"gemm_tail"}),
+        "from kernels.matmul_epilogue import matmul_epilogue\n"
+        "y = matmul_epilogue({a}, {b}, {bias}, \"{activation}\", {mask}, {residual})",
+        _tail,
+    ),
+    Written(
+        "triton:flash_attention", frozenset({"attention"}),
+        "from kernels.flash_attention import flash_attention\n"
+        "y = flash_attention({q}, {k}, {v}, {mask}, causal={causal}, scale={scale})",
+        _attention,
+    ),
+    *(Written(k.name, frozenset({k.name}), k.call, k.reason, k) for k in LAUNCHERS),
+)  # fmt: skip
+"""In the order in which they are listed."""
+
+
+def written(name: str) -> Written | None:
+    """The kernel of this candidate's name."""
+    return next((w for w in WRITTEN if w.name == name), None)
+
+
+def matches(graph: Graph, library_matches: Iterable[Match]) -> tuple[Match, ...]:
+    """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, and the
+    region as a whole.
+    """
+    launched = (m for k in LAUNCHERS for m in k.matches(graph))
+    return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in library_matches))
+
+
+def taken(kernel: Written, among: Iterable[Match]) -> list[Match]:
+    """Those of its kinds."""
+    return [m for m in among if m.kind in kernel.kinds]
+
+
+def roles_of(item: Match) -> Mapping[str, object]:
+    """For the call: what is not there is None."""
+    absent = dict.fromkeys(("weight", "bias", "mask", "residual"))
+    return {**absent, "causal": False, "scale": None, "activation": "silu", **item.roles}
+
+
+def _settled(graph: Graph, item: Match) -> Match:
+    """With its activation; where torch's own call gives a tuple, with the part that is the result as output."""
+    nodes = {n.name: n for n in graph.module.graph.nodes}
+    if item.kind in ("swiglu", "geglu"):
+        act = next(nodes[n] for n in item.operations if is_call(nodes[n], "silu", "gelu"))
+        tanh = act.kwargs.get("approximate") == "tanh" or "tanh" in act.args
+        name = "silu" if is_call(act, "silu") else "gelu_tanh" if tanh else "gelu"
+        return replace(item, roles={**item.roles, "activation": name})
+    node = nodes.get(item.output)
+    if node is not None and is_call(node, "native_layer_norm"):
+        first = next((u for u in node.users if is_call(u, "getitem") and u.args[1] == 0), None)
+        return item if first is None else replace(item, output=first.name)
+    return item

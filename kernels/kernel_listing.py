@@ -1,0 +1,104 @@
+"""Own: the Triton kernels that this app has for a region, as text, and as the compiler makes them for a GPU.
+
+`own` reads and writes text only; `machines` compiles and belongs into a process of its own. Nothing is launched.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from kernels.candidates import Candidate, build, candidates
+from kernels.codegen.index import Unsupported
+from kernels.host import Host
+from kernels.kernel_listing_model import Own
+from profiler.region.graph.lowering import lower
+from profiler.region.language.program import program
+from profiler.region.language.text import parse
+
+Json = Mapping[str, Any]
+
+RIGHT = ("ok", "correct")
+"""What became of a candidate whose code may be shown as one that works."""
+MOST_KERNELS = 8
+"""Kernels of one region that are compiled: each takes seconds."""
+
+
+def own(
+    text: str, sizes: Mapping[str, int] | None = None, candidate: str | None = None, validation: Json | None = None
+) -> Own:
+    """Our Triton for a region. candidate: by default the fastest of the validation that was right, else the first.
+
+    Raises RegionError for a text that cannot be read, KeyError for a candidate that does not fit the region.
+    """
+    region = parse(text)
+    offered = [c for c in candidates(lower(region, sizes), Host()) if c.tool == "triton"]
+    able = {c.name: c for c in offered if c.available}
+    order = _order(able, validation)
+    if candidate is not None and candidate not in able:
+        raise KeyError(candidate)
+    name = candidate or (order[0] if order else "")
+    if not name:
+        return Own(reason="; ".join(f"{c.name}: {c.reason}" for c in offered) or "no Triton kernel fits this region")
+    chosen = able[name]
+    source = chosen.source or _functions(name)
+    return Own(name, chosen.call, source, tuple(n for n in order if n != name))
+
+
+def _order(able: Mapping[str, Candidate], validation: Json | None) -> list[str]:
+    """The measured ones first, the fastest in front; none that was wrong."""
+    seen = {c["name"]: c for c in (validation or {}).get("candidates") or ()}
+    right = [n for n in able if n not in seen or seen[n].get("status") in RIGHT]
+    times = {n: seen[n]["time_us"]["median"] for n in right if seen.get(n, {}).get("time_us")}
+    return sorted(right, key=lambda n: times.get(n, float("inf")))
+
+
+def _functions(name: str) -> str:
+    """The jit functions of a kernel with a file of its own, each once."""
+    from kernels.operations import operation
+
+    try:
+        builds = operation(name.removeprefix("triton:")).builds
+    except KeyError:
+        return ""
+    functions = dict.fromkeys(b.variant.kernel for b in builds)
+    return "\n\n".join("@triton.jit\n" + inspect.getsource(f.fn).split("@triton.jit", 1)[-1].strip() for f in functions)
+
+
+def machines(text: str, sizes: Mapping[str, int] | None, candidate: str, target: str) -> list[dict[str, Any]]:
+    """Every kernel that one call of a candidate launches, compiled for a target: `Machine.to_dict` with `findings`.
+
+    Of a tuned kernel the configuration that its model puts first. Raises Unsupported, CompileError. For a process of
+    its own: it replaces what launches kernels.
+    """
+    from kernels.measure.landscape.offline import NO_MEMORY, compiled, unlaunched
+    from profiler.oracle.compiler.findings import findings
+
+    region = parse(text)
+    torch.set_grad_enabled(region.requires_grad)
+    call = build(candidate, region, dict(sizes or {}), NO_MEMORY)
+    fakes = program(region, sizes, NO_MEMORY).inputs
+    given = [
+        torch.empty_strided(tuple(f.shape), f.stride(), dtype=f.dtype, device=NO_MEMORY, requires_grad=i.requires_grad)
+        for f, i in zip(fakes, region.inputs, strict=True)
+    ]
+    with unlaunched(target) as asked:
+        results = call(*given)
+        wanted = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+        if wanted:
+            torch.autograd.backward(wanted, [torch.empty_like(r) for r in wanted])
+    made: list[dict[str, Any]] = []
+    seen: set[Any] = set()
+    for function, arguments, options in asked:
+        if function in seen or len(made) == MOST_KERNELS:
+            continue
+        seen.add(function)
+        machine = compiled(function, arguments, options, target)
+        made.append(machine.to_dict() | {"findings": [asdict(f) for f in findings(machine)]})
+    if not made:
+        raise Unsupported("this candidate launches no Triton kernel of its own here")
+    return made

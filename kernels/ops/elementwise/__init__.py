@@ -1,0 +1,1 @@
+"""Operations that compute every element from the elements at its own place."""

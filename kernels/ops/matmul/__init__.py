@@ -1,0 +1,1 @@
+"""Matrix products, plain and with what follows them in the same kernel."""

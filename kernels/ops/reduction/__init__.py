@@ -1,0 +1,1 @@
+"""Sums over axes, and the largest elements of rows."""

@@ -1,0 +1,1 @@
+"""Operations along a sequence: running sums, recurrences, short convolutions."""

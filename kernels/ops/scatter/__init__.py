@@ -1,0 +1,1 @@
+"""Rows that belong together by an index or by offsets."""

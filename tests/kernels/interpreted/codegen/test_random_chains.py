@@ -1,0 +1,82 @@
+"""Random chains of every kind of operation, layout, dtype and axis: right against float64, and few refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.codegen.graph import split
+from kernels.codegen.plan import Plan
+from kernels.codegen.text import shapes
+from tools.gpu.check_generated import ERROR, REFUSED, RIGHT, WRONG, verdict
+from tools.gpu.random_chains import chain, seeded
+
+# numpy, which interprets the kernels, warns of the NaN that masked-out rows compute and nobody stores
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+POINTWISE, REDUCING = 130, 70
+MOST_REFUSED = 0.05
+"""Share of chains of either family that may be refused; they are views and casts that compute nothing."""
+
+
+def run(family: str, count: int) -> Counter[str]:
+    """Hypothesis draws the chains, shrinks one that is wrong, and the outcomes are counted."""
+    outcomes: Counter[str] = Counter()
+
+    @settings(
+        max_examples=count, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(st.randoms(use_true_random=False))
+    def holds(drawn: random.Random) -> None:
+        text = chain(drawn, "small", family)
+        found = verdict(text, "cpu")
+        outcomes[found["status"]] += 1
+        assert found["status"] not in (WRONG, ERROR), f"{found['message']}\n{text}"
+
+    holds()
+    return outcomes
+
+
+@pytest.mark.parametrize(("family", "count"), [("pointwise", POINTWISE), ("reducing", REDUCING)])
+def test_random_chains_are_right_and_hardly_any_is_refused(family: str, count: int) -> None:
+    outcomes = run(family, count)
+    assert sum(outcomes.values()) >= 0.9 * count
+    assert outcomes[REFUSED] <= MOST_REFUSED * sum(outcomes.values()), outcomes
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_seeds_that_a_gpu_runs_are_right_here(seed: int) -> None:
+    for family in ("pointwise", "reducing"):
+        text = seeded(seed, "small", family)
+        found = verdict(text, "cpu", seed)
+        assert found["status"] in (RIGHT, REFUSED), f"{found['message']}\n{text}"
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_walks_and_split_sums_are_right_where_every_row_is_walked(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = shapes.choose
+
+    def walked(plan: Plan) -> str:
+        return "loop" if plan.reduces and plan.domain.width > 4 else usual(plan)
+
+    monkeypatch.setattr(split, "SMALLEST", 64)
+    monkeypatch.setattr(split, "SHORTEST", 2)
+    monkeypatch.setattr(split, "WANTED", 40)
+    monkeypatch.setattr(shapes, "choose", walked)
+    text = seeded(seed, "small", "reducing")
+    found = verdict(text, "cpu", seed)
+    assert found["status"] == RIGHT, f"{found['message']}\n{text}"
+
+
+def test_a_wrong_kernel_is_called_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels.codegen.expressions import ops
+
+    broken = {**ops.POINTWISE, "tanh": ops.Pointwise("tanh({0}) * 1.0001", ops.FLOAT)}
+    text = "x: f32[40]\ny = torch.tanh(x) * 2\nreturn y\n"
+    assert verdict(text, "cpu")["status"] == RIGHT
+    monkeypatch.setattr(ops, "POINTWISE", broken)
+    assert verdict(text, "cpu")["status"] == WRONG

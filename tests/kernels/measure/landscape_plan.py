@@ -1,7 +1,0 @@
-"""The planner's side of `landscape_host`."""
-
-from __future__ import annotations
-
-from tests.kernels.measure.landscape_host import Planner
-
-main = Planner.main
