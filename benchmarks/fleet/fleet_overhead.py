@@ -23,7 +23,7 @@ from typing import Any
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.ray import model
-from tests.app.fleet.cluster import H200, SMALL, Fleet, look
+from tests.app.jobs.ray.cluster import H200, SMALL, Fleet, look
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACE = ROOT / "app" / "examples" / "vit_base.json.gz"

@@ -1,7 +1,8 @@
 """Traced models written again with plain torch, their parts in the form of functions that can be replaced.
 
 Each is written as its trace in tests/data/traces shows that it was run, operation by operation
-(tests/benchmarks/test_blocks.py holds the two together). All are inference in bf16. Weights are random and seeded.
+(tests/benchmarks/validation/test_blocks.py holds the two together). All are inference in bf16. Weights are random and
+seeded.
 """
 
 from __future__ import annotations

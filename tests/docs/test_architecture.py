@@ -70,9 +70,23 @@ def test_every_room_of_app_stands_in_the_table() -> None:
     }
 
 
+def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
+    """tests/attacks, tests/faults, tests/browser, tests/docs and tests/fuzz test the whole, and mirror nothing."""
+    for package in ("app", "benchmarks", "tools"):
+        folders = {p.parent.relative_to(ROOT / "tests") for p in (ROOT / "tests" / package).rglob("test_*.py")}
+        assert len(folders) > 2
+        assert [str(folder) for folder in sorted(folders) if not (ROOT / folder).is_dir()] == []
+
+
+CROWDED = {"kernels", "tests/kernels/interpreted", "tests/kernels/measure"}
+"""Kernels' operations, one file each, stand in one folder with their tests until they have rooms of their own."""
+
+
 def test_no_folder_has_more_files_than_a_reader_takes_in() -> None:
     folders = {
-        p.parent for name in ("app", "kernels", "profiler", "tools", "benchmarks") for p in (ROOT / name).rglob("*.py")
+        p.parent
+        for name in ("app", "kernels", "profiler", "tools", "benchmarks", "tests")
+        for p in (ROOT / name).rglob("*.py")
     }
     crowded = {str(f.relative_to(ROOT)): n for f in folders if (n := len(list(f.glob("*.py")))) > 23}
-    assert set(crowded) <= {"kernels"}, "kernels' operations, one file each, stand in one folder until they have theirs"
+    assert set(crowded) <= CROWDED

@@ -30,7 +30,7 @@ EXCLUDED = (
     "negative_data_rejection", "positive_data_acceptance", "not_a_server_error", "ignored_auth",
     "object_level_authorization",
 )  # fmt: skip
-"""The first three have stricter twins in tests/app/contract/hooks.py; sign-in has tests of its own."""
+"""The first three have stricter twins in tests/app/web/api/schemathesis_hooks.py; sign-in has tests of its own."""
 
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 TIGHT = {"MAX_WAIT_S": "0.2", "JOB_TIMEOUT_S": "2", "READ_TIMEOUT_S": "180", "QUEUE_CAP": "4", "KILL_GRACE_S": "0.2"}
@@ -77,7 +77,7 @@ def run(cases: int, folder: Path, oracle: str = "off", phases: str = "examples,c
         count = max(1, cases // len(httpx.get(f"{url}/openapi.json").json()["paths"]))
         environment = {
             **os.environ,
-            "SCHEMATHESIS_HOOKS": "tests.app.contract.hooks",
+            "SCHEMATHESIS_HOOKS": "tests.app.web.api.schemathesis_hooks",
             "FURNISHED": str(known),
             "PYTHONPATH": str(ROOT),
         }

@@ -1,6 +1,6 @@
 """The examples in /openapi.json, as a server of today answers: `python -m tools.docs.api_examples` writes them.
 
-Long lists and texts are cut; nothing else is changed. tests/app/contract holds each to its schema.
+Long lists and texts are cut; nothing else is changed. tests/app/web/api holds each to its schema.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from app.advice.evidence import TOOLS
 from app.archive import record_store
 from app.trace_report.report import report
 from kernels import host
-from tests.app.findings import OPEN, OTHERWISE, ROWS, STEP, Open, Otherwise, Want
+from tests.app.trace_report.findings import OPEN, OTHERWISE, ROWS, STEP, Open, Otherwise, Want
 from tests.profiler.region.mining.test_findings import GLOBS, NAMES, TRACES, rows
 
 Json = dict[str, Any]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.web.api import schemas
+from tests.app.web.api.test_api import code, stream
 from tests.app.web.conftest import Serving, serving
-from tests.app.web.test_api import code, stream
 from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "app" / "examples"
