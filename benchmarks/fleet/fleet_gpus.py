@@ -53,8 +53,8 @@ class Run:
 
     @property
     def times_us(self) -> dict[str, float]:
-        found = self.answer.get("candidates") or []
-        return {c["name"]: c["time_us"]["median"] for c in found if c.get("time_us")}
+        candidates = self.answer.get("candidates") or []
+        return {c["name"]: c["time_us"]["median"] for c in candidates if c.get("time_us")}
 
 
 @contextmanager
@@ -95,16 +95,16 @@ def validate(runner: RayRunner, device: str, name: str, folder: Path, budget_s: 
 
 def together(runner: RayRunner, device: str, folder: Path, budget_s: float) -> list[Run]:
     """Both regions asked for at once."""
-    found: list[Run] = []
+    runs: list[Run] = []
     lanes = [
-        threading.Thread(target=lambda n=name: found.append(validate(runner, device, n, folder, budget_s)))
+        threading.Thread(target=lambda n=name: runs.append(validate(runner, device, n, folder, budget_s)))
         for name in REGIONS
     ]
     for lane in lanes:
         lane.start()
     for lane in lanes:
         lane.join()
-    return sorted(found, key=lambda run: run.region)
+    return sorted(runs, key=lambda run: run.region)
 
 
 def overlap_s(runs: list[Run]) -> float:
@@ -186,7 +186,7 @@ def main() -> None:
         ),
         "nothing failed": not any(r.error for runs in (*alone, *both, *turns, warm) for r in runs),
     }
-    found = {
+    record = {
         "date": time.strftime("%Y-%m-%d"), "accelerator": device, "gpus": arguments.gpus,
         "repeats": arguments.repeats, "budget_s": budget, "claims": claims,
         "overlap_s": {"both": [round(overlap_s(r), 2) for r in both], "turns": [round(overlap_s(r), 2) for r in turns]},
@@ -194,7 +194,7 @@ def main() -> None:
         "runs": {"alone": [told(r) for r in alone], "both": [told(r) for r in both], "turns": [told(r) for r in turns]},
     }  # fmt: skip
     if arguments.out:
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(table("both at once, each on its own GPU", compare(alone, both)))
     print(table("asked at once, measured in turns", compare(alone, turns)))
     for claim, holds in claims.items():

@@ -134,12 +134,12 @@ class Fleet:
 
     def processes(self, what: str) -> list[int]:
         """Living processes of this fleet whose command line has that word."""
-        found = []
+        pids = []
         for process in psutil.process_iter(["environ", "cmdline"]):  # None of what is somebody else's, or has ended
             environment, words = process.info["environ"] or {}, process.info["cmdline"] or []
             if environment.get("FLEET_MARK") == self.mark and any(what in word for word in words):
-                found.append(process.pid)
-        return found
+                pids.append(process.pid)
+        return pids
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def verify(fleet: Fleet) -> Json:
     assert len(rows) - len(fleet.accepted) <= len(fleet.unanswered), "jobs that nobody asked for"
     assert {row["state"] for row in rows.values()} <= FINAL
     assert set(ends.values()) == {1}, "ended twice"
-    assert all(found == list(range(1, len(found) + 1)) for found in numbers.values())
+    assert all(sequence == list(range(1, len(sequence) + 1)) for sequence in numbers.values())
     runs, unfinished = 0, 0
     for job_id, row in rows.items():
         number = int(re.findall(r"f32\[(\d+)\]", row["request"]["region"])[0])
@@ -237,18 +237,18 @@ def reactions(fleet: Fleet, times: int) -> Json:
         until(lambda job=long: fleet.store.job_state(job) == "cancelled")
         cancelled.append(time.monotonic() - asked)
     return {
-        name: {"median": round(median(found), 3), "most": round(max(found), 3)}
-        for name, found in (("cancelled_by_another_server_s", cancelled), ("taken_by_another_server_s", taken))
+        name: {"median": round(median(seconds), 3), "most": round(max(seconds), 3)}
+        for name, seconds in (("cancelled_by_another_server_s", cancelled), ("taken_by_another_server_s", taken))
     }
 
 
 def until(condition: Any, seconds: float = 60) -> Any:
     """The condition's value once it is true."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.01)
-    return found
+    return value
 
 
 def main() -> None:
@@ -258,9 +258,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    found = binaries()
-    assert found is not None, "PostgreSQL is not installed: tools/install_postgres.sh"
-    server = Postgres(found)
+    postgres_binaries = binaries()
+    assert postgres_binaries is not None, "PostgreSQL is not installed: tools/install_postgres.sh"
+    server = Postgres(postgres_binaries)
     try:
         server.create()
         server.start()

@@ -62,8 +62,8 @@ def spread(runner: Runner, count: int, folder: Path) -> list[int]:
 def figures(times: list[float]) -> dict[str, float]:
     """Median, the middle half and the slowest."""
     low, _, high = statistics.quantiles(times, n=4)
-    found = {"median": statistics.median(times), "low": low, "high": high, "slowest": max(times)}
-    return {name: round(value, 4) for name, value in found.items()}
+    seconds = {"median": statistics.median(times), "low": low, "high": high, "slowest": max(times)}
+    return {name: round(value, 4) for name, value in seconds.items()}
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def main() -> None:
         times["local"].append(one(local, CHILD, {}, folder)[0])
         times["ray"].append(one(ray, CHILD, {"on": H200}, folder)[0])
     added = [r - x for r, x in zip(times["ray"], times["local"], strict=True)]
-    found = {
+    record = {
         "cpus": os.cpu_count(), "load_1min": round(os.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d"),
         "jobs": arguments.jobs, "first_on_a_host_s": round(first, 3), "local_s": figures(times["local"]),
         "ray_s": figures(times["ray"]), "overhead_s": figures(added), "reads": {
@@ -97,7 +97,7 @@ def main() -> None:
     }  # fmt: skip
     ray.close()
     fleet.cluster.shutdown()  # type: ignore[no-untyped-call]
-    text = json.dumps(found, indent=2) + "\n"
+    text = json.dumps(record, indent=2) + "\n"
     print(text)
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8")

@@ -163,19 +163,19 @@ def demonstrations() -> dict[str, float]:
     make = Maker(device="cuda", seed=5)
     x, y = (make.normal((1 << 26,), torch.float32) for _ in range(2))
     z = torch.empty_like(x)
-    found = {}
+    times_us = {}
     for block, warps in ((4, 1), (1024, 4), (8192, 8)):
         variant = Variant(vector_add.vector_add_kernel, (("BLOCK", block),), warps)
-        found[f"vector_add f32 n=2^26 BLOCK={block}"] = tuning.cold_us(
+        times_us[f"vector_add f32 n=2^26 BLOCK={block}"] = tuning.cold_us(
             lambda v=variant: vector_add.launch(v, x, y, z)  # type: ignore[misc]
         )
     a, b = (make.normal((8192, 8192), torch.bfloat16) for _ in range(2))
     c = torch.empty_like(a)
     for name, tile in matmul.order_of_programs(a, b).items():
-        found[f"matmul bf16 8192^3 {name}"] = tuning.cold_us(
+        times_us[f"matmul bf16 8192^3 {name}"] = tuning.cold_us(
             lambda v=tile: matmul.launch(v, a, b, c)  # type: ignore[misc]
         )
-    return found
+    return times_us
 
 
 def tidy(row: dict[str, Any]) -> dict[str, Any]:
@@ -193,11 +193,11 @@ def merged(earlier: Sequence[dict[str, Any]], rows: Mapping[tuple[str, str], dic
 
 def installed() -> dict[str, str]:
     """Package -> version of the peers that are there."""
-    found = {}
+    versions = {}
     for name in ("liger-kernel", "flag-gems", "quack-kernels"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def line(row: dict[str, Any], limits: dict[str, float]) -> str:
@@ -259,7 +259,7 @@ def main() -> int:
                 compiled[row["operation"], row["case"]] = row
         print(f"compiled after {time.monotonic() - began:.0f} s")
     ends = began + arguments.total
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    measured_rows: dict[tuple[str, str], dict[str, Any]] = {}
     out = Path(arguments.out)
     before = json.loads(out.read_text()) if arguments.merge and out.exists() else {"runs": {}, "rows": []}
     record = {**before, "runs": {**before["runs"], run: here}, **({"demonstrations_us": shown} if shown else {})}
@@ -269,8 +269,8 @@ def main() -> int:
             print("    ", row.get("chosen", {}))
         key = (row["operation"], row["case"])
         row |= {n: compiled[key][n] for n in ("variants", "compile_s") if n in compiled.get(key, {})}
-        found[key] = tidy({**row, "run": run})
-        record["rows"] = merged(before["rows"], found)
+        measured_rows[key] = tidy({**row, "run": run})
+        record["rows"] = merged(before["rows"], measured_rows)
         record["runs"] = {r: record["runs"][r] for r in sorted({row["run"] for row in record["rows"]})}
         out.write_text(json.dumps(record, indent=1) + "\n")
     return 0

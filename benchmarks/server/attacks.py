@@ -78,13 +78,13 @@ class Attack:
 
 def attacks(folder: Path) -> list[Attack]:
     """Every text of texts.json by the API, without and with the oracle, and by the page; every trace of traces/."""
-    found = []
+    generated = []
     for group in json.loads((folder / "texts.json").read_text()).values():
         for name, text in group.items():
             ways = {"oracle off": _by_api(text, "off"), "oracle auto": _by_api(text, "auto"), "page": _by_page(text)}
-            found.append(Attack(name, ways))
+            generated.append(Attack(name, ways))
     traces = sorted((folder / "traces").glob("*.json.gz"))
-    return found + [Attack(path.name, {"upload": _by_upload(path)}) for path in traces]
+    return generated + [Attack(path.name, {"upload": _by_upload(path)}) for path in traces]
 
 
 def turn(listed: list[Attack], number: int) -> tuple[Attack, str]:
@@ -230,7 +230,7 @@ def under_attack(checkout: Path, folder: Path, args: argparse.Namespace) -> Json
             after = plain_advice(server.url)
             time.sleep(args.settle_s)
             peak_mb, killed = watch.stop(), watch.exceeded
-            found = {
+            figures = {
                 "seconds": args.seconds, "at_once": args.at_once, "last_answer_s": round(last_answer_s, 1),
                 "killed_by_watchdog": killed, "server_ended": server.ended,
                 "idle_mb": round(idle_mb), "peak_mb": round(peak_mb), "after_mb": round(tree_pss(server.pid) / MB),
@@ -243,7 +243,7 @@ def under_attack(checkout: Path, folder: Path, args: argparse.Namespace) -> Json
             }  # fmt: skip
             # What hangs in a thread does not end by SIGTERM, and whoever waits for it waits for nothing.
             server.kill_tree()
-        return found
+        return figures
 
 
 def _widget_client(port: int, seconds: float) -> subprocess.Popen[bytes]:
@@ -277,9 +277,9 @@ def wrong(record: Json) -> list[str]:
     if here["killed_by_watchdog"] or here["server_ended"]:
         said.append("the server did not survive")
     for who in ("widget", "healthz"):
-        found = here[who]
-        if found["lost"] or set(found["statuses"]) != {"200"}:
-            said.append(f"{who}: statuses {found['statuses']}, {found['lost']} lost")
+        widget_answers = here[who]
+        if widget_answers["lost"] or set(widget_answers["statuses"]) != {"200"}:
+            said.append(f"{who}: statuses {widget_answers['statuses']}, {widget_answers['lost']} lost")
     if here["widget"]["p99_ms"] >= WIDGET_P99_MS:
         said.append(f"widget: 99 % within {here['widget']['p99_ms']} ms, not {WIDGET_P99_MS:g}")
     if here["widget"]["requests"] < 0.99 * WIDGET_RATE * here["seconds"]:

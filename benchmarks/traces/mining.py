@@ -24,11 +24,11 @@ trace = read_trace(sys.argv[1])
 read = time.perf_counter()
 from profiler.region.mining.mine import mine
 imported = time.perf_counter()
-found = mine(trace)
+result = mine(trace)
 mined = time.perf_counter()
 mine(trace)
 again = time.perf_counter()
-print(read - started, imported - read, mined - imported, again - mined, len(found.regions), len(trace.kernels.name))
+print(read - started, imported - read, mined - imported, again - mined, len(result.regions), len(trace.kernels.name))
 """
 
 
@@ -54,8 +54,8 @@ def main() -> None:
 
 
 def _largest() -> list[Path]:
-    found = sorted(TRACES.glob("*.json.gz"), key=lambda p: -p.stat().st_size)
-    return [p for p in found if ".et." not in p.name][:LARGEST]
+    traces = sorted(TRACES.glob("*.json.gz"), key=lambda p: -p.stat().st_size)
+    return [p for p in traces if ".et." not in p.name][:LARGEST]
 
 
 if __name__ == "__main__":

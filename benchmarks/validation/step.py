@@ -145,10 +145,10 @@ def measure(name: str, options: argparse.Namespace, folder: Path, ends: float, z
     task: Json = {"model": name, "small": options.small, "device": options.device}
     path = folder / f"{name}.json.gz"
     ask({**task, "record": str(path)}, CHILD_S)
-    found = report(path, name)
-    profiled = {key: found[key] for key in PROFILED}
+    trace_report = report(path, name)
+    profiled = {key: trace_report[key] for key in PROFILED}
     rows = []
-    for region in wanted(found["regions"], options.regions):
+    for region in wanted(trace_report["regions"], options.regions):
         row = region_of(region, profiled, options, ends - PLACING_S, zygote)
         print(f"{name}: {row['name']}: {row['winner']} {row['ratio'] or ''} {row['why']}", file=sys.stderr, flush=True)
         rows.append(row)

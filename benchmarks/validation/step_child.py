@@ -74,10 +74,10 @@ def winners(model: Model, inputs: Sequence[Tensor], wanted: Sequence[Json], devi
     """Each asked-for winner, built for every combination of shapes that its region has in the model."""
     called = placement.calls(model, inputs)
     signatures = Counter(call.part for call in called)
-    found = []
+    placed = []
     for item in wanted:
         winner = Winner(item["candidate"])
-        found.append(winner)
+        placed.append(winner)
         region = parse(item["text"])
         runners = []
         for sizes in item["bindings"]:
@@ -101,12 +101,12 @@ def winners(model: Model, inputs: Sequence[Tensor], wanted: Sequence[Json], devi
             (winner.part,) = parts
             winner.missing = runners[0][0].missing
             winner.function = placement.replacement(model.parts[winner.part], runners, signatures[winner.part])
-    return found
+    return placed
 
 
-def variants(found: Sequence[Winner]) -> dict[str, Mapping[str, Function]]:
+def variants(placed_winners: Sequence[Winner]) -> dict[str, Mapping[str, Function]]:
     """What to measure: eager, each winner alone under its number, all of them together where there are several."""
-    placed = {str(n): {w.part: w.function} for n, w in enumerate(found) if w.function is not None}
+    placed = {str(n): {w.part: w.function} for n, w in enumerate(placed_winners) if w.function is not None}
     together = {part: function for one in placed.values() for part, function in one.items()}
     several = len(together) == len(placed) > 1  # two winners of one part cannot both be there
     return {EAGER: {}, **placed, **({TOGETHER: together} if several else {})}
@@ -169,12 +169,12 @@ def timed(model: Model, inputs: Sequence[Tensor], tried: Mapping[str, Any], task
 
 def _figures(own: tuple[list[float], list[float]], eager: tuple[list[float], list[float]]) -> Json:
     """Medians over the rounds, and how many times as fast as eager, rounds in pairs."""
-    found: Json = {}
+    figures: Json = {}
     for kind, mine, base in zip(("device", "wall"), own, eager, strict=True):
         values, reference = np.array(mine), np.array(base)
-        found[f"{kind}_us"] = to_json(stats.interval(values))
-        found[f"{kind}_speedup"] = to_json(stats.ratio(reference, values))
-    return found
+        figures[f"{kind}_us"] = to_json(stats.interval(values))
+        figures[f"{kind}_speedup"] = to_json(stats.ratio(reference, values))
+    return figures
 
 
 def place(task: Json) -> Json:
@@ -182,8 +182,8 @@ def place(task: Json) -> Json:
     device, small = task["device"], task["small"]
     on_gpu = device != "cpu"
     model, inputs = made(task["model"], small, device)
-    found = winners(model, inputs, task["winners"], device)
-    tried = variants(found)
+    placed_winners = winners(model, inputs, task["winners"], device)
+    tried = variants(placed_winners)
     gc.collect()
     with torch.no_grad():
         begun = time.monotonic()
@@ -202,7 +202,9 @@ def place(task: Json) -> Json:
         "device": torch.cuda.get_device_name() if on_gpu else None,
         "software": software(),
         "conditions": {"before": before, "after": after, "rounds": task["rounds"], "calls": task["calls"]},
-        "placed": [{"candidate": w.name, "part": w.part, "missing_outputs": w.missing, "why": w.why} for w in found],
+        "placed": [
+            {"candidate": w.name, "part": w.part, "missing_outputs": w.missing, "why": w.why} for w in placed_winners
+        ],
         "checks": agreement,
         "times": times,
         "first_call_s": round(ready_s, 1),

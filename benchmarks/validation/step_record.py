@@ -40,10 +40,10 @@ def claimed(shares: Sequence[float], ratios: Sequence[Span]) -> Json:
     return {"median": factor("median"), "low": factor("high"), "high": factor("low")}
 
 
-def beside(claim: Span | None, found: Span | None) -> Json:
+def compare_claim(claim: Span | None, measured: Span | None) -> Json:
     """Both, and found / claimed - 1; None where one is missing."""
-    difference = found["median"] / claim["median"] - 1 if claim and found else None
-    return {"claimed": claim, "found": found, "difference": difference}
+    difference = measured["median"] / claim["median"] - 1 if claim and measured else None
+    return {"claimed": claim, "found": measured, "difference": difference}
 
 
 def wanted(regions: Sequence[Json], count: int) -> list[Json]:
@@ -66,8 +66,8 @@ def winner_of(validation: Json, share: float | None) -> str | None:
                   c.ratio_to_best_other)
         for c in measured.candidates if c.status == "ok" and c.time_us is not None
     ]  # fmt: skip
-    found = decide(measured.candidates, contenders, measured.advice_before, share, by)
-    return found.winner if len(contenders) > 1 else None
+    decision = decide(measured.candidates, contenders, measured.advice_before, share, by)
+    return decision.winner if len(contenders) > 1 else None
 
 
 def checked(validation: Json) -> str | None:
@@ -89,11 +89,13 @@ def model_of(name: str, trace: Json, regions: Sequence[Json], placed: Json) -> J
     for region in regions:
         number = region["placed_as"]
         where = placed["placed"][number] if number is not None else {}
-        found = times.get(str(number), {})
+        step_times = times.get(str(number), {})
         row = {**region, "part": where.get("part", ""), "missing_outputs": where.get("missing_outputs", 0),
                "check": placed["checks"].get(str(number)), "why": where.get("why") or region["why"]}  # fmt: skip
-        row |= {by: {**region[by], **beside(region[by]["claimed"], found.get(f"{by}_speedup"))} for by in CLOCKS}
-        rows.append({**row, "step_us": {by: found.get(f"{by}_us") for by in CLOCKS}})
+        row |= {
+            by: {**region[by], **compare_claim(region[by]["claimed"], step_times.get(f"{by}_speedup"))} for by in CLOCKS
+        }
+        rows.append({**row, "step_us": {by: step_times.get(f"{by}_us") for by in CLOCKS}})
     done = [regions[n] for n in numbers if str(regions[n]["placed_as"]) in times]
     both = times.get("together", {})
     together: Json | None = None
@@ -103,17 +105,18 @@ def model_of(name: str, trace: Json, regions: Sequence[Json], placed: Json) -> J
             else None
             for by in CLOCKS
         }  # fmt: skip
-        together = {by: beside(claims[by], both[f"{by}_speedup"]) for by in CLOCKS}
+        together = {by: compare_claim(claims[by], both[f"{by}_speedup"]) for by in CLOCKS}
         together |= {"check": placed["checks"]["together"], "step_us": {by: both[f"{by}_us"] for by in CLOCKS}}
     eager = times["eager"]
     step = {"wall_us": eager["wall_us"], "device_us": eager["device_us"]}
     return {
-        "model": name, "step": {**step, "pace": pace(step)}, "profiled": trace, "regions": rows, "together": together,
+        "model": name, "step": {**step, "pace": describe_pace(step)}, "profiled": trace, "regions": rows,
+        "together": together,
         "conditions": placed["conditions"], "eager_error": placed["checks"]["eager"]["error"],
     }  # fmt: skip
 
 
-def pace(step: Json) -> str:
+def describe_pace(step: Json) -> str:
     """Whether the GPU or the host sets the pace of the eager step."""
     device_us, wall_us = step["device_us"]["median"], step["wall_us"]["median"]
     if wall_us <= HOST_BOUND * device_us:
@@ -150,8 +153,8 @@ def _row(region: Json) -> str:
     difference = f"{wall['difference']:+.1%}" if wall["difference"] is not None else "-"
     check = region.get("check")
     wrong = "" if check is None or check["ok"] else f"wrong: {check['message']}"
-    beside_it = f"{region['missing_outputs']} output computed beside it" if region.get("missing_outputs") else ""
-    notes = "".join(f" ({text})" for text in (region["why"], beside_it, wrong) if text)
+    extra_outputs = f"{region['missing_outputs']} output computed beside it" if region.get("missing_outputs") else ""
+    notes = "".join(f" ({text})" for text in (region["why"], extra_outputs, wrong) if text)
     return (
         f"| {region['name']}{notes} | {share} | {region['winner'] or '-'} | {span(region['ratio'])} "
         f"| {span(wall['claimed'])} | {span(wall['found'])} | {span(device['found'])} | {difference} |"

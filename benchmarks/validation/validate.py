@@ -139,16 +139,16 @@ def measure(
     jobs: queue.Queue[Path] = queue.Queue()
     for text in texts:
         jobs.put(text)
-    found: dict[str, list[Json]] = {text.stem: [] for text in texts}
+    runs_by_region: dict[str, list[Json]] = {text.stem: [] for text in texts}
     lock = threading.Lock()
 
     def work(worker: Worker) -> None:
         for text, run, body in runs(worker, repeat, budget_s, ends, out / "records", jobs, caches):
             with lock:
-                found[text.stem].append(body)
+                runs_by_region[text.stem].append(body)
                 said = body.get("failed") or f"{body['outcome']}, best {body['best']}: {body['reason'][:110]}"
                 print(f"{body.get('verdict_s', 0):6.1f} s  {text.stem} ({run + 1}): {said}", flush=True)
-                write(found, out)
+                write(runs_by_region, out)
 
     parts = shared_out(visible(), sorted(os.sched_getaffinity(0)))
     threads = [threading.Thread(target=work, args=(Worker(gpu, cores),)) for gpu, cores in parts.items()]
@@ -156,13 +156,13 @@ def measure(
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return runs_by_region
 
 
-def write(found: Mapping[str, Sequence[Json]], out: Path) -> None:
+def write(runs_by_region: Mapping[str, Sequence[Json]], out: Path) -> None:
     """validations.json, whole or as it was."""
-    body = {"regions": {name: [summary(v) for v in runs] for name, runs in found.items() if runs}}
-    done = [v for runs in found.values() for v in runs if "failed" not in v]
+    body = {"regions": {name: [summary(v) for v in runs] for name, runs in runs_by_region.items() if runs}}
+    done = [v for runs in runs_by_region.values() for v in runs if "failed" not in v]
     if done:
         body |= {"device": done[0]["device"], "software": done[0]["software"], "date": done[0]["date"]}
     body["repeatability"] = repeated(body["regions"])
@@ -189,9 +189,11 @@ def main() -> int:
     texts = asked.texts or sorted(asked.regions.glob("*.txt"))
     with tempfile.TemporaryDirectory(prefix="tritonworthy-caches-") as folder:
         caches = asked.caches or Path(folder)
-        found = measure(texts, asked.repeat, asked.budget, asked.total, asked.out, caches)
+        runs_by_region = measure(texts, asked.repeat, asked.budget, asked.total, asked.out, caches)
     print(table(json.loads((asked.out / "validations.json").read_text())))
-    return 0 if all(len(r) == asked.repeat and not any("failed" in v for v in r) for r in found.values()) else 1
+    return (
+        0 if all(len(r) == asked.repeat and not any("failed" in v for v in r) for r in runs_by_region.values()) else 1
+    )
 
 
 if __name__ == "__main__":

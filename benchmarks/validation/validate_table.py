@@ -149,15 +149,15 @@ TOOL_OF = {"skip": ("eager",), "compile": ("compile",), "triton": ("triton:",), 
 
 def regrets(regions: Mapping[str, Sequence[Json]]) -> dict[str, float]:
     """Time of the tool advised before (of its fastest candidate) over the best time, where both were measured."""
-    found = {}
+    by_region = {}
     for name, runs in regions.items():
         if not runs or "failed" in runs[0]:
             continue
         times = {k: c["time_us"]["median"] for k, c in runs[0]["candidates"].items() if c["status"] == "ok"}
         advised = [t for k, t in times.items() if k.startswith(TOOL_OF.get(runs[0]["advice_before"].get("tool"), ()))]
         if advised:
-            found[name] = min(advised) / min(times.values())
-    return found
+            by_region[name] = min(advised) / min(times.values())
+    return by_region
 
 
 HEAD = """# Every region of the tests, validated

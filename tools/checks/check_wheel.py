@@ -60,8 +60,8 @@ def tracked_files(source: Path) -> list[str]:
 
 def expected_in_wheel(tracked: list[str]) -> set[str]:
     """Where the wheel must have each tracked file of the packages, the templates and the static files."""
-    found = {name for name in tracked if name.startswith(tuple(f"{p}/" for p in PACKAGES))}
-    return found | {f"app/web/{name}" for name in tracked if name.startswith(tuple(f"{a}/" for a in ASSETS))}
+    modules = {name for name in tracked if name.startswith(tuple(f"{p}/" for p in PACKAGES))}
+    return modules | {f"app/web/{name}" for name in tracked if name.startswith(tuple(f"{a}/" for a in ASSETS))}
 
 
 def expected_in_sdist(tracked: list[str]) -> set[str]:
@@ -136,8 +136,8 @@ def serving(command: str, folder: Path, environment: Mapping[str, str]) -> Itera
 def _ready(server: subprocess.Popen[bytes], log: Path) -> str | None:
     if server.poll() is not None:
         raise WheelError(f"serve ended with {server.returncode}")
-    found = ADDRESS.search(log.read_text())
-    return found[1] if found and fetch(f"{found[1]}/readyz")[0] == 200 else None
+    address = ADDRESS.search(log.read_text())
+    return address[1] if address and fetch(f"{address[1]}/readyz")[0] == 200 else None
 
 
 def until(answered: Callable[[], T | None], what: str) -> T:

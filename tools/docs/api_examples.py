@@ -89,7 +89,7 @@ TRACE = b'{"traceEvents": []}'
 def examples(url: str) -> Json:
     """By the operation's id: parameters, request and responses by status and media type."""
     ids = furnish(url)
-    found: Json = {}
+    by_operation: Json = {}
     measured = str(record_store.records()[0]["id"])
     with httpx.Client(base_url=url, timeout=120) as client:
         region = _kernels(client, ids)
@@ -100,13 +100,15 @@ def examples(url: str) -> Json:
             response.raise_for_status()
             kind = response.headers["content-type"].partition(";")[0]
             body = cut(response.json()) if kind == "application/json" else response.text[:600]
-            entry = found.setdefault(operation_id(method, path), {"parameters": {}, "request": {}, "responses": {}})
+            entry = by_operation.setdefault(
+                operation_id(method, path), {"parameters": {}, "request": {}, "responses": {}}
+            )
             entry["parameters"] |= {"suffix": "md", **parameters} if "suffix" in parameters else parameters
             entry["parameters"] |= more.get("params", {})
             if "json" in more:
                 entry["request"]["application/json"] = more["json"]
             entry["responses"].setdefault(str(response.status_code), {})[kind] = body
-    return {**found, **_of_landscapes(found["post-validations"]["responses"]["202"]["application/json"])}
+    return {**by_operation, **_of_landscapes(by_operation["post-validations"]["responses"]["202"]["application/json"])}
 
 
 def _kernels(client: httpx.Client, ids: dict[str, list[str]]) -> Json:
@@ -114,8 +116,8 @@ def _kernels(client: httpx.Client, ids: dict[str, list[str]]) -> Json:
     for region_id in ids["region_id"]:
         answer = client.post(f"/api/v1/regions/{region_id}/oracle")
         if answer.status_code == 200 and any(p["kernels"] for p in answer.json()["oracle"][:1]):
-            found: Json = answer.json()
-            return found
+            body: Json = answer.json()
+            return body
     raise RuntimeError("the oracle writes a kernel for no region of the example")
 
 
@@ -149,9 +151,9 @@ def main() -> int:
     """Write the file."""
     settings = {**TIGHT, "JOB_TIMEOUT_S": "60"}
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "data", settings) as served:
-        found = examples(served.url)
-    EXAMPLES.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{len(found)} operations, {EXAMPLES.stat().st_size} bytes")
+        by_operation = examples(served.url)
+    EXAMPLES.write_text(json.dumps(by_operation, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{len(by_operation)} operations, {EXAMPLES.stat().st_size} bytes")
     return 0
 
 

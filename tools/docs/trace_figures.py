@@ -85,9 +85,9 @@ def _linked(kernels: list[Event], runtime: list[Event], operations: list[Event])
     for operation in operations:
         threads[operation["pid"], operation["tid"]].append(operation)
     starts = {}
-    for thread, found in threads.items():
-        found.sort(key=lambda e: (float(e["ts"]), -_duration(e)))
-        starts[thread] = [float(e["ts"]) for e in found]
+    for thread, on_thread in threads.items():
+        on_thread.sort(key=lambda e: (float(e["ts"]), -_duration(e)))
+        starts[thread] = [float(e["ts"]) for e in on_thread]
     launches = {e["args"]["correlation"]: e for e in runtime if "correlation" in e.get("args", {})}
     pairs = []
     for kernel in kernels:
@@ -105,13 +105,13 @@ def _linked(kernels: list[Event], runtime: list[Event], operations: list[Event])
 
 def main() -> int:
     """0 written, or the same; 1 something differs."""
-    found = {path.name: figures_of(path) for path in trace_paths()}
+    figures = {path.name: figures_of(path) for path in trace_paths()}
     if "--check" not in sys.argv[1:]:
-        FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         return 0
     written = json.loads(FIGURES.read_text(encoding="utf-8"))
-    differing = sorted(n for n in found.keys() | written.keys() if found.get(n) != written.get(n))
-    print("\n".join(f"{n}: {written.get(n)}\n  now {found.get(n)}" for n in differing) or "the figures are the same")
+    differing = sorted(n for n in figures.keys() | written.keys() if figures.get(n) != written.get(n))
+    print("\n".join(f"{n}: {written.get(n)}\n  now {figures.get(n)}" for n in differing) or "the figures are the same")
     return 1 if differing else 0
 
 

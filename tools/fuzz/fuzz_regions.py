@@ -83,8 +83,8 @@ def place_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename.startswith(str(ROOT)) and "/tools/" not in f.filename]
     at = f" at {Path(own[-1].filename).relative_to(ROOT)}:{own[-1].lineno}" if own else ""
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0][:120] if said else ''}{at}"
+    message = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {message[0][:120] if message else ''}{at}"
 
 
 def child(work: Connection, limits: Limits) -> None:
@@ -138,17 +138,17 @@ def run(items: Iterator[tuple[str, str]], processes: int, limits: Limits, counts
             children.append(Child(limits))
         wait([c.work for c in children], timeout=max(0.0, min(c.deadline for c in children) - time.monotonic()))
         for one in list(children):
-            said = _heard(one)
-            if said is None:
+            message = _message_of(one)
+            if message is None:
                 continue
             if one.item is not None:
-                counts[said if said in ("answered", "refused") else "failed"] += 1
-                if said not in ("answered", "refused"):
-                    yield Failure(*one.item, said)
+                counts[message if message in ("answered", "refused") else "failed"] += 1
+                if message not in ("answered", "refused"):
+                    yield Failure(*one.item, message)
                 one.item = None
-            elif said != "ready":
-                raise RuntimeError(f"a child did not start: {said}")
-            spent = one.process.exitcode is not None or said.startswith("no answer") or one.done >= TEXTS_OF_A_CHILD
+            elif message != "ready":
+                raise RuntimeError(f"a child did not start: {message}")
+            spent = one.process.exitcode is not None or message.startswith("no answer") or one.done >= TEXTS_OF_A_CHILD
             item = None if spent or not more else next(items, None)
             more = more and (spent or item is not None)
             if item is None:
@@ -158,7 +158,7 @@ def run(items: Iterator[tuple[str, str]], processes: int, limits: Limits, counts
                 one.give(item)
 
 
-def _heard(one: Child) -> str | None:
+def _message_of(one: Child) -> str | None:
     """What a child says; that it died or has no time left; None while it works."""
     try:
         if one.work.poll():
@@ -201,10 +201,10 @@ def run_served(items: Iterator[tuple[str, str]], processes: int, counts: Counter
             return item, judged(answer.status_code, answer.content)
 
         while several := list(itertools.islice(items, SERVED_CHUNK)):
-            for item, said in threads.map(ask, several):
-                counts[said if said in RIGHT else "failed"] += 1
-                if said not in RIGHT:
-                    yield Failure(*item, said)
+            for item, message in threads.map(ask, several):
+                counts[message if message in RIGHT else "failed"] += 1
+                if message not in RIGHT:
+                    yield Failure(*item, message)
 
 
 SERVED_CHUNK = 400
@@ -253,8 +253,8 @@ def main() -> int:
             print(f"--- {failure.name}: {failure.why}\n{failure.text}", flush=True)
     for why, number in seen.most_common():
         print(f"{number:5} {why}")
-    said = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
-    print(f"{sum(counts.values())} texts in {time.monotonic() - started:.0f} s: {said}")
+    message = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
+    print(f"{sum(counts.values())} texts in {time.monotonic() - started:.0f} s: {message}")
     return 1 if seen else 0
 
 

@@ -54,11 +54,11 @@ UNJUDGED = frozenset({"dropout"})
 def cases(chains: int) -> Iterator[tuple[str, str]]:
     """(name, region's text): the fixed ones, then seeds whose chains move enough."""
     yield from FIXED.items()
-    found = seed = 0
-    while found < chains:
+    yielded = seed = 0
+    while yielded < chains:
         text = seeded(seed, "huge")
         if cost(lower(parse(text))).ideal.bytes_moved >= LEAST_BYTES:
-            found += 1
+            yielded += 1
             yield f"chain {seed}", text
         seed += 1
 
@@ -100,14 +100,14 @@ def measure(name: str, text: str) -> dict[str, Any]:
 
 def tuned() -> dict[str, dict[str, float]]:
     """µs of every configuration that the generated kernels of this process tried."""
-    found: dict[str, dict[str, float]] = {}
+    times_us: dict[str, dict[str, float]] = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("tritonworthy_kernel_"):
             for kernel in vars(module).values():
                 if times := getattr(kernel, "configs_timings", None):
-                    found[kernel.base_fn.__name__] = {str(c): round(t[0] * 1e3, 1) for c, t in times.items()}
+                    times_us[kernel.base_fn.__name__] = {str(c): round(t[0] * 1e3, 1) for c, t in times.items()}
             del sys.modules[name]
-    return found
+    return times_us
 
 
 def main(arguments: list[str]) -> int:

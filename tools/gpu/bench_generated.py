@@ -119,17 +119,17 @@ def tuned() -> dict[str, dict[str, float]]:
     """µs of every variant that was tried: hand-written kernels' and generated ones'."""
     from kernels import rms_norm, softmax
 
-    found: dict[str, dict[str, float]] = {}
+    times_us: dict[str, dict[str, float]] = {}
     for module in (softmax, rms_norm):
         for times in module.tuner.times_us.values():
-            found[module.NAME] = {k: round(v, 1) for k, v in times.items()}
+            times_us[module.NAME] = {k: round(v, 1) for k, v in times.items()}
     for name, module in sys.modules.items():
         if name.startswith("tritonworthy_kernel_"):
             for kernel in vars(module).values():
                 times = getattr(kernel, "configs_timings", None)
                 if times:
-                    found[kernel.base_fn.__name__] = {str(c): round(t[0] * 1e3, 1) for c, t in times.items()}
-    return found
+                    times_us[kernel.base_fn.__name__] = {str(c): round(t[0] * 1e3, 1) for c, t in times.items()}
+    return times_us
 
 
 def main(wanted: list[str]) -> int:

@@ -47,8 +47,8 @@ Json = dict[str, Any]
 def texts(names: Iterable[str] = ()) -> dict[str, str]:
     """Every region of tests/regions by "folder/name"."""
     wanted = set(names)
-    found = {str(p.relative_to(REGIONS).with_suffix("")): p.read_text() for p in sorted(REGIONS.rglob("*.txt"))}
-    return {n: t for n, t in found.items() if not wanted or n in wanted}
+    by_name = {str(p.relative_to(REGIONS).with_suffix("")): p.read_text() for p in sorted(REGIONS.rglob("*.txt"))}
+    return {n: t for n, t in by_name.items() if not wanted or n in wanted}
 
 
 def summary(prediction: Any) -> Json:

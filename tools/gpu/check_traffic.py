@@ -139,15 +139,15 @@ def counted(text: str, mode: str, device: str = "NVIDIA H200") -> tuple[Counted,
     from profiler.region.graph.lowering import lower
     from profiler.region.language.text import parse
 
-    found = cost(lower(parse(text)))
-    parts = [o for o in found.operations if o.launches] if mode == "eager" else list(found.kernels)
-    whole = found.unfused if mode == "eager" else found.fused
+    region_cost = cost(lower(parse(text)))
+    parts = [o for o in region_cost.operations if o.launches] if mode == "eager" else list(region_cost.kernels)
+    whole = region_cost.unfused if mode == "eager" else region_cost.fused
     known = find_device(device)
     return (
         Counted("all", whole.bytes_read, whole.bytes_written),
         [Counted(p.label, p.bytes_read, p.bytes_written) for p in parts],
-        floor_us(found, known) if known else 0.0,
-        found.ideal.bytes_moved,
+        floor_us(region_cost, known) if known else 0.0,
+        region_cost.ideal.bytes_moved,
     )
 
 
@@ -199,10 +199,10 @@ def child(order: Path, names: Sequence[str], device: str = "cuda", small: tuple[
 
 def ncu() -> str:
     """Nsight Compute's command line; SystemExit where there is none."""
-    found = shutil.which("ncu") or next((str(p) for g in NCU_PLACES for p in sorted(Path("/").glob(g[1:]))), None)
-    if found is None:
+    program = shutil.which("ncu") or next((str(p) for g in NCU_PLACES for p in sorted(Path("/").glob(g[1:]))), None)
+    if program is None:
         sys.exit("ncu (Nsight Compute) is not installed")
-    return found
+    return program
 
 
 def command(cache: str, metrics: Sequence[str], log: Path, order: Path, names: Sequence[str]) -> list[str]:
@@ -270,13 +270,13 @@ def entries(
     runs: Sequence[Run], warm: Mapping[tuple[str, str], Run], texts: Mapping[str, str], device: str
 ) -> list[dict[str, Any]]:
     """The record's entries: each run beside what is counted for its text."""
-    found = []
+    compared = []
     for run in runs:
         whole, parts, floor, _ = counted(texts[run.region], run.mode, device)
         key = (run.region, run.mode)
         item = tr.compare(run, texts[run.region], whole, parts, warm.get(key), floor, EXPLAINED.get(key, ""))
-        found.append(tr.to_json(item))
-    return found
+        compared.append(tr.to_json(item))
+    return compared
 
 
 def again(record: dict[str, Any]) -> dict[str, Any]:

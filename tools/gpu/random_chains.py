@@ -257,11 +257,11 @@ class Chain:
                 "f32",
                 bound,
             )
-        found = self.line(text)
+        name = self.line(text)
         again = self.random.choice(("{} - {}", "{} * {}", "{} / ({}.abs() + 1)"))
-        scaled = f"({found} / {count})" if how == "sum" else found
+        scaled = f"({name} / {count})" if how == "sum" else name
         self.add(again.format(item.name, scaled), self.shape, "f32", item.bound * 8)
-        return Item(found, own, "f32", bound)
+        return Item(name, own, "f32", bound)
 
     def along(self, item: Item, dim: int) -> None:
         kind = self.random.choice(ALONG)
@@ -305,8 +305,8 @@ def chain(random: Random, size: str = "small", family: str = "pointwise") -> str
     results: list[Item] = []
     for _ in range(random.randint(2, 8)):
         if family == "reducing" and random.random() < 0.4:
-            found = made.reduce()
-            results.extend([found] if found is not None else [])
+            reduced = made.reduce()
+            results.extend([reduced] if reduced is not None else [])
         else:
             made.step()
     computed = [i for i in made.items if not i.leaf]

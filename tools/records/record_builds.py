@@ -21,8 +21,8 @@ RECORD = Path(__file__).resolve().parent.parent.parent / "tests" / "records" / "
 
 def built(name: str) -> list[Built]:
     """All builds of one operation on all targets."""
-    found = operation(name)
-    return [build(found, item, target) for item in found.builds for target in TARGETS]
+    op = operation(name)
+    return [build(op, item, target) for item in op.builds for target in TARGETS]
 
 
 def main(names: list[str]) -> int:

@@ -123,11 +123,11 @@ def parse_csv(text: str) -> list[Kernel]:
         raise ValueError("no CSV header in what ncu wrote: " + " | ".join(lines[-3:])[:300])
     rows = list(csv.reader(line for line in lines[start:] if line.startswith('"')))
     header = rows[0]
-    found: dict[str, tuple[str, dict[str, float]]] = {}
+    by_id: dict[str, tuple[str, dict[str, float]]] = {}
     if "Metric Name" in header:
         for values in rows[1:]:
             row = dict(zip(header, values, strict=False))
-            name, metrics = found.setdefault(row["ID"], (row["Kernel Name"], {}))
+            name, metrics = by_id.setdefault(row["ID"], (row["Kernel Name"], {}))
             if row["Metric Name"]:
                 metrics[row["Metric Name"]] = _number(row["Metric Value"], row["Metric Unit"], name)
     else:
@@ -136,8 +136,8 @@ def parse_csv(text: str) -> list[Kernel]:
             row = dict(zip(header, values, strict=False))
             wanted = [m for m in (*METRICS, *L2_METRICS) if m in row]
             name = row["Kernel Name"]
-            found[row["ID"]] = name, {m: _number(row[m], units.get(m, ""), name) for m in wanted}
-    return [_kernel(name, metrics) for name, metrics in found.values()]
+            by_id[row["ID"]] = name, {m: _number(row[m], units.get(m, ""), name) for m in wanted}
+    return [_kernel(name, metrics) for name, metrics in by_id.values()]
 
 
 def _number(value: str, unit: str, kernel: str) -> float:

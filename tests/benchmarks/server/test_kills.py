@@ -31,7 +31,7 @@ from benchmarks.server.kills import (
     victims,
     wrong,
 )
-from benchmarks.server.kills_load import FAULTS, Accepted, Found, Whole, account, trace
+from benchmarks.server.kills_load import FAULTS, Accepted, Outcome, Whole, account, trace
 from benchmarks.server.processes import Process
 
 Json = dict[str, Any]
@@ -95,14 +95,14 @@ ROWS: dict[str, list[Json]] = {
     "check": [{"id": "c"}],
 }
 FOUND = {
-    "t": Found(ENDED, {"regions": PARTS, "notes": [{"code": "short"}]}, 1),
-    "v": Found(ENDED, {"outcome": "unmeasured"}, 1),
-    "c": Found(ENDED, {"outcome": "passed"}, 1),
+    "t": Outcome(ENDED, {"regions": PARTS, "notes": [{"code": "short"}]}, 1),
+    "v": Outcome(ENDED, {"outcome": "unmeasured"}, 1),
+    "c": Outcome(ENDED, {"outcome": "passed"}, 1),
 }
 
 
 def faults(
-    changed: dict[str, Found] | None = None, rows: dict[str, list[Json]] | None = None, **cut: int
+    changed: dict[str, Outcome] | None = None, rows: dict[str, list[Json]] | None = None, **cut: int
 ) -> dict[str, int]:
     """How many of each fault there are; of none, nothing."""
     said = account([READ, VALIDATE, CHECK], FOUND | (changed or {}), ROWS | (rows or {}), cut, WHOLE)
@@ -113,14 +113,14 @@ def test_what_is_there_once_and_whole_is_no_fault() -> None:
     assert faults() == {}
 
 
-def read(**trace: Any) -> dict[str, Found]:
+def read(**trace: Any) -> dict[str, Outcome]:
     return {"t": replace(FOUND["t"], thing={"regions": PARTS, "notes": [], **trace})}
 
 
 @pytest.mark.parametrize(
     ("changed", "fault"),
     [
-        ({"t": Found(None, None, 0)}, "lost"),
+        ({"t": Outcome(None, None, 0)}, "lost"),
         ({"v": replace(FOUND["v"], thing=None)}, "lost"),
         ({"v": replace(FOUND["v"], job={"state": "running", "error": None})}, "unfinished"),
         ({"v": replace(FOUND["v"], done_events=0)}, "unfinished"),
@@ -134,7 +134,7 @@ def read(**trace: Any) -> dict[str, Found]:
         (read(regions=[PARTS[0], {"id": "r2", "advice": None}]), "incomplete"),
     ],
 )
-def test_each_fault_is_entered_where_it_belongs(changed: dict[str, Found], fault: str) -> None:
+def test_each_fault_is_entered_where_it_belongs(changed: dict[str, Outcome], fault: str) -> None:
     assert faults(changed) == {fault: 1}
 
 
@@ -146,7 +146,7 @@ def test_a_part_without_advice_is_no_fault_where_a_note_says_why() -> None:
 
 def test_a_job_that_failed_and_says_why_is_no_fault() -> None:
     failed = {"state": "failed", "error": {"code": "worker-lost", "message": "The server stopped twice."}}
-    assert faults({"v": Found(failed, {"outcome": None}, 1)}) == {}
+    assert faults({"v": Outcome(failed, {"outcome": None}, 1)}) == {}
 
 
 def test_what_no_list_has_is_lost_and_what_it_has_twice_is_twice() -> None:

@@ -22,11 +22,11 @@ from benchmarks.validation.blocks import CASES  # noqa: E402
 from benchmarks.validation.step_record import (  # noqa: E402
     CLOCKS,
     RECORD,
-    beside,
     claimed,
+    compare_claim,
+    describe_pace,
     lines,
     model_of,
-    pace,
     wanted,
     winner_of,
 )
@@ -162,8 +162,8 @@ def test_a_step_that_waits_for_the_host_is_said_to():
     def step(device_us, wall_us):
         return {"device_us": {"median": device_us}, "wall_us": {"median": wall_us}}
 
-    assert pace(step(1000.0, 1050.0)) == "the GPU sets the pace"
-    assert pace(step(360.0, 1000.0)) == "the host sets the pace: the GPU works 36% of the wall time"
+    assert describe_pace(step(1000.0, 1050.0)) == "the GPU sets the pace"
+    assert describe_pace(step(360.0, 1000.0)) == "the host sets the pace: the GPU works 36% of the wall time"
 
 
 def span(median):
@@ -266,7 +266,7 @@ def test_every_recorded_find_is_eagers_step_over_the_replaced_one(record):
                 continue
             eager, replaced = model["step"][f"{by}_us"]["median"], region["step_us"][by]["median"]
             assert region[by]["found"]["median"] == pytest.approx(eager / replaced)
-            assert region[by]["difference"] == beside(region[by]["claimed"], region[by]["found"])["difference"]
+            assert region[by]["difference"] == compare_claim(region[by]["claimed"], region[by]["found"])["difference"]
 
 
 def test_every_recorded_winner_is_in_its_part_and_right_or_says_why_not(record):
