@@ -114,7 +114,7 @@ DEVICES: tuple[Device, ...] = (
         f8_rate=2614.9 * TERA, source="AMD Instinct MI300X datasheet",
     ),
 )  # fmt: skip
-"""A kind of GPU is added by its row here alone. Until its ceilings are measured, the datasheet's rates stand for them."""
+"""A kind of GPU is added by its row here alone. Until its ceilings are measured, the datasheet's rates are used."""
 
 DEFAULT_DEVICE = "NVIDIA H200"
 """Used where neither the host nor the trace nor the caller names one; every estimate says for which device it is."""
