@@ -62,10 +62,10 @@ def fleet(folder: Path, accelerator: str, gpus: int, slots: int) -> Iterator[Ray
     """A cluster of this host alone, which measures on so many GPUs at once."""
     from ray.cluster_utils import Cluster
 
-    told = {**model.resources(accelerator, 0), model.MEASURE_SLOT: slots}
+    resources = {**model.resources(accelerator, 0), model.MEASURE_SLOT: slots}
     cluster = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 8, "num_gpus": gpus, "include_dashboard": False, "resources": told},
+        head_node_args={"num_cpus": 8, "num_gpus": gpus, "include_dashboard": False, "resources": resources},
     )
     runner = RayRunner(cluster.address, token_file=folder / "token", wait_s=600)
     runner.keep(VALIDATE, logs=folder, cwd=ROOT)  # as the server does
@@ -93,7 +93,7 @@ def validate(runner: RayRunner, device: str, name: str, folder: Path, budget_s: 
     return run
 
 
-def together(runner: RayRunner, device: str, folder: Path, budget_s: float) -> list[Run]:
+def validate_both(runner: RayRunner, device: str, folder: Path, budget_s: float) -> list[Run]:
     """Both regions asked for at once."""
     runs: list[Run] = []
     lanes = [
@@ -112,7 +112,7 @@ def overlap_s(runs: list[Run]) -> float:
     return max(0.0, min(run.ended for run in runs) - max(run.began for run in runs))
 
 
-def told(runs: list[Run]) -> list[dict[str, Any]]:
+def runs_to_json(runs: list[Run]) -> list[dict[str, Any]]:
     """The record of some runs."""
     keys = ("outcome", "reason", "software")
     return [
@@ -174,9 +174,9 @@ def main() -> None:
     with fleet(folder, arguments.accelerator, arguments.gpus, 1) as runner:
         warm = [validate(runner, device, name, folder, budget) for name in REGIONS]  # compile caches, for all alike
         alone = [[validate(runner, device, name, folder, budget) for name in REGIONS] for _ in many]
-        turns = [together(runner, device, folder, budget) for _ in many]
+        turns = [validate_both(runner, device, folder, budget) for _ in many]
     with fleet(folder, arguments.accelerator, arguments.gpus, 2) as runner:
-        both = [together(runner, device, folder, budget) for _ in many]
+        both = [validate_both(runner, device, folder, budget) for _ in many]
     claims = {
         "each on a GPU of its own where two may run": all(len({r.gpu for r in runs} - {""}) == 2 for runs in both),
         "they did run at once": all(overlap_s(runs) > 0 for runs in both),
@@ -191,7 +191,10 @@ def main() -> None:
         "repeats": arguments.repeats, "budget_s": budget, "claims": claims,
         "overlap_s": {"both": [round(overlap_s(r), 2) for r in both], "turns": [round(overlap_s(r), 2) for r in turns]},
         "neighbour": compare(alone, both), "turns": compare(alone, turns),
-        "runs": {"alone": [told(r) for r in alone], "both": [told(r) for r in both], "turns": [told(r) for r in turns]},
+        "runs": {
+            name: [runs_to_json(r) for r in several]
+            for name, several in (("alone", alone), ("both", both), ("turns", turns))
+        },
     }  # fmt: skip
     if arguments.out:
         arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

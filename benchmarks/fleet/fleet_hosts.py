@@ -119,7 +119,7 @@ class Fleet:
         self.accepted[job_id] = number
         return job_id
 
-    def left(self) -> int:
+    def count_unfinished(self) -> int:
         """Jobs that have not ended."""
         with self.store.database.read() as connection:
             query = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.state.not_in(FINAL))

@@ -195,9 +195,9 @@ def storm(
     with ThreadPoolExecutor(SUBMITTERS) as together:
         list(together.map(ask, [random.Random(chance.random()) for _ in range(SUBMITTERS)]))
     submitted = time.monotonic() - began
-    while fleet.left():
+    while fleet.count_unfinished():
         assert reaper.fault is None, reaper.fault
-        assert time.monotonic() - began < 60 + count * 3, f"{fleet.left()} jobs do not end"
+        assert time.monotonic() - began < 60 + count * 3, f"{fleet.count_unfinished()} jobs do not end"
         time.sleep(0.2)
     took = time.monotonic() - began
     reaper.over.set()
@@ -217,7 +217,7 @@ def storm(
     }
 
 
-def reactions(fleet: Fleet, times: int) -> Json:
+def measure_reactions(fleet: Fleet, times: int) -> Json:
     """How soon one server does what another was asked, with nothing else to do (s): cancel, and take a waiting job."""
     cancelled, taken = [], []
     for _ in range(times):
@@ -266,7 +266,7 @@ def main() -> None:
         server.start()
         with server.database() as url, tempfile.TemporaryDirectory() as folder:
             with running(Path(folder), url) as fleet:
-                react = reactions(fleet, 5)
+                react = measure_reactions(fleet, 5)
                 told = storm(
                     fleet, asked.jobs, asked.seed, worker_every_s=2.0, web_every_s=25.0, web_kills=20, followed=40
                 )

@@ -46,7 +46,7 @@ CLOSE = 5e-2
 Call = Callable[..., Any]
 
 
-def compiled(reference: Call, mode: str | None) -> Call:
+def compile_reference(reference: Call, mode: str | None) -> Call:
     """torch.compile of the reference with static shapes."""
     torch._dynamo.reset()
     return torch.compile(reference, mode=mode, dynamic=False)
@@ -61,7 +61,9 @@ def candidates(op: Operation, case: Case, wanted: set[str]) -> dict[str, Call | 
     for name, mode in (("compile", None), ("max-autotune", "max-autotune-no-cudagraphs")):
         if name in wanted:
             unrolled = case.get("t", 0) > MOST_STEPS and op.name.startswith("linear_recurrence")
-            made[name] = f"its loop of {case['t']} steps is not unrolled here" if unrolled else compiled(plain, mode)
+            made[name] = (
+                f"its loop of {case['t']} steps is not unrolled here" if unrolled else compile_reference(plain, mode)
+            )
     if "peers" in wanted:
         for name, build in peers_of(op.name).items():
             try:
@@ -132,9 +134,9 @@ def measure(op: Operation, case: Case, wanted: set[str], rounds: int) -> dict[st
         ready[name] = call
     del plain
     torch.cuda.empty_cache()
-    for name, times in timed(ready, arguments, rounds).items():
+    for name, times in time_candidates(ready, arguments, rounds).items():
         row["candidates"][name] |= times
-    row["chosen"] = chosen_of(op)
+    row["chosen"] = describe_tuning(op)
     return row
 
 
@@ -175,7 +177,7 @@ def prepare(op: Operation, case: Case, wanted: set[str]) -> dict[str, Any]:
     return {"variants": variants, "compile_s": seconds}
 
 
-def timed(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> dict[str, dict[str, float]]:
+def time_candidates(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> dict[str, dict[str, float]]:
     """Median and interval of each candidate over rounds in which all take turns."""
     clock = DeviceClock()
     calls: dict[str, Call] = {n: (lambda *a, c=c: outputs_of(c(*a))) for n, c in ready.items()}
@@ -208,7 +210,7 @@ def timed(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> di
     return figures
 
 
-def chosen_of(op: Operation) -> dict[str, Any]:
+def describe_tuning(op: Operation) -> dict[str, Any]:
     """What our tuner chose last, among how many, and how long that took."""
     tuner = getattr(sys.modules[op.run.__module__], "tuner", None)
     if tuner is None or not tuner.chosen:

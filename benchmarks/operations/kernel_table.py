@@ -103,7 +103,7 @@ def published_geomean(rows: Sequence[Row]) -> float | None:
     return geomean(ratios)
 
 
-def lost(rows: Sequence[Row]) -> list[Row]:
+def lost_rows(rows: Sequence[Row]) -> list[Row]:
     """Rows in which another candidate is faster by more than a tie."""
     return [r for r in rows if r.fastest and verdict(r.ours_us, r.fastest[1]) == "lost"]
 
@@ -214,7 +214,7 @@ def page(
         "",
     ]
     published = {(r.operation, r.case): (n, t) for r, n, t in behind_published(rows)}
-    behind = [r for r in rows if (r.operation, r.case) in published or r in lost(rows)]
+    behind = [r for r in rows if (r.operation, r.case) in published or r in lost_rows(rows)]
     for row in behind:
         why = losses.get((row.operation, row.case), "not explained yet")
         name, time_us = published.get((row.operation, row.case), row.fastest or ("", 0.0))

@@ -87,7 +87,7 @@ def attacks(folder: Path) -> list[Attack]:
     return generated + [Attack(path.name, {"upload": _by_upload(path)}) for path in traces]
 
 
-def turn(listed: list[Attack], number: int) -> tuple[Attack, str]:
+def choose_attack(listed: list[Attack], number: int) -> tuple[Attack, str]:
     """The attack and its way that come at that number: each attack once, then each in its next way.
 
     By a stride, so that texts and traces, and those of a kind, mix.
@@ -160,7 +160,7 @@ class Attackers:
             while time.monotonic() < until:
                 with self.lock:
                     number = next(turns)
-                attack, way = turn(self.attacks, number)
+                attack, way = choose_attack(self.attacks, number)
                 began = time.monotonic()
                 try:
                     status = str(attack.ways[way](client, number).status_code)
@@ -200,7 +200,7 @@ def plain_advice(url: str) -> Json:
     return {"status": status, "seconds": round(time.monotonic() - began, 2)}
 
 
-def ready(url: str) -> str:
+def ask_ready(url: str) -> str:
     """What /readyz says."""
     try:
         return str(httpx.get(f"{url}/readyz", timeout=ANSWER_S).status_code)
@@ -236,7 +236,7 @@ def under_attack(checkout: Path, folder: Path, args: argparse.Namespace) -> Json
                 "idle_mb": round(idle_mb), "peak_mb": round(peak_mb), "after_mb": round(tree_pss(server.pid) / MB),
                 "idle_processes": idle_processes, "after_processes": len(below(server.pid, table())),
                 "widget": widget, "healthz": health[0],
-                "plain_advice_after": after, "readyz_after": ready(server.url),
+                "plain_advice_after": after, "readyz_after": ask_ready(server.url),
                 "slowest_answer_s": round(attackers.slowest_s, 1),
                 "answers": answers(attackers.statuses),
                 "statuses": attackers.statuses,
@@ -261,7 +261,7 @@ def answers(statuses: Statuses) -> dict[str, int]:
 # ----------------------------------------------------------------------------------------------------------- record
 
 
-def wrong(record: Json) -> list[str]:
+def failed_claims(record: Json) -> list[str]:
     """The claims that a record does not bear out, in words."""
     here, said = record["here"], []
     if here["seconds"] < SECONDS or here["at_once"] < AT_ONCE:
@@ -326,7 +326,7 @@ def main() -> int:
         print(f"{side}: {json.dumps({k: v for k, v in record[side].items() if k != 'statuses'})}", flush=True)
     if args.out:
         args.out.write_text(json.dumps(record, indent=1) + "\n")
-    for line in (said := wrong(record)):
+    for line in (said := failed_claims(record)):
         print(f"does not hold: {line}")
     return int(bool(said))
 

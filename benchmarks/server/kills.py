@@ -40,7 +40,17 @@ from app.settings import Settings
 from app.storage.store import Store
 from app.web.server.retention import remove_left_folders, remove_orphans
 from benchmarks.server.checkout import Server, commit
-from benchmarks.server.kills_load import ANSWER_S, FAULTS, LISTS, Load, account, listed, look, wait_for_all, whole_trace
+from benchmarks.server.kills_load import (
+    ANSWER_S,
+    FAULTS,
+    LISTS,
+    Load,
+    account,
+    list_all,
+    look,
+    wait_for_all,
+    whole_trace,
+)
 from benchmarks.server.processes import Process, adopt_orphans, below, command, reap, table
 from tools.server import ROOT
 from tools.stamp import stamp
@@ -209,7 +219,7 @@ class Killer:
         }
 
 
-def still_there() -> list[str]:
+def list_remaining() -> list[str]:
     """What runs below this process although the server has stopped, and END_S later still does."""
     deadline = time.monotonic() + END_S
     while True:
@@ -291,11 +301,11 @@ def killed_under_load(args: argparse.Namespace) -> Json:
             killer.revive()
             wait_for_all(client, load.accepted)
             outcomes = {one.id: look(client, one) for one in load.accepted}
-            rows = {kind: [row for row in listed(client, kind) if row.get("name") != "kills 0"] for kind in LISTS}
+            rows = {kind: [row for row in list_all(client, kind) if row.get("name") != "kills 0"] for kind in LISTS}
         time.sleep(STRAY_S + 2 * LOOK_S)  # who is left behind by now is noticed by then
         died = server.ended
         last_stop_s = server.stop()
-        after = still_there()
+        after = list_remaining()
         strays.stop()
         if load.unexpected:
             lines = server.log.read_text(errors="replace").splitlines()
@@ -340,7 +350,7 @@ NOTHING = (*FAULTS, "orphans", "zombies", "left_files", "unexpected", "left_afte
 """What there must be none of."""
 
 
-def wrong(record: Json, parts: tuple[str, ...] = PARTS) -> list[str]:
+def failed_claims(record: Json, parts: tuple[str, ...] = PARTS) -> list[str]:
     """The claims that a record does not bear out, in words; a part that is not there was not measured."""
     said = []
     for part in parts:
@@ -381,7 +391,7 @@ def main() -> int:
     print(json.dumps(record[part], indent=1))
     if args.out:
         args.out.write_text(json.dumps(record, indent=1) + "\n")
-    for line in (said := wrong(record, (part,))):
+    for line in (said := failed_claims(record, (part,))):
         print(f"does not hold: {line}")
     return int(bool(said))
 

@@ -236,7 +236,7 @@ def look(client: httpx.Client, one: Accepted) -> Outcome:
     return Outcome(job.json() if job.is_success else None, thing.json() if thing.is_success else None, done)
 
 
-def listed(client: httpx.Client, kind: str) -> list[Json]:
+def list_all(client: httpx.Client, kind: str) -> list[Json]:
     """Everything of that kind that the server lists."""
     rows: list[Json] = []
     after: str | None = None

@@ -82,7 +82,7 @@ PARTS: dict[str, Callable[[Served, argparse.Namespace], Json]] = {
 }
 
 
-def wrong(record: Json) -> list[str]:
+def failed_claims(record: Json) -> list[str]:
     """The claims that a record does not bear out, in words; those of a part that is not there are not looked at."""
     said = []
     for part, rate, p99 in (("widget", WIDGET_RATE, WIDGET_P99_MS), ("regions", REGION_RATE, REGION_P99_MS)):
@@ -159,7 +159,7 @@ def main() -> int:
         if set(PARTS) <= set(record):
             PAGE.write_text(table(record))
             print(table(record))
-    failures = wrong({k: v for k, v in record.items() if k in args.only})
+    failures = failed_claims({k: v for k, v in record.items() if k in args.only})
     for line in failures:
         print(f"does not hold: {line}")
     return int(bool(failures))

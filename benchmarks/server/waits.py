@@ -238,7 +238,7 @@ def validate(port: int, rng: random.Random) -> float:
     return took_s
 
 
-def together(server: Server, sent: Sent, count: int) -> Json:
+def upload_together(server: Server, sent: Sent, count: int) -> Json:
     """So many uploads at once: peak memory of all processes, and the seconds of the slowest to its advice."""
     watch = MemoryWatch(server.pid)
     with ThreadPoolExecutor(count) as pool:
@@ -268,7 +268,7 @@ def one_round(checkout: Path, traces: Mapping[str, Sent], number: int, several: 
         }
         figures["validate"] = {"end_s": validate(server.port, rng)}
         if several:
-            figures["memory"] |= together(server, traces["large"], several)
+            figures["memory"] |= upload_together(server, traces["large"], several)
         return figures
 
 
@@ -304,7 +304,7 @@ def ratios(before: Json, here: Json) -> dict[str, float]:
     return {name: round(here[name]["p50"] / before[name]["p50"], 3) for name in both}
 
 
-def wrong(record: Json) -> list[str]:
+def failed_claims(record: Json) -> list[str]:
     """The claims that a record does not bear out, in words."""
     here, said = record["here"], []
     if record["rounds"] < ROUNDS:
@@ -377,7 +377,7 @@ def main() -> int:
         print(f"{name:34} {before['p50']:10.3f} -> {here['p50']:10.3f}  x {ratio}")
     if args.out:
         args.out.write_text(json.dumps(record, indent=1) + "\n")
-    for line in (said := wrong(record)):
+    for line in (said := failed_claims(record)):
         print(f"does not hold: {line}")
     return int(bool(said))
 

@@ -32,7 +32,7 @@ print(read - started, imported - read, mined - imported, again - mined, len(resu
 """
 
 
-def measured(path: Path) -> list[float]:
+def measure(path: Path) -> list[float]:
     """Seconds to read, to import, to mine and to mine again; regions; kernels."""
     done = subprocess.run([sys.executable, "-c", ONE, str(path)], capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]
@@ -46,7 +46,7 @@ def main() -> None:
     names = ("trace", "kernels", "regions", "read s", "import s", "mine s", "again s", "mine/read")
     print("{:<44} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8} {:>10}".format(*names))
     for path in traces:
-        read, imported, mined, again, regions, kernels = measured(path)
+        read, imported, mined, again, regions, kernels = measure(path)
         print(
             f"{path.name[:44]:<44} {kernels:8.0f} {regions:8.0f} {read:8.2f} {imported:9.2f} {mined:7.2f} {again:8.2f} "
             f"{mined / read:10.2f}"

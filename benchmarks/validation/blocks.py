@@ -378,7 +378,7 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def made(name: str, small: bool, device: str, dtype: torch.dtype = torch.bfloat16) -> tuple[Model, tuple[Tensor, ...]]:
+def make(name: str, small: bool, device: str, dtype: torch.dtype = torch.bfloat16) -> tuple[Model, tuple[Tensor, ...]]:
     """The model and its inputs on the device, floating tensors in dtype; equal in every process."""
     torch.manual_seed(0)
     with torch.device(device):

@@ -112,12 +112,12 @@ def orders(fakes: Sequence[Tensor], tensors: Sequence[Tensor]) -> Iterator[tuple
         return
     left: list[tuple[int, ...]] = [()]
     for fake in fakes:
-        fitting = [n for n, t in enumerate(tensors) if _alike(fake, t)]
+        fitting = [n for n, t in enumerate(tensors) if _has_same_layout(fake, t)]
         left = [(*chosen, n) for chosen in left for n in fitting if n not in chosen][:MOST_ORDERS]
     yield from left
 
 
-def _alike(fake: Tensor, tensor: Tensor) -> bool:
+def _has_same_layout(fake: Tensor, tensor: Tensor) -> bool:
     """Strides count where there is more than one element: a generated kernel is written for them."""
     if fake.dtype != tensor.dtype or fake.shape != tensor.shape:
         return False
@@ -146,7 +146,7 @@ def replacement(part: Part, runners: Sequence[tuple[Fit, str, Runner]], signatur
 
     signatures: combinations of shapes that the model calls the part with.
     """
-    by_key = {placed.call.key: _adapted(part, placed, name, runner) for placed, name, runner in runners}
+    by_key = {placed.call.key: _adapt(part, placed, name, runner) for placed, name, runner in runners}
     if signatures == 1:
         (only,) = by_key.values()
         return only
@@ -157,7 +157,7 @@ def replacement(part: Part, runners: Sequence[tuple[Fit, str, Runner]], signatur
     return function
 
 
-def _adapted(part: Part, placed: Fit, name: str, runner: Runner) -> Function:
+def _adapt(part: Part, placed: Fit, name: str, runner: Runner) -> Function:
     """The candidate under the part's own signature, with the outputs that the region lacks computed beside it."""
     order, given = placed.order, placed.given
 

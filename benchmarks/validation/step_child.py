@@ -27,7 +27,7 @@ from torch import Tensor  # noqa: E402
 
 from benchmarks.traces.recording import record  # noqa: E402
 from benchmarks.validation import placement  # noqa: E402
-from benchmarks.validation.blocks import Function, Model, made  # noqa: E402
+from benchmarks.validation.blocks import Function, Model, make  # noqa: E402
 from kernels import registry  # noqa: E402
 from kernels.measure import conditions, stats  # noqa: E402
 from kernels.measure.candidate.correctness import compare  # noqa: E402
@@ -116,7 +116,7 @@ def checks(
     name: str, small: bool, device: str, model: Model, inputs: Sequence[Tensor], tried: Mapping[str, Any]
 ) -> Json:
     """For each variant, whether its output is as near to float64 as the judge demands of a candidate."""
-    wide, _ = made(name, small, device)
+    wide, _ = make(name, small, device)
     wide.double()
     outputs = [t.double() if t.is_floating_point() else t for t in inputs]
     reference = Reference((wide(*outputs),), {}, "float64")
@@ -139,7 +139,7 @@ def checks(
     return verdicts
 
 
-def timed(model: Model, inputs: Sequence[Tensor], tried: Mapping[str, Any], task: Json, clock: Clock) -> Json:
+def time_steps(model: Model, inputs: Sequence[Tensor], tried: Mapping[str, Any], task: Json, clock: Clock) -> Json:
     """Device and wall time of a step, variants in turns, in another order each round."""
 
     def step(*values: Tensor) -> tuple[Tensor, ...]:
@@ -181,7 +181,7 @@ def place(task: Json) -> Json:
     """The winners in their places: how near the output is, and what a step takes."""
     device, small = task["device"], task["small"]
     on_gpu = device != "cpu"
-    model, inputs = made(task["model"], small, device)
+    model, inputs = make(task["model"], small, device)
     placed_winners = winners(model, inputs, task["winners"], device)
     tried = variants(placed_winners)
     gc.collect()
@@ -196,7 +196,7 @@ def place(task: Json) -> Json:
             torch.cuda.empty_cache()
         ready_s = time.monotonic() - begun
         before = conditions.read(0) if on_gpu else {}
-        times = timed(model, inputs, tried, task, DeviceClock() if on_gpu else HostClock())
+        times = time_steps(model, inputs, tried, task, DeviceClock() if on_gpu else HostClock())
         after = conditions.read(0) if on_gpu else {}
     return {
         "device": torch.cuda.get_device_name() if on_gpu else None,
@@ -217,7 +217,7 @@ def main() -> None:
     if task["device"] == "cpu":
         torch.set_num_threads(1)  # threads that wait for a core of a busy host are slow now and then
     if "record" in task:
-        model, inputs = made(task["model"], task["small"], task["device"])
+        model, inputs = make(task["model"], task["small"], task["device"])
         record(model, inputs, task["device"], Path(task["record"]))
         print(json.dumps({"recorded": task["record"]}))
         return

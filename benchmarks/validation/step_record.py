@@ -27,7 +27,7 @@ HOST_BOUND = 1.1
 OURS = frozenset({"advice_before", "advice_after"})
 
 
-def claimed(shares: Sequence[float], ratios: Sequence[Span]) -> Json:
+def claim_speedup(shares: Sequence[float], ratios: Sequence[Span]) -> Json:
     """How many times as fast the step should be: Amdahl over all the regions that were replaced.
 
     shares: of the step, 0 to 1. ratios: the winners' times over eager's.
@@ -46,7 +46,7 @@ def compare_claim(claim: Span | None, measured: Span | None) -> Json:
     return {"claimed": claim, "found": measured, "difference": difference}
 
 
-def wanted(regions: Sequence[Json], count: int) -> list[Json]:
+def choose_regions(regions: Sequence[Json], count: int) -> list[Json]:
     """The regions to replace: advised otherwise than to be left, those first that are predicted to save the most."""
     changed = [r for r in regions if r["text"] and r["advice"]["tool"] != "skip"]
     return sorted(changed, key=lambda r: -_predicted(r))[:count]
@@ -70,7 +70,7 @@ def winner_of(validation: Json, share: float | None) -> str | None:
     return decision.winner if len(contenders) > 1 else None
 
 
-def checked(validation: Json) -> str | None:
+def first_correct(validation: Json) -> str | None:
     """For a dry run: the first candidate beside eager that is correct. It is not timed, and wins nothing."""
     names = (c["name"] for c in validation["candidates"] if c["status"] == "correct" and c["tool"] != "eager")
     return next(names, None)
@@ -101,8 +101,8 @@ def model_of(name: str, trace: Json, regions: Sequence[Json], placed: Json) -> J
     together: Json | None = None
     if both:
         claims = {
-            by: claimed([r[by]["share"] for r in done], [r["ratio"] for r in done]) if all(r["ratio"] for r in done)
-            else None
+            by: claim_speedup([r[by]["share"] for r in done], [r["ratio"] for r in done])
+            if all(r["ratio"] for r in done) else None
             for by in CLOCKS
         }  # fmt: skip
         together = {by: compare_claim(claims[by], both[f"{by}_speedup"]) for by in CLOCKS}

@@ -70,7 +70,7 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
             yield from _texts(below, f"{name}.{place}")
 
 
-def recorded(traces: Mapping[str, Path], texts: Mapping[str, str]) -> Json:
+def record_answers(traces: Mapping[str, Path], texts: Mapping[str, str]) -> Json:
     """What a server of this checkout answers."""
     record: Json = {"traces": {}, "regions": {}}
     with (
@@ -124,7 +124,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def plain(value: Any) -> Any:
+def without_ids_and_times(value: Any) -> Any:
     """The value as two runs of one commit give it."""
     if isinstance(value, str) and VARYING.match(value):
         return "varies"
@@ -136,19 +136,19 @@ def differences(before: Json, after: Json) -> list[Difference]:
     old, new = (dict(leaves(side)) for side in (before, after))
     by_place: dict[tuple[str, str], Difference] = {}
 
-    def tell(what: str, path: str, example: str) -> None:
+    def add(what: str, path: str, example: str) -> None:
         place = "/".join("N" if part.isdigit() else part for part in path.split("/"))
         place = re.sub(r"^/(traces|regions)/[^/]*", r"/\1/*", place)
         by_place.setdefault((what, place), Difference(what, place, f"{path}: {example}")).count += 1
 
     for path, value in old.items():
         if path not in new:
-            tell("gone", path, f"{value!r:.80}")
-        elif plain(value) != plain(new[path]):
-            tell("different", path, f"{value!r:.80} -> {new[path]!r:.80}")
+            add("gone", path, f"{value!r:.80}")
+        elif without_ids_and_times(value) != without_ids_and_times(new[path]):
+            add("different", path, f"{value!r:.80} -> {new[path]!r:.80}")
     for path, value in new.items():
         if path not in old:
-            tell("new", path, f"{value!r:.80}")
+            add("new", path, f"{value!r:.80}")
     return sorted(by_place.values(), key=lambda d: -d.count)
 
 
@@ -165,7 +165,7 @@ def main() -> int:
     compare.add_argument("after", type=Path)
     args = parser.parse_args()
     if args.way == "record":
-        snapshot = recorded(trace_files((*TRACES, *args.traces)), region_texts(args.texts))
+        snapshot = record_answers(trace_files((*TRACES, *args.traces)), region_texts(args.texts))
         with gzip.open(args.out, "wt") as file:
             json.dump(snapshot, file)
         print(f"{len(snapshot['traces'])} traces, {len(snapshot['regions'])} advices")

@@ -32,13 +32,13 @@ def score(trace: Trace, execution: Execution) -> tuple[int, int, int]:
     threads = sorted({u.thread for u in forward})
     inferred = [infer([u for u in forward if u.thread == t]) for t in threads]
     one, two = (
-        _counted(forward, [true]),
-        _counted(forward, inferred),
+        _count_edges(forward, [true]),
+        _count_edges(forward, inferred),
     )
     return sum(one.values()), sum(two.values()), sum((one & two).values())
 
 
-def _counted(forward: Sequence[Unit], edges: Sequence[Edges]) -> Counter[tuple[object, ...]]:
+def _count_edges(forward: Sequence[Unit], edges: Sequence[Edges]) -> Counter[tuple[object, ...]]:
     by_op = {u.op: u for u in forward}
     counted: Counter[tuple[object, ...]] = Counter()
     for (op, place, member), source in ((k, s) for e in edges for k, s in e.sources.items()):

@@ -28,18 +28,18 @@ CHECK = {
 ITEMS, CHARACTERS = 1, 240
 
 
-def cut(value: Any) -> Any:
+def shorten(value: Any) -> Any:
     """The same with the first items of lists and the first characters of texts."""
     if isinstance(value, dict):
-        return {k: cut(v) for k, v in value.items()}
+        return {k: shorten(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [cut(v) for v in value[:ITEMS]]
+        return [shorten(v) for v in value[:ITEMS]]
     if isinstance(value, str) and len(value) > CHARACTERS:
         return value[: CHARACTERS - 1] + "…"
     return value
 
 
-def asked(ids: dict[str, list[str]], kernel: str, measured: str) -> list[tuple[str, str, Json]]:
+def list_requests(ids: dict[str, list[str]], kernel: str, measured: str) -> list[tuple[str, str, Json]]:
     """(method, path template, what httpx takes beside the path, with `ids` of its parameters)."""
     trace, region, check, job = (ids[f"{name}_id"][-1] for name in ("trace", "region", "check", "job"))
     of_trace, of_region, of_check, of_job = ({f"{n}_id": i} for n, i in zip(
@@ -94,12 +94,12 @@ def examples(url: str) -> Json:
     with httpx.Client(base_url=url, timeout=120) as client:
         region = _kernels(client, ids)
         kernel = region["oracle"][0]["kernels"][0]["name"]
-        for method, path, more in asked({**ids, "region_id": [region["id"]]}, kernel, measured):
+        for method, path, more in list_requests({**ids, "region_id": [region["id"]]}, kernel, measured):
             parameters = more.pop("ids", {})
             response = client.request(method, path.format(**parameters), **more)
             response.raise_for_status()
             kind = response.headers["content-type"].partition(";")[0]
-            body = cut(response.json()) if kind == "application/json" else response.text[:600]
+            body = shorten(response.json()) if kind == "application/json" else response.text[:600]
             entry = by_operation.setdefault(
                 operation_id(method, path), {"parameters": {}, "request": {}, "responses": {}}
             )
@@ -137,7 +137,7 @@ def _of_landscapes(job: Json) -> Json:
         "get-validations-validation_id-landscape": {
             "parameters": of,
             "request": {},
-            "responses": {"200": {"application/json": cut(body)}},
+            "responses": {"200": {"application/json": shorten(body)}},
         },
     }
 

@@ -38,9 +38,9 @@ def figures_of(path: Path) -> dict[str, Any]:
     document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     events: list[Event] = document["traceEvents"] if isinstance(document, dict) else document
     complete = [e for e in events if e.get("ph") == "X"]
-    kernels = _of(complete, {"kernel"})
-    operations = _of(complete, OPERATIONS)
-    linked = _linked(kernels, _of(complete, RUNTIME), operations)
+    kernels = _select(complete, {"kernel"})
+    operations = _select(complete, OPERATIONS)
+    linked = _link_kernels(kernels, _select(complete, RUNTIME), operations)
     time_us = sum(_duration(k) for k in kernels)
     by_operation: Counter[str] = Counter()
     for kernel, operation in linked:
@@ -51,7 +51,7 @@ def figures_of(path: Path) -> dict[str, Any]:
         "kernels": len(kernels),
         "kernel_time_us": round(time_us, 1),
         "kernel_busy_us": round(_union_us(kernels), 1),
-        "memory_events": len(_of(complete, MEMORY)),
+        "memory_events": len(_select(complete, MEMORY)),
         "profiler_steps": len({e["name"] for e in complete if str(e.get("name")).startswith("ProfilerStep")}),
         "linked_kernels": len(linked),
         "linked_time_share": round(sum(_duration(k) for k, _ in linked) / time_us, 4) if time_us else None,
@@ -62,7 +62,7 @@ def figures_of(path: Path) -> dict[str, Any]:
     }
 
 
-def _of(events: list[Event], categories: set[str]) -> list[Event]:
+def _select(events: list[Event], categories: set[str]) -> list[Event]:
     return [e for e in events if str(e.get("cat", "")).lower() in categories]
 
 
@@ -79,7 +79,7 @@ def _union_us(kernels: list[Event]) -> float:
     return total
 
 
-def _linked(kernels: list[Event], runtime: list[Event], operations: list[Event]) -> list[tuple[Event, Event]]:
+def _link_kernels(kernels: list[Event], runtime: list[Event], operations: list[Event]) -> list[tuple[Event, Event]]:
     """Each kernel that has one, with its operation."""
     threads: dict[tuple[Any, Any], list[Event]] = defaultdict(list)
     for operation in operations:

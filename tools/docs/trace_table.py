@@ -83,7 +83,7 @@ def page(traces: Mapping[str, Json]) -> str:
     ]
     lines += [COMPILED_HEAD.rstrip("\n"), *(_compiled_row(traces, one, other) for one, other in COMPILED.items()), ""]
     for before, after in COMPILED.items():
-        lines += [_slower(traces[before], traces[after])]
+        lines += [_compare_attention(traces[before], traces[after])]
     for name, trace in traces.items():
         lines += ["", f"## {_stem(name)}", "", *_part(trace)]
     return "\n".join(lines) + "\n"
@@ -110,7 +110,7 @@ def _compiled_row(traces: Mapping[str, Json], one: str, other: str) -> str:
     return _line([*cells, _ms(after["step_parts"]["wall_us"]), launches, host])
 
 
-def _slower(before: Json, after: Json) -> str:
+def _compare_attention(before: Json, after: Json) -> str:
     """Attention in one recording, beside the longest region of the other."""
     left = max(after["regions"], key=lambda r: float(r["time_us_per_step"]))
     title = left["name"] if len(left["name"]) < 60 else f"{left['name'][:57]}..."

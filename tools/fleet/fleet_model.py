@@ -277,14 +277,14 @@ class Host:
 def arrival_times(of: Scenario, random: np.random.Generator) -> np.ndarray:
     """Seconds of the day, ascending: a Poisson process whose rate swings over the day, and bursts from CI in it."""
     total = of.per_day * of.span_s / DAY_S
-    single = _swung(random.poisson(total * (1 - of.burst_share)), of, random)
-    starts = _swung(random.poisson(total * of.burst_share / of.burst_size), of, random)
+    single = _draw_swinging_times(random.poisson(total * (1 - of.burst_share)), of, random)
+    starts = _draw_swinging_times(random.poisson(total * of.burst_share / of.burst_size), of, random)
     sizes = 1 + random.poisson(max(of.burst_size - 1, 0.0), len(starts))
     burst = np.repeat(starts, sizes) + random.uniform(0, of.burst_span_s, int(sizes.sum()))
     return np.sort(np.concatenate([single, burst]))
 
 
-def _swung(count: int, of: Scenario, random: np.random.Generator) -> np.ndarray:
+def _draw_swinging_times(count: int, of: Scenario, random: np.random.Generator) -> np.ndarray:
     """So many times with density 1 + swing * sin over the span, by rejection."""
     arrivals = np.empty(0)
     while len(arrivals) < count:

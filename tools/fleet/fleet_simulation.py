@@ -41,7 +41,7 @@ REGIONS_PER_DAY = 0.5
 """Assumed: distinct contents that could be asked for, by the number of validations a day."""
 
 
-def measured() -> Json:
+def load_measurements() -> Json:
     """What the simulation takes from measurements, with where from."""
     archive = [json.loads(p.read_text(encoding="utf-8")) for p in (ROOT / "app/archive/records").glob("*.json")]
     lengths = sorted(round(sum(r["conditions"]["phases_s"].values()), 2) for r in archive if r["device"])
@@ -124,7 +124,7 @@ RUNS: tuple[tuple[str, Json], ...] = (
 
 def simulate() -> Json:
     """All runs."""
-    figures = measured()
+    figures = load_measurements()
     rows = []
     for name, options in RUNS:
         of = scenario(figures, **options)

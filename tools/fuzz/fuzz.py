@@ -67,10 +67,10 @@ def fuzz(target_name: str, arguments: list[str]) -> None:
                 print(f"CRASH {path.name} {where}", file=sys.stderr, flush=True)
                 traceback.print_exc()
 
-    def mutated(data: bytes, most: int, seed: int) -> bytes:
+    def mutate(data: bytes, most: int, seed: int) -> bytes:
         return mutate(target.kind, bytes(data), most, seed, atheris.Mutate)
 
-    atheris.Setup([sys.argv[0], *arguments, f"-max_len={target.max_bytes}"], one, custom_mutator=mutated)
+    atheris.Setup([sys.argv[0], *arguments, f"-max_len={target.max_bytes}"], one, custom_mutator=mutate)
     atheris.Fuzz()
 
 
@@ -212,7 +212,7 @@ def run(target: str, minutes: float) -> Json:
     return summary
 
 
-def mended(target: str) -> dict[str, bool]:
+def replay_crashes(target: str) -> dict[str, bool]:
     """Each input that crashed once, and whether it does no more."""
     from tests.fuzz import targets
 
@@ -232,7 +232,7 @@ def record(runs: list[Json]) -> Json:
     known["runs"] += [{**stamp(VERSIONS), **r} for r in runs]
     known["minutes"] = round(sum(r["minutes"] for r in known["runs"]), 2)
     known["executions"] = sum(r["executions"] for r in known["runs"])
-    known["crashes"] = {target: mended(target) for target in KEPT_BYTES if (CORPUS / target).is_dir()}
+    known["crashes"] = {target: replay_crashes(target) for target in KEPT_BYTES if (CORPUS / target).is_dir()}
     RECORD.write_text(json.dumps(known, indent=1) + "\n")
     return known
 

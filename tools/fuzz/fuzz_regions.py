@@ -51,7 +51,7 @@ class Failure:
     why: str
 
 
-def drawn(seed: int, texts: int, calls: int) -> Iterator[tuple[str, str]]:
+def draw_texts(seed: int, texts: int, calls: int) -> Iterator[tuple[str, str]]:
     """(name, text) of everything that a run tries."""
     from tests.fuzz import region_texts
 
@@ -61,7 +61,7 @@ def drawn(seed: int, texts: int, calls: int) -> Iterator[tuple[str, str]]:
         yield f"call {seed} {i}", region_texts.call(f"call {seed} {i}")
 
 
-def tried(text: str) -> str:
+def try_text(text: str) -> str:
     """Whether a text was "answered" or "refused"; raises what would be a 500."""
     from app.analysis import service
     from app.analysis.device_choice import DeviceUnknownError
@@ -91,14 +91,14 @@ def child(work: Connection, limits: Limits) -> None:
     """Answers each text with ("answered" | "refused" | what failed)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-    tried("x: f32[8, 8].requires_grad\nreturn softmax(x @ x, -1)\n")  # what is imported late is imported now
+    try_text("x: f32[8, 8].requires_grad\nreturn softmax(x @ x, -1)\n")  # what is imported late is imported now
     work.send("ready")
     while True:
         text = work.recv()
         if text is None:
             return
         try:
-            work.send(tried(text))
+            work.send(try_text(text))
         except BaseException as error:  # every kind is what is looked for
             work.send(place_of(error))
 
@@ -198,7 +198,7 @@ def run_served(items: Iterator[tuple[str, str]], processes: int, counts: Counter
                 answer = client.post("/api/v1/advice", json={"region": item[1], "oracle": "off"})
             except httpx.TransportError as fault:
                 return item, type(fault).__name__
-            return item, judged(answer.status_code, answer.content)
+            return item, judge_response(answer.status_code, answer.content)
 
         while several := list(itertools.islice(items, SERVED_CHUNK)):
             for item, message in threads.map(ask, several):
@@ -211,7 +211,7 @@ SERVED_CHUNK = 400
 RIGHT = ("answered", "refused", "limit met")
 
 
-def judged(status: int, body: bytes) -> str:
+def judge_response(status: int, body: bytes) -> str:
     """One of RIGHT, or the status and what was said."""
     if status == 200:
         return "answered"
@@ -240,7 +240,7 @@ def main() -> int:
     seen: Counter[str] = Counter()
     limits = Limits(asked.wall, int(asked.memory * 2**30))
     started = time.monotonic()
-    items = drawn(asked.seed, asked.texts, asked.aten)
+    items = draw_texts(asked.seed, asked.texts, asked.aten)
     for failure in (
         run_served(items, asked.processes, counts) if asked.served else run(items, asked.processes, limits, counts)
     ):

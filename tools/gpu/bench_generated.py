@@ -96,7 +96,8 @@ def measure(name: str) -> dict[str, Any]:
             row |= {"failed": repr(fault)[:300]}
         rows.append(row)
     return {"case": name, "bytes": ideal, "copy_tb_s": 2 * inputs[0].nbytes / copy_us / 1e6, "rows": rows,
-            "tuned": tuned(), "gpu": torch.cuda.get_device_name(0), "torch": torch.__version__}  # fmt: skip
+            "tuned": list_tried_variants(), "gpu": torch.cuda.get_device_name(0),
+            "torch": torch.__version__}  # fmt: skip
 
 
 def exact_rows(name: str, x: list[Any]) -> Any:
@@ -115,7 +116,7 @@ def exact_rows(name: str, x: list[Any]) -> Any:
     return F.silu(x[0]) * x[1]
 
 
-def tuned() -> dict[str, dict[str, float]]:
+def list_tried_variants() -> dict[str, dict[str, float]]:
     """µs of every variant that was tried: hand-written kernels' and generated ones'."""
     from kernels import rms_norm, softmax
 

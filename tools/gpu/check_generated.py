@@ -28,7 +28,7 @@ from kernels.measure.candidate.reference import reference
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
-from tools.gpu.random_chains import FAMILIES, seeded
+from tools.gpu.random_chains import FAMILIES, chain_of_seed
 
 RIGHT, REFUSED, WRONG, ERROR = "right", "refused", "wrong", "error"
 
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
             break
         for family in FAMILIES:
             for size in ("small", "large"):
-                text = seeded(seed, size, family)
+                text = chain_of_seed(seed, size, family)
                 try:
                     row = verdict(text, "cuda", seed)
                 except Exception as fault:

@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402 (run as a file)
 import triton  # noqa: E402
 
-from benchmarks.operations.kernels import visible  # noqa: E402
+from benchmarks.operations.kernels import visible_gpus  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
 from kernels.catalogue import operation, operations  # noqa: E402
@@ -50,7 +50,7 @@ MOST_BYTES = 40e9
 """A case whose inputs in float64 would need more is not checked here."""
 
 
-def tried(op: Operation, case: Case, form: str, seed: int = 0) -> str:
+def try_case(op: Operation, case: Case, form: str, seed: int = 0) -> str:
     """What is wrong with one call; "" where nothing is."""
     arguments = op.inputs(case, Maker(device="cuda", seed=seed, form=form))
     kept = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
@@ -67,7 +67,7 @@ def tried(op: Operation, case: Case, form: str, seed: int = 0) -> str:
     return disagreement(op, got, arguments)
 
 
-def ends(op: Operation, case: Case) -> str:
+def check_ends(op: Operation, case: Case) -> str:
     """What is wrong with the first and the last ENDS entries of a case that is too large to be checked whole.
 
     Entries along the first axis of the first input: of the inputs that are as long, and of the outputs.
@@ -129,7 +129,7 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
     elif part == "large":
         plan = [(c, "plain") for c in op.cases if op.cost(c).bytes * 8 / c.itemsize < MOST_BYTES]
     elif part == "beyond" and op.beyond is not None:
-        calls, faults = 1, [f"{op.beyond}: {f}" for f in (ends(op, op.beyond),) if f]
+        calls, faults = 1, [f"{op.beyond}: {f}" for f in (check_ends(op, op.beyond),) if f]
     chance = part in ("soak", "sanitize")
     if chance:
         any_variant(dice)
@@ -142,7 +142,7 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
             if calls % SAME == 0:
                 random_case = vary(op, dice.choice(op.checks), dice)
             case, form = random_case, dice.choice(op.forms)
-        fault = tried(op, case, form, seed + calls)
+        fault = try_case(op, case, form, seed + calls)
         if fault.startswith(REFUSED) and chance:
             refused += 1
             random_case = vary(op, dice.choice(op.checks), dice)
@@ -230,8 +230,8 @@ def main() -> int:
     for some, places in ((tasks, arguments.workers), (alone, 1)):
         while not gpus.empty():
             gpus.get()
-        for i in range(places * len(visible())):
-            gpus.put(visible()[i % len(visible())])
+        for i in range(places * len(visible_gpus())):
+            gpus.put(visible_gpus()[i % len(visible_gpus())])
         with ThreadPoolExecutor(gpus.qsize()) as pool:
             for r in pool.map(lambda t: start(t, arguments.seconds), some):
                 results.append(r)

@@ -131,7 +131,7 @@ def text_of(name: str, m: int | None = None, n: int | None = None) -> str:
     return template.format(m=m or own_m, n=n or own_n)
 
 
-def counted(text: str, mode: str, device: str = "NVIDIA H200") -> tuple[Counted, list[Counted], float, int]:
+def count_traffic(text: str, mode: str, device: str = "NVIDIA H200") -> tuple[Counted, list[Counted], float, int]:
     """(the whole region, its kernels in order, floor in µs there or 0, fewest bytes) as the cost model has it."""
     from profiler.hardware import find_device
     from profiler.region.graph.cost import cost
@@ -272,14 +272,14 @@ def entries(
     """The record's entries: each run beside what is counted for its text."""
     compared = []
     for run in runs:
-        whole, parts, floor, _ = counted(texts[run.region], run.mode, device)
+        whole, parts, floor, _ = count_traffic(texts[run.region], run.mode, device)
         key = (run.region, run.mode)
         item = tr.compare(run, texts[run.region], whole, parts, warm.get(key), floor, EXPLAINED.get(key, ""))
         compared.append(tr.to_json(item))
     return compared
 
 
-def again(record: dict[str, Any]) -> dict[str, Any]:
+def recount(record: dict[str, Any]) -> dict[str, Any]:
     """A record's own kernels against what is counted today."""
     pairs = [tr.run_of(item) for item in record["regions"]]
     warm = {(w.region, w.mode): w for _, w in pairs if w is not None}
@@ -304,7 +304,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if options.again:
         path = options.again
-        record = again(json.loads(path.read_text(encoding="utf-8")))
+        record = recount(json.loads(path.read_text(encoding="utf-8")))
     else:
         device = gpu()
         folder = Path(os.environ.get("OUT") or ROOT / "tests" / "records")

@@ -153,10 +153,10 @@ def _kernel(name: str, metrics: Mapping[str, float]) -> Kernel:
     if missing:
         raise ValueError(f"ncu gave no {', '.join(missing)} for {name}")
     sectors = [round(metrics[m]) * SECTOR_BYTES if m in metrics else None for m in L2_METRICS]
-    return Kernel(short(name), round(metrics[READ]), round(metrics[WRITTEN]), metrics[TIME], *sectors)
+    return Kernel(shorten(name), round(metrics[READ]), round(metrics[WRITTEN]), metrics[TIME], *sectors)
 
 
-def short(name: str) -> str:
+def shorten(name: str) -> str:
     """`void at::native::vectorized_elementwise_kernel<4, ...>(int, ...)` -> `vectorized_elementwise_kernel`."""
     plain = re.sub(r"\(anonymous namespace\)::|^void |^std::enable_if<.*?>::type ", "", name)
     depth, kept = 0, []

@@ -21,7 +21,7 @@ RECORD = ROOT / "tests" / "records" / "fleet-jobs.json"
 def test_servers_and_workers_that_are_killed_lose_no_job_and_do_none_twice(tmp_path: Path, postgres_url: str) -> None:
     with fleet_jobs.running(tmp_path, postgres_url) as fleet:
         # Each does what the other was asked for: a cancel within a second and a tick, a job within a second.
-        soon = fleet_jobs.reactions(fleet, 1)
+        soon = fleet_jobs.measure_reactions(fleet, 1)
         assert max(found["most"] for found in soon.values()) < 5
         found = fleet_jobs.storm(fleet, 80, seed=7, worker_every_s=1.0, web_every_s=1.0, web_kills=1, followed=6)
     assert found["kills"]["worker"] > 0

@@ -15,7 +15,7 @@ from benchmarks.operations.kernel_table import (
     behind_published,
     counts,
     current,
-    lost,
+    lost_rows,
     memory_bound_geomean,
     rows_of,
     verdict,
@@ -38,7 +38,7 @@ def test_eager_alone_is_no_peer() -> None:
     assert counts(rows)["the fastest"] == {"won": 1, "tied": 0, "lost": 1}
     assert counts(rows)["eager"] == {"won": 2, "tied": 0, "lost": 0}
     assert memory_bound_geomean(rows) == pytest.approx(1.0)
-    assert lost(rows) == [rows[1]]
+    assert lost_rows(rows) == [rows[1]]
 
 
 def test_the_page_is_what_the_record_says() -> None:
@@ -59,7 +59,7 @@ def test_memory_bound_rows_are_no_slower_than_the_fastest_peer_beside_them() -> 
 def test_every_lost_row_is_explained_in_its_kernels_file_and_nothing_else_is() -> None:
     explained = {(o.name, case) for o in operations() for case in o.loses}
     published = {(r.operation, r.case) for r, *_ in behind_published(ROWS)}
-    assert {(r.operation, r.case) for r in lost(ROWS)} | published == explained
+    assert {(r.operation, r.case) for r in lost_rows(ROWS)} | published == explained
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks.server.attacks import RECORD, WIDGET_P99_MS, Attack, answers, attacks, stride, turn, wrong
+from benchmarks.server.attacks import (
+    RECORD,
+    WIDGET_P99_MS,
+    Attack,
+    answers,
+    attacks,
+    choose_attack,
+    failed_claims,
+    stride,
+)
 
 Json = dict[str, Any]
 
@@ -33,7 +42,7 @@ recorded = pytest.mark.skipif(
 
 @recorded
 def test_record_holds_every_claim() -> None:
-    assert wrong(json.loads(RECORD.read_text())) == []
+    assert failed_claims(json.loads(RECORD.read_text())) == []
 
 
 @pytest.mark.parametrize(
@@ -57,20 +66,20 @@ def test_record_holds_every_claim() -> None:
     ],
 )
 def test_a_record_that_does_not_hold_is_told(key: str, value: object, said: str) -> None:
-    assert wrong(GOOD) == []
+    assert failed_claims(GOOD) == []
     worse = copy.deepcopy(GOOD)
     worse["here"][key] = value
-    (told,) = wrong(worse)
+    (told,) = failed_claims(worse)
     assert said in told
 
 
 @pytest.mark.parametrize(("key", "value"), [("limit_mb", 20000), ("address_space_mb", 6000)])
 def test_a_bound_that_is_none_of_the_server_is_told(key: str, value: int) -> None:
-    assert len(wrong({**GOOD, key: value})) == 1
+    assert len(failed_claims({**GOOD, key: value})) == 1
 
 
 def test_uncommitted_changes_are_told() -> None:
-    assert len(wrong({**GOOD, "commits": {"here": {"commit": "b", "changed": True}}})) == 1
+    assert len(failed_claims({**GOOD, "commits": {"here": {"commit": "b", "changed": True}}})) == 1
 
 
 @pytest.fixture
@@ -92,7 +101,7 @@ def test_every_text_and_trace_is_an_attack_in_each_of_its_ways(folder: Path) -> 
 
 def test_each_attack_comes_once_before_one_comes_again_and_then_in_another_way(folder: Path) -> None:
     listed = attacks(folder)
-    first, second, third = ([turn(listed, 5 * p + n) for n in range(5)] for p in range(3))
+    first, second, third = ([choose_attack(listed, 5 * p + n) for n in range(5)] for p in range(3))
     for passed in (first, second, third):
         assert Counter(attack.name for attack, _ in passed) == {**dict.fromkeys("abcd", 1), "w.json.gz": 1}
     ways = {(attack.name, way) for attack, way in first + second + third}
@@ -103,7 +112,7 @@ def test_each_attack_comes_once_before_one_comes_again_and_then_in_another_way(f
 def test_stride_comes_by_everybody(count: int) -> None:
     assert gcd(stride(count), count) == 1
     listed = [Attack(str(n), {"upload": lambda client, number: client.get("/")}) for n in range(count)]
-    assert len({turn(listed, n)[0].name for n in range(count)}) == count
+    assert len({choose_attack(listed, n)[0].name for n in range(count)}) == count
 
 
 def test_answers_are_summed_over_attacks_and_ways() -> None:

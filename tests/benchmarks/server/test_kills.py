@@ -26,10 +26,10 @@ from benchmarks.server.kills import (
     Strays,
     choose,
     database_says,
+    failed_claims,
     left_files,
     left_to_retention,
     victims,
-    wrong,
 )
 from benchmarks.server.kills_load import FAULTS, Accepted, Outcome, Whole, account, trace
 from benchmarks.server.processes import Process
@@ -51,7 +51,7 @@ recorded = pytest.mark.skipif(
 
 @recorded
 def test_record_holds_every_claim() -> None:
-    assert wrong(json.loads(RECORD.read_text())) == []
+    assert failed_claims(json.loads(RECORD.read_text())) == []
 
 
 @pytest.mark.parametrize("part", ["as_child", "as_init"])
@@ -70,15 +70,15 @@ def test_record_holds_every_claim() -> None:
     ],
 )
 def test_a_record_that_does_not_hold_is_told(part: str, key: str, value: object, said: str) -> None:
-    assert wrong(GOOD) == []
+    assert failed_claims(GOOD) == []
     worse = copy.deepcopy(GOOD)
     worse[part][key] = value
-    (told,) = wrong(worse)
+    (told,) = failed_claims(worse)
     assert said in told and told.startswith(part)
 
 
 def test_a_part_that_was_not_measured_is_told() -> None:
-    assert wrong({"as_child": PART}) == ["as_init: not measured"]
+    assert failed_claims({"as_child": PART}) == ["as_init: not measured"]
 
 
 # ----------------------------------------------------------------------------------------------------------- account

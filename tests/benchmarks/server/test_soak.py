@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.server.soak import PAGE, PARTS, RECORD, table, wrong
+from benchmarks.server.soak import PAGE, PARTS, RECORD, failed_claims, table
 from benchmarks.server.soak_mixed import Samples, trace
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ recorded = pytest.mark.skipif(not RECORD.is_file(), reason="not measured on a qu
 def test_record_holds_every_claim() -> None:
     record = json.loads(RECORD.read_text())
     assert set(PARTS) <= set(record)
-    assert wrong(record) == []
+    assert failed_claims(record) == []
 
 
 @recorded
@@ -62,10 +62,10 @@ def test_page_says_what_the_record_says() -> None:
     ],
 )
 def test_a_record_that_does_not_hold_is_told(part: str, key: str, value: object, said: str) -> None:
-    assert wrong(GOOD) == []
+    assert failed_claims(GOOD) == []
     worse = copy.deepcopy(GOOD)
     worse[part][key] = value
-    assert len(found := wrong(worse)) == 1
+    assert len(found := failed_claims(worse)) == 1
     assert said in found[0]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.server.waits import CLAIMS_S, RECORD, SMALL, Sent, figures, has_parts, ratios, shows, wrong
+from benchmarks.server.waits import CLAIMS_S, RECORD, SMALL, Sent, failed_claims, figures, has_parts, ratios, shows
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ recorded = pytest.mark.skipif(
 
 @recorded
 def test_record_holds_every_claim() -> None:
-    assert wrong(json.loads(RECORD.read_text())) == []
+    assert failed_claims(json.loads(RECORD.read_text())) == []
 
 
 @recorded
@@ -62,20 +62,20 @@ def test_limits_are_those_that_were_promised() -> None:
     ],
 )
 def test_a_record_that_does_not_hold_is_told(side: str, key: str, value: Json | None, said: str) -> None:
-    assert wrong(GOOD) == []
+    assert failed_claims(GOOD) == []
     worse = copy.deepcopy(GOOD)
     if value is None:
         del worse[side][key]
     else:
         worse[side][key] = value
-    (told,) = wrong(worse)
+    (told,) = failed_claims(worse)
     assert said in told
 
 
 def test_too_few_rounds_a_busy_machine_and_uncommitted_changes_are_told() -> None:
     worse = copy.deepcopy(GOOD)
     worse["rounds"], worse["load_at_start"], worse["commits"]["here"]["changed"] = 9, 1.5, True
-    assert len(wrong(worse)) == 3
+    assert len(failed_claims(worse)) == 3
 
 
 def test_p50_is_of_all_rounds_and_of_each_value_of_a_list() -> None:

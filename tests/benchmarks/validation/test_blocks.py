@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch.overrides import TorchFunctionMode  # noqa: E402 (torch is wanted, not required)
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from benchmarks.validation.blocks import CASES, made  # noqa: E402
+from benchmarks.validation.blocks import CASES, make  # noqa: E402
 from profiler.trace import read_trace  # noqa: E402
 
 SDPA = "aten::scaled_dot_product_attention"
@@ -64,7 +64,7 @@ def shape(value):
 
 
 def of_model(name):
-    model, inputs = made(name, False, "meta")
+    model, inputs = make(name, False, "meta")
     shapes = Shapes()
     with torch.no_grad(), shapes, Attention(shapes):
         model(*inputs)
@@ -96,7 +96,7 @@ def test_a_step_has_the_operations_of_its_trace_on_the_same_shapes(name, data):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_float64_reference_is_near_and_not_equal(name):
-    model, inputs = made(name, True, "cpu")
+    model, inputs = make(name, True, "cpu")
     with torch.no_grad():
         got = model(*inputs)
         wide = model.double()(*(t.double() if t.is_floating_point() else t for t in inputs))

@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from benchmarks.validation import placement  # noqa: E402 (torch is wanted, not required)
-from benchmarks.validation.blocks import CASES, Part, made  # noqa: E402
-from benchmarks.validation.step_record import wanted  # noqa: E402
+from benchmarks.validation.blocks import CASES, Part, make  # noqa: E402
+from benchmarks.validation.step_record import choose_regions  # noqa: E402
 from kernels import baselines  # noqa: E402
 from profiler.region.language.program import empty_input  # noqa: E402
 from profiler.region.language.text import parse  # noqa: E402
@@ -37,7 +37,7 @@ return x * cos + cat([-x[..., 4:], x[..., :4]], dim=-1) * sin
 
 @pytest.fixture(scope="module")
 def called():
-    return {name: placement.calls(*made(name, True, "cpu")) for name in CASES}
+    return {name: placement.calls(*make(name, True, "cpu")) for name in CASES}
 
 
 def fit(text, called, **sizes):
@@ -57,7 +57,7 @@ def test_an_output_that_the_region_does_not_return_is_computed_beside_it(called,
     region = parse(ADD_NORM.format(weights=weights))
     found = placement.fit(region, {}, called["vit"], "cpu")
     assert (found.call.part, found.order[2:], found.given) == ("add_norm", order, (None, 0))
-    model, inputs = made("vit", True, "cpu")
+    model, inputs = make("vit", True, "cpu")
     runner = baselines.eager(region, {}, "cpu")
     with torch.no_grad():
         before = model(*inputs)
@@ -86,7 +86,7 @@ def test_each_combination_of_shapes_gets_its_own_and_the_rest_stays_eager(called
         seen.append(tensors[0].shape[2])
         return baselines.eager(parse(ROPE), {"N": 2}, "cpu")(*tensors)
 
-    model, inputs = made("llama", True, "cpu")
+    model, inputs = make("llama", True, "cpu")
     with torch.no_grad():
         before = model(*inputs)
         model.place({"rope": placement.replacement(model.parts["rope"], [(found, "eager", runner)], signatures=2)})
@@ -95,7 +95,7 @@ def test_each_combination_of_shapes_gets_its_own_and_the_rest_stays_eager(called
 
 
 def test_what_is_put_there_is_what_the_model_runs():
-    model, inputs = made("handrolled", True, "cpu")
+    model, inputs = make("handrolled", True, "cpu")
     with torch.no_grad():
         before = model(*inputs)
         model.place({"norm": lambda x, w: (x * 0,)})
@@ -119,8 +119,8 @@ def test_what_its_own_trace_says_to_replace_has_a_part_of_those_types_shapes_and
     path = data / "traces" / f"{CASES[name].trace}.json.gz"
     from app.trace_report.report import report
 
-    called = placement.calls(*made(name, False, "meta"))
-    found = wanted(report(path, name)["regions"], 3)
+    called = placement.calls(*make(name, False, "meta"))
+    found = choose_regions(report(path, name)["regions"], 3)
     assert len(found) == 3
     for row in found:
         region = parse(row["text"])

@@ -22,12 +22,12 @@ from benchmarks.validation.blocks import CASES  # noqa: E402
 from benchmarks.validation.step_record import (  # noqa: E402
     CLOCKS,
     RECORD,
-    claimed,
+    choose_regions,
+    claim_speedup,
     compare_claim,
     describe_pace,
     lines,
     model_of,
-    wanted,
     winner_of,
 )
 from tests.conftest import ROOT  # noqa: E402
@@ -118,13 +118,13 @@ def test_a_winner_that_cannot_be_built_or_has_no_part_says_so():
 def test_the_claim_is_the_products_own(share):
     ratio = {"median": 0.4, "low": 0.35, "high": 0.5}
     theirs = step_speedup(Range(1 / 0.5, 1 / 0.4, 1 / 0.35), share)
-    ours = claimed([share], [ratio])
+    ours = claim_speedup([share], [ratio])
     assert (ours["low"], ours["median"], ours["high"]) == pytest.approx((theirs.low, theirs.mid, theirs.high))
 
 
 def test_regions_replaced_together_save_what_each_saves():
     half = {"median": 0.5, "low": 0.5, "high": 0.5}
-    assert claimed([0.4, 0.2], [half, half])["median"] == pytest.approx(1 / 0.7)
+    assert claim_speedup([0.4, 0.2], [half, half])["median"] == pytest.approx(1 / 0.7)
 
 
 def test_the_winner_is_the_one_that_the_advice_is_reissued_for():
@@ -155,7 +155,7 @@ def test_regions_that_save_most_are_replaced_first_and_what_is_left_is_not():
 
     rows = [region("a", "compile", 1.1), region("b", "skip", 1.0), region("c", "library", 1.5),
             region("d", "compile", None), region("e", "compile", 1.2, None)]  # fmt: skip
-    assert [r["name"] for r in wanted(rows, 3)] == ["c", "a", "d"]
+    assert [r["name"] for r in choose_regions(rows, 3)] == ["c", "a", "d"]
 
 
 def test_a_step_that_waits_for_the_host_is_said_to():
@@ -171,7 +171,7 @@ def span(median):
 
 
 def row(number, share, ratio):
-    by = {c: {"share": share, "claimed": claimed([share], [span(ratio)])} for c in CLOCKS}
+    by = {c: {"share": share, "claimed": claim_speedup([share], [span(ratio)])} for c in CLOCKS}
     return {"name": f"region {number}", "winner": "compile", "ratio": span(ratio), "placed_as": number, "why": "", **by}
 
 
@@ -220,8 +220,8 @@ def test_a_region_claims_of_the_step_what_its_validation_measured(monkeypatch):
     found = step.region_of(region, {"step_time_us": 4500.0, "gpu_busy_share": 0.5}, options, time.monotonic() + 100)
     ratio = next(c["ratio_to_eager"] for c in archived["candidates"] if c["name"] == found["winner"])
     assert found["winner"] != "eager"
-    assert found["wall"] == {"share": 0.2, "claimed": claimed([0.2], [ratio])}
-    assert found["device"] == {"share": 0.4, "claimed": claimed([0.4], [ratio])}
+    assert found["wall"] == {"share": 0.2, "claimed": claim_speedup([0.2], [ratio])}
+    assert found["device"] == {"share": 0.4, "claimed": claim_speedup([0.4], [ratio])}
     (request,) = asked
     assert "compile-max-autotune" not in request["candidates"]
     assert request["share_of_step"] == 0.2
@@ -256,7 +256,7 @@ def test_every_recorded_claim_follows_from_its_share_and_its_ratio(record):
     for _, region in regions(record):
         for by in CLOCKS:
             if region["ratio"] is not None and region[by]["share"] is not None:
-                assert region[by]["claimed"] == pytest.approx(claimed([region[by]["share"]], [region["ratio"]]))
+                assert region[by]["claimed"] == pytest.approx(claim_speedup([region[by]["share"]], [region["ratio"]]))
 
 
 def test_every_recorded_find_is_eagers_step_over_the_replaced_one(record):

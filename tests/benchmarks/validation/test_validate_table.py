@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.archive import record_store
-from benchmarks.validation.validate_table import PAGE, RECORD, page, regrets, repeated, summary, table
+from benchmarks.validation.validate_table import PAGE, RECORD, page, regrets, repeatability, summary, table
 
 Json = dict[str, Any]
 
@@ -30,7 +30,7 @@ def moved(validation: Json, name: str, factor: float) -> Json:
 
 
 def test_two_equal_runs_agree(first: Json) -> None:
-    found = repeated({"swiglu": [summary(first), summary(first)]})
+    found = repeatability({"swiglu": [summary(first), summary(first)]})
     timed = [c for c in first["candidates"] if c["status"] == "ok" and c["name"] != "eager"]
     assert (found["ratios"], found["within"], found["outcomes_differ"]) == (len(timed), len(timed), [])
 
@@ -38,14 +38,14 @@ def test_two_equal_runs_agree(first: Json) -> None:
 def test_a_ratio_that_moved_is_counted_and_named(first: Json) -> None:
     again = moved(first, "compile", 1.05)
     again["outcome"] = "tie"
-    found = repeated({"swiglu": [summary(first), summary(again)]})
+    found = repeatability({"swiglu": [summary(first), summary(again)]})
     assert found["within"] == found["ratios"] - 1
     assert found["moved_most"][0] == [pytest.approx(0.05, abs=1e-3), "swiglu", "compile"]
     assert found["outcomes_differ"] == ["swiglu"]
 
 
 def test_one_run_or_a_failed_one_says_nothing_of_repeatability(first: Json) -> None:
-    found = repeated({"once": [summary(first)], "failed": [summary(first), summary({"failed": "no answer"})]})
+    found = repeatability({"once": [summary(first)], "failed": [summary(first), summary({"failed": "no answer"})]})
     assert (found["regions"], found["ratios"], found["share_within"]) == (0, 0, None)
 
 
@@ -66,7 +66,7 @@ def test_a_tool_that_was_not_measured_has_no_regret(first: Json) -> None:
 def test_the_table_names_what_failed_and_why(first: Json) -> None:
     first["candidates"][1] |= {"status": "timeout", "message": "building took too long"}
     regions = {"swiglu": [summary(first)], "other": [summary({"failed": "no answer within 9 s"})]}
-    text = table({"device": first["device"], "regions": regions, "repeatability": repeated(regions)})
+    text = table({"device": first["device"], "regions": regions, "repeatability": repeatability(regions)})
     assert "timeout: building took too long" in text
     assert "other: no answer within 9 s" in text
     assert "best compile" in text
@@ -78,7 +78,7 @@ def test_without_eager_there_are_times_and_no_ratios(first: Json) -> None:
         candidate["ratio_to_eager"] = None
     first["candidates"][0] |= {"status": "out_of_memory", "time_us": None}
     regions = {"swiglu": [summary(first), summary(first)]}
-    found = repeated(regions)
+    found = repeatability(regions)
     assert found["ratios"] == 0
     assert "of eager" not in table({"regions": regions, "repeatability": found})
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.web.server import assets
 from tests.conftest import ROOT
-from tools.checks.check_wheel import WheelError, complete, expected_in_sdist, expected_in_wheel, tracked_files
+from tools.checks.check_wheel import WheelError, expected_in_sdist, expected_in_wheel, require, tracked_files
 
 
 def test_in_a_checkout_they_are_those_at_the_top_of_the_tree() -> None:
@@ -49,7 +49,7 @@ def test_a_wheel_without_a_template_is_refused(tmp_path: Path) -> None:
         for name in expected - {left_out}:
             wheel.writestr(name, "")
     with pytest.raises(WheelError, match=f"the wheel lacks 1 files: {left_out}"):
-        complete("the wheel", expected, set(zipfile.ZipFile(tmp_path / "some.whl").namelist()))
+        require("the wheel", expected, set(zipfile.ZipFile(tmp_path / "some.whl").namelist()))
 
 
 def test_the_sdist_is_asked_for_all_that_a_wheel_is_built_from() -> None:

@@ -112,7 +112,7 @@ def test_the_page_and_its_charts_are_those_of_the_record() -> None:
     assert fleet_simulation.PAGE.read_text(encoding="utf-8") == fleet_simulation.page(record)
     for name, svg in fleet_simulation.charts(record).items():
         assert (fleet_simulation.PAGE.parent / name).read_text(encoding="utf-8") == svg
-    assert record["measured"] == json.loads(json.dumps(fleet_simulation.measured()))
+    assert record["measured"] == json.loads(json.dumps(fleet_simulation.load_measurements()))
     rows = {row["name"]: row for row in record["rows"]}
     assert all(sum(row["ends"].values()) == row["asked"] for row in rows.values())
     assert rows["1,000 GPUs"]["asked"] == pytest.approx(200_000, rel=0.05)

@@ -160,7 +160,7 @@ def test_the_ladders_eager_and_compile_are_the_same_function() -> None:
 
 def test_times_shown_are_the_recorded_ones() -> None:
     record = json.loads(record_learn.RECORD.read_text())
-    assert tuned.load_cases() == record_learn.part(record)
+    assert tuned.load_cases() == record_learn.select_fields(record)
     rows = {(r["operation"], r["case"]): r for r in record["rows"]}
     for case in tuned.load_cases()["cases"]:
         assert {t["variant"]: t["time_us"] for t in case["tried"]} == (
