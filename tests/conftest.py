@@ -42,7 +42,7 @@ LONG = (
     "tests/kernels/measure/test_session.py",
     "tests/kernels/measure/test_cheats.py",
     "tests/profiler/oracle/test_record.py",
-    "tests/app/trace_report/test_findings.py",
+    "tests/app/trace_report/",
     "tests/docs/test_traces.py",
     "tests/docs/test_ci.py",
     "tests/app/web/api/test_checks.py",
@@ -59,8 +59,11 @@ TOGETHER = {
     "tests/profiler/trace/analyze/test_gpu_utilization.py": "mined",
     "tests/profiler/region/mining/test_backward_pairs.py": "mined",
     "tests/profiler/region/mining/test_findings.py": "mined",
+    "tests/app/trace_report/": "reported",
+    "tests/docs/test_traces.py": "reported",
 }
-"""Files that share what takes seconds to make: a server and a browser, a Ray cluster, traces with their regions."""
+"""Files that share what takes seconds to make: a server and a browser, a Ray cluster, traces with their regions and
+their reports."""
 
 
 class Scheduling(LoadFileScheduling):
