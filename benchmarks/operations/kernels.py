@@ -40,6 +40,7 @@ from benchmarks.operations.kernel_table import OURS  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.catalogue import operation, operations  # noqa: E402
 from kernels.spec import Maker  # noqa: E402
+from tools.gpu.visible import visible_gpus  # noqa: E402
 
 ROWS = Path(__file__).resolve().parent / "kernel_rows.py"
 
@@ -135,12 +136,6 @@ def deal(items: Sequence[Item], gpus: Sequence[str], each: int) -> list[tuple[Se
     """The items in turn to `each` children of every GPU."""
     hands = [(items[i :: len(gpus) * each], gpus[i % len(gpus)]) for i in range(len(gpus) * each)]
     return [(hand, {"CUDA_VISIBLE_DEVICES": gpu}) for hand, gpu in hands if hand]
-
-
-def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return told.split(",") if told else [str(i) for i in range(torch.cuda.device_count())]
 
 
 def ceilings() -> dict[str, float]:

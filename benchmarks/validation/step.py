@@ -34,7 +34,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.validation.step_record import (  # noqa: E402 (run as a file)
+from kernels.measure.processes.processes import ForkServer  # noqa: E402
+from kernels.measure.session import open_zygote  # noqa: E402
+from tools.records.step_record import (  # noqa: E402 (run as a file)
     CLOCKS,
     busy_share,
     choose_regions,
@@ -44,8 +46,6 @@ from benchmarks.validation.step_record import (  # noqa: E402 (run as a file)
     model_of,
     winner_of,
 )
-from kernels.measure.processes.processes import ForkServer  # noqa: E402
-from kernels.measure.session import open_zygote  # noqa: E402
 
 Json = dict[str, Any]
 

@@ -29,8 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.operations.kernels import visible_gpus  # noqa: E402 (run as a file)
 from benchmarks.validation.validate_table import repeatability, summary, table  # noqa: E402
+from tools.gpu.visible import visible_gpus  # noqa: E402 (run as a file)
 
 Json = dict[str, Any]
 

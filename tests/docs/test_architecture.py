@@ -78,6 +78,15 @@ def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
         assert [str(folder) for folder in sorted(folders) if not (ROOT / folder).is_dir()] == []
 
 
+def test_tools_import_no_benchmark() -> None:
+    """The other way they may: a benchmark counts and writes with tools."""
+    imported = re.compile(r"(?m)^\s*(?:from|import) (benchmarks|tests\.benchmarks)\b")
+    sources = {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in (ROOT / "tools").rglob("*.py")}
+    assert len(sources) > 20
+    assert [name for name, text in sources.items() if imported.search(text)] == []
+    assert imported.search((ROOT / "benchmarks" / "server" / "uploads.py").read_text(encoding="utf-8"))
+
+
 CROWDED = {"kernels", "tests/kernels/interpreted", "tests/kernels/measure"}
 """Kernels' operations, one file each, stand in one folder with their tests until they have rooms of their own."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.validation.step_record import lines as steps
+from tools.records.step_record import lines as steps
 
 Json = dict[str, Any]
 

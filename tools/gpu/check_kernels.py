@@ -30,11 +30,11 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402 (run as a file)
 import triton  # noqa: E402
 
-from benchmarks.operations.kernels import visible_gpus  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
 from kernels.catalogue import operation, operations  # noqa: E402
 from kernels.spec import Case, Maker, Operation, outputs_of  # noqa: E402
+from tools.gpu.visible import visible_gpus  # noqa: E402 (run as a file)
 
 Task = tuple[str, str, int, int]
 """Operation, part, how many calls, seed."""

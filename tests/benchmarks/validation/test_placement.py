@@ -9,10 +9,10 @@ pytest.importorskip("triton")
 
 from benchmarks.validation import placement  # noqa: E402 (torch is wanted, not required)
 from benchmarks.validation.blocks import CASES, Part, make  # noqa: E402
-from benchmarks.validation.step_record import choose_regions  # noqa: E402
 from kernels import baselines  # noqa: E402
 from profiler.region.language.program import empty_input  # noqa: E402
 from profiler.region.language.text import parse  # noqa: E402
+from tools.records.step_record import choose_regions  # noqa: E402
 
 ATTENTION = """a: bf16[2, 4, 16, 8].strides(1536, 8, 96, 1)
 b: bf16[2, 4, 16, 8].strides(1536, 8, 96, 1)

@@ -19,7 +19,8 @@ from app.advice.model import Range  # noqa: E402
 from app.advice.rule import step_speedup  # noqa: E402
 from benchmarks.validation import step, step_child  # noqa: E402
 from benchmarks.validation.blocks import CASES  # noqa: E402
-from benchmarks.validation.step_record import (  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+from tools.records.step_record import (  # noqa: E402
     CLOCKS,
     RECORD,
     choose_regions,
@@ -30,7 +31,6 @@ from benchmarks.validation.step_record import (  # noqa: E402
     model_of,
     winner_of,
 )
-from tests.conftest import ROOT  # noqa: E402
 
 NORM = """x: bf16[2, 16, 32]
 w: bf16[32]
