@@ -7,6 +7,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import DATA
 from tools.checks.answers import differences, region_texts, trace_files
 
 BEFORE: dict[str, Any] = {
@@ -57,8 +58,7 @@ def test_an_empty_list_that_was_filled_is_a_difference() -> None:
 
 
 def test_every_trace_and_text_of_the_project_is_asked_about(tmp_path: Path) -> None:
-    data = Path(__file__).parent / "data"
-    traces = trace_files([data / "traces", data / "attacks" / "traces"])
+    traces = trace_files([DATA / "traces", DATA / "attacks" / "traces"])
     assert len(traces) > 50 and "llama_train_bf16_eager.json.gz" in traces
     assert not any(".et." in name for name in traces)
     texts = region_texts([])
