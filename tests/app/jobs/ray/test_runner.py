@@ -29,7 +29,7 @@ from app.storage.store import Store
 from tests.app.jobs.ray.cluster import H200, MI300X, Fleet, command
 from tests.processes import alive, wait_for
 
-JOBS = "../jobs/children.py"
+JOBS = "../children.py"
 Run = Callable[..., Ended]
 
 

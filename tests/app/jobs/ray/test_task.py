@@ -17,7 +17,7 @@ from app.jobs.ray import task
 from tests.app.jobs.ray.cluster import MI300X, command
 from tests.processes import alive, wait_for
 
-JOBS = "../jobs/children.py"
+JOBS = "../children.py"
 
 
 def waiting(command: list[str]) -> list[int]:
