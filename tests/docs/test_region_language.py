@@ -40,7 +40,8 @@ def test_the_lists_are_current() -> None:
 
 def test_functions_listed_are_those_of_the_tables() -> None:
     listed = {m: set(re.findall(r"`(\w+)`", names)) for m, names in re.findall(r"(?m)^\*\*`(.*)\.`\*\* (.*)$", DOCS)}
-    assert listed == {module: set(names) for module, names in vocabulary.functions().items()}
+    wanted = {module: set(names) for module, names in vocabulary.functions().items()}
+    assert listed == wanted, "run: python -m tools.docs.operation_lists"
 
 
 def test_limits_listed_are_those_of_the_code() -> None:
