@@ -43,8 +43,8 @@ def repeat(source: Path, target: Path, size_bytes: int) -> int:
     times = [value for kind, value in zip(kinds, values, strict=True) if kind == b"ts"]
     ids = [value for kind, value in zip(kinds, values, strict=True) if kind != b"ts" and value < 2**31]
     period_us, period_id = max(times) - min(times) + 1_000_000, max(ids, default=0) + 1
-    written = 0
-    with igzip.open(target, "wb", compresslevel=1) as out:
+    written: int = 0
+    with igzip.open(target, "wb", compresslevel=1) as out:  # type: ignore[no-untyped-call]
         written += out.write(head)
         copies = 0
         while written < size_bytes:

@@ -67,10 +67,10 @@ def fuzz(target_name: str, arguments: list[str]) -> None:
                 print(f"CRASH {path.name} {where}", file=sys.stderr, flush=True)
                 traceback.print_exc()
 
-    def mutate(data: bytes, most: int, seed: int) -> bytes:
+    def mutate_input(data: bytes, most: int, seed: int) -> bytes:
         return mutate(target.kind, bytes(data), most, seed, atheris.Mutate)
 
-    atheris.Setup([sys.argv[0], *arguments, f"-max_len={target.max_bytes}"], one, custom_mutator=mutate)
+    atheris.Setup([sys.argv[0], *arguments, f"-max_len={target.max_bytes}"], one, custom_mutator=mutate_input)
     atheris.Fuzz()
 
 

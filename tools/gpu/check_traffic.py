@@ -181,13 +181,13 @@ def child(order: Path, names: Sequence[str], device: str = "cuda", small: tuple[
                 if gpu:
                     scratch.sum()  # what the warm-up left in L2 is written back before the profiled run
                     torch.cuda.synchronize()
-                    torch.cuda.profiler.start()
-                    torch.cuda._sleep(1)
+                    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+                    torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
                     kept = run(*given)
-                    torch.cuda._sleep(1)
+                    torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
                     scratch.sum()
                     torch.cuda.synchronize()
-                    torch.cuda.profiler.stop()
+                    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
                     del kept
                 file.write(json.dumps([name, mode]) + "\n")
                 file.flush()

@@ -236,9 +236,11 @@ class Chain:
         if math.prod(self.shape[d] for d in dims) < 2:
             return None
         if len(dims) == 1 and self.random.random() < 0.4:
-            return self.along(item, dims[0])
+            self.along(item, dims[0])
+            return None
         if self.random.random() < 0.15 and dims == (-1,):
-            return self.normalise(item)
+            self.normalise(item)
+            return None
         how = self.random.choice(REDUCTIONS)
         # A sum near zero has no relative error to speak of.
         source = f"({item.name}.abs() + 0.25)" if how in ("sum", "mean") else item.name
