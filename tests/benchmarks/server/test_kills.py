@@ -274,7 +274,7 @@ def test_the_dead_that_this_program_adopted_are_waited_for() -> None:
     with pytest.raises(ChildProcessError):
         os.waitpid(ended.pid, os.WNOHANG)
     ended.wait()
-    assert strays.since == {}
+    assert strays.first_seen_s == {}
 
 
 # -------------------------------------------------------------------------------------------------------------- disk
