@@ -8,7 +8,7 @@ TERA = 1e12
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One kind of GPU. Rates are dense (no structured sparsity), per second, in bytes or FLOPs."""
 
@@ -20,10 +20,10 @@ class Device:
     l2_bytes: float
     processors: int  # SMs or CUs
     f32_rate: float  # vector units
-    tf32_rate: float  # matrix units on f32 inputs, where allowed; 0 = none
+    tf32_rate: float = 0  # matrix units on f32 inputs, where allowed; 0 = none
     f16_rate: float  # matrix units, f16 inputs
-    bf16_rate: float  # matrix units, bf16 inputs; 0 = none
-    f8_rate: float  # matrix units, fp8 inputs; 0 = none
+    bf16_rate: float = 0  # matrix units, bf16 inputs; 0 = none
+    f8_rate: float = 0  # matrix units, fp8 inputs; 0 = none
     source: str
     measured_copy_rate: float | None = None  # bytes/s read + written by a large device-to-device copy
     measured_matmul_rate: float | None = None  # FLOP/s of a large bf16 matrix product on random data
@@ -56,27 +56,65 @@ class Device:
 
 
 DEVICES: tuple[Device, ...] = (
-    Device("NVIDIA V100", "sm_70", ("v100",), 32e9, 0.9e12, 6 * MIB, 80, 15.7 * TERA, 0, 125 * TERA, 0, 0,
-           "NVIDIA V100 datasheet (SXM2)"),
-    Device("NVIDIA A100", "sm_80", ("a100",), 80e9, 2.039e12, 40 * MIB, 108, 19.5 * TERA, 156 * TERA, 312 * TERA,
-           312 * TERA, 0, "NVIDIA A100 datasheet (SXM 80 GB)"),
-    Device("NVIDIA H100", "sm_90", ("h100",), 80e9, 3.35e12, 50 * MIB, 132, 67 * TERA, 494.5 * TERA, 989.5 * TERA,
-           989.5 * TERA, 1979 * TERA, "NVIDIA H100 datasheet (SXM)"),
-    Device("NVIDIA H200", "sm_90", ("h200",), 141e9, 4.8e12, 60 * MIB, 132, 67 * TERA, 494.5 * TERA, 989.5 * TERA,
-           989.5 * TERA, 1979 * TERA, "NVIDIA H200 datasheet (SXM)", 4.3e12, 790 * TERA,
-           "one NVIDIA H200, torch 2.11.0+cu130, 2026-11-21: 8.6 GB device-to-device copy, bf16 matmul 8192³;"
-           " L2 as the device gives it"),
-    Device("NVIDIA B200", "sm_100", ("b200",), 180e9, 8.0e12, 126 * MIB, 148, 75 * TERA, 1125 * TERA, 2250 * TERA,
-           2250 * TERA, 4500 * TERA, "NVIDIA HGX B200 datasheet, per GPU"),
-    Device("NVIDIA L40S", "sm_89", ("l40s",), 48e9, 0.864e12, 96 * MIB, 142, 91.6 * TERA, 183 * TERA, 362 * TERA,
-           362 * TERA, 733 * TERA, "NVIDIA L40S datasheet"),
-    Device("NVIDIA L4", "sm_89", ("nvidia l4",), 24e9, 0.3e12, 48 * MIB, 58, 30.3 * TERA, 60 * TERA, 121 * TERA,
-           121 * TERA, 242.5 * TERA, "NVIDIA L4 datasheet"),
-    Device("NVIDIA GeForce RTX 4090", "sm_89", ("rtx 4090", "rtx4090"), 24e9, 1.008e12, 72 * MIB, 128, 82.6 * TERA,
-           82.6 * TERA, 165.2 * TERA, 165.2 * TERA, 330.3 * TERA, "NVIDIA Ada whitepaper (fp32 accumulate)"),
-    Device("AMD Instinct MI300X", "gfx942", ("mi300x",), 192e9, 5.3e12, 32 * MIB, 304, 163.4 * TERA, 653.7 * TERA,
-           1307.4 * TERA, 1307.4 * TERA, 2614.9 * TERA, "AMD Instinct MI300X datasheet"),
+    Device(
+        name="NVIDIA V100", arch="sm_70", matches=("v100",),
+        memory_bytes=32e9, memory_rate=0.9e12, l2_bytes=6 * MIB, processors=80,
+        f32_rate=15.7 * TERA, f16_rate=125 * TERA,
+        source="NVIDIA V100 datasheet (SXM2)",
+    ),
+    Device(
+        name="NVIDIA A100", arch="sm_80", matches=("a100",),
+        memory_bytes=80e9, memory_rate=2.039e12, l2_bytes=40 * MIB, processors=108,
+        f32_rate=19.5 * TERA, tf32_rate=156 * TERA, f16_rate=312 * TERA, bf16_rate=312 * TERA,
+        source="NVIDIA A100 datasheet (SXM 80 GB)",
+    ),
+    Device(
+        name="NVIDIA H100", arch="sm_90", matches=("h100",),
+        memory_bytes=80e9, memory_rate=3.35e12, l2_bytes=50 * MIB, processors=132,
+        f32_rate=67 * TERA, tf32_rate=494.5 * TERA, f16_rate=989.5 * TERA, bf16_rate=989.5 * TERA,
+        f8_rate=1979 * TERA, source="NVIDIA H100 datasheet (SXM)",
+    ),
+    Device(
+        name="NVIDIA H200", arch="sm_90", matches=("h200",),
+        memory_bytes=141e9, memory_rate=4.8e12, l2_bytes=60 * MIB, processors=132,
+        f32_rate=67 * TERA, tf32_rate=494.5 * TERA, f16_rate=989.5 * TERA, bf16_rate=989.5 * TERA,
+        f8_rate=1979 * TERA, source="NVIDIA H200 datasheet (SXM)",
+        measured_copy_rate=4.3e12, measured_matmul_rate=790 * TERA,
+        measured_source="one NVIDIA H200, torch 2.11.0+cu130, 2026-11-21: 8.6 GB device-to-device copy, bf16 matmul"
+        " 8192³; L2 as the device gives it",
+    ),
+    Device(
+        name="NVIDIA B200", arch="sm_100", matches=("b200",),
+        memory_bytes=180e9, memory_rate=8.0e12, l2_bytes=126 * MIB, processors=148,
+        f32_rate=75 * TERA, tf32_rate=1125 * TERA, f16_rate=2250 * TERA, bf16_rate=2250 * TERA,
+        f8_rate=4500 * TERA, source="NVIDIA HGX B200 datasheet, per GPU",
+    ),
+    Device(
+        name="NVIDIA L40S", arch="sm_89", matches=("l40s",),
+        memory_bytes=48e9, memory_rate=0.864e12, l2_bytes=96 * MIB, processors=142,
+        f32_rate=91.6 * TERA, tf32_rate=183 * TERA, f16_rate=362 * TERA, bf16_rate=362 * TERA,
+        f8_rate=733 * TERA, source="NVIDIA L40S datasheet",
+    ),
+    Device(
+        name="NVIDIA L4", arch="sm_89", matches=("nvidia l4",),
+        memory_bytes=24e9, memory_rate=0.3e12, l2_bytes=48 * MIB, processors=58,
+        f32_rate=30.3 * TERA, tf32_rate=60 * TERA, f16_rate=121 * TERA, bf16_rate=121 * TERA,
+        f8_rate=242.5 * TERA, source="NVIDIA L4 datasheet",
+    ),
+    Device(
+        name="NVIDIA GeForce RTX 4090", arch="sm_89", matches=("rtx 4090", "rtx4090"),
+        memory_bytes=24e9, memory_rate=1.008e12, l2_bytes=72 * MIB, processors=128,
+        f32_rate=82.6 * TERA, tf32_rate=82.6 * TERA, f16_rate=165.2 * TERA, bf16_rate=165.2 * TERA,
+        f8_rate=330.3 * TERA, source="NVIDIA Ada whitepaper (fp32 accumulate)",
+    ),
+    Device(
+        name="AMD Instinct MI300X", arch="gfx942", matches=("mi300x",),
+        memory_bytes=192e9, memory_rate=5.3e12, l2_bytes=32 * MIB, processors=304,
+        f32_rate=163.4 * TERA, tf32_rate=653.7 * TERA, f16_rate=1307.4 * TERA, bf16_rate=1307.4 * TERA,
+        f8_rate=2614.9 * TERA, source="AMD Instinct MI300X datasheet",
+    ),
 )  # fmt: skip
+"""A kind of GPU is added by its row here alone. Until its ceilings are measured, the datasheet's rates are used."""
 
 DEFAULT_DEVICE = "NVIDIA H200"
 """Used where neither the host nor the trace nor the caller names one; every estimate says for which device it is."""

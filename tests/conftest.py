@@ -1,14 +1,19 @@
-"""Paths that tests share, and how the suite is spread over the cores (`make test`)."""
+"""Paths and databases that tests share, and how the suite is spread over the cores (`make test`)."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    from tests.postgres import Postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"
@@ -22,25 +27,25 @@ if WORKERS > 1:
 LONG = (
     "tests/kernels/test_interpreted.py",
     "tests/browser/",
-    "tests/app/fleet/",
-    "tests/app/faults/",
-    "tests/app/contract/",
+    "tests/app/jobs/ray/",
+    "tests/faults/",
+    "tests/app/web/api/test_openapi.py",
     "tests/fuzz/",
     "tests/app/jobs/test_queue.py",
     "tests/kernels/test_builds.py",
     "tests/profiler/region/mining/test_mine.py",
     "tests/app/cli/test_cli.py",
-    "tests/app/test_pages.py",
+    "tests/app/web/pages/test_pages.py",
     "tests/profiler/oracle/test_process.py",
     "tests/kernels/test_offline.py",
-    "tests/app/web/test_companions.py",
+    "tests/app/web/api/test_companions.py",
     "tests/kernels/measure/test_session.py",
     "tests/kernels/measure/candidate/test_cheats.py",
     "tests/profiler/oracle/inductor/test_record.py",
-    "tests/app/trace_report/test_findings.py",
+    "tests/app/trace_report/",
     "tests/docs/test_traces.py",
     "tests/docs/test_ci.py",
-    "tests/app/web/test_checks.py",
+    "tests/app/web/api/test_checks.py",
 )
 """What takes long begins first, so that no worker is left alone with it at the end."""
 
@@ -48,14 +53,17 @@ APART = ("tests/kernels/test_interpreted.py", "tests/kernels/test_builds.py")
 """Files whose tests share nothing and are long enough to go to different workers."""
 
 TOGETHER = {
-    "tests/app/fleet/": "fleet",
+    "tests/app/jobs/ray/": "fleet",
     "tests/browser/": "browser",
     "tests/profiler/region/mining/test_mine.py": "mined",
     "tests/profiler/trace/analyze/test_gpu_utilization.py": "mined",
     "tests/profiler/region/mining/test_backward_pairs.py": "mined",
     "tests/profiler/region/mining/test_findings.py": "mined",
+    "tests/app/trace_report/": "reported",
+    "tests/docs/test_traces.py": "reported",
 }
-"""Files that share what takes seconds to make: a server and a browser, a Ray cluster, traces with their regions."""
+"""Files that share what takes seconds to make: a server and a browser, a Ray cluster, traces with their regions and
+their reports."""
 
 
 class Scheduling(LoadFileScheduling):
@@ -66,6 +74,12 @@ class Scheduling(LoadFileScheduling):
             return nodeid
         groups = (group for start, group in TOGETHER.items() if nodeid.startswith(start))
         return next(groups, super()._split_scope(nodeid))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """For `-n auto`, half as many again as there are cores: servers, leases and browsers are waited for."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + cores // 2
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
@@ -89,3 +103,37 @@ def gradients():
 def data() -> Path:
     """The folder of real traces, regions and measurements."""
     return DATA
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of this worker process."""
+    from tests.postgres import Postgres, binaries  # here: it needs sqlalchemy, and tests of kernels need none
+
+    folder = binaries()
+    if folder is None:
+        missing = "PostgreSQL is not installed: tools/install_postgres.sh"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+    server = Postgres(folder)
+    try:
+        server.create()
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """The URL of an empty database of the test's own."""
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The same on each kind of database that the store runs on."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'test.db'}"
+    url: str = request.getfixturevalue("postgres_url")
+    return url

@@ -42,7 +42,7 @@ def cut_after(document: dict[str, Any], steps: int) -> dict[str, Any]:
     flows = [e for e in before if e.get("cat") == "fwdbwd"]
     whole = {e["id"] for e in flows if e["ph"] == "s"} & {e["id"] for e in flows if e["ph"] == "f"}
 
-    def kept(event: Event) -> bool:
+    def keeps(event: Event) -> bool:
         category = event.get("cat")
         if event["ph"] == "M" or category in SPAN:
             return True
@@ -56,7 +56,7 @@ def cut_after(document: dict[str, Any], steps: int) -> dict[str, Any]:
             return event["name"] in names
         return float(event["ts"]) < end_us or event["name"] == "Record Window End"
 
-    return document | {"traceEvents": [e for e in events if kept(e)]}
+    return document | {"traceEvents": [e for e in events if keeps(e)]}
 
 
 def read_json(path: Path) -> dict[str, Any]:

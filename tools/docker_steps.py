@@ -40,7 +40,9 @@ def copy(source: Path, root: Path, workdir: str, arguments: str) -> None:
             shutil.copy(path, destination / path.name)
 
 
-def inside(root: Path, user: str | None, workdir: str, environment: dict[str, str], command: str) -> list[str]:
+def command_in_image(
+    root: Path, user: str | None, workdir: str, environment: dict[str, str], command: str
+) -> list[str]:
     """The command line that runs a shell command in the image."""
     variables = [f"{k}={v}" for k, v in environment.items()]
     who = [f"--userspec={user}"] if user else []
@@ -59,7 +61,7 @@ def main(source: Path, root: Path) -> int:
     for name, rest in instructions((source / "Dockerfile").read_text()):
         print(f"{name} {rest[:100]}", flush=True)
         if name == "RUN":
-            subprocess.run(inside(root, user, workdir, environment, rest), check=True)
+            subprocess.run(command_in_image(root, user, workdir, environment, rest), check=True)
         elif name == "COPY":
             copy(source, root, workdir, rest)
         elif name == "WORKDIR":
@@ -79,7 +81,8 @@ def main(source: Path, root: Path) -> int:
             return 1
     environment |= {"TRITONWORTHY_TOKEN": "docker-steps-token", "TRITONWORTHY_PORT": PORT}
     refused = subprocess.run(
-        inside(root, user, workdir, {**environment, "TRITONWORTHY_TOKEN": ""}, shlex.join(start)), timeout=READY_S
+        command_in_image(root, user, workdir, {**environment, "TRITONWORTHY_TOKEN": ""}, shlex.join(start)),
+        timeout=READY_S,
     )
     if refused.returncode == 0:
         print("the server started on 0.0.0.0 without a token", file=sys.stderr)
@@ -92,11 +95,13 @@ def serve(
 ) -> int:
     """Start CMD as the image's user and wait for the health check."""
     command = "exec " + shlex.join(start)
-    server = subprocess.Popen(inside(root, user, workdir, environment, command))
+    server = subprocess.Popen(command_in_image(root, user, workdir, environment, command))
     try:
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline and server.poll() is None:
-            check = subprocess.run(inside(root, user, workdir, environment, health), stderr=subprocess.DEVNULL)
+            check = subprocess.run(
+                command_in_image(root, user, workdir, environment, health), stderr=subprocess.DEVNULL
+            )
             if check.returncode == 0:
                 print("health check passed: every step of the Dockerfile works", flush=True)
                 return 0

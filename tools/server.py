@@ -51,8 +51,8 @@ def serving(data: Path, settings: Mapping[str, str]) -> Iterator[Served]:
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
-        found = re.search(r"running on (http://[\d.]+:\d+)", log.read_text())
-        if found and httpx.get(f"{found[1]}/readyz", timeout=60).json().get("advice_warm"):
-            return found[1]
+        address = re.search(r"running on (http://[\d.]+:\d+)", log.read_text())
+        if address and httpx.get(f"{address[1]}/readyz", timeout=60).json().get("advice_warm"):
+            return address[1]
         time.sleep(0.2)
     raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")

@@ -39,9 +39,9 @@ threading.Thread(target=die_with_the_server, daemon=True).start()
 run = secrets.token_hex(8)
 before = [line.split() for line in diary.read_text().splitlines()] if diary.exists() else []
 ended = {words[1] for words in before if words[0] == "end"}
-beside = [words[1] for words in before if words[0] == "begin" and words[1] not in ended and lives(words[2])]
+overlapping = [words[1] for words in before if words[0] == "begin" and words[1] not in ended and lives(words[2])]
 with diary.open("a") as file:
-    file.write(f"begin {run} {os.getpid()} {len(beside)}\n")
+    file.write(f"begin {run} {os.getpid()} {len(overlapping)}\n")
     file.flush()
     time.sleep(duration_ms / 1000)
     file.write(f"end {run}\n")

@@ -53,8 +53,8 @@ class Run:
 
     @property
     def times_us(self) -> dict[str, float]:
-        found = self.answer.get("candidates") or []
-        return {c["name"]: c["time_us"]["median"] for c in found if c.get("time_us")}
+        candidates = self.answer.get("candidates") or []
+        return {c["name"]: c["time_us"]["median"] for c in candidates if c.get("time_us")}
 
 
 @contextmanager
@@ -62,10 +62,10 @@ def fleet(folder: Path, accelerator: str, gpus: int, slots: int) -> Iterator[Ray
     """A cluster of this host alone, which measures on so many GPUs at once."""
     from ray.cluster_utils import Cluster
 
-    told = {**model.resources(accelerator, 0), model.MEASURE_SLOT: slots}
+    resources = {**model.resources(accelerator, 0), model.MEASURE_SLOT: slots}
     cluster = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 8, "num_gpus": gpus, "include_dashboard": False, "resources": told},
+        head_node_args={"num_cpus": 8, "num_gpus": gpus, "include_dashboard": False, "resources": resources},
     )
     runner = RayRunner(cluster.address, token_file=folder / "token", wait_s=600)
     runner.keep(VALIDATE, logs=folder, cwd=ROOT)  # as the server does
@@ -93,18 +93,18 @@ def validate(runner: RayRunner, device: str, name: str, folder: Path, budget_s: 
     return run
 
 
-def together(runner: RayRunner, device: str, folder: Path, budget_s: float) -> list[Run]:
+def validate_both(runner: RayRunner, device: str, folder: Path, budget_s: float) -> list[Run]:
     """Both regions asked for at once."""
-    found: list[Run] = []
+    runs: list[Run] = []
     lanes = [
-        threading.Thread(target=lambda n=name: found.append(validate(runner, device, n, folder, budget_s)))
+        threading.Thread(target=lambda n=name: runs.append(validate(runner, device, n, folder, budget_s)))
         for name in REGIONS
     ]
     for lane in lanes:
         lane.start()
     for lane in lanes:
         lane.join()
-    return sorted(found, key=lambda run: run.region)
+    return sorted(runs, key=lambda run: run.region)
 
 
 def overlap_s(runs: list[Run]) -> float:
@@ -112,7 +112,7 @@ def overlap_s(runs: list[Run]) -> float:
     return max(0.0, min(run.ended for run in runs) - max(run.began for run in runs))
 
 
-def told(runs: list[Run]) -> list[dict[str, Any]]:
+def runs_to_json(runs: list[Run]) -> list[dict[str, Any]]:
     """The record of some runs."""
     keys = ("outcome", "reason", "software")
     return [
@@ -174,9 +174,9 @@ def main() -> None:
     with fleet(folder, arguments.accelerator, arguments.gpus, 1) as runner:
         warm = [validate(runner, device, name, folder, budget) for name in REGIONS]  # compile caches, for all alike
         alone = [[validate(runner, device, name, folder, budget) for name in REGIONS] for _ in many]
-        turns = [together(runner, device, folder, budget) for _ in many]
+        turns = [validate_both(runner, device, folder, budget) for _ in many]
     with fleet(folder, arguments.accelerator, arguments.gpus, 2) as runner:
-        both = [together(runner, device, folder, budget) for _ in many]
+        both = [validate_both(runner, device, folder, budget) for _ in many]
     claims = {
         "each on a GPU of its own where two may run": all(len({r.gpu for r in runs} - {""}) == 2 for runs in both),
         "they did run at once": all(overlap_s(runs) > 0 for runs in both),
@@ -186,15 +186,18 @@ def main() -> None:
         ),
         "nothing failed": not any(r.error for runs in (*alone, *both, *turns, warm) for r in runs),
     }
-    found = {
+    record = {
         "date": time.strftime("%Y-%m-%d"), "accelerator": device, "gpus": arguments.gpus,
         "repeats": arguments.repeats, "budget_s": budget, "claims": claims,
         "overlap_s": {"both": [round(overlap_s(r), 2) for r in both], "turns": [round(overlap_s(r), 2) for r in turns]},
         "neighbour": compare(alone, both), "turns": compare(alone, turns),
-        "runs": {"alone": [told(r) for r in alone], "both": [told(r) for r in both], "turns": [told(r) for r in turns]},
+        "runs": {
+            name: [runs_to_json(r) for r in several]
+            for name, several in (("alone", alone), ("both", both), ("turns", turns))
+        },
     }  # fmt: skip
     if arguments.out:
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(table("both at once, each on its own GPU", compare(alone, both)))
     print(table("asked at once, measured in turns", compare(alone, turns)))
     for claim, holds in claims.items():

@@ -119,7 +119,7 @@ class Fleet:
         self.accepted[job_id] = number
         return job_id
 
-    def left(self) -> int:
+    def count_unfinished(self) -> int:
         """Jobs that have not ended."""
         with self.store.database.read() as connection:
             query = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.state.not_in(FINAL))
@@ -134,12 +134,12 @@ class Fleet:
 
     def processes(self, what: str) -> list[int]:
         """Living processes of this fleet whose command line has that word."""
-        found = []
+        pids = []
         for process in psutil.process_iter(["environ", "cmdline"]):  # None of what is somebody else's, or has ended
             environment, words = process.info["environ"] or {}, process.info["cmdline"] or []
             if environment.get("FLEET_MARK") == self.mark and any(what in word for word in words):
-                found.append(process.pid)
-        return found
+                pids.append(process.pid)
+        return pids
 
 
 @contextmanager

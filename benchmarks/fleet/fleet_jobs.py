@@ -142,7 +142,7 @@ def verify(fleet: Fleet) -> Json:
     assert len(rows) - len(fleet.accepted) <= len(fleet.unanswered), "jobs that nobody asked for"
     assert {row["state"] for row in rows.values()} <= FINAL
     assert set(ends.values()) == {1}, "ended twice"
-    assert all(found == list(range(1, len(found) + 1)) for found in numbers.values())
+    assert all(sequence == list(range(1, len(sequence) + 1)) for sequence in numbers.values())
     runs, unfinished = 0, 0
     for job_id, row in rows.items():
         number = int(re.findall(r"f32\[(\d+)\]", row["request"]["region"])[0])
@@ -195,9 +195,9 @@ def storm(
     with ThreadPoolExecutor(SUBMITTERS) as together:
         list(together.map(ask, [random.Random(chance.random()) for _ in range(SUBMITTERS)]))
     submitted = time.monotonic() - began
-    while fleet.left():
+    while fleet.count_unfinished():
         assert reaper.fault is None, reaper.fault
-        assert time.monotonic() - began < 60 + count * 3, f"{fleet.left()} jobs do not end"
+        assert time.monotonic() - began < 60 + count * 3, f"{fleet.count_unfinished()} jobs do not end"
         time.sleep(0.2)
     took = time.monotonic() - began
     reaper.over.set()
@@ -217,7 +217,7 @@ def storm(
     }
 
 
-def reactions(fleet: Fleet, times: int) -> Json:
+def measure_reactions(fleet: Fleet, times: int) -> Json:
     """How soon one server does what another was asked, with nothing else to do (s): cancel, and take a waiting job."""
     cancelled, taken = [], []
     for _ in range(times):
@@ -237,18 +237,18 @@ def reactions(fleet: Fleet, times: int) -> Json:
         until(lambda job=long: fleet.store.job_state(job) == "cancelled")
         cancelled.append(time.monotonic() - asked)
     return {
-        name: {"median": round(median(found), 3), "most": round(max(found), 3)}
-        for name, found in (("cancelled_by_another_server_s", cancelled), ("taken_by_another_server_s", taken))
+        name: {"median": round(median(seconds), 3), "most": round(max(seconds), 3)}
+        for name, seconds in (("cancelled_by_another_server_s", cancelled), ("taken_by_another_server_s", taken))
     }
 
 
 def until(condition: Any, seconds: float = 60) -> Any:
     """The condition's value once it is true."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.01)
-    return found
+    return value
 
 
 def main() -> None:
@@ -258,15 +258,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    found = binaries()
-    assert found is not None, "PostgreSQL is not installed: tools/install_postgres.sh"
-    server = Postgres(found)
+    postgres_binaries = binaries()
+    assert postgres_binaries is not None, "PostgreSQL is not installed: tools/install_postgres.sh"
+    server = Postgres(postgres_binaries)
     try:
         server.create()
         server.start()
         with server.database() as url, tempfile.TemporaryDirectory() as folder:
             with running(Path(folder), url) as fleet:
-                react = reactions(fleet, 5)
+                react = measure_reactions(fleet, 5)
                 told = storm(
                     fleet, asked.jobs, asked.seed, worker_every_s=2.0, web_every_s=25.0, web_kills=20, followed=40
                 )

@@ -23,7 +23,7 @@ from typing import Any
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.ray import model
-from tests.app.fleet.cluster import H200, SMALL, Fleet, look
+from tests.app.jobs.ray.cluster import H200, SMALL, Fleet, look
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACE = ROOT / "app" / "examples" / "vit_base.json.gz"
@@ -33,7 +33,7 @@ READING = {"path": str(TRACE), "name": "trace", "max_uncompressed_bytes": 1 << 3
 READ = [sys.executable, "-m", "app.jobs.tasks", "read", "{fd}"]
 
 
-def one(runner: Runner, command: list[str], request: dict[str, Any], folder: Path) -> tuple[float, Any]:
+def run_job(runner: Runner, command: list[str], request: dict[str, Any], folder: Path) -> tuple[float, Any]:
     """Seconds of one job, and what it answered."""
     began = time.perf_counter()
     ended = runner.run(command, request, limits=Limits(300, 1), log=folder / f"{threading.get_ident()}.log", cwd=ROOT)
@@ -43,13 +43,13 @@ def one(runner: Runner, command: list[str], request: dict[str, Any], folder: Pat
     return took, ended.value
 
 
-def spread(runner: Runner, count: int, folder: Path) -> list[int]:
+def count_readings_by_host(runner: Runner, count: int, folder: Path) -> list[int]:
     """How many of so many readings at once each host took; a reading is held for a second."""
     hosts: Counter[int] = Counter()
 
     def lane(number: int) -> None:
         request = {"pid_file": str(folder / f"{number}.pid"), "hold_s": 1.0}
-        hosts[one(runner, WHERE, request, folder)[1]["conditions"]["raylet"]] += 1
+        hosts[run_job(runner, WHERE, request, folder)[1]["conditions"]["raylet"]] += 1
 
     lanes = [threading.Thread(target=lane, args=(n,)) for n in range(count)]
     for thread in lanes:
@@ -62,8 +62,8 @@ def spread(runner: Runner, count: int, folder: Path) -> list[int]:
 def figures(times: list[float]) -> dict[str, float]:
     """Median, the middle half and the slowest."""
     low, _, high = statistics.quantiles(times, n=4)
-    found = {"median": statistics.median(times), "low": low, "high": high, "slowest": max(times)}
-    return {name: round(value, 4) for name, value in found.items()}
+    seconds = {"median": statistics.median(times), "low": low, "high": high, "slowest": max(times)}
+    return {name: round(value, 4) for name, value in seconds.items()}
 
 
 def main() -> None:
@@ -79,25 +79,25 @@ def main() -> None:
     from app.jobs.ray.runner import RayRunner
 
     ray, local = RayRunner(fleet.cluster.address, token_file=fleet.token_file, look=look), LocalRunner()
-    first, _ = one(ray, CHILD, {"on": H200}, folder)
+    first, _ = run_job(ray, CHILD, {"on": H200}, folder)
     times: dict[str, list[float]] = {"local": [], "ray": []}
     for _ in range(arguments.jobs):  # in turns: whatever else this machine does hits both alike
-        times["local"].append(one(local, CHILD, {}, folder)[0])
-        times["ray"].append(one(ray, CHILD, {"on": H200}, folder)[0])
+        times["local"].append(run_job(local, CHILD, {}, folder)[0])
+        times["ray"].append(run_job(ray, CHILD, {"on": H200}, folder)[0])
     added = [r - x for r, x in zip(times["ray"], times["local"], strict=True)]
-    found = {
+    record = {
         "cpus": os.cpu_count(), "load_1min": round(os.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d"),
         "jobs": arguments.jobs, "first_on_a_host_s": round(first, 3), "local_s": figures(times["local"]),
         "ray_s": figures(times["ray"]), "overhead_s": figures(added), "reads": {
             "trace_bytes": TRACE.stat().st_size, "hosts": 2, "slots": 4,
-            "local_s": [round(one(local, READ, READING, folder)[0], 2) for _ in range(arguments.reads)],
-            "ray_s": [round(one(ray, READ, READING, folder)[0], 2) for _ in range(arguments.reads)],
-            "four_at_once_by_host": spread(ray, 4, folder),
+            "local_s": [round(run_job(local, READ, READING, folder)[0], 2) for _ in range(arguments.reads)],
+            "ray_s": [round(run_job(ray, READ, READING, folder)[0], 2) for _ in range(arguments.reads)],
+            "four_at_once_by_host": count_readings_by_host(ray, 4, folder),
         },
     }  # fmt: skip
     ray.close()
     fleet.cluster.shutdown()  # type: ignore[no-untyped-call]
-    text = json.dumps(found, indent=2) + "\n"
+    text = json.dumps(record, indent=2) + "\n"
     print(text)
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8")

@@ -21,6 +21,6 @@ def with_cheap_jobs(*args: Any) -> Queue:
     return queue
 
 
-main.make_queue = with_cheap_jobs
+main.make_queue = with_cheap_jobs  # type: ignore[assignment]
 if __name__ == "__main__":
     sys.exit(serve.serve({}))

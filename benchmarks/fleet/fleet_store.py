@@ -37,8 +37,8 @@ BEATS, EVENTS = 5, 12
 def region() -> dict[str, Any]:
     """A real record: the size of an answer matters."""
     record = min(ANSWER.glob("*.json"), key=lambda p: abs(p.stat().st_size - 60_000))
-    found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-    return found
+    advice: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+    return advice
 
 
 def one_job(store: Store, owner: str, answer: dict[str, Any], took: dict[str, list[float]]) -> None:
@@ -98,7 +98,7 @@ def measure(url: str, threads: int, seconds: float) -> dict[str, Any]:
     jobs = len(times["finish"])
     return {
         "threads": threads, "jobs": jobs, "jobs_per_s": round(jobs / span, 1),
-        "median_s": {name: round(statistics.median(found), 6) for name, found in times.items()},
+        "median_s": {name: round(statistics.median(durations_s), 6) for name, durations_s in times.items()},
     }  # fmt: skip
 
 
@@ -123,14 +123,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "host": {"cpus": os.cpu_count(), "python": platform.python_version(), "sqlalchemy": sa.__version__},
         "date": time.strftime("%Y-%m-%d"), "beats": BEATS, "events": EVENTS,
         "advice_s": round(advice_s(), 5), "sqlite": [], "postgresql": [],
     }  # fmt: skip
     for threads in (1, 4):
         with tempfile.TemporaryDirectory() as folder:
-            found["sqlite"].append(measure(f"sqlite:///{folder}/bench.db", threads, arguments.seconds))
+            report["sqlite"].append(measure(f"sqlite:///{folder}/bench.db", threads, arguments.seconds))
     if (bin_dir := binaries()) is not None:
         server = Postgres(bin_dir)
         try:
@@ -138,10 +138,10 @@ def main() -> None:
             server.start()
             for threads in (1, 4):
                 with server.database() as url:
-                    found["postgresql"].append(measure(url, threads, arguments.seconds))
+                    report["postgresql"].append(measure(url, threads, arguments.seconds))
         finally:
             server.remove()
-    text = json.dumps(found, indent=2) + "\n"
+    text = json.dumps(report, indent=2) + "\n"
     print(text)
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8")

@@ -46,24 +46,26 @@ CLOSE = 5e-2
 Call = Callable[..., Any]
 
 
-def compiled(reference: Call, mode: str | None) -> Call:
+def compile_reference(reference: Call, mode: str | None) -> Call:
     """torch.compile of the reference with static shapes."""
     torch._dynamo.reset()
     return torch.compile(reference, mode=mode, dynamic=False)
 
 
-def candidates(found: Operation, case: Case, wanted: set[str]) -> dict[str, Call | str]:
+def candidates(op: Operation, case: Case, wanted: set[str]) -> dict[str, Call | str]:
     """By name; a text says why there is none."""
-    made: dict[str, Call | str] = {OURS: found.run}
-    plain = RIVALS.get(found.name, found.reference)
+    made: dict[str, Call | str] = {OURS: op.run}
+    plain = RIVALS.get(op.name, op.reference)
     if "eager" in wanted:
         made["eager"] = plain
     for name, mode in (("compile", None), ("max-autotune", "max-autotune-no-cudagraphs")):
         if name in wanted:
-            unrolled = case.get("t", 0) > MOST_STEPS and found.name.startswith("linear_recurrence")
-            made[name] = f"its loop of {case['t']} steps is not unrolled here" if unrolled else compiled(plain, mode)
+            unrolled = case.get("t", 0) > MOST_STEPS and op.name.startswith("linear_recurrence")
+            made[name] = (
+                f"its loop of {case['t']} steps is not unrolled here" if unrolled else compile_reference(plain, mode)
+            )
     if "peers" in wanted:
-        for name, build in peers_of(found.name).items():
+        for name, build in peers_of(op.name).items():
             try:
                 made[name] = build(case)
             except NotHereError as why:
@@ -78,7 +80,7 @@ def distance(got: Any, wanted: tuple[torch.Tensor, ...]) -> float:
     mine = outputs_of(got)
     if len(mine) < len(wanted):
         return math.inf
-    found = 0.0
+    farthest = 0.0
     for a, b in zip(mine, wanted, strict=False):
         if not b.dtype.is_floating_point or not b.numel():
             continue
@@ -88,8 +90,8 @@ def distance(got: Any, wanted: tuple[torch.Tensor, ...]) -> float:
         size = float(torch.linalg.vector_norm(torch.where(known, b, 0.0), dtype=torch.float32)) or 1.0
         gap = torch.where(known, a.reshape(b.shape).float() - b.float(), 0.0)
         step = float(torch.linalg.vector_norm(gap)) / size
-        found = math.inf if math.isnan(step) else max(found, step)
-    return found
+        farthest = math.inf if math.isnan(step) else max(farthest, step)
+    return farthest
 
 
 def first_call(call: Call, arguments: tuple[Any, ...]) -> tuple[Any, float]:
@@ -101,17 +103,17 @@ def first_call(call: Call, arguments: tuple[Any, ...]) -> tuple[Any, float]:
     return got, time.perf_counter() - began
 
 
-def measure(found: Operation, case: Case, wanted: set[str], rounds: int) -> dict[str, Any]:
+def measure(op: Operation, case: Case, wanted: set[str], rounds: int) -> dict[str, Any]:
     """One row of the record. Times in µs."""
-    arguments = found.inputs(case, Maker(device="cuda", seed=11))
-    cost = found.cost(case)
+    arguments = op.inputs(case, Maker(device="cuda", seed=11))
+    cost = op.cost(case)
     row: dict[str, Any] = {
-        "operation": found.name, "case": str(case), "peer_row": case.peer, "region": case.region, "bytes": cost.bytes,
+        "operation": op.name, "case": str(case), "peer_row": case.peer, "region": case.region, "bytes": cost.bytes,
         "flops": cost.flops, "candidates": {},
     }  # fmt: skip
-    plain = outputs_of(found.reference(*arguments))
+    plain = outputs_of(op.reference(*arguments))
     ready: dict[str, Call] = {}
-    for name, call in candidates(found, case, wanted).items():
+    for name, call in candidates(op, case, wanted).items():
         entry: dict[str, Any] = {}
         row["candidates"][name] = entry
         if isinstance(call, str):
@@ -119,9 +121,9 @@ def measure(found: Operation, case: Case, wanted: set[str], rounds: int) -> dict
             continue
         try:
             got, entry["first_call_s"] = first_call(call, arguments)
-            entry["distance"] = distance(got, plain) if name == OURS or found.name not in RIVALS else 0.0
+            entry["distance"] = distance(got, plain) if name == OURS or op.name not in RIVALS else 0.0
             if name == OURS and cost.bytes <= EXACT_BYTES:
-                entry["fault"] = disagreement(found, got, arguments)
+                entry["fault"] = disagreement(op, got, arguments)
             del got
         except Exception as fault:  # a library that does not take the case
             entry["reason"] = f"{type(fault).__name__}: {str(fault)[:200]}"
@@ -132,18 +134,18 @@ def measure(found: Operation, case: Case, wanted: set[str], rounds: int) -> dict
         ready[name] = call
     del plain
     torch.cuda.empty_cache()
-    for name, times in timed(ready, arguments, rounds).items():
+    for name, times in time_candidates(ready, arguments, rounds).items():
         row["candidates"][name] |= times
-    row["chosen"] = chosen_of(found)
+    row["chosen"] = describe_tuning(op)
     return row
 
 
-def prepare(found: Operation, case: Case, wanted: set[str]) -> dict[str, Any]:
+def prepare(op: Operation, case: Case, wanted: set[str]) -> dict[str, Any]:
     """Run each candidate once, ours in every variant: how many variants, and the seconds they took to compile.
 
     What fails here is left to the measurement to tell.
     """
-    arguments = found.inputs(case, Maker(device="cuda", seed=11))
+    arguments = op.inputs(case, Maker(device="cuda", seed=11))
     seconds, variants = 0.0, 0
 
     def compile_all(
@@ -165,7 +167,7 @@ def prepare(found: Operation, case: Case, wanted: set[str]) -> dict[str, Any]:
         return runs
 
     tuning.Tuner.pick = compile_all  # type: ignore[method-assign]
-    for name, call in candidates(found, case, wanted - {"eager"}).items():
+    for name, call in candidates(op, case, wanted - {"eager"}).items():
         try:
             if not isinstance(call, str):
                 spent = first_call(call, arguments)[1]
@@ -175,7 +177,7 @@ def prepare(found: Operation, case: Case, wanted: set[str]) -> dict[str, Any]:
     return {"variants": variants, "compile_s": seconds}
 
 
-def timed(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> dict[str, dict[str, float]]:
+def time_candidates(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> dict[str, dict[str, float]]:
     """Median and interval of each candidate over rounds in which all take turns."""
     clock = DeviceClock()
     calls: dict[str, Call] = {n: (lambda *a, c=c: outputs_of(c(*a))) for n, c in ready.items()}
@@ -196,21 +198,21 @@ def timed(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: int) -> di
             rotation, estimate, count = plans[name]
             samples[name].append(cold_calls(calls[name], rotation, count, estimate, clock, flush))
             rotation.last = None
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     ours = stats.medians(samples[OURS]) if OURS in samples else None
     for name, of in samples.items():
         medians = stats.medians(of)
         span = stats.interval(medians)
-        found[name] = {"median_us": span.median, "low_us": span.low, "high_us": span.high}
+        figures[name] = {"median_us": span.median, "low_us": span.low, "high_us": span.high}
         if ours is not None and name != OURS:
             ratio = stats.ratio(medians, ours)
-            found[name] |= {"over_ours": ratio.median, "over_ours_low": ratio.low, "over_ours_high": ratio.high}
-    return found
+            figures[name] |= {"over_ours": ratio.median, "over_ours_low": ratio.low, "over_ours_high": ratio.high}
+    return figures
 
 
-def chosen_of(found: Operation) -> dict[str, Any]:
+def describe_tuning(op: Operation) -> dict[str, Any]:
     """What our tuner chose last, among how many, and how long that took."""
-    tuner = getattr(sys.modules[found.run.__module__], "tuner", None)
+    tuner = getattr(sys.modules[op.run.__module__], "tuner", None)
     if tuner is None or not tuner.chosen:
         return {}
     key = list(tuner.chosen)[-1]
@@ -225,14 +227,14 @@ def main() -> int:
     """Measure the items one after another; what cannot be measured is a row that says why."""
     task = json.loads(sys.argv[1])
     for name, number in task["items"]:
-        found = operation(name)
-        case = found.cases[number]
+        op = operation(name)
+        case = op.cases[number]
         began = time.monotonic()
         try:
             if task.get("prepare"):
-                row = {"operation": name, "case": str(case), **prepare(found, case, set(task["wanted"]))}
+                row = {"operation": name, "case": str(case), **prepare(op, case, set(task["wanted"]))}
             else:
-                row = measure(found, case, set(task["wanted"]), task["rounds"])
+                row = measure(op, case, set(task["wanted"]), task["rounds"])
         except Exception as fault:  # out of memory, or ours does not run at all: part of the record
             reason = f"{type(fault).__name__}: {fault}"[:300]
             row = {"operation": name, "case": str(case), "candidates": {}, "left_out": reason}

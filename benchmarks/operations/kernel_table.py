@@ -63,7 +63,7 @@ class Row:
 def rows_of(record: Mapping[str, Any]) -> list[Row]:
     """The rows in which ours ran."""
     published = json.loads(PUBLISHED.read_text())
-    found = []
+    rows = []
     for r in record["rows"]:
         times = {n: c["median_us"] for n, c in r["candidates"].items() if "median_us" in c}
         if OURS not in times:
@@ -71,12 +71,12 @@ def rows_of(record: Mapping[str, Any]) -> list[Row]:
         run = record["runs"][r["run"]]
         moved = r["bytes"] / run["copy_bytes_per_s"] * 1e6
         computed = r["flops"] / run["matmul_flops_per_s"] * 1e6
-        found.append(
+        rows.append(
             Row(r["operation"], r["case"], r["peer_row"], r["region"], times, max(moved, computed),
                 moved >= MEMORY_BOUND * computed, published.get(f"{r['operation']}, {r['case']}", {}),
                 (r["candidates"][OURS]["high_us"] - r["candidates"][OURS]["low_us"]) / 2 / times[OURS])
         )  # fmt: skip
-    return found
+    return rows
 
 
 def verdict(ours: float, other: float) -> str:
@@ -95,29 +95,29 @@ def behind_published(rows: Sequence[Row]) -> list[tuple[Row, str, float]]:
 
 def published_geomean(rows: Sequence[Row]) -> float | None:
     """Of our time over the fastest other's, here or published, over the memory-bound rows that are published."""
-    found = []
+    ratios = []
     for row in rows:
         if row.memory and row.published_us:
             here = [t for n, t in row.times_us.items() if n != OURS]
-            found.append(row.ours_us / min([t for n, t in row.published_us.items() if n != "flex_alibi"] + here))
-    return geomean(found)
+            ratios.append(row.ours_us / min([t for n, t in row.published_us.items() if n != "flex_alibi"] + here))
+    return geomean(ratios)
 
 
-def lost(rows: Sequence[Row]) -> list[Row]:
+def lost_rows(rows: Sequence[Row]) -> list[Row]:
     """Rows in which another candidate is faster by more than a tie."""
     return [r for r in rows if r.fastest and verdict(r.ours_us, r.fastest[1]) == "lost"]
 
 
 def counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     """Peer -> rows won, tied, lost against it; "the fastest" is whichever is that in each row."""
-    found: dict[str, dict[str, int]] = {}
+    verdicts: dict[str, dict[str, int]] = {}
     for row in rows:
         others = {n: t for n, t in row.times_us.items() if n != OURS}
         if row.fastest:
             others["the fastest"] = row.fastest[1]
         for name, time_us in others.items():
-            found.setdefault(name, {"won": 0, "tied": 0, "lost": 0})[verdict(row.ours_us, time_us)] += 1
-    return found
+            verdicts.setdefault(name, {"won": 0, "tied": 0, "lost": 0})[verdict(row.ours_us, time_us)] += 1
+    return verdicts
 
 
 def geomean(values: Sequence[float]) -> float | None:
@@ -144,16 +144,16 @@ def _cells(row: Row) -> str:
 
 def _runs(record: Mapping[str, Any]) -> list[str]:
     """What was measured when, on what, beside what."""
-    found = []
+    lines = []
     for name, run in sorted(record["runs"].items()):
         count = sum(r["run"] == name for r in record["rows"])
         peers = ", ".join(f"{n} {v}" for n, v in sorted(run["peers"].items())) or "no package of others"
-        found.append(
+        lines.append(
             f"- {name}, {count} rows: {run['device']}, torch {run['torch']}, triton {run['triton']}, beside "
             f"{run['beside'].replace(',', ', ')} ({peers}); copy {run['copy_bytes_per_s'] / 1e12:.2f} TB/s, cuBLAS "
             f"bf16 8192³ {run['matmul_flops_per_s'] / 1e12:.0f} TFLOP/s."
         )
-    return found
+    return lines
 
 
 def page(
@@ -214,7 +214,7 @@ def page(
         "",
     ]
     published = {(r.operation, r.case): (n, t) for r, n, t in behind_published(rows)}
-    behind = [r for r in rows if (r.operation, r.case) in published or r in lost(rows)]
+    behind = [r for r in rows if (r.operation, r.case) in published or r in lost_rows(rows)]
     for row in behind:
         why = losses.get((row.operation, row.case), "not explained yet")
         name, time_us = published.get((row.operation, row.case), row.fastest or ("", 0.0))

@@ -40,6 +40,7 @@ from benchmarks.operations.kernel_table import OURS  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.operations import operation, operations  # noqa: E402
 from kernels.spec import Maker  # noqa: E402
+from tools.gpu.visible import visible_gpus  # noqa: E402
 
 ROWS = Path(__file__).resolve().parent / "kernel_rows.py"
 
@@ -92,9 +93,9 @@ def rows(
             pipe.close()
         if left and died:
             told = " ".join(noise[-2:]).strip()[-200:]
-            yield _left_out(*left.pop(0), f"its process ended: {told or 'too slow'}")
+            yield _left_out_row(*left.pop(0), f"its process ended: {told or 'too slow'}")
     for item in left:
-        yield _left_out(*item, "no time left")
+        yield _left_out_row(*item, "no time left")
 
 
 def end(child: subprocess.Popen[str]) -> None:
@@ -103,11 +104,11 @@ def end(child: subprocess.Popen[str]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def _left_out(name: str, number: int, why: str) -> dict[str, Any]:
+def _left_out_row(name: str, number: int, why: str) -> dict[str, Any]:
     return {"operation": name, "case": str(operation(name).cases[number]), "candidates": {}, "left_out": why}
 
 
-def together(
+def run_together(
     parts: Sequence[tuple[Sequence[Item], Mapping[str, str]]], task: dict[str, Any], seconds: float, ends: float
 ) -> Iterator[dict[str, Any]]:
     """The rows of several children at once, each with its items and its environment, as they come."""
@@ -131,16 +132,10 @@ def together(
             yield row
 
 
-def dealt(items: Sequence[Item], gpus: Sequence[str], each: int) -> list[tuple[Sequence[Item], dict[str, str]]]:
+def deal(items: Sequence[Item], gpus: Sequence[str], each: int) -> list[tuple[Sequence[Item], dict[str, str]]]:
     """The items in turn to `each` children of every GPU."""
     hands = [(items[i :: len(gpus) * each], gpus[i % len(gpus)]) for i in range(len(gpus) * each)]
     return [(hand, {"CUDA_VISIBLE_DEVICES": gpu}) for hand, gpu in hands if hand]
-
-
-def visible() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return told.split(",") if told else [str(i) for i in range(torch.cuda.device_count())]
 
 
 def ceilings() -> dict[str, float]:
@@ -164,27 +159,27 @@ def demonstrations() -> dict[str, float]:
     make = Maker(device="cuda", seed=5)
     x, y = (make.normal((1 << 26,), torch.float32) for _ in range(2))
     z = torch.empty_like(x)
-    found = {}
+    times_us = {}
     for block, warps in ((4, 1), (1024, 4), (8192, 8)):
         variant = Variant(vector_add.vector_add_kernel, (("BLOCK", block),), warps)
-        found[f"vector_add f32 n=2^26 BLOCK={block}"] = tuning.cold_us(
+        times_us[f"vector_add f32 n=2^26 BLOCK={block}"] = tuning.cold_us(
             lambda v=variant: vector_add.launch(v, x, y, z)  # type: ignore[misc]
         )
     a, b = (make.normal((8192, 8192), torch.bfloat16) for _ in range(2))
     c = torch.empty_like(a)
     for name, tile in matmul.order_of_programs(a, b).items():
-        found[f"matmul bf16 8192^3 {name}"] = tuning.cold_us(
+        times_us[f"matmul bf16 8192^3 {name}"] = tuning.cold_us(
             lambda v=tile: matmul.launch(v, a, b, c)  # type: ignore[misc]
         )
-    return found
+    return times_us
 
 
-def tidy(row: dict[str, Any]) -> dict[str, Any]:
+def round_figures(row: dict[str, Any]) -> dict[str, Any]:
     """A row as it is kept: five digits."""
     return dict(json.loads(json.dumps(row), parse_float=lambda text: float(f"{float(text):.5g}")))
 
 
-def merged(earlier: Sequence[dict[str, Any]], rows: Mapping[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+def merge(earlier: Sequence[dict[str, Any]], rows: Mapping[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows in the order of the catalogue: these, and the earlier ones of cases that these do not measure."""
     there = {(r["operation"], r["case"]): r for r in earlier}
     there |= {key: row for key, row in rows.items() if "left_out" not in row or key not in there}
@@ -192,16 +187,16 @@ def merged(earlier: Sequence[dict[str, Any]], rows: Mapping[tuple[str, str], dic
     return [there[key] for key in order if key in there]
 
 
-def installed() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Package -> version of the peers that are there."""
-    found = {}
+    versions = {}
     for name in ("liger-kernel", "flag-gems", "quack-kernels"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
-def line(row: dict[str, Any], limits: dict[str, float]) -> str:
+def format_row(row: dict[str, Any], limits: dict[str, float]) -> str:
     """One row of the printed table."""
     if "left_out" in row:
         return f"{row['operation']:24} {row['case'][:48]:48} {row['left_out'][:120]}"
@@ -234,8 +229,8 @@ def main() -> int:
     limits = ceilings()
     torch.cuda.empty_cache()
     here = {
-        "device": torch.cuda.get_device_name(), "gpus": len(visible()), "torch": torch.__version__,
-        "triton": triton.__version__, "beside": arguments.wanted, "peers": installed(), **limits,
+        "device": torch.cuda.get_device_name(), "gpus": len(visible_gpus()), "torch": torch.__version__,
+        "triton": triton.__version__, "beside": arguments.wanted, "peers": installed_versions(), **limits,
     }  # fmt: skip
     print(
         f"copy {limits['copy_bytes_per_s'] / 1e12:.2f} TB/s, matmul {limits['matmul_flops_per_s'] / 1e12:.0f} TFLOP/s"
@@ -251,27 +246,27 @@ def main() -> int:
     compiled: dict[tuple[str, str], dict[str, Any]] = {}
     if arguments.prepare:
         with tempfile.TemporaryDirectory() as scratch:
-            children = dealt(items, visible(), arguments.prepare)
+            children = deal(items, visible_gpus(), arguments.prepare)
             extra = {**WITHOUT_CHOICES, "FLAGGEMS_CACHE_DIR": scratch}
             ends = time.monotonic() + arguments.prepare_seconds
-            for row in together(
+            for row in run_together(
                 [(i, {**e, **extra}) for i, e in children], {**task, "prepare": True}, arguments.seconds, ends
             ):
                 compiled[row["operation"], row["case"]] = row
         print(f"compiled after {time.monotonic() - began:.0f} s")
     ends = began + arguments.total
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    measured_rows: dict[tuple[str, str], dict[str, Any]] = {}
     out = Path(arguments.out)
     before = json.loads(out.read_text()) if arguments.merge and out.exists() else {"runs": {}, "rows": []}
     record = {**before, "runs": {**before["runs"], run: here}, **({"demonstrations_us": shown} if shown else {})}
-    for row in together(dealt(items, visible(), 1), task, arguments.seconds, ends):
-        print(line(row, limits), flush=True)
+    for row in run_together(deal(items, visible_gpus(), 1), task, arguments.seconds, ends):
+        print(format_row(row, limits), flush=True)
         if arguments.chosen:
             print("    ", row.get("chosen", {}))
         key = (row["operation"], row["case"])
         row |= {n: compiled[key][n] for n in ("variants", "compile_s") if n in compiled.get(key, {})}
-        found[key] = tidy({**row, "run": run})
-        record["rows"] = merged(before["rows"], found)
+        measured_rows[key] = round_figures({**row, "run": run})
+        record["rows"] = merge(before["rows"], measured_rows)
         record["runs"] = {r: record["runs"][r] for r in sorted({row["run"] for row in record["rows"]})}
         out.write_text(json.dumps(record, indent=1) + "\n")
     return 0

@@ -56,23 +56,23 @@ def main() -> None:
     started = time.perf_counter()
     template = make_templates(worker_identity.owner())[FORK]
     oracle = Oracle(template=template)
-    advisor = Advisor(template, limits=Settings().advice_limits, oracle=oracle, oracle_timeout_s=60.0)
-    advisor.start()
+    executor = Advisor(template, limits=Settings().advice_limits, oracle=oracle, oracle_timeout_s=60.0)
+    executor.start()
     try:
-        region = advisor.advise_region(text(999))
+        region = executor.advise_region(text(999))
         operations = sum(o["launches"] for o in region["cost"]["operations"])
         print(f"first call, nothing imported   {time.perf_counter() - started:8.2f} s   {operations} operations")
         for name, asked in (("without the oracle", False), ("with the oracle", True)):
 
             def work(variant: int, asked: bool = asked) -> object:
-                return advisor.advise_region(text(variant), oracle=asked)
+                return executor.advise_region(text(variant), oracle=asked)
 
             median, most = median_ms(work, rounds)
             print(f"{name:<30} {median:8.1f} ms   largest {most:.1f} ms of {rounds}")
-        median, most = median_ms(lambda variant: advisor.advise_region(long_text(variant), oracle=False), 3)
+        median, most = median_ms(lambda variant: executor.advise_region(long_text(variant), oracle=False), 3)
         print(f"{'a loop of 1,000 steps':<30} {median:8.1f} ms   largest {most:.1f} ms of 3")
     finally:
-        advisor.stop()
+        executor.stop()
         template.stop()
 
 

@@ -78,16 +78,16 @@ class Attack:
 
 def attacks(folder: Path) -> list[Attack]:
     """Every text of texts.json by the API, without and with the oracle, and by the page; every trace of traces/."""
-    found = []
+    generated = []
     for group in json.loads((folder / "texts.json").read_text()).values():
         for name, text in group.items():
             ways = {"oracle off": _by_api(text, "off"), "oracle auto": _by_api(text, "auto"), "page": _by_page(text)}
-            found.append(Attack(name, ways))
+            generated.append(Attack(name, ways))
     traces = sorted((folder / "traces").glob("*.json.gz"))
-    return found + [Attack(path.name, {"upload": _by_upload(path)}) for path in traces]
+    return generated + [Attack(path.name, {"upload": _by_upload(path)}) for path in traces]
 
 
-def turn(listed: list[Attack], number: int) -> tuple[Attack, str]:
+def choose_attack(listed: list[Attack], number: int) -> tuple[Attack, str]:
     """The attack and its way that come at that number: each attack once, then each in its next way.
 
     By a stride, so that texts and traces, and those of a kind, mix.
@@ -160,7 +160,7 @@ class Attackers:
             while time.monotonic() < until:
                 with self.lock:
                     number = next(turns)
-                attack, way = turn(self.attacks, number)
+                attack, way = choose_attack(self.attacks, number)
                 began = time.monotonic()
                 try:
                     status = str(attack.ways[way](client, number).status_code)
@@ -200,7 +200,7 @@ def plain_advice(url: str) -> Json:
     return {"status": status, "seconds": round(time.monotonic() - began, 2)}
 
 
-def ready(url: str) -> str:
+def ask_ready(url: str) -> str:
     """What /readyz says."""
     try:
         return str(httpx.get(f"{url}/readyz", timeout=ANSWER_S).status_code)
@@ -230,20 +230,20 @@ def under_attack(checkout: Path, folder: Path, args: argparse.Namespace) -> Json
             after = plain_advice(server.url)
             time.sleep(args.settle_s)
             peak_mb, killed = watch.stop(), watch.exceeded
-            found = {
+            figures = {
                 "seconds": args.seconds, "at_once": args.at_once, "last_answer_s": round(last_answer_s, 1),
                 "killed_by_watchdog": killed, "server_ended": server.ended,
                 "idle_mb": round(idle_mb), "peak_mb": round(peak_mb), "after_mb": round(tree_pss(server.pid) / MB),
                 "idle_processes": idle_processes, "after_processes": len(below(server.pid, table())),
                 "widget": widget, "healthz": health[0],
-                "plain_advice_after": after, "readyz_after": ready(server.url),
+                "plain_advice_after": after, "readyz_after": ask_ready(server.url),
                 "slowest_answer_s": round(attackers.slowest_s, 1),
                 "answers": answers(attackers.statuses),
                 "statuses": attackers.statuses,
             }  # fmt: skip
             # What hangs in a thread does not end by SIGTERM, and whoever waits for it waits for nothing.
             server.kill_tree()
-        return found
+        return figures
 
 
 def _widget_client(port: int, seconds: float) -> subprocess.Popen[bytes]:
@@ -261,7 +261,7 @@ def answers(statuses: Statuses) -> dict[str, int]:
 # ----------------------------------------------------------------------------------------------------------- record
 
 
-def wrong(record: Json) -> list[str]:
+def failed_claims(record: Json) -> list[str]:
     """The claims that a record does not bear out, in words."""
     here, said = record["here"], []
     if here["seconds"] < SECONDS or here["at_once"] < AT_ONCE:
@@ -277,9 +277,9 @@ def wrong(record: Json) -> list[str]:
     if here["killed_by_watchdog"] or here["server_ended"]:
         said.append("the server did not survive")
     for who in ("widget", "healthz"):
-        found = here[who]
-        if found["lost"] or set(found["statuses"]) != {"200"}:
-            said.append(f"{who}: statuses {found['statuses']}, {found['lost']} lost")
+        widget_answers = here[who]
+        if widget_answers["lost"] or set(widget_answers["statuses"]) != {"200"}:
+            said.append(f"{who}: statuses {widget_answers['statuses']}, {widget_answers['lost']} lost")
     if here["widget"]["p99_ms"] >= WIDGET_P99_MS:
         said.append(f"widget: 99 % within {here['widget']['p99_ms']} ms, not {WIDGET_P99_MS:g}")
     if here["widget"]["requests"] < 0.99 * WIDGET_RATE * here["seconds"]:
@@ -326,7 +326,7 @@ def main() -> int:
         print(f"{side}: {json.dumps({k: v for k, v in record[side].items() if k != 'statuses'})}", flush=True)
     if args.out:
         args.out.write_text(json.dumps(record, indent=1) + "\n")
-    for line in (said := wrong(record)):
+    for line in (said := failed_claims(record)):
         print(f"does not hold: {line}")
     return int(bool(said))
 

@@ -111,8 +111,8 @@ class Server:
         with suppress(httpx.TransportError):
             answer = httpx.get(self.url + path, timeout=START_S)
             if answer.status_code == 200:
-                found: dict[str, Any] = answer.json()
-                return found
+                body: dict[str, Any] = answer.json()
+                return body
         return None
 
     def _still_starting(self, began: float) -> None:

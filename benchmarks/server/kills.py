@@ -40,7 +40,17 @@ from app.settings import Settings
 from app.storage.store import Store
 from app.web.server.retention import remove_left_folders, remove_orphans
 from benchmarks.server.checkout import Server, commit
-from benchmarks.server.kills_load import ANSWER_S, FAULTS, LISTS, Load, account, listed, look, wait_for_all, whole_trace
+from benchmarks.server.kills_load import (
+    ANSWER_S,
+    FAULTS,
+    LISTS,
+    Load,
+    account,
+    list_all,
+    look,
+    wait_for_all,
+    whole_trace,
+)
 from benchmarks.server.processes import Process, adopt_orphans, below, command, reap, table
 from tools.server import ROOT
 from tools.stamp import stamp
@@ -77,11 +87,11 @@ SHOWN = 10
 
 def victims(server: int, processes: Mapping[int, Process]) -> dict[int, list[Process]]:
     """The living processes below the server by depth, 1 for its children."""
-    found: dict[int, list[Process]] = {}
+    by_depth: dict[int, list[Process]] = {}
     for pid, depth in below(server, processes).items():
         if not processes[pid].dead:
-            found.setdefault(depth, []).append(processes[pid])
-    return found
+            by_depth.setdefault(depth, []).append(processes[pid])
+    return by_depth
 
 
 def choose(by_depth: Mapping[int, list[Process]], first: bool, rng: random.Random) -> tuple[int, Process] | None:
@@ -103,7 +113,7 @@ class Strays:
         self.server = server
         self.parents: dict[tuple[int, int], int] = {}
         self.commands: dict[tuple[int, int], str] = {}
-        self.since: dict[tuple[str, tuple[int, int]], float] = {}
+        self.first_seen_s: dict[tuple[str, tuple[int, int]], float] = {}
         self.left: dict[tuple[str, tuple[int, int]], str] = {}
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._watch, name="strays", daemon=True)
@@ -130,9 +140,9 @@ class Strays:
                 strange["zombie", process.life] = process
             elif process.parent != self.parents[process.life] or (process.parent == me and pid != own):
                 strange["orphan", process.life] = process
-        self.since = {key: self.since.get(key, now) for key in strange}
-        for key, since in self.since.items():
-            if now - since >= STRAY_S:
+        self.first_seen_s = {key: self.first_seen_s.get(key, now) for key in strange}
+        for key, first_seen_s in self.first_seen_s.items():
+            if now - first_seen_s >= STRAY_S:
                 self.left[key] = self.commands[key[1]]
 
     def stop(self) -> None:
@@ -209,7 +219,7 @@ class Killer:
         }
 
 
-def still_there() -> list[str]:
+def list_remaining() -> list[str]:
     """What runs below this process although the server has stopped, and END_S later still does."""
     deadline = time.monotonic() + END_S
     while True:
@@ -248,15 +258,15 @@ def left_files(data: Path) -> list[str]:
         marks = ",".join("?" * len(FINAL_STATES))
         waiting = database.execute(f"SELECT request FROM jobs WHERE state NOT IN ({marks})", FINAL_STATES)
         requests = " ".join(str(row[0]) for row in waiting)
-    found = []
+    leftovers = []
     for path in sorted(p for p in data.rglob("*") if p.is_file()):
         place = path.relative_to(data)
         stem = path.name.partition(".")[0]
         unused = place.parts[0] == "uploads" and stem not in files and path.name not in requests
         nobodys = place.parts[0] == "logs" and stem not in jobs and not KEPT_LOG.fullmatch(stem)
         if unused or nobodys or TEMPORARY.search(path.name):
-            found.append(str(place))
-    return found
+            leftovers.append(str(place))
+    return leftovers
 
 
 FINAL_STATES = ("done", "failed", "cancelled")
@@ -290,19 +300,19 @@ def killed_under_load(args: argparse.Namespace) -> Json:
             minutes = (time.monotonic() - began) / 60
             killer.revive()
             wait_for_all(client, load.accepted)
-            found = {one.id: look(client, one) for one in load.accepted}
-            rows = {kind: [row for row in listed(client, kind) if row.get("name") != "kills 0"] for kind in LISTS}
+            outcomes = {one.id: look(client, one) for one in load.accepted}
+            rows = {kind: [row for row in list_all(client, kind) if row.get("name") != "kills 0"] for kind in LISTS}
         time.sleep(STRAY_S + 2 * LOOK_S)  # who is left behind by now is noticed by then
         died = server.ended
         last_stop_s = server.stop()
-        after = still_there()
+        after = list_remaining()
         strays.stop()
         if load.unexpected:
             lines = server.log.read_text(errors="replace").splitlines()
             print("\n".join(line[:300] for line in lines if " INFO " not in line)[-6000:])
-        faults = account(load.accepted, found, rows, load.cut, whole)
-        states = Counter(f"{one.kind} {(found[one.id].job or {}).get('state')}" for one in load.accepted)
-        reasons = Counter(_reason(found[one.id].job) for one in load.accepted)
+        faults = account(load.accepted, outcomes, rows, load.cut, whole)
+        states = Counter(f"{one.kind} {(outcomes[one.id].job or {}).get('state')}" for one in load.accepted)
+        reasons = Counter(_reason(outcomes[one.id].job) for one in load.accepted)
         return {
             "seed": args.seed,
             "minutes": round(minutes, 1),
@@ -340,27 +350,27 @@ NOTHING = (*FAULTS, "orphans", "zombies", "left_files", "unexpected", "left_afte
 """What there must be none of."""
 
 
-def wrong(record: Json, parts: tuple[str, ...] = PARTS) -> list[str]:
+def failed_claims(record: Json, parts: tuple[str, ...] = PARTS) -> list[str]:
     """The claims that a record does not bear out, in words; a part that is not there was not measured."""
     said = []
     for part in parts:
-        if (found := record.get(part)) is None:
+        if (figures := record.get(part)) is None:
             said.append(f"{part}: not measured")
             continue
-        if found["kills"] < KILLS:
-            said.append(f"{part}: {found['kills']} kills, not {KILLS}")
-        if found["changed"]:
+        if figures["kills"] < KILLS:
+            said.append(f"{part}: {figures['kills']} kills, not {KILLS}")
+        if figures["changed"]:
             said.append(f"{part}: measured with changes that are not in a commit")
-        said += [f"{part}: {what}: {found[what]}" for what in NOTHING if found[what]]
-        if (found["stop_s_max"] or 0) > STOP_S:
-            said.append(f"{part}: {found['stop_s_max']} s from SIGTERM to the end, not {STOP_S:g}")
-        if found["died_at_the_end"]:
+        said += [f"{part}: {what}: {figures[what]}" for what in NOTHING if figures[what]]
+        if (figures["stop_s_max"] or 0) > STOP_S:
+            said.append(f"{part}: {figures['stop_s_max']} s from SIGTERM to the end, not {STOP_S:g}")
+        if figures["died_at_the_end"]:
             said.append(f"{part}: the server had ended by itself")
-        if found["database"] != "ok":
-            said.append(f"{part}: the database: {found['database']}")
-        said += [f"{part}: no {kind} was done" for kind in LISTS if not found["states"].get(f"{kind} done")]
+        if figures["database"] != "ok":
+            said.append(f"{part}: the database: {figures['database']}")
+        said += [f"{part}: no {kind} was done" for kind in LISTS if not figures["states"].get(f"{kind} done")]
         who = ("server", "child")
-        said += [f"{part}: no {one} was killed" for one in who if not any(k.startswith(one) for k in found["killed"])]
+        said += [f"{part}: no {one} was killed" for one in who if not any(k.startswith(one) for k in figures["killed"])]
     return said
 
 
@@ -381,7 +391,7 @@ def main() -> int:
     print(json.dumps(record[part], indent=1))
     if args.out:
         args.out.write_text(json.dumps(record, indent=1) + "\n")
-    for line in (said := wrong(record, (part,))):
+    for line in (said := failed_claims(record, (part,))):
         print(f"does not hold: {line}")
     return int(bool(said))
 

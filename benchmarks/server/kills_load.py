@@ -53,7 +53,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Outcome:
     """What the server says of one at the end. thing: the trace, validation or check; None where it is not there.
 
     done_events: how many times its stream of events says that it has ended.
@@ -204,14 +204,14 @@ def whole_trace(client: httpx.Client) -> Whole:
     trace_id = (
         client.post("/api/v1/traces", params={"name": "kills 0"}, content=trace(0)).raise_for_status().json()["id"]
     )
-    found = client.get(f"/api/v1/traces/{trace_id}", params={"wait": 120}).raise_for_status().json()
-    while found["status"] == "reading":
+    report = client.get(f"/api/v1/traces/{trace_id}", params={"wait": 120}).raise_for_status().json()
+    while report["status"] == "reading":
         time.sleep(FOLLOW_S)
-        found = client.get(f"/api/v1/traces/{trace_id}").raise_for_status().json()
-    if found["status"] != "ready":
-        raise RuntimeError(f"the trace could not be read: {found['error']}")
-    advised = sum(r["advice"] is not None for r in found["regions"])
-    return Whole(len(found["regions"]), advised, frozenset(note["code"] for note in found["notes"]))
+        report = client.get(f"/api/v1/traces/{trace_id}").raise_for_status().json()
+    if report["status"] != "ready":
+        raise RuntimeError(f"the trace could not be read: {report['error']}")
+    advised = sum(r["advice"] is not None for r in report["regions"])
+    return Whole(len(report["regions"]), advised, frozenset(note["code"] for note in report["notes"]))
 
 
 def wait_for_all(client: httpx.Client, accepted: Iterable[Accepted]) -> None:
@@ -225,7 +225,7 @@ def wait_for_all(client: httpx.Client, accepted: Iterable[Accepted]) -> None:
             time.sleep(FOLLOW_S)
 
 
-def look(client: httpx.Client, one: Accepted) -> Found:
+def look(client: httpx.Client, one: Accepted) -> Outcome:
     """What the server says of one job and of what it made."""
     job = client.get(f"/api/v1/jobs/{one.id}")
     thing = client.get(f"{LISTS[one.kind]}/{one.id}")
@@ -233,10 +233,10 @@ def look(client: httpx.Client, one: Accepted) -> Found:
     if job.is_success and job.json()["state"] in FINAL:  # else the stream would not end
         events = client.get(f"/api/v1/jobs/{one.id}/events")
         done = sum(line == "event: done" for line in events.text.splitlines())
-    return Found(job.json() if job.is_success else None, thing.json() if thing.is_success else None, done)
+    return Outcome(job.json() if job.is_success else None, thing.json() if thing.is_success else None, done)
 
 
-def listed(client: httpx.Client, kind: str) -> list[Json]:
+def list_all(client: httpx.Client, kind: str) -> list[Json]:
     """Everything of that kind that the server lists."""
     rows: list[Json] = []
     after: str | None = None
@@ -261,7 +261,7 @@ FAULTS = ("lost", "unfinished", "twice", "unexplained", "incomplete", "unasked")
 
 def account(
     accepted: Iterable[Accepted],
-    found: Mapping[str, Found],
+    outcomes: Mapping[str, Outcome],
     rows: Mapping[str, list[Json]],
     cut: Mapping[str, int],
     whole: Whole,
@@ -275,7 +275,7 @@ def account(
     said: dict[str, list[str]] = {fault: [] for fault in FAULTS}
     known = {(one.kind, one.id): one for one in accepted}  # an upload sent again may be answered with the same id
     for (kind, job_id), one in known.items():
-        what, seen = f"{kind} {job_id}", found[job_id]
+        what, seen = f"{kind} {job_id}", outcomes[job_id]
         times = sum(row["id"] == job_id for row in rows[kind])
         if seen.job is None or seen.thing is None or times == 0:
             said["lost"].append(what)

@@ -46,12 +46,12 @@ class Process:
 
 def table() -> dict[int, Process]:
     """Every process, by pid, those that have ended and were not waited for as well."""
-    found = {}
+    processes = {}
     for folder in PROC.glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
             process = parse_stat((folder / "stat").read_text())
-            found[process.pid] = process
-    return found
+            processes[process.pid] = process
+    return processes
 
 
 def parse_stat(text: str) -> Process:

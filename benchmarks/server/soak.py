@@ -48,8 +48,8 @@ def open_loop(served: Served, plan: str, rate: float, seconds: float, warm: floa
                "--seconds", str(seconds), "--warm", str(warm)]  # fmt: skip
     before = cpu_s(served.pid)
     told = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-    found: Json = json.loads(told)
-    return {**found, "server_cpu_ms_per_request": round((cpu_s(served.pid) - before) * 1e3 / found["requests"], 3)}
+    figures: Json = json.loads(told)
+    return {**figures, "server_cpu_ms_per_request": round((cpu_s(served.pid) - before) * 1e3 / figures["requests"], 3)}
 
 
 def cpu_s(pid: int) -> float:
@@ -71,8 +71,8 @@ def regions(served: Served, args: argparse.Namespace) -> Json:
 def mixed(served: Served, args: argparse.Namespace) -> Json:
     """The third claim."""
     samples = Samples(served.pid)
-    found = asyncio.run(Mixed(served.url, served.log, samples).run(args.minutes * 60))
-    return {**found, **samples.summary()}
+    figures = asyncio.run(Mixed(served.url, served.log, samples).run(args.minutes * 60))
+    return {**figures, **samples.summary()}
 
 
 PARTS: dict[str, Callable[[Served, argparse.Namespace], Json]] = {
@@ -82,29 +82,33 @@ PARTS: dict[str, Callable[[Served, argparse.Namespace], Json]] = {
 }
 
 
-def wrong(record: Json) -> list[str]:
+def failed_claims(record: Json) -> list[str]:
     """The claims that a record does not bear out, in words; those of a part that is not there are not looked at."""
     said = []
     for part, rate, p99 in (("widget", WIDGET_RATE, WIDGET_P99_MS), ("regions", REGION_RATE, REGION_P99_MS)):
-        if (found := record.get(part)) is None:
+        if (figures := record.get(part)) is None:
             continue
-        if found["rate"] < rate or found["answered_per_s"] < 0.99 * rate:
-            said.append(f"{part}: {found['answered_per_s']} of {rate:g} requests a second were answered")
-        if found["p99_ms"] >= p99:
-            said.append(f"{part}: 99 % within {found['p99_ms']} ms, not {p99:g}")
-        if found["lost"] or set(found["statuses"]) != {"200"}:
-            said.append(f"{part}: statuses {found['statuses']}, {found['lost']} lost")
-    if (found := record.get("mixed")) is not None:
-        if found["minutes"] < MIXED_MINUTES - 0.1:
-            said.append(f"mixed: {found['minutes']} minutes, not {MIXED_MINUTES:g}")
-        if found["mb_per_minute"] >= MB_A_MINUTE:
-            said.append(f"mixed: memory grows by {found['mb_per_minute']} MB a minute, not below {MB_A_MINUTE:g}")
-        if found["descriptors_last"] - found["descriptors_first"] > DESCRIPTORS:
-            said.append(f"mixed: {found['descriptors_first']} descriptors became {found['descriptors_last']}")
+        if figures["rate"] < rate or figures["answered_per_s"] < 0.99 * rate:
+            said.append(f"{part}: {figures['answered_per_s']} of {rate:g} requests a second were answered")
+        if figures["p99_ms"] >= p99:
+            said.append(f"{part}: 99 % within {figures['p99_ms']} ms, not {p99:g}")
+        if figures["lost"] or set(figures["statuses"]) != {"200"}:
+            said.append(f"{part}: statuses {figures['statuses']}, {figures['lost']} lost")
+    if (figures := record.get("mixed")) is not None:
+        if figures["minutes"] < MIXED_MINUTES - 0.1:
+            said.append(f"mixed: {figures['minutes']} minutes, not {MIXED_MINUTES:g}")
+        if figures["mb_per_minute"] >= MB_A_MINUTE:
+            said.append(f"mixed: memory grows by {figures['mb_per_minute']} MB a minute, not below {MB_A_MINUTE:g}")
+        if figures["descriptors_last"] - figures["descriptors_first"] > DESCRIPTORS:
+            said.append(f"mixed: {figures['descriptors_first']} descriptors became {figures['descriptors_last']}")
         said += [
-            f"mixed: {what}: {found[what]}" for what in ("lost", "ended_twice", "silent", "unexpected") if found[what]
+            f"mixed: {what}: {figures[what]}"
+            for what in ("lost", "ended_twice", "silent", "unexpected")
+            if figures[what]
         ]
-        said += [f"mixed: no {kind} was done" for kind in ("read", "check", "validate") if not found["jobs"].get(kind)]
+        said += [
+            f"mixed: no {kind} was done" for kind in ("read", "check", "validate") if not figures["jobs"].get(kind)
+        ]
     return said
 
 
@@ -155,10 +159,10 @@ def main() -> int:
         if set(PARTS) <= set(record):
             PAGE.write_text(table(record))
             print(table(record))
-    found = wrong({k: v for k, v in record.items() if k in args.only})
-    for line in found:
+    failures = failed_claims({k: v for k, v in record.items() if k in args.only})
+    for line in failures:
         print(f"does not hold: {line}")
-    return int(bool(found))
+    return int(bool(failures))
 
 
 if __name__ == "__main__":

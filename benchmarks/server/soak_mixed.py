@@ -208,16 +208,16 @@ class Mixed:
 
     async def _states(self, client: httpx.AsyncClient) -> dict[str, str]:
         """The state of every job, once all have one that stays; jobs of traces that were deleted are gone with them."""
-        found: dict[str, str] = {}
+        states: dict[str, str] = {}
         deadline = time.monotonic() + END_S
         for job_id in self.accepted:
             while True:
                 answer = await client.get(f"/api/v1/jobs/{job_id}")
-                found[job_id] = answer.json()["state"] if answer.status_code == 200 else "gone"
-                if found[job_id] in (*FINAL, "gone") or time.monotonic() > deadline:
+                states[job_id] = answer.json()["state"] if answer.status_code == 200 else "gone"
+                if states[job_id] in (*FINAL, "gone") or time.monotonic() > deadline:
                     break
                 await asyncio.sleep(0.5)
-        return found
+        return states
 
     def _summary(self, minutes: float, states: dict[str, str]) -> Json:
         begun = Counter(match[1] for match in map(ENDED.search, self.log.read_text().splitlines()) if match)

@@ -109,9 +109,9 @@ def poll(look: Callable[[], Json], until: Callable[[Json], bool], every_s: float
     deadline = time.monotonic() + END_S
     while time.monotonic() < deadline:
         began = time.monotonic()
-        found = look()
-        if until(found):
-            return found
+        answer = look()
+        if until(answer):
+            return answer
         time.sleep(max(every_s, time.monotonic() - began))
     raise WaitError(f"nothing came in {END_S:.0f} s")
 
@@ -170,7 +170,7 @@ def upload(port: int, sent: Sent, number: int) -> Json:
 
     first = poll(look, has_parts)
     listed_s = time.monotonic() - began
-    poll(lambda: {"page": _page(port, where)}, lambda found: shows(found["page"], first))
+    poll(lambda: {"page": _page(port, where)}, lambda seen: shows(seen["page"], first))
     parts_s = time.monotonic() - began
     if first["status"] != "reading":
         last, all_s = first, listed_s
@@ -238,7 +238,7 @@ def validate(port: int, rng: random.Random) -> float:
     return took_s
 
 
-def together(server: Server, sent: Sent, count: int) -> Json:
+def upload_together(server: Server, sent: Sent, count: int) -> Json:
     """So many uploads at once: peak memory of all processes, and the seconds of the slowest to its advice."""
     watch = MemoryWatch(server.pid)
     with ThreadPoolExecutor(count) as pool:
@@ -260,16 +260,16 @@ def one_round(checkout: Path, traces: Mapping[str, Sent], number: int, several: 
         if ask_json(server.port, "GET", "/api/v1/device")[1].get("gpu") is not None:
             raise WaitError("this host has a GPU: `validate` is of hosts without one")
         time.sleep(IDLE_S)
-        found: Json = {"start_s": start_s, "warm_s": warm_s, "memory": {"idle_mb": tree_pss(server.pid) / MB}}
+        figures: Json = {"start_s": start_s, "warm_s": warm_s, "memory": {"idle_mb": tree_pss(server.pid) / MB}}
         for kind, sent in traces.items():
-            found[kind] = upload(server.port, sent, number)
-        found["advise"] = {
+            figures[kind] = upload(server.port, sent, number)
+        figures["advise"] = {
             f"{oracle}_s": [advise(server.port, rng, oracle) for _ in range(ADVICES)] for oracle in ("off", "auto")
         }
-        found["validate"] = {"end_s": validate(server.port, rng)}
+        figures["validate"] = {"end_s": validate(server.port, rng)}
         if several:
-            found["memory"] |= together(server, traces["large"], several)
-        return found
+            figures["memory"] |= upload_together(server, traces["large"], several)
+        return figures
 
 
 # ------------------------------------------------------------------------------------------------------------ record
@@ -279,8 +279,8 @@ def figures(rounds: list[Json]) -> Json:
     """name -> p50, least, most and how many, of everything that the rounds tell; lists count each value."""
     values: dict[str, list[float]] = {}
 
-    def gather(prefix: str, found: Mapping[str, Any]) -> None:
-        for key, value in found.items():
+    def gather(prefix: str, nested: Mapping[str, Any]) -> None:
+        for key, value in nested.items():
             if isinstance(value, Mapping):
                 gather(f"{prefix}{key}.", value)
             else:
@@ -304,7 +304,7 @@ def ratios(before: Json, here: Json) -> dict[str, float]:
     return {name: round(here[name]["p50"] / before[name]["p50"], 3) for name in both}
 
 
-def wrong(record: Json) -> list[str]:
+def failed_claims(record: Json) -> list[str]:
     """The claims that a record does not bear out, in words."""
     here, said = record["here"], []
     if record["rounds"] < ROUNDS:
@@ -361,7 +361,7 @@ def main() -> int:
                 rounds[side].append(one_round(checkouts[side], traces, number + 1, several))
                 print(f"round {number + 1}, {side}: {json.dumps(rounds[side][-1])}", flush=True)
         sizes = {kind: {"file": sent.path.name, "bytes": sent.path.stat().st_size} for kind, sent in traces.items()}
-    found = {side: figures(rounds[side]) for side in SIDES}
+    by_side = {side: figures(rounds[side]) for side in SIDES}
     record = {
         **stamp(VERSIONS),
         "cores": len(os.sched_getaffinity(0)),
@@ -369,15 +369,15 @@ def main() -> int:
         "commits": {side: commit(checkout) for side, checkout in checkouts.items()},
         "rounds": args.rounds,
         "traces": sizes,
-        **found,
-        "ratios": ratios(found["before"], found["here"]),
+        **by_side,
+        "ratios": ratios(by_side["before"], by_side["here"]),
     }
     for name, ratio in record["ratios"].items():
-        before, here = found["before"][name], found["here"][name]
+        before, here = by_side["before"][name], by_side["here"][name]
         print(f"{name:34} {before['p50']:10.3f} -> {here['p50']:10.3f}  x {ratio}")
     if args.out:
         args.out.write_text(json.dumps(record, indent=1) + "\n")
-    for line in (said := wrong(record)):
+    for line in (said := failed_claims(record)):
         print(f"does not hold: {line}")
     return int(bool(said))
 

@@ -24,15 +24,15 @@ trace = read_trace(sys.argv[1])
 read = time.perf_counter()
 from profiler.region.mining.mine import mine
 imported = time.perf_counter()
-found = mine(trace)
+result = mine(trace)
 mined = time.perf_counter()
 mine(trace)
 again = time.perf_counter()
-print(read - started, imported - read, mined - imported, again - mined, len(found.regions), len(trace.kernels.name))
+print(read - started, imported - read, mined - imported, again - mined, len(result.regions), len(trace.kernels.name))
 """
 
 
-def measured(path: Path) -> list[float]:
+def measure(path: Path) -> list[float]:
     """Seconds to read, to import, to mine and to mine again; regions; kernels."""
     done = subprocess.run([sys.executable, "-c", ONE, str(path)], capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]
@@ -46,7 +46,7 @@ def main() -> None:
     names = ("trace", "kernels", "regions", "read s", "import s", "mine s", "again s", "mine/read")
     print("{:<44} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8} {:>10}".format(*names))
     for path in traces:
-        read, imported, mined, again, regions, kernels = measured(path)
+        read, imported, mined, again, regions, kernels = measure(path)
         print(
             f"{path.name[:44]:<44} {kernels:8.0f} {regions:8.0f} {read:8.2f} {imported:9.2f} {mined:7.2f} {again:8.2f} "
             f"{mined / read:10.2f}"
@@ -54,8 +54,8 @@ def main() -> None:
 
 
 def _largest() -> list[Path]:
-    found = sorted(TRACES.glob("*.json.gz"), key=lambda p: -p.stat().st_size)
-    return [p for p in found if ".et." not in p.name][:LARGEST]
+    traces = sorted(TRACES.glob("*.json.gz"), key=lambda p: -p.stat().st_size)
+    return [p for p in traces if ".et." not in p.name][:LARGEST]
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ def repeat(source: Path, target: Path, size_bytes: int) -> int:
     times = [value for kind, value in zip(kinds, values, strict=True) if kind == b"ts"]
     ids = [value for kind, value in zip(kinds, values, strict=True) if kind != b"ts" and value < 2**31]
     period_us, period_id = max(times) - min(times) + 1_000_000, max(ids, default=0) + 1
-    written = 0
-    with igzip.open(target, "wb", compresslevel=1) as out:
+    written: int = 0
+    with igzip.open(target, "wb", compresslevel=1) as out:  # type: ignore[no-untyped-call]
         written += out.write(head)
         copies = 0
         while written < size_bytes:
@@ -55,7 +55,7 @@ def repeat(source: Path, target: Path, size_bytes: int) -> int:
                 for kind, value in zip(kinds, values, strict=True)
             ]
             for i in range(0, len(pieces), 300_000):
-                written += out.write(_joined(pieces[i : i + 300_000]))
+                written += out.write(_join(pieces[i : i + 300_000]))
             copies += 1
         written += out.write(tail)
     return written
@@ -82,7 +82,7 @@ def _list_end(text: bytes) -> int:
     return end
 
 
-def _joined(pieces: list[bytes]) -> bytes:
+def _join(pieces: list[bytes]) -> bytes:
     """Text, key, number, text, key, number, ... as they stood."""
     keys = pieces[1::3]
     pieces[1::3] = [b'"%s": ' % key for key in keys]

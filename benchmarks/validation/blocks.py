@@ -1,7 +1,8 @@
 """Traced models written again with plain torch, their parts in the form of functions that can be replaced.
 
 Each is written as its trace in tests/data/traces shows that it was run, operation by operation
-(tests/benchmarks/test_blocks.py holds the two together). All are inference in bf16. Weights are random and seeded.
+(tests/benchmarks/validation/test_blocks.py holds the two together). All are inference in bf16. Weights are random and
+seeded.
 """
 
 from __future__ import annotations
@@ -377,7 +378,7 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def made(name: str, small: bool, device: str, dtype: torch.dtype = torch.bfloat16) -> tuple[Model, tuple[Tensor, ...]]:
+def make(name: str, small: bool, device: str, dtype: torch.dtype = torch.bfloat16) -> tuple[Model, tuple[Tensor, ...]]:
     """The model and its inputs on the device, floating tensors in dtype; equal in every process."""
     torch.manual_seed(0)
     with torch.device(device):

@@ -66,12 +66,12 @@ def shapes(tensors: Sequence[Tensor]) -> Key:
 
 def calls(model: Model, inputs: Sequence[Tensor]) -> list[Call]:
     """Every part's calls in one step of eager, one for each combination of shapes, in order."""
-    found: dict[tuple[str, Key], Call] = {}
+    by_shapes: dict[tuple[str, Key], Call] = {}
 
     def watched(name: str, part: Part) -> Function:
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
             outputs = part.whole(*tensors)
-            found.setdefault((name, shapes(tensors)), Call(name, tensors, outputs))
+            by_shapes.setdefault((name, shapes(tensors)), Call(name, tensors, outputs))
             return outputs
 
         return function
@@ -82,7 +82,7 @@ def calls(model: Model, inputs: Sequence[Tensor]) -> list[Call]:
             model(*inputs)
     finally:
         model.place({})
-    return list(found.values())
+    return list(by_shapes.values())
 
 
 def fit(region: Region, sizes: Mapping[str, int], called: Sequence[Call], device: str) -> Fit | None:
@@ -93,16 +93,16 @@ def fit(region: Region, sizes: Mapping[str, int], called: Sequence[Call], device
     fakes = [empty_input(item, sizes, "meta") for item in region.inputs]
     runner: Runner | None = None
     for call in called:
-        found: list[tuple[float, Fit]] = []
+        fits: list[tuple[float, Fit]] = []
         for order in orders(fakes, call.inputs):
             runner = runner or baselines.eager(region, sizes, device)
             outputs = runner(*(call.inputs[n] for n in order))
             nearest = [_nearest(wanted, outputs) for wanted in call.outputs]
             given = tuple(n if far <= 1.0 else None for far, n in nearest)
             if any(n is not None for n in given):
-                found.append((min(far for far, _ in nearest), Fit(call, order, given)))
-        if found:
-            return min(found, key=lambda pair: pair[0])[1]
+                fits.append((min(far for far, _ in nearest), Fit(call, order, given)))
+        if fits:
+            return min(fits, key=lambda pair: pair[0])[1]
     return None
 
 
@@ -112,12 +112,12 @@ def orders(fakes: Sequence[Tensor], tensors: Sequence[Tensor]) -> Iterator[tuple
         return
     left: list[tuple[int, ...]] = [()]
     for fake in fakes:
-        fitting = [n for n, t in enumerate(tensors) if _alike(fake, t)]
+        fitting = [n for n, t in enumerate(tensors) if _has_same_layout(fake, t)]
         left = [(*chosen, n) for chosen in left for n in fitting if n not in chosen][:MOST_ORDERS]
     yield from left
 
 
-def _alike(fake: Tensor, tensor: Tensor) -> bool:
+def _has_same_layout(fake: Tensor, tensor: Tensor) -> bool:
     """Strides count where there is more than one element: a generated kernel is written for them."""
     if fake.dtype != tensor.dtype or fake.shape != tensor.shape:
         return False
@@ -135,10 +135,10 @@ def distance(first: Tensor, second: Tensor) -> float:
         return math.inf
     if not first.is_floating_point():
         return 0.0 if torch.equal(first, second) else math.inf
-    apart = torch.linalg.vector_norm(first - second, dtype=torch.float32)
+    difference = torch.linalg.vector_norm(first - second, dtype=torch.float32)
     norm = torch.linalg.vector_norm(second, dtype=torch.float32)
     close = CLOSE * floor_error(DTYPE_NAMES[first.dtype]) * norm
-    return float(apart / close) if close > 0 else 0.0 if apart == 0 else math.inf
+    return float(difference / close) if close > 0 else 0.0 if difference == 0 else math.inf
 
 
 def replacement(part: Part, runners: Sequence[tuple[Fit, str, Runner]], signatures: int) -> Function:
@@ -146,7 +146,7 @@ def replacement(part: Part, runners: Sequence[tuple[Fit, str, Runner]], signatur
 
     signatures: combinations of shapes that the model calls the part with.
     """
-    by_key = {found.call.key: _adapted(part, found, name, runner) for found, name, runner in runners}
+    by_key = {placed.call.key: _adapt(part, placed, name, runner) for placed, name, runner in runners}
     if signatures == 1:
         (only,) = by_key.values()
         return only
@@ -157,9 +157,9 @@ def replacement(part: Part, runners: Sequence[tuple[Fit, str, Runner]], signatur
     return function
 
 
-def _adapted(part: Part, found: Fit, name: str, runner: Runner) -> Function:
+def _adapt(part: Part, placed: Fit, name: str, runner: Runner) -> Function:
     """The candidate under the part's own signature, with the outputs that the region lacks computed beside it."""
-    order, given = found.order, found.given
+    order, given = placed.order, placed.given
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
         results = runner(*(tensors[n] for n in order))

@@ -34,18 +34,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.validation.step_record import (  # noqa: E402 (run as a file)
-    CLOCKS,
-    busy_share,
-    checked,
-    claimed,
-    lines,
-    model_of,
-    wanted,
-    winner_of,
-)
 from kernels.measure.processes.processes import ForkServer  # noqa: E402
 from kernels.measure.session import open_zygote  # noqa: E402
+from tools.records.step_record import (  # noqa: E402 (run as a file)
+    CLOCKS,
+    busy_share,
+    choose_regions,
+    claim_speedup,
+    first_correct,
+    lines,
+    model_of,
+    winner_of,
+)
 
 Json = dict[str, Any]
 
@@ -121,14 +121,14 @@ def region_of(
         "decided_by": validation["conditions"].get("decided_by"),
     }  # fmt: skip
     if options.device == "cpu":
-        return row | {"winner": checked(validation), "why": "not timed: a dry run"}
+        return row | {"winner": first_correct(validation), "why": "not timed: a dry run"}
     row["winner"] = winner_of(validation, region["share_of_step"])
     if row["winner"] is None:
         return row | {"why": validation["reason"]}
     ratio = next(c["ratio_to_eager"] for c in validation["candidates"] if c["name"] == row["winner"])
     row["ratio"] = ratio or {"median": 1.0, "low": 1.0, "high": 1.0}
     for by in CLOCKS:
-        row[by]["claimed"] = claimed([shares[by]], [row["ratio"]])
+        row[by]["claimed"] = claim_speedup([shares[by]], [row["ratio"]])
     return row | ({"why": "left as it is"} if row["winner"] == "eager" else {})
 
 
@@ -145,10 +145,10 @@ def measure(name: str, options: argparse.Namespace, folder: Path, ends: float, z
     task: Json = {"model": name, "small": options.small, "device": options.device}
     path = folder / f"{name}.json.gz"
     ask({**task, "record": str(path)}, CHILD_S)
-    found = report(path, name)
-    profiled = {key: found[key] for key in PROFILED}
+    trace_report = report(path, name)
+    profiled = {key: trace_report[key] for key in PROFILED}
     rows = []
-    for region in wanted(found["regions"], options.regions):
+    for region in choose_regions(trace_report["regions"], options.regions):
         row = region_of(region, profiled, options, ends - PLACING_S, zygote)
         print(f"{name}: {row['name']}: {row['winner']} {row['ratio'] or ''} {row['why']}", file=sys.stderr, flush=True)
         rows.append(row)

@@ -27,7 +27,7 @@ from torch import Tensor  # noqa: E402
 
 from benchmarks.traces.recording import record  # noqa: E402
 from benchmarks.validation import placement  # noqa: E402
-from benchmarks.validation.blocks import Function, Model, made  # noqa: E402
+from benchmarks.validation.blocks import Function, Model, make  # noqa: E402
 from kernels import candidates as registry  # noqa: E402
 from kernels.measure import conditions, stats  # noqa: E402
 from kernels.measure.candidate.correctness import compare  # noqa: E402
@@ -74,10 +74,10 @@ def winners(model: Model, inputs: Sequence[Tensor], wanted: Sequence[Json], devi
     """Each asked-for winner, built for every combination of shapes that its region has in the model."""
     called = placement.calls(model, inputs)
     signatures = Counter(call.part for call in called)
-    found = []
+    placed = []
     for item in wanted:
         winner = Winner(item["candidate"])
-        found.append(winner)
+        placed.append(winner)
         region = parse(item["text"])
         runners = []
         for sizes in item["bindings"]:
@@ -101,12 +101,12 @@ def winners(model: Model, inputs: Sequence[Tensor], wanted: Sequence[Json], devi
             (winner.part,) = parts
             winner.missing = runners[0][0].missing
             winner.function = placement.replacement(model.parts[winner.part], runners, signatures[winner.part])
-    return found
+    return placed
 
 
-def variants(found: Sequence[Winner]) -> dict[str, Mapping[str, Function]]:
+def variants(placed_winners: Sequence[Winner]) -> dict[str, Mapping[str, Function]]:
     """What to measure: eager, each winner alone under its number, all of them together where there are several."""
-    placed = {str(n): {w.part: w.function} for n, w in enumerate(found) if w.function is not None}
+    placed = {str(n): {w.part: w.function} for n, w in enumerate(placed_winners) if w.function is not None}
     together = {part: function for one in placed.values() for part, function in one.items()}
     several = len(together) == len(placed) > 1  # two winners of one part cannot both be there
     return {EAGER: {}, **placed, **({TOGETHER: together} if several else {})}
@@ -116,7 +116,7 @@ def checks(
     name: str, small: bool, device: str, model: Model, inputs: Sequence[Tensor], tried: Mapping[str, Any]
 ) -> Json:
     """For each variant, whether its output is as near to float64 as the judge demands of a candidate."""
-    wide, _ = made(name, small, device)
+    wide, _ = make(name, small, device)
     wide.double()
     outputs = [t.double() if t.is_floating_point() else t for t in inputs]
     reference = Reference((wide(*outputs),), {}, "float64")
@@ -139,7 +139,7 @@ def checks(
     return verdicts
 
 
-def timed(model: Model, inputs: Sequence[Tensor], tried: Mapping[str, Any], task: Json, clock: Clock) -> Json:
+def time_steps(model: Model, inputs: Sequence[Tensor], tried: Mapping[str, Any], task: Json, clock: Clock) -> Json:
     """Device and wall time of a step, variants in turns, in another order each round."""
 
     def step(*values: Tensor) -> tuple[Tensor, ...]:
@@ -169,21 +169,21 @@ def timed(model: Model, inputs: Sequence[Tensor], tried: Mapping[str, Any], task
 
 def _figures(own: tuple[list[float], list[float]], eager: tuple[list[float], list[float]]) -> Json:
     """Medians over the rounds, and how many times as fast as eager, rounds in pairs."""
-    found: Json = {}
+    figures: Json = {}
     for kind, mine, base in zip(("device", "wall"), own, eager, strict=True):
         values, reference = np.array(mine), np.array(base)
-        found[f"{kind}_us"] = to_json(stats.interval(values))
-        found[f"{kind}_speedup"] = to_json(stats.ratio(reference, values))
-    return found
+        figures[f"{kind}_us"] = to_json(stats.interval(values))
+        figures[f"{kind}_speedup"] = to_json(stats.ratio(reference, values))
+    return figures
 
 
 def place(task: Json) -> Json:
     """The winners in their places: how near the output is, and what a step takes."""
     device, small = task["device"], task["small"]
     on_gpu = device != "cpu"
-    model, inputs = made(task["model"], small, device)
-    found = winners(model, inputs, task["winners"], device)
-    tried = variants(found)
+    model, inputs = make(task["model"], small, device)
+    placed_winners = winners(model, inputs, task["winners"], device)
+    tried = variants(placed_winners)
     gc.collect()
     with torch.no_grad():
         begun = time.monotonic()
@@ -196,13 +196,15 @@ def place(task: Json) -> Json:
             torch.cuda.empty_cache()
         ready_s = time.monotonic() - begun
         before = conditions.read(0) if on_gpu else {}
-        times = timed(model, inputs, tried, task, DeviceClock() if on_gpu else HostClock())
+        times = time_steps(model, inputs, tried, task, DeviceClock() if on_gpu else HostClock())
         after = conditions.read(0) if on_gpu else {}
     return {
         "device": torch.cuda.get_device_name() if on_gpu else None,
         "software": software(),
         "conditions": {"before": before, "after": after, "rounds": task["rounds"], "calls": task["calls"]},
-        "placed": [{"candidate": w.name, "part": w.part, "missing_outputs": w.missing, "why": w.why} for w in found],
+        "placed": [
+            {"candidate": w.name, "part": w.part, "missing_outputs": w.missing, "why": w.why} for w in placed_winners
+        ],
         "checks": agreement,
         "times": times,
         "first_call_s": round(ready_s, 1),
@@ -215,7 +217,7 @@ def main() -> None:
     if task["device"] == "cpu":
         torch.set_num_threads(1)  # threads that wait for a core of a busy host are slow now and then
     if "record" in task:
-        model, inputs = made(task["model"], task["small"], task["device"])
+        model, inputs = make(task["model"], task["small"], task["device"])
         record(model, inputs, task["device"], Path(task["record"]))
         print(json.dumps({"recorded": task["record"]}))
         return

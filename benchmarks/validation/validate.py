@@ -29,8 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.operations.kernels import visible  # noqa: E402 (run as a file)
-from benchmarks.validation.validate_table import repeated, summary, table  # noqa: E402
+from benchmarks.validation.validate_table import repeatability, summary, table  # noqa: E402
+from tools.gpu.visible import visible_gpus  # noqa: E402 (run as a file)
 
 Json = dict[str, Any]
 
@@ -82,7 +82,7 @@ class Worker:
             process.wait()
 
 
-def shared_out(gpus: Sequence[str], cores: Sequence[int]) -> dict[str, frozenset[int]]:
+def share_cores(gpus: Sequence[str], cores: Sequence[int]) -> dict[str, frozenset[int]]:
     """A part of the cores for each GPU, no core in two parts. No part where there is one GPU, or too few cores."""
     whole = list(dict.fromkeys(siblings(core) & frozenset(cores) for core in cores))
     each = len(whole) // len(gpus)
@@ -139,33 +139,33 @@ def measure(
     jobs: queue.Queue[Path] = queue.Queue()
     for text in texts:
         jobs.put(text)
-    found: dict[str, list[Json]] = {text.stem: [] for text in texts}
+    runs_by_region: dict[str, list[Json]] = {text.stem: [] for text in texts}
     lock = threading.Lock()
 
     def work(worker: Worker) -> None:
         for text, run, body in runs(worker, repeat, budget_s, ends, out / "records", jobs, caches):
             with lock:
-                found[text.stem].append(body)
+                runs_by_region[text.stem].append(body)
                 said = body.get("failed") or f"{body['outcome']}, best {body['best']}: {body['reason'][:110]}"
                 print(f"{body.get('verdict_s', 0):6.1f} s  {text.stem} ({run + 1}): {said}", flush=True)
-                write(found, out)
+                write(runs_by_region, out)
 
-    parts = shared_out(visible(), sorted(os.sched_getaffinity(0)))
+    parts = share_cores(visible_gpus(), sorted(os.sched_getaffinity(0)))
     threads = [threading.Thread(target=work, args=(Worker(gpu, cores),)) for gpu, cores in parts.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return runs_by_region
 
 
-def write(found: Mapping[str, Sequence[Json]], out: Path) -> None:
+def write(runs_by_region: Mapping[str, Sequence[Json]], out: Path) -> None:
     """validations.json, whole or as it was."""
-    body = {"regions": {name: [summary(v) for v in runs] for name, runs in found.items() if runs}}
-    done = [v for runs in found.values() for v in runs if "failed" not in v]
+    body = {"regions": {name: [summary(v) for v in runs] for name, runs in runs_by_region.items() if runs}}
+    done = [v for runs in runs_by_region.values() for v in runs if "failed" not in v]
     if done:
         body |= {"device": done[0]["device"], "software": done[0]["software"], "date": done[0]["date"]}
-    body["repeatability"] = repeated(body["regions"])
+    body["repeatability"] = repeatability(body["regions"])
     fresh = out / "validations.json.new"
     fresh.write_text(json.dumps(body, indent=1) + "\n")
     fresh.replace(out / "validations.json")
@@ -182,16 +182,18 @@ def main() -> int:
     parser.add_argument("--caches", type=Path, help="folder of caches to begin with and to keep; else empty ones")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     asked = parser.parse_args()
-    if not visible():
+    if not visible_gpus():
         parser.error("this needs a GPU")
     asked.out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(asked.out / "records", ignore_errors=True)
     texts = asked.texts or sorted(asked.regions.glob("*.txt"))
     with tempfile.TemporaryDirectory(prefix="tritonworthy-caches-") as folder:
         caches = asked.caches or Path(folder)
-        found = measure(texts, asked.repeat, asked.budget, asked.total, asked.out, caches)
+        runs_by_region = measure(texts, asked.repeat, asked.budget, asked.total, asked.out, caches)
     print(table(json.loads((asked.out / "validations.json").read_text())))
-    return 0 if all(len(r) == asked.repeat and not any("failed" in v for v in r) for r in found.values()) else 1
+    return (
+        0 if all(len(r) == asked.repeat and not any("failed" in v for v in r) for r in runs_by_region.values()) else 1
+    )
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def _candidate(candidate: Json) -> Json:
     }
 
 
-def repeated(regions: Mapping[str, Sequence[Json]]) -> Json:
+def repeatability(regions: Mapping[str, Sequence[Json]]) -> Json:
     """How the last two runs of each region agree: the ratios to eager, one a candidate; and the outcomes.
 
     moved: per candidate |ratio2 / ratio1 - 1|, largest first. outcomes: regions whose two outcomes or winners differ.
@@ -101,12 +101,12 @@ def table(body: Json) -> str:
             lines.append(f"{name}: {first['failed']}")
             continue
         spans = " ".join(f"{run['verdict_s']:.1f}" for run in runs if "failed" not in run)
-        before, after = (_said(first[key]) for key in ("advice_before", "advice_after"))
+        before, after = (_format_advice(first[key]) for key in ("advice_before", "advice_after"))
         lines.append(f"{name}: {before} -> {after}  [{first['outcome']}, best {first['best']}; verdicts {spans} s]")
         timed = {k: c for k, c in first["candidates"].items() if c["status"] == "ok"}
         for candidate, c in sorted(timed.items(), key=lambda item: item[1]["time_us"]["median"]):
             again = (
-                f"  {c['ratio_to_eager']['median']:.3f} of eager{_again(runs, candidate)}"
+                f"  {c['ratio_to_eager']['median']:.3f} of eager{_format_repeat(runs, candidate)}"
                 if c["ratio_to_eager"]
                 else ""
             )
@@ -131,7 +131,7 @@ def table(body: Json) -> str:
     return "\n".join(lines)
 
 
-def _again(runs: Sequence[Json], candidate: str) -> str:
+def _format_repeat(runs: Sequence[Json], candidate: str) -> str:
     if len(runs) < 2 or "failed" in runs[1]:
         return ""
     other = runs[1]["candidates"].get(candidate, {})
@@ -139,7 +139,7 @@ def _again(runs: Sequence[Json], candidate: str) -> str:
     return f", then {other['ratio_to_eager']['median']:.3f}" if measured else ""
 
 
-def _said(advice: Json) -> str:
+def _format_advice(advice: Json) -> str:
     what = advice.get("mode") or (advice.get("call") or "").partition("\n")[0]
     return f"{advice.get('tool', '?')}{f' ({what[:60]})' if what else ''}"
 
@@ -149,15 +149,15 @@ TOOL_OF = {"skip": ("eager",), "compile": ("compile",), "triton": ("triton:",), 
 
 def regrets(regions: Mapping[str, Sequence[Json]]) -> dict[str, float]:
     """Time of the tool advised before (of its fastest candidate) over the best time, where both were measured."""
-    found = {}
+    by_region = {}
     for name, runs in regions.items():
         if not runs or "failed" in runs[0]:
             continue
         times = {k: c["time_us"]["median"] for k, c in runs[0]["candidates"].items() if c["status"] == "ok"}
         advised = [t for k, t in times.items() if k.startswith(TOOL_OF.get(runs[0]["advice_before"].get("tool"), ()))]
         if advised:
-            found[name] = min(advised) / min(times.values())
-    return found
+            by_region[name] = min(advised) / min(times.values())
+    return by_region
 
 
 HEAD = """# Every region of the tests, validated

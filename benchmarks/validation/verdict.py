@@ -87,19 +87,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "verdicts.json")
     asked = parser.parse_args()
     host = to_json(probe_host())  # as the server does when it starts
-    found: dict[str, list[Json]] = {}
+    runs_by_region: dict[str, list[Json]] = {}
     for name, case in CASES.items():
-        found[name] = []
+        runs_by_region[name] = []
         with tempfile.TemporaryDirectory() as folder:
             for run in range(1 + asked.warm):
                 request = {**case, "host": host, "cache_dir": str(Path(folder) / "caches")}
                 body = verdict(request, Path(folder), asked.spare)
-                found[name].append(body)
-                asked.out.write_text(json.dumps(found, indent=1) + "\n")
+                runs_by_region[name].append(body)
+                asked.out.write_text(json.dumps(runs_by_region, indent=1) + "\n")
                 kind = "warm" if run else "cold"
                 said = body.get("failed") or {k: body[k] for k in ("first_s", "verdict_s", "phases_s")}
                 print(f"{name}, {kind}: {said}", flush=True)
-    return 1 if any("failed" in body for runs in found.values() for body in runs) else 0
+    return 1 if any("failed" in body for runs in runs_by_region.values() for body in runs) else 0
 
 
 if __name__ == "__main__":

@@ -83,8 +83,27 @@ def rooms_named(section: str) -> set[str]:
     return {room for row in re.findall(r"^\| (`.*?) \|", section, re.M) for room in re.findall(r"`(\w+)/`", row)}
 
 
+def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
+    """tests/attacks, tests/faults, tests/browser, tests/docs and tests/fuzz test the whole, and mirror nothing."""
+    for package in ("app", "benchmarks", "tools"):
+        folders = {p.parent.relative_to(ROOT / "tests") for p in (ROOT / "tests" / package).rglob("test_*.py")}
+        assert len(folders) > 2
+        assert [str(folder) for folder in sorted(folders) if not (ROOT / folder).is_dir()] == []
+
+
+def test_tools_import_no_benchmark() -> None:
+    """The other way they may: a benchmark counts and writes with tools."""
+    imported = re.compile(r"(?m)^\s*(?:from|import) (benchmarks|tests\.benchmarks)\b")
+    sources = {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in (ROOT / "tools").rglob("*.py")}
+    assert len(sources) > 20
+    assert [name for name, text in sources.items() if imported.search(text)] == []
+    assert imported.search((ROOT / "benchmarks" / "server" / "uploads.py").read_text(encoding="utf-8"))
+
+
 def test_no_folder_has_more_files_than_a_reader_takes_in() -> None:
     folders = {
-        p.parent for name in ("app", "kernels", "profiler", "tools", "benchmarks") for p in (ROOT / name).rglob("*.py")
+        p.parent
+        for name in ("app", "kernels", "profiler", "tools", "benchmarks", "tests")
+        for p in (ROOT / name).rglob("*.py")
     }
     assert {str(f.relative_to(ROOT)): n for f in folders if (n := len(list(f.glob("*.py")))) > 23} == {}

@@ -45,7 +45,7 @@ def test_every_promise_names_a_test_that_there_is() -> None:
 
 def test_every_file_of_faults_is_in_the_table() -> None:
     named = {cell.strip("`").partition("::")[0] for _, _, cell in rows("what happens")}
-    there = {str(p.relative_to(ROOT)) for p in (ROOT / "tests" / "app" / "faults").glob("test_*.py")}
+    there = {str(p.relative_to(ROOT)) for p in (ROOT / "tests" / "faults").glob("test_*.py")}
     assert there <= named
 
 

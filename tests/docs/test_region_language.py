@@ -11,39 +11,13 @@ from profiler.region.language import characters, text, vocabulary
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 from profiler.region.model import ITEMSIZE, RegionError
+from profiler.region.op_kinds import POINTWISE
+from profiler.region.operations import OPERATIONS, Op
 from tests.conftest import ROOT
+from tools.docs import operation_lists
 
 DOCS = (ROOT / "docs" / "region-language.md").read_text(encoding="utf-8")
 EXAMPLES: list[str] = re.findall(r"```\n(.*?)```", DOCS, re.DOTALL)
-
-
-def function_lists() -> str:
-    """The section as it should be: one list for each module, sorted."""
-    parts = []
-    for module, names in vocabulary.functions().items():
-        parts.append(f"**`{module}.`** {' '.join(f'`{n}`' for n in sorted(names))}")
-    methods = sorted(vocabulary.METHODS - vocabulary.TORCH)
-    parts.append(f"**methods besides** {' '.join(f'`{n}`' for n in methods)}")
-    return "\n\n".join(parts)
-
-
-def limit_rows() -> str:
-    """The table as it should be."""
-    rows = {
-        "the text": f"{characters.MAX_CHARS:,} characters, {characters.MAX_LINES} lines of {characters.MAX_LINE:,}",
-        "brackets that are open": str(characters.MAX_BRACKETS),
-        "inputs": f"{text.MAX_INPUTS}, of {limits.MAX_RANK} dimensions",
-        "sizes of a symbol": str(text.MAX_SIZES),
-        "one size": f"{limits.MAX_SIZE:,}",
-        "operations, loops unrolled": f"{limits.MAX_OPERATIONS:,}",
-        "operations as torch runs them, what a split gives and the backward counted": f"{limits.MAX_LOWERED:,}",
-        "lists within lists": str(limits.MAX_NESTING),
-        "values in one list, results of one operation": f"{limits.MAX_ITEMS:,}",
-        "dimensions of a result": str(limits.MAX_RESULT_RANK),
-        "one tensor": f"{limits.MAX_BYTES >> 40} TiB",
-        "all tensors together": f"{limits.MAX_REGION_BYTES >> 40} TiB",
-    }
-    return "\n".join(f"| {of} | {most} |" for of, most in rows.items())
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
@@ -57,12 +31,31 @@ def test_examples_are_found() -> None:
     assert len(EXAMPLES) >= 8
 
 
+def test_the_lists_are_current() -> None:
+    assert operation_lists.language_page(DOCS) == DOCS, "run: python -m tools.docs.operation_lists"
+    cost = operation_lists.COST.read_text(encoding="utf-8")
+    assert operation_lists.cost_page(cost) == cost, "run: python -m tools.docs.operation_lists"
+    assert operation_lists.main(["--check"]) == 0
+
+
 def test_functions_listed_are_those_of_the_tables() -> None:
-    assert function_lists() in DOCS
+    listed = {m: set(re.findall(r"`(\w+)`", names)) for m, names in re.findall(r"(?m)^\*\*`(.*)\.`\*\* (.*)$", DOCS)}
+    wanted = {module: set(names) for module, names in vocabulary.functions().items()}
+    assert listed == wanted, "run: python -m tools.docs.operation_lists"
 
 
 def test_limits_listed_are_those_of_the_code() -> None:
-    assert limit_rows() in DOCS
+    assert f"| the text | {characters.MAX_CHARS:,} characters, {characters.MAX_LINES} lines" in DOCS
+    assert f"| operations, loops unrolled | {limits.MAX_OPERATIONS:,} |" in DOCS
+
+
+def test_an_operation_that_is_added_is_listed_on_both_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = Op("softermax", POINTWISE, flops=7, language="torch")
+    monkeypatch.setattr(operation_lists, "OPERATIONS", (*OPERATIONS, added))
+    monkeypatch.setattr(vocabulary, "functions", lambda: {"torch": frozenset({"abs", "softermax"})})
+    cost = operation_lists.COST.read_text(encoding="utf-8")
+    assert "`softermax` 7 |" in operation_lists.cost_page(cost)
+    assert "**`torch.`** `abs` `softermax`\n" in operation_lists.language_page(DOCS)
 
 
 def test_types_and_suffixes_are_all_named() -> None:

@@ -41,7 +41,7 @@ def test_every_attack_of_the_table_is_there() -> None:
 
 def test_every_file_of_attacks_is_under_a_promise() -> None:
     named = {place for place, _ in NAMED.findall(PAGE)}
-    files = {str(p.relative_to(ROOT)) for p in (ROOT / "tests" / "app" / "attacks").glob("test_*.py")}
+    files = {str(p.relative_to(ROOT)) for p in (ROOT / "tests" / "attacks").glob("test_*.py")}
     assert files
     assert files <= named
 

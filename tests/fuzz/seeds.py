@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,16 @@ def seeds(target: str) -> list[bytes]:
         ]
     if target == "execution":
         return [json.dumps(_execution(count)).encode() for count in (1, 4, 9)]
-    traces = [json.dumps(document).encode() for document in _documents()]
+    traces = list(_traces())
     if target == "report":
         cut = json.dumps(_cut(loaded("llama_eager_attention_prefill.json.gz"))).encode()
         traces.append(cut + EXECUTION + json.dumps(_execution(9)).encode())
     return [*traces, *(gzip.compress(t, mtime=0) for t in traces[:2]), _tar(traces[0]), *_spelled(traces[0])]
+
+
+@cache
+def _traces() -> tuple[bytes, ...]:
+    return tuple(json.dumps(document).encode() for document in _documents())
 
 
 def _documents() -> Iterator[Any]:

@@ -15,12 +15,12 @@ from tools.fuzz import fuzz_regions
 
 
 def test_a_seed_draws_the_same_texts_again() -> None:
-    assert list(fuzz_regions.drawn(3, 20, 20)) == list(fuzz_regions.drawn(3, 20, 20))
-    assert set(fuzz_regions.drawn(3, 20, 20)).isdisjoint(fuzz_regions.drawn(4, 20, 20))
+    assert list(fuzz_regions.draw_texts(3, 20, 20)) == list(fuzz_regions.draw_texts(3, 20, 20))
+    assert set(fuzz_regions.draw_texts(3, 20, 20)).isdisjoint(fuzz_regions.draw_texts(4, 20, 20))
 
 
 def test_texts_have_scalars_sizes_of_nothing_strides_of_zero_and_gradients() -> None:
-    texts = [text for _, text in fuzz_regions.drawn(0, 200, 0)]
+    texts = [text for _, text in fuzz_regions.draw_texts(0, 200, 0)]
     for part in ("[()]", "[0", ", 0", ".strides(0", ".requires_grad", "bool[", "i64[", "f8e", "dim="):
         assert any(part in text for text in texts), part
     taken = Counter(_kind(text) for text in texts)
@@ -66,7 +66,7 @@ def test_a_text_without_an_answer_is_told_and_its_child_killed() -> None:
     ],
 )
 def test_a_servers_answer_that_is_no_answer_is_told(status: int, body: bytes, said: str) -> None:
-    assert fuzz_regions.judged(status, body) == said
+    assert fuzz_regions.judge_response(status, body) == said
 
 
 def test_a_declared_input_of_a_mutation_has_any_rank_sizes_of_nothing_and_strides_of_zero() -> None:

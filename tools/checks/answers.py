@@ -41,21 +41,21 @@ PLACES = 6
 
 def trace_files(folders: Iterable[Path]) -> dict[str, Path]:
     """Traces by name; one that an earlier folder has under the same name is not taken twice."""
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for folder in folders:
         for path in sorted((*folder.glob("*.json.gz"), *folder.glob("*.json"))):
             if ".et." not in path.name and path.name not in ("expected.json", "regions.json", "texts.json"):
-                found.setdefault(path.name, path)
-    return found
+                by_name.setdefault(path.name, path)
+    return by_name
 
 
 def region_texts(files: Iterable[Path]) -> dict[str, str]:
     """Texts by name: examples, the regions of the tests, the attacks, and every region of each further file."""
     folders = (ROOT / "app" / "examples", *(ROOT / "tests" / "regions" / part for part in ("", "samples", "training")))
-    found = {f"{path.parent.name} {path.name}": path.read_text() for f in folders for path in sorted(f.glob("*.txt"))}
+    by_name = {f"{path.parent.name} {path.name}": path.read_text() for f in folders for path in sorted(f.glob("*.txt"))}
     for file in (DATA / "attacks" / "texts.json", *files):
-        found |= dict(_texts(json.loads(file.read_text()), file.stem))
-    return found
+        by_name |= dict(_texts(json.loads(file.read_text()), file.stem))
+    return by_name
 
 
 def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
@@ -70,23 +70,23 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
             yield from _texts(below, f"{name}.{place}")
 
 
-def recorded(traces: Mapping[str, Path], texts: Mapping[str, str]) -> Json:
+def record_answers(traces: Mapping[str, Path], texts: Mapping[str, str]) -> Json:
     """What a server of this checkout answers."""
-    found: Json = {"traces": {}, "regions": {}}
+    record: Json = {"traces": {}, "regions": {}}
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(Path(folder) / "data", {}) as served,
         httpx.Client(base_url=served.url, timeout=ANSWER_S) as client,
     ):
-        found["openapi"] = client.get("/openapi.json").json()
+        record["openapi"] = client.get("/openapi.json").json()
         for name, path in traces.items():
-            found["traces"][name] = _trace(client, name, path)
-            print(f"{name}: {found['traces'][name].get('status')}", file=sys.stderr, flush=True)
+            record["traces"][name] = _trace(client, name, path)
+            print(f"{name}: {record['traces'][name].get('status')}", file=sys.stderr, flush=True)
         for name, text in texts.items():
             for oracle in ("off", "auto"):
                 answer = client.post("/api/v1/advice", json={"region": text, "oracle": oracle})
-                found["regions"][f"{name}, {oracle}"] = {"status": answer.status_code, "answer": answer.json()}
-    return found
+                record["regions"][f"{name}, {oracle}"] = {"status": answer.status_code, "answer": answer.json()}
+    return record
 
 
 def _trace(client: httpx.Client, name: str, path: Path) -> Json:
@@ -124,7 +124,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def plain(value: Any) -> Any:
+def without_ids_and_times(value: Any) -> Any:
     """The value as two runs of one commit give it."""
     if isinstance(value, str) and VARYING.match(value):
         return "varies"
@@ -134,22 +134,22 @@ def plain(value: Any) -> Any:
 def differences(before: Json, after: Json) -> list[Difference]:
     """Fields that are gone, new or different, the most frequent first."""
     old, new = (dict(leaves(side)) for side in (before, after))
-    found: dict[tuple[str, str], Difference] = {}
+    by_place: dict[tuple[str, str], Difference] = {}
 
-    def tell(what: str, path: str, example: str) -> None:
+    def add(what: str, path: str, example: str) -> None:
         place = "/".join("N" if part.isdigit() else part for part in path.split("/"))
         place = re.sub(r"^/(traces|regions)/[^/]*", r"/\1/*", place)
-        found.setdefault((what, place), Difference(what, place, f"{path}: {example}")).count += 1
+        by_place.setdefault((what, place), Difference(what, place, f"{path}: {example}")).count += 1
 
     for path, value in old.items():
         if path not in new:
-            tell("gone", path, f"{value!r:.80}")
-        elif plain(value) != plain(new[path]):
-            tell("different", path, f"{value!r:.80} -> {new[path]!r:.80}")
+            add("gone", path, f"{value!r:.80}")
+        elif without_ids_and_times(value) != without_ids_and_times(new[path]):
+            add("different", path, f"{value!r:.80} -> {new[path]!r:.80}")
     for path, value in new.items():
         if path not in old:
-            tell("new", path, f"{value!r:.80}")
-    return sorted(found.values(), key=lambda d: -d.count)
+            add("new", path, f"{value!r:.80}")
+    return sorted(by_place.values(), key=lambda d: -d.count)
 
 
 def main() -> int:
@@ -165,10 +165,10 @@ def main() -> int:
     compare.add_argument("after", type=Path)
     args = parser.parse_args()
     if args.way == "record":
-        found = recorded(trace_files((*TRACES, *args.traces)), region_texts(args.texts))
+        snapshot = record_answers(trace_files((*TRACES, *args.traces)), region_texts(args.texts))
         with gzip.open(args.out, "wt") as file:
-            json.dump(found, file)
-        print(f"{len(found['traces'])} traces, {len(found['regions'])} advices")
+            json.dump(snapshot, file)
+        print(f"{len(snapshot['traces'])} traces, {len(snapshot['regions'])} advices")
         return 0
     told = differences(*(json.loads(gzip.decompress(path.read_bytes())) for path in (args.before, args.after)))
     for one in told:

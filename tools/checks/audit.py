@@ -56,16 +56,16 @@ def read(text: str, accepted: Mapping[str, str] = ACCEPTED) -> Audit:
     """pip-audit's JSON as findings; what is accepted is left out, and an acceptance without a hole is a finding."""
     packages: list[dict[str, Any]] = [p for p in json.loads(text)["dependencies"] if p["name"] != OWN]
     skipped = tuple(p["name"] for p in packages if "skip_reason" in p)
-    found, unused = [], set(accepted)
+    problems, unused = [], set(accepted)
     for package in packages:
         for hole in package.get("vulns", ()):
             names = {hole["id"], *hole.get("aliases", ())}
             unused -= names
             if not names & set(accepted):
                 mended = ", ".join(hole["fix_versions"]) or "no version"
-                found.append(f"{package['name']} {package['version']}: {hole['id']}, mended in {mended}")
-    found += [f"{name} is accepted, and nothing installed has it" for name in sorted(unused)]
-    return Audit(len(packages) - len(skipped), tuple(found), skipped)
+                problems.append(f"{package['name']} {package['version']}: {hole['id']}, mended in {mended}")
+    problems += [f"{name} is accepted, and nothing installed has it" for name in sorted(unused)]
+    return Audit(len(packages) - len(skipped), tuple(problems), skipped)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,7 +30,7 @@ EXCLUDED = (
     "negative_data_rejection", "positive_data_acceptance", "not_a_server_error", "ignored_auth",
     "object_level_authorization",
 )  # fmt: skip
-"""The first three have stricter twins in tests/app/contract/hooks.py; sign-in has tests of its own."""
+"""The first three have stricter twins in tests/app/web/api/schemathesis_hooks.py; sign-in has tests of its own."""
 
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 TIGHT = {"MAX_WAIT_S": "0.2", "JOB_TIMEOUT_S": "2", "READ_TIMEOUT_S": "180", "QUEUE_CAP": "4", "KILL_GRACE_S": "0.2"}
@@ -64,8 +64,8 @@ def furnish(url: str) -> dict[str, list[str]]:
 
 def _good(response: httpx.Response) -> Json:
     response.raise_for_status()
-    found: Json = response.json()
-    return found
+    body: Json = response.json()
+    return body
 
 
 def run(cases: int, folder: Path, oracle: str = "off", phases: str = "examples,coverage,fuzzing") -> Json:
@@ -77,7 +77,7 @@ def run(cases: int, folder: Path, oracle: str = "off", phases: str = "examples,c
         count = max(1, cases // len(httpx.get(f"{url}/openapi.json").json()["paths"]))
         environment = {
             **os.environ,
-            "SCHEMATHESIS_HOOKS": "tests.app.contract.hooks",
+            "SCHEMATHESIS_HOOKS": "tests.app.web.api.schemathesis_hooks",
             "FURNISHED": str(known),
             "PYTHONPATH": str(ROOT),
         }
@@ -92,8 +92,8 @@ def run(cases: int, folder: Path, oracle: str = "off", phases: str = "examples,c
             subprocess.run(command, cwd=folder, env=environment, stdout=file, stderr=file, check=False)
     if not report.exists():
         raise RuntimeError(f"schemathesis did not run: {log.read_text()[-3000:]}")
-    found: Json = json.loads(report.read_text())
-    return {**found, "said": log.read_text()}
+    figures: Json = json.loads(report.read_text())
+    return {**figures, "said": log.read_text()}
 
 
 def summary(report: Json) -> Json:
@@ -121,13 +121,13 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         report = run(args.cases, Path(folder), args.oracle)
-    found = summary(report)
-    if found["failures"] or found["errors"]:
+    figures = summary(report)
+    if figures["failures"] or figures["errors"]:
         print(report["said"])
-    print(json.dumps(found, indent=1))
+    print(json.dumps(figures, indent=1))
     if args.record:
-        RECORD.write_text(json.dumps(found, indent=1) + "\n")
-    return int(bool(found["failures"] or found["errors"]))
+        RECORD.write_text(json.dumps(figures, indent=1) + "\n")
+    return int(bool(figures["failures"] or figures["errors"]))
 
 
 if __name__ == "__main__":

@@ -30,15 +30,15 @@ def score(trace: Trace, execution: Execution) -> tuple[int, int, int]:
     partition(trace, taken)  # completes the units' arguments
     forward = [u for u in taken.units if not u.backward]
     threads = sorted({u.thread for u in forward})
-    found = [infer([u for u in forward if u.thread == t]) for t in threads]
+    inferred = [infer([u for u in forward if u.thread == t]) for t in threads]
     one, two = (
-        _counted(forward, [true]),
-        _counted(forward, found),
+        _count_edges(forward, [true]),
+        _count_edges(forward, inferred),
     )
     return sum(one.values()), sum(two.values()), sum((one & two).values())
 
 
-def _counted(forward: Sequence[Unit], edges: Sequence[Edges]) -> Counter[tuple[object, ...]]:
+def _count_edges(forward: Sequence[Unit], edges: Sequence[Edges]) -> Counter[tuple[object, ...]]:
     by_op = {u.op: u for u in forward}
     counted: Counter[tuple[object, ...]] = Counter()
     for (op, place, member), source in ((k, s) for e in edges for k, s in e.sources.items()):
@@ -57,10 +57,10 @@ def main(paths: Sequence[str]) -> int:
         print(__doc__)
         return 1
     print(f"{'trace':48} {'true':>6} {'found':>6} {'right':>6} {'precision':>9} {'recall':>7}")
-    for path, beside in zip(paths[::2], paths[1::2], strict=True):
-        true, found, right = score(read_trace(path), read_execution(beside))
-        precision, recall = right / max(found, 1), right / max(true, 1)
-        print(f"{Path(path).name[:48]:48} {true:6} {found:6} {right:6} {precision:9.3f} {recall:7.3f}")
+    for path, execution in zip(paths[::2], paths[1::2], strict=True):
+        true, inferred, right = score(read_trace(path), read_execution(execution))
+        precision, recall = right / max(inferred, 1), right / max(true, 1)
+        print(f"{Path(path).name[:48]:48} {true:6} {inferred:6} {right:6} {precision:9.3f} {recall:7.3f}")
     return 0
 
 

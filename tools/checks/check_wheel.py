@@ -60,8 +60,8 @@ def tracked_files(source: Path) -> list[str]:
 
 def expected_in_wheel(tracked: list[str]) -> set[str]:
     """Where the wheel must have each tracked file of the packages, the templates and the static files."""
-    found = {name for name in tracked if name.startswith(tuple(f"{p}/" for p in PACKAGES))}
-    return found | {f"app/web/{name}" for name in tracked if name.startswith(tuple(f"{a}/" for a in ASSETS))}
+    modules = {name for name in tracked if name.startswith(tuple(f"{p}/" for p in PACKAGES))}
+    return modules | {f"app/web/{name}" for name in tracked if name.startswith(tuple(f"{a}/" for a in ASSETS))}
 
 
 def expected_in_sdist(tracked: list[str]) -> set[str]:
@@ -94,7 +94,7 @@ def build(
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
         archive.extractall(folder / "unpacked", filter="data")
-    complete("the sdist", expected_in_sdist(tracked), held)
+    require("the sdist", expected_in_sdist(tracked), held)
     (unpacked,) = (folder / "unpacked").iterdir()
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(made)]
     run([python, "-m", "pip", "wheel", *options, "."], unpacked, environment)
@@ -102,14 +102,14 @@ def build(
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         info = {name.split(".dist-info/")[1] for name in archive.namelist() if ".dist-info/" in name}
-    complete("the wheel", expected_in_wheel(tracked), names)
-    complete("the wheel's dist-info", {"METADATA", "entry_points.txt", "licenses/LICENSE"}, info)
+    require("the wheel", expected_in_wheel(tracked), names)
+    require("the wheel's dist-info", {"METADATA", "entry_points.txt", "licenses/LICENSE"}, info)
     if more := sorted(names - expected_in_wheel(tracked)):
         raise WheelError(f"the wheel has what git does not track: {more}")
     return sdist, wheel
 
 
-def complete(what: str, expected: set[str], held: set[str]) -> None:
+def require(what: str, expected: set[str], held: set[str]) -> None:
     """WheelError where something is missing."""
     if missing := sorted(expected - held):
         raise WheelError(f"{what} lacks {len(missing)} files: {', '.join(missing[:20])}")
@@ -125,7 +125,7 @@ def serving(command: str, folder: Path, environment: Mapping[str, str]) -> Itera
             cwd=folder, env=environment, stdout=file, stderr=file,
         )  # fmt: skip
     try:
-        yield until(lambda: _ready(server, log), "the server is ready")
+        yield wait_for(lambda: _ready(server, log), "the server is ready")
     except WheelError as failed:
         raise WheelError(f"{failed}\n{log.read_text()[-4000:]}") from failed
     finally:
@@ -136,11 +136,11 @@ def serving(command: str, folder: Path, environment: Mapping[str, str]) -> Itera
 def _ready(server: subprocess.Popen[bytes], log: Path) -> str | None:
     if server.poll() is not None:
         raise WheelError(f"serve ended with {server.returncode}")
-    found = ADDRESS.search(log.read_text())
-    return found[1] if found and fetch(f"{found[1]}/readyz")[0] == 200 else None
+    address = ADDRESS.search(log.read_text())
+    return address[1] if address and fetch(f"{address[1]}/readyz")[0] == 200 else None
 
 
-def until(answered: Callable[[], T | None], what: str) -> T:
+def wait_for(answered: Callable[[], T | None], what: str) -> T:
     """The first answer that is not None."""
     deadline = time.monotonic() + STEP_S
     while time.monotonic() < deadline:
@@ -162,7 +162,7 @@ def fetch(url: str, body: bytes | None = None, kind: str = "application/json") -
         return refused.code, refused.read()
 
 
-def asked(url: str, body: bytes | None = None, kind: str = "application/json") -> Any:
+def fetch_json(url: str, body: bytes | None = None, kind: str = "application/json") -> Any:
     """The answer's JSON. WheelError for an error."""
     status, answer = fetch(url, body, kind)
     if status >= 400:
@@ -174,20 +174,24 @@ def use_server(base: str, package: Path) -> None:
     """Pages with all that they refer to, an upload, advice, a validation to its end."""
     api = f"{base}/api/v1"
     pages = ["/", "/api", "/learn", "/history", "/accuracy", "/device"]
-    trace = asked(f"{api}/traces?filename={TRACE}", (package / "examples" / TRACE).read_bytes(), "application/gzip")
+    trace = fetch_json(
+        f"{api}/traces?filename={TRACE}", (package / "examples" / TRACE).read_bytes(), "application/gzip"
+    )
     read = f"{api}/traces/{trace['id']}"
-    trace = until(lambda: _unless(asked(read), status=("reading",)), "the trace is read")
+    trace = wait_for(lambda: _unless_under_way(fetch_json(read), status=("reading",)), "the trace is read")
     if trace["status"] != "ready" or not trace["regions"]:
         raise WheelError(f"the example ended {trace['status']}: {trace.get('error')}")
     pages.append(f"/traces/{trace['id']}")
     text = next(r["text"] for r in trace["regions"] if r.get("text"))
-    advice = asked(f"{api}/advice", json.dumps({"region": text, "oracle": "off"}).encode())
+    advice = fetch_json(f"{api}/advice", json.dumps({"region": text, "oracle": "off"}).encode())
     if not advice["tool"]:
         raise WheelError(f"no advice: {advice}")
     body = {"region": REGION, "device": ["cpu"], "candidates": ["eager"]}
-    validation = asked(f"{api}/validations", json.dumps(body).encode())
+    validation = fetch_json(f"{api}/validations", json.dumps(body).encode())
     where = f"{api}/validations/{validation['id']}"
-    validation = until(lambda: _unless(asked(where), state=("queued", "running")), "the validation has ended")
+    validation = wait_for(
+        lambda: _unless_under_way(fetch_json(where), state=("queued", "running")), "the validation has ended"
+    )
     if (validation["state"], validation["candidates"][0]["status"]) != ("done", "correct"):
         raise WheelError(f"the validation ended {validation}")
     pages.append(f"/validations/{validation['id']}")
@@ -204,7 +208,7 @@ def use_server(base: str, package: Path) -> None:
     print(f"served: {len(pages)} pages, {len(links)} static files, a trace, advice and a validation", flush=True)
 
 
-def _unless(answer: dict[str, Any], **under_way: tuple[str, ...]) -> dict[str, Any] | None:
+def _unless_under_way(answer: dict[str, Any], **under_way: tuple[str, ...]) -> dict[str, Any] | None:
     """The answer; None while a field of it has one of the values that it has under way."""
     return None if any(answer[field] in values for field, values in under_way.items()) else answer
 

@@ -1,6 +1,6 @@
 """The examples in /openapi.json, as a server of today answers: `python -m tools.docs.api_examples` writes them.
 
-Long lists and texts are cut; nothing else is changed. tests/app/contract holds each to its schema.
+Long lists and texts are cut; nothing else is changed. tests/app/web/api holds each to its schema.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ CHECK = {
 ITEMS, CHARACTERS = 1, 240
 
 
-def cut(value: Any) -> Any:
+def shorten(value: Any) -> Any:
     """The same with the first items of lists and the first characters of texts."""
     if isinstance(value, dict):
-        return {k: cut(v) for k, v in value.items()}
+        return {k: shorten(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [cut(v) for v in value[:ITEMS]]
+        return [shorten(v) for v in value[:ITEMS]]
     if isinstance(value, str) and len(value) > CHARACTERS:
         return value[: CHARACTERS - 1] + "…"
     return value
 
 
-def asked(ids: dict[str, list[str]], kernel: str, measured: str) -> list[tuple[str, str, Json]]:
+def list_requests(ids: dict[str, list[str]], kernel: str, measured: str) -> list[tuple[str, str, Json]]:
     """(method, path template, what httpx takes beside the path, with `ids` of its parameters)."""
     trace, region, check, job = (ids[f"{name}_id"][-1] for name in ("trace", "region", "check", "job"))
     of_trace, of_region, of_check, of_job = ({f"{n}_id": i} for n, i in zip(
@@ -89,24 +89,26 @@ TRACE = b'{"traceEvents": []}'
 def examples(url: str) -> Json:
     """By the operation's id: parameters, request and responses by status and media type."""
     ids = furnish(url)
-    found: Json = {}
+    by_operation: Json = {}
     measured = str(record_store.records()[0]["id"])
     with httpx.Client(base_url=url, timeout=120) as client:
         region = _kernels(client, ids)
         kernel = region["oracle"][0]["kernels"][0]["name"]
-        for method, path, more in asked({**ids, "region_id": [region["id"]]}, kernel, measured):
+        for method, path, more in list_requests({**ids, "region_id": [region["id"]]}, kernel, measured):
             parameters = more.pop("ids", {})
             response = client.request(method, path.format(**parameters), **more)
             response.raise_for_status()
             kind = response.headers["content-type"].partition(";")[0]
-            body = cut(response.json()) if kind == "application/json" else response.text[:600]
-            entry = found.setdefault(operation_id(method, path), {"parameters": {}, "request": {}, "responses": {}})
+            body = shorten(response.json()) if kind == "application/json" else response.text[:600]
+            entry = by_operation.setdefault(
+                operation_id(method, path), {"parameters": {}, "request": {}, "responses": {}}
+            )
             entry["parameters"] |= {"suffix": "md", **parameters} if "suffix" in parameters else parameters
             entry["parameters"] |= more.get("params", {})
             if "json" in more:
                 entry["request"]["application/json"] = more["json"]
             entry["responses"].setdefault(str(response.status_code), {})[kind] = body
-    return {**found, **_of_landscapes(found["post-validations"]["responses"]["202"]["application/json"])}
+    return {**by_operation, **_of_landscapes(by_operation["post-validations"]["responses"]["202"]["application/json"])}
 
 
 def _kernels(client: httpx.Client, ids: dict[str, list[str]]) -> Json:
@@ -114,8 +116,8 @@ def _kernels(client: httpx.Client, ids: dict[str, list[str]]) -> Json:
     for region_id in ids["region_id"]:
         answer = client.post(f"/api/v1/regions/{region_id}/oracle")
         if answer.status_code == 200 and any(p["kernels"] for p in answer.json()["oracle"][:1]):
-            found: Json = answer.json()
-            return found
+            body: Json = answer.json()
+            return body
     raise RuntimeError("the oracle writes a kernel for no region of the example")
 
 
@@ -136,7 +138,7 @@ def _of_landscapes(job: Json) -> Json:
         "get-validations-validation_id-landscape": {
             "parameters": of,
             "request": {},
-            "responses": {"200": {"application/json": cut(body)}},
+            "responses": {"200": {"application/json": shorten(body)}},
         },
     }
 
@@ -157,9 +159,9 @@ def main() -> int:
     """Write the file."""
     settings = {**TIGHT, "JOB_TIMEOUT_S": "60"}
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "data", settings) as served:
-        found = examples(served.url)
-    EXAMPLES.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{len(found)} operations, {EXAMPLES.stat().st_size} bytes")
+        by_operation = examples(served.url)
+    EXAMPLES.write_text(json.dumps(by_operation, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{len(by_operation)} operations, {EXAMPLES.stat().st_size} bytes")
     return 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.validation.step_record import lines as steps
+from tools.records.step_record import lines as steps
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ def load(name: str) -> Any:
 
 def page() -> str:
     """The whole document."""
-    parts = [HEAD, *verdicts(load("verdicts")), *repeated(load("validations")), *in_place(load("steps")),
+    parts = [HEAD, *verdicts(load("verdicts")), *repeatability(load("validations")), *in_place(load("steps")),
              *landscapes(load("landscapes")), *chains(load("chains")), *kits(load("kits"))]  # fmt: skip
     return "\n".join(parts) + "\n"
 
@@ -60,8 +60,8 @@ def verdicts(record: Json) -> Iterator[str]:
             timed = sum(status == "ok" for status, _ in run["candidates"].values())
             rows.append([
                 f"{name}, {'warm' if number else 'cold'}", f"{run['first_s']:.2f}", f"{run['verdict_s']:.1f}",
-                _met(run["verdict_s"] < ASKED_S[name, min(number, 1)], str(ASKED_S[name, min(number, 1)])), str(timed),
-                phases,
+                _describe(run["verdict_s"] < ASKED_S[name, min(number, 1)], str(ASKED_S[name, min(number, 1)])),
+                str(timed), phases,
             ])  # fmt: skip
     yield from table(["", "first progress", "verdict", "asked for", "candidates timed", "of which"], rows)
     yield "The same on other hosts with an H200, whose processors differ in speed (most of it is compiling), seconds:\n"
@@ -73,11 +73,11 @@ def verdicts(record: Json) -> Iterator[str]:
     yield ""
 
 
-def _met(holds: bool, asked: str) -> str:
+def _describe(holds: bool, asked: str) -> str:
     return f"{asked}: {'met' if holds else 'missed'}"
 
 
-def repeated(record: Json) -> Iterator[str]:
+def repeatability(record: Json) -> Iterator[str]:
     """How far two runs of one validation are apart."""
     twice = record["repeatability"]
     yield "## The same validation twice\n"

@@ -62,7 +62,7 @@ After a validation the advice is issued again: confirmed, overturned, a tie, or 
 
 Effort among candidates: {efforts}; within torch.compile: {measured_modes}.
 
-Where the wall time of back-to-back calls is more than {paced:g} times the device time the reason says that the host
+Where the wall time of back-to-back calls is more than {ratio:g} times the device time the reason says that the host
 sets the pace.
 
 ## The widget
@@ -95,7 +95,7 @@ def page() -> str:
         doc=_text(rule.least_effort), tools=_arrows(EFFORT_ORDER), modes=_arrows(MODE_ORDER),
         measured_modes=_arrows(outcome.MODE_EFFORT),
         effort=_text(rule.effort), flip=_text(sensitivity.would_change), shown=sensitivity.SHOWN, most=sensitivity.MOST,
-        winner=_text(outcome.winner), efforts=_arrows(outcome.EFFORT), paced=outcome.HOST_PACED,
+        winner=_text(outcome.winner), efforts=_arrows(outcome.EFFORT), ratio=outcome.HOST_PACED,
         decision="\n".join(f"- `{n}` ({getattr(decision, n):g})" for n in decision.__slots__),
         widget=_text(widget.facts_of), mapping=_mapping(),
         kinds=", ".join(f"`{k}` is {title}" for k, (_, title) in widget.KINDS.items()),

@@ -38,9 +38,9 @@ def figures_of(path: Path) -> dict[str, Any]:
     document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     events: list[Event] = document["traceEvents"] if isinstance(document, dict) else document
     complete = [e for e in events if e.get("ph") == "X"]
-    kernels = _of(complete, {"kernel"})
-    operations = _of(complete, OPERATIONS)
-    linked = _linked(kernels, _of(complete, RUNTIME), operations)
+    kernels = _select(complete, {"kernel"})
+    operations = _select(complete, OPERATIONS)
+    linked = _link_kernels(kernels, _select(complete, RUNTIME), operations)
     time_us = sum(_duration(k) for k in kernels)
     by_operation: Counter[str] = Counter()
     for kernel, operation in linked:
@@ -51,7 +51,7 @@ def figures_of(path: Path) -> dict[str, Any]:
         "kernels": len(kernels),
         "kernel_time_us": round(time_us, 1),
         "kernel_busy_us": round(_union_us(kernels), 1),
-        "memory_events": len(_of(complete, MEMORY)),
+        "memory_events": len(_select(complete, MEMORY)),
         "profiler_steps": len({e["name"] for e in complete if str(e.get("name")).startswith("ProfilerStep")}),
         "linked_kernels": len(linked),
         "linked_time_share": round(sum(_duration(k) for k, _ in linked) / time_us, 4) if time_us else None,
@@ -62,7 +62,7 @@ def figures_of(path: Path) -> dict[str, Any]:
     }
 
 
-def _of(events: list[Event], categories: set[str]) -> list[Event]:
+def _select(events: list[Event], categories: set[str]) -> list[Event]:
     return [e for e in events if str(e.get("cat", "")).lower() in categories]
 
 
@@ -79,15 +79,15 @@ def _union_us(kernels: list[Event]) -> float:
     return total
 
 
-def _linked(kernels: list[Event], runtime: list[Event], operations: list[Event]) -> list[tuple[Event, Event]]:
+def _link_kernels(kernels: list[Event], runtime: list[Event], operations: list[Event]) -> list[tuple[Event, Event]]:
     """Each kernel that has one, with its operation."""
     threads: dict[tuple[Any, Any], list[Event]] = defaultdict(list)
     for operation in operations:
         threads[operation["pid"], operation["tid"]].append(operation)
     starts = {}
-    for thread, found in threads.items():
-        found.sort(key=lambda e: (float(e["ts"]), -_duration(e)))
-        starts[thread] = [float(e["ts"]) for e in found]
+    for thread, on_thread in threads.items():
+        on_thread.sort(key=lambda e: (float(e["ts"]), -_duration(e)))
+        starts[thread] = [float(e["ts"]) for e in on_thread]
     launches = {e["args"]["correlation"]: e for e in runtime if "correlation" in e.get("args", {})}
     pairs = []
     for kernel in kernels:
@@ -105,13 +105,13 @@ def _linked(kernels: list[Event], runtime: list[Event], operations: list[Event])
 
 def main() -> int:
     """0 written, or the same; 1 something differs."""
-    found = {path.name: figures_of(path) for path in trace_paths()}
+    figures = {path.name: figures_of(path) for path in trace_paths()}
     if "--check" not in sys.argv[1:]:
-        FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         return 0
     written = json.loads(FIGURES.read_text(encoding="utf-8"))
-    differing = sorted(n for n in found.keys() | written.keys() if found.get(n) != written.get(n))
-    print("\n".join(f"{n}: {written.get(n)}\n  now {found.get(n)}" for n in differing) or "the figures are the same")
+    differing = sorted(n for n in figures.keys() | written.keys() if figures.get(n) != written.get(n))
+    print("\n".join(f"{n}: {written.get(n)}\n  now {figures.get(n)}" for n in differing) or "the figures are the same")
     return 1 if differing else 0
 
 

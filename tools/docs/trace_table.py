@@ -47,7 +47,7 @@ and `profiler/trace/analyze/pacing.py`. "GPU's pace" is the share of the step in
 |-|-|-|-|-|-|-|-|
 """
 
-TWINS = """
+COMPILED_HEAD = """
 ## Beside torch.compile on the whole model
 
 Two models were recorded a second time with torch.compile on all of the model. That is other advice than the one above:
@@ -73,18 +73,18 @@ def read() -> dict[str, Json]:
     return {name: report(TRACES / name, name) for name in names()}
 
 
-def page(found: Mapping[str, Json]) -> str:
+def page(traces: Mapping[str, Json]) -> str:
     """The whole document."""
-    lines = [HEAD.format(count=len(found), top=TOP).rstrip("\n")]
-    lines += [_row(name, trace) for name, trace in found.items()]
+    lines = [HEAD.format(count=len(traces), top=TOP).rstrip("\n")]
+    lines += [_row(name, trace) for name, trace in traces.items()]
     lines += [
         "",
         "No time afterwards: none can be predicted, or there is nothing to do; the trace's own part says which.",
     ]
-    lines += [TWINS.rstrip("\n"), *(_twin(found, one, other) for one, other in COMPILED.items()), ""]
+    lines += [COMPILED_HEAD.rstrip("\n"), *(_compiled_row(traces, one, other) for one, other in COMPILED.items()), ""]
     for before, after in COMPILED.items():
-        lines += [_slower(found[before], found[after])]
-    for name, trace in found.items():
+        lines += [_compare_attention(traces[before], traces[after])]
+    for name, trace in traces.items():
         lines += ["", f"## {_stem(name)}", "", *_part(trace)]
     return "\n".join(lines) + "\n"
 
@@ -94,13 +94,15 @@ def _row(name: str, trace: Json) -> str:
     cells = [_stem(name), _ms(parts["wall_us"]), _percent(trace["gpu_busy_share"])]
     cells.append(_percent(trace["pace"]["gpu_us"] / parts["wall_us"]))
     for which in ("all", "top"):
-        found = gain[which]
-        cells += ["", ""] if found is None else [_span(found["step_time_us"], 1e3), _span(found["speedup"], 1.0)]
+        estimate = gain[which]
+        cells += (
+            ["", ""] if estimate is None else [_span(estimate["step_time_us"], 1e3), _span(estimate["speedup"], 1.0)]
+        )
     return _line(cells)
 
 
-def _twin(found: Mapping[str, Json], one: str, other: str) -> str:
-    before, after = found[one], found[other]
+def _compiled_row(traces: Mapping[str, Json], one: str, other: str) -> str:
+    before, after = traces[one], traces[other]
     gain = before["gain"]["all"]
     launches = ", ".join(f"{t['pace']['launches']:.0f}" for t in (before, after))
     host = ", ".join(_ms(t["step_parts"]["wall_us"] - t["pace"]["lead_us"]) for t in (before, after))
@@ -108,7 +110,7 @@ def _twin(found: Mapping[str, Json], one: str, other: str) -> str:
     return _line([*cells, _ms(after["step_parts"]["wall_us"]), launches, host])
 
 
-def _slower(before: Json, after: Json) -> str:
+def _compare_attention(before: Json, after: Json) -> str:
     """Attention in one recording, beside the longest region of the other."""
     left = max(after["regions"], key=lambda r: float(r["time_us_per_step"]))
     title = left["name"] if len(left["name"]) < 60 else f"{left['name'][:57]}..."

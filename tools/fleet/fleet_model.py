@@ -126,11 +126,11 @@ class Fleet:
         self.web = simpy.Resource(self.env, scenario.web)
         self.lanes = simpy.Resource(self.env, scenario.lanes)
         self.queues = {s.kind: simpy.Store(self.env) for s in scenario.supply}
-        self.found = Outcome(busy_slot_s={s.kind: 0.0 for s in scenario.supply})
-        self.found.by_kind_s = {s.kind: [] for s in scenario.supply}
+        self.outcome = Outcome(busy_slot_s={s.kind: 0.0 for s in scenario.supply})
+        self.outcome.by_kind_s = {s.kind: [] for s in scenario.supply}
         self.known: dict[tuple[str, int], str] = {}
         self.waiting = 0
-        self.since_s = 0.0
+        self.changed_at_s = 0.0
 
     def run(self) -> Outcome:
         """Until every job that was asked for has ended."""
@@ -145,7 +145,7 @@ class Fleet:
             Job(kinds[k], int(c), float(length), float(at))
             for k, c, length, at in zip(chosen, contents, lengths, arrivals, strict=True)
         ]
-        self.found.asked = count
+        self.outcome.asked = count
         for supply in self.of.supply:
             for _ in range(supply.hosts):
                 host = Host(self, supply)
@@ -156,8 +156,8 @@ class Fleet:
         if count:
             self.env.run(until=self.done)
         self._count(0)
-        self.found.ended_s = self.env.now
-        return self.found
+        self.outcome.ended_s = self.env.now
+        return self.outcome
 
     def _arrive(self, jobs: Sequence[Job]) -> Process:
         for job in jobs:
@@ -167,7 +167,7 @@ class Fleet:
     def _submit(self, job: Job) -> Process:
         with self.web.request() as turn:
             yield turn
-            self.found.web_busy_s += self.of.web_s
+            self.outcome.web_busy_s += self.of.web_s
             yield self.env.timeout(self.of.web_s)
         key = (job.kind, job.content)
         if self.of.deduplicate and key in self.known:
@@ -186,15 +186,15 @@ class Fleet:
         self.queues[job.kind].put(job)
 
     def _count(self, more: int) -> None:
-        self.found.waiting_area_s += self.waiting * (self.env.now - self.since_s)
-        self.since_s = self.env.now
+        self.outcome.waiting_area_s += self.waiting * (self.env.now - self.changed_at_s)
+        self.changed_at_s = self.env.now
         self.waiting += more
-        self.found.most_waiting = max(self.found.most_waiting, self.waiting)
+        self.outcome.most_waiting = max(self.outcome.most_waiting, self.waiting)
 
     def _write(self, seconds: float) -> Process:
         with self.store.request() as turn:
             yield turn
-            self.found.store_busy_s += seconds
+            self.outcome.store_busy_s += seconds
             yield self.env.timeout(seconds)
 
     def _slot(self, host: Host) -> Process:
@@ -226,16 +226,16 @@ class Fleet:
         ended = self.env.timeout(self.of.overhead_s + job.length_s)
         yield ended | down
         ran = self.env.now - began
-        self.found.busy_slot_s[job.kind] += ran
+        self.outcome.busy_slot_s[job.kind] += ran
         if not ended.processed:
-            self.found.lost += 1
+            self.outcome.lost += 1
             self.env.process(self._again(job))
             return
         # What it wrote while it ran, in one piece: the store's time is what counts, not its moment.
         yield from self._write(store.beats * store.beat_s + store.events * store.event_s + store.finish_s)
-        self.found.measured_s += job.length_s
-        self.found.waits_s.append(taken - job.asked_s)
-        self.found.by_kind_s[job.kind].append(taken - job.asked_s)
+        self.outcome.measured_s += job.length_s
+        self.outcome.waits_s.append(taken - job.asked_s)
+        self.outcome.by_kind_s[job.kind].append(taken - job.asked_s)
         self._end("done")
 
     def _again(self, job: Job) -> Process:
@@ -247,8 +247,8 @@ class Fleet:
             self._wait(job)
 
     def _end(self, how: str) -> None:
-        self.found.ends[how] += 1
-        if self.found.ends.total() == self.found.asked:
+        self.outcome.ends[how] += 1
+        if self.outcome.ends.total() == self.outcome.asked:
             self.done.succeed()
 
 
@@ -277,21 +277,21 @@ class Host:
 def arrival_times(of: Scenario, random: np.random.Generator) -> np.ndarray:
     """Seconds of the day, ascending: a Poisson process whose rate swings over the day, and bursts from CI in it."""
     total = of.per_day * of.span_s / DAY_S
-    single = _swung(random.poisson(total * (1 - of.burst_share)), of, random)
-    starts = _swung(random.poisson(total * of.burst_share / of.burst_size), of, random)
+    single = _draw_swinging_times(random.poisson(total * (1 - of.burst_share)), of, random)
+    starts = _draw_swinging_times(random.poisson(total * of.burst_share / of.burst_size), of, random)
     sizes = 1 + random.poisson(max(of.burst_size - 1, 0.0), len(starts))
     burst = np.repeat(starts, sizes) + random.uniform(0, of.burst_span_s, int(sizes.sum()))
     return np.sort(np.concatenate([single, burst]))
 
 
-def _swung(count: int, of: Scenario, random: np.random.Generator) -> np.ndarray:
+def _draw_swinging_times(count: int, of: Scenario, random: np.random.Generator) -> np.ndarray:
     """So many times with density 1 + swing * sin over the span, by rejection."""
-    found = np.empty(0)
-    while len(found) < count:
+    arrivals = np.empty(0)
+    while len(arrivals) < count:
         times = random.uniform(0, of.span_s, 2 * count + 16)
         keep = random.uniform(0, 1 + of.swing, len(times)) < 1 + of.swing * np.sin(2 * math.pi * times / of.span_s)
-        found = np.concatenate([found, times[keep]])
-    return found[:count]
+        arrivals = np.concatenate([arrivals, times[keep]])
+    return arrivals[:count]
 
 
 def _contents(of: Scenario, count: int, random: np.random.Generator) -> np.ndarray:

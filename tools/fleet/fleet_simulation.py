@@ -41,7 +41,7 @@ REGIONS_PER_DAY = 0.5
 """Assumed: distinct contents that could be asked for, by the number of validations a day."""
 
 
-def measured() -> Json:
+def load_measurements() -> Json:
     """What the simulation takes from measurements, with where from."""
     archive = [json.loads(p.read_text(encoding="utf-8")) for p in (ROOT / "app/archive/records").glob("*.json")]
     lengths = sorted(round(sum(r["conditions"]["phases_s"].values()), 2) for r in archive if r["device"])
@@ -56,30 +56,30 @@ def measured() -> Json:
 
 def supply(gpus: int, per_gpu_slot: bool) -> list[Supply]:
     """Six kinds in hosts of eight (of one, where there are ten GPUs in all), one slot a host or one a GPU."""
-    found = []
+    supplies = []
     for kind, (share, asked) in SHARES.items():
         count = max(1, round(gpus * share))
         hosts = count if gpus < 50 else max(1, round(count / 8))
         slots = max(1, round(count / hosts)) if per_gpu_slot else 1
-        found.append(Supply(kind, count, hosts, slots, asked))
-    return found
+        supplies.append(Supply(kind, count, hosts, slots, asked))
+    return supplies
 
 
-def scenario(found: Json, gpus: int, *, database: str = "postgresql", per_gpu_slot: bool = False, factor: float = 1.0,
+def scenario(figures: Json, gpus: int, *, database: str = "postgresql", per_gpu_slot: bool = False, factor: float = 1.0,
              deduplicate: bool = False, cap: float = math.inf) -> Scenario:  # fmt: skip
     """A day of a fleet. Lanes and web processes as many as its slots and submissions take: they are bought by setting
     a number, slots are not."""
-    times = found[database]
+    times = figures[database]
     store = Store(
         database, 1 if database == "sqlite" else 2, times["submit"], times["claim"], times["heartbeat"],
-        times["progress"], times["finish"], found["beats"], found["events"],
+        times["progress"], times["finish"], figures["beats"], figures["events"],
     )  # fmt: skip
     parts = supply(gpus, per_gpu_slot)
     per_day = PER_GPU * gpus * factor
     return Scenario(
-        supply=parts, per_day=per_day, lengths_s=found["lengths_s"], store=store,
-        web=max(1, math.ceil(3 * per_day * found["advice_s"] / DAY_S)), web_s=found["advice_s"],
-        lanes=sum(s.hosts * s.slots for s in parts), overhead_s=found["overhead_s"],
+        supply=parts, per_day=per_day, lengths_s=figures["lengths_s"], store=store,
+        web=max(1, math.ceil(3 * per_day * figures["advice_s"] / DAY_S)), web_s=figures["advice_s"],
+        lanes=sum(s.hosts * s.slots for s in parts), overhead_s=figures["overhead_s"],
         regions=max(10, round(PER_GPU * gpus * REGIONS_PER_DAY)), deduplicate=deduplicate, cap=cap, **ASSUMED,
     )  # fmt: skip
 
@@ -124,22 +124,22 @@ RUNS: tuple[tuple[str, Json], ...] = (
 
 def simulate() -> Json:
     """All runs."""
-    found = measured()
+    figures = load_measurements()
     rows = []
     for name, options in RUNS:
-        of = scenario(found, **options)
+        of = scenario(figures, **options)
         rows.append({"name": name, **summary(of, Fleet(of, SEED).run())})
         print(name, rows[-1]["wait_s"], rows[-1]["ends"], flush=True)
-    return {"seed": SEED, "measured": found, "rows": rows, "bottlenecks": bottlenecks(found)}
+    return {"seed": SEED, "measured": figures, "rows": rows, "bottlenecks": bottlenecks(figures)}
 
 
-def bottlenecks(found: Json) -> list[Json]:
+def bottlenecks(figures: Json) -> list[Json]:
     """For each size, what is busy all the time first, and at how many validations a day."""
     rows = []
     for gpus in (10, 100, 1000):
-        limits = limits_per_day(scenario(found, gpus))
+        limits = limits_per_day(scenario(figures, gpus))
         limits = {k: v for k, v in limits.items() if k not in ("web", "lanes")}
-        limits["store, SQLite"] = limits_per_day(scenario(found, gpus, database="sqlite"))["store"]
+        limits["store, SQLite"] = limits_per_day(scenario(figures, gpus, database="sqlite"))["store"]
         limits["store, PostgreSQL"] = limits.pop("store")
         order = sorted(limits.items(), key=lambda item: item[1])
         rows.append({"gpus": gpus, "asked": PER_GPU * gpus, "limits": [[k, round(v)] for k, v in order]})
@@ -148,12 +148,12 @@ def bottlenecks(found: Json) -> list[Json]:
 
 def page(record: Json) -> str:
     """docs/fleet-simulation.md."""
-    found, rows = record["measured"], record["rows"]
+    figures, rows = record["measured"], record["rows"]
     by_name = {row["name"]: row for row in rows}
     plain, again = by_name["1,000 GPUs"], by_name["1,000 GPUs, deduplicated"]
     capped = by_name["1,000 GPUs, default queue cap of 32"]
     first = record["bottlenecks"][-1]["limits"][0]
-    lengths = found["lengths_s"]
+    lengths = figures["lengths_s"]
     saved = again["ends"].get("same", 0) / again["asked"]
     lines = [
         "# A fleet of a thousand GPUs, simulated",
@@ -167,12 +167,12 @@ def page(record: Json) -> str:
         "",
         f"- how long a validation takes: the {len(lengths)} of the archive, on an H200, {lengths[0]:.1f} to"
         f" {lengths[-1]:.0f} s, {np.mean(lengths):.1f} s on average; drawn with replacement, for all kinds alike",
-        f"- what it costs the store, in seconds of its transactions: {_job_s(found, 'sqlite') * 1e3:.0f} ms on SQLite,"
-        f" {_job_s(found, 'postgresql') * 1e3:.0f} ms on PostgreSQL ({found['events']} progress events,"
-        f" {found['beats']} heartbeats), on a busy machine of two cores",
-        f"- what it costs the web before it is queued: {found['advice_s'] * 1e3:.0f} ms of advice"
+        f"- what it costs the store, in seconds of its transactions: {_job_s(figures, 'sqlite') * 1e3:.0f} ms on"
+        f" SQLite, {_job_s(figures, 'postgresql') * 1e3:.0f} ms on PostgreSQL ({figures['events']} progress events,"
+        f" {figures['beats']} heartbeats), on a busy machine of two cores",
+        f"- what it costs the web before it is queued: {figures['advice_s'] * 1e3:.0f} ms of advice"
         " (the same machine)",
-        f"- what Ray adds to a job: {found['overhead_s'] * 1e3:.0f} ms, with a child that only answers; a server"
+        f"- what Ray adds to a job: {figures['overhead_s'] * 1e3:.0f} ms, with a child that only answers; a server"
         " without a fleet keeps",
         "  the next validation's process ready, and a host of a fleet does not: its seconds of imports are not in this"
         " figure",
@@ -240,10 +240,10 @@ def page(record: Json) -> str:
     return "\n".join(lines)
 
 
-def _job_s(found: Json, name: str) -> float:
-    times = found[name]
+def _job_s(figures: Json, name: str) -> float:
+    times = figures[name]
     fixed = float(times["submit"] + times["claim"] + times["finish"])
-    return fixed + float(found["beats"] * times["heartbeat"] + found["events"] * times["progress"])
+    return fixed + float(figures["beats"] * times["heartbeat"] + figures["events"] * times["progress"])
 
 
 def _table(rows: Sequence[Json]) -> list[str]:

@@ -67,10 +67,10 @@ def fuzz(target_name: str, arguments: list[str]) -> None:
                 print(f"CRASH {path.name} {where}", file=sys.stderr, flush=True)
                 traceback.print_exc()
 
-    def mutated(data: bytes, most: int, seed: int) -> bytes:
+    def mutate_input(data: bytes, most: int, seed: int) -> bytes:
         return mutate(target.kind, bytes(data), most, seed, atheris.Mutate)
 
-    atheris.Setup([sys.argv[0], *arguments, f"-max_len={target.max_bytes}"], one, custom_mutator=mutated)
+    atheris.Setup([sys.argv[0], *arguments, f"-max_len={target.max_bytes}"], one, custom_mutator=mutate_input)
     atheris.Fuzz()
 
 
@@ -198,7 +198,7 @@ def run(target: str, minutes: float) -> Json:
     last = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)/", text)
     executions = re.findall(r"number_of_executed_units: (\d+)", text) or re.findall(r"^#(\d+)", text, re.MULTILINE)
     whole = code == 0 and re.search(r"Done \d+ runs in \d+ second", text) is not None
-    found = {
+    summary = {
         "target": target,
         "minutes": round(elapsed / 60, 2),
         "executions": int(executions[-1]) if executions else 0,
@@ -208,22 +208,22 @@ def run(target: str, minutes: float) -> Json:
         "crashes": sorted({p.name for p in home.glob(f"{CRASH}*")} - before),
         "whole": whole,
     }
-    found["kept"] = keep(target, folder)
-    return found
+    summary["kept"] = keep(target, folder)
+    return summary
 
 
-def mended(target: str) -> dict[str, bool]:
+def replay_crashes(target: str) -> dict[str, bool]:
     """Each input that crashed once, and whether it does no more."""
     from tests.fuzz import targets
 
-    found = {}
+    passed = {}
     for path in sorted((CORPUS / target).glob(f"{CRASH}*")):
         try:
             targets.run_bounded(targets.TARGETS[target], path.read_bytes())
-            found[path.name] = True
+            passed[path.name] = True
         except Exception:
-            found[path.name] = False
-    return found
+            passed[path.name] = False
+    return passed
 
 
 def record(runs: list[Json]) -> Json:
@@ -232,7 +232,7 @@ def record(runs: list[Json]) -> Json:
     known["runs"] += [{**stamp(VERSIONS), **r} for r in runs]
     known["minutes"] = round(sum(r["minutes"] for r in known["runs"]), 2)
     known["executions"] = sum(r["executions"] for r in known["runs"])
-    known["crashes"] = {target: mended(target) for target in KEPT_BYTES if (CORPUS / target).is_dir()}
+    known["crashes"] = {target: replay_crashes(target) for target in KEPT_BYTES if (CORPUS / target).is_dir()}
     RECORD.write_text(json.dumps(known, indent=1) + "\n")
     return known
 

@@ -51,7 +51,7 @@ class Failure:
     why: str
 
 
-def drawn(seed: int, texts: int, calls: int) -> Iterator[tuple[str, str]]:
+def draw_texts(seed: int, texts: int, calls: int) -> Iterator[tuple[str, str]]:
     """(name, text) of everything that a run tries."""
     from tests.fuzz import region_texts
 
@@ -61,7 +61,7 @@ def drawn(seed: int, texts: int, calls: int) -> Iterator[tuple[str, str]]:
         yield f"call {seed} {i}", region_texts.call(f"call {seed} {i}")
 
 
-def tried(text: str) -> str:
+def try_text(text: str) -> str:
     """Whether a text was "answered" or "refused"; raises what would be a 500."""
     from app.analysis import service
     from app.analysis.device_choice import DeviceUnknownError
@@ -83,22 +83,22 @@ def place_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename.startswith(str(ROOT)) and "/tools/" not in f.filename]
     at = f" at {Path(own[-1].filename).relative_to(ROOT)}:{own[-1].lineno}" if own else ""
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0][:120] if said else ''}{at}"
+    message = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {message[0][:120] if message else ''}{at}"
 
 
 def child(work: Connection, limits: Limits) -> None:
     """Answers each text with ("answered" | "refused" | what failed)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-    tried("x: f32[8, 8].requires_grad\nreturn softmax(x @ x, -1)\n")  # what is imported late is imported now
+    try_text("x: f32[8, 8].requires_grad\nreturn softmax(x @ x, -1)\n")  # what is imported late is imported now
     work.send("ready")
     while True:
         text = work.recv()
         if text is None:
             return
         try:
-            work.send(tried(text))
+            work.send(try_text(text))
         except BaseException as error:  # every kind is what is looked for
             work.send(place_of(error))
 
@@ -138,17 +138,17 @@ def run(items: Iterator[tuple[str, str]], processes: int, limits: Limits, counts
             children.append(Child(limits))
         wait([c.work for c in children], timeout=max(0.0, min(c.deadline for c in children) - time.monotonic()))
         for one in list(children):
-            said = _heard(one)
-            if said is None:
+            message = _message_of(one)
+            if message is None:
                 continue
             if one.item is not None:
-                counts[said if said in ("answered", "refused") else "failed"] += 1
-                if said not in ("answered", "refused"):
-                    yield Failure(*one.item, said)
+                counts[message if message in ("answered", "refused") else "failed"] += 1
+                if message not in ("answered", "refused"):
+                    yield Failure(*one.item, message)
                 one.item = None
-            elif said != "ready":
-                raise RuntimeError(f"a child did not start: {said}")
-            spent = one.process.exitcode is not None or said.startswith("no answer") or one.done >= TEXTS_OF_A_CHILD
+            elif message != "ready":
+                raise RuntimeError(f"a child did not start: {message}")
+            spent = one.process.exitcode is not None or message.startswith("no answer") or one.done >= TEXTS_OF_A_CHILD
             item = None if spent or not more else next(items, None)
             more = more and (spent or item is not None)
             if item is None:
@@ -158,7 +158,7 @@ def run(items: Iterator[tuple[str, str]], processes: int, limits: Limits, counts
                 one.give(item)
 
 
-def _heard(one: Child) -> str | None:
+def _message_of(one: Child) -> str | None:
     """What a child says; that it died or has no time left; None while it works."""
     try:
         if one.work.poll():
@@ -198,20 +198,20 @@ def run_served(items: Iterator[tuple[str, str]], processes: int, counts: Counter
                 answer = client.post("/api/v1/advice", json={"region": item[1], "oracle": "off"})
             except httpx.TransportError as fault:
                 return item, type(fault).__name__
-            return item, judged(answer.status_code, answer.content)
+            return item, judge_response(answer.status_code, answer.content)
 
         while several := list(itertools.islice(items, SERVED_CHUNK)):
-            for item, said in threads.map(ask, several):
-                counts[said if said in RIGHT else "failed"] += 1
-                if said not in RIGHT:
-                    yield Failure(*item, said)
+            for item, message in threads.map(ask, several):
+                counts[message if message in RIGHT else "failed"] += 1
+                if message not in RIGHT:
+                    yield Failure(*item, message)
 
 
 SERVED_CHUNK = 400
 RIGHT = ("answered", "refused", "limit met")
 
 
-def judged(status: int, body: bytes) -> str:
+def judge_response(status: int, body: bytes) -> str:
     """One of RIGHT, or the status and what was said."""
     if status == 200:
         return "answered"
@@ -240,7 +240,7 @@ def main() -> int:
     seen: Counter[str] = Counter()
     limits = Limits(asked.wall, int(asked.memory * 2**30))
     started = time.monotonic()
-    items = drawn(asked.seed, asked.texts, asked.aten)
+    items = draw_texts(asked.seed, asked.texts, asked.aten)
     for failure in (
         run_served(items, asked.processes, counts) if asked.served else run(items, asked.processes, limits, counts)
     ):
@@ -253,8 +253,8 @@ def main() -> int:
             print(f"--- {failure.name}: {failure.why}\n{failure.text}", flush=True)
     for why, number in seen.most_common():
         print(f"{number:5} {why}")
-    said = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
-    print(f"{sum(counts.values())} texts in {time.monotonic() - started:.0f} s: {said}")
+    message = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
+    print(f"{sum(counts.values())} texts in {time.monotonic() - started:.0f} s: {message}")
     return 1 if seen else 0
 
 

@@ -34,7 +34,7 @@ from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 from profiler.region.model import Region
-from tools.gpu.random_chains import seeded
+from tools.gpu.random_chains import chain_of_seed
 
 LEAST_BYTES = 256e6
 ROUNDS, WARMUP_MS, REPEAT_MS = 7, 10, 60
@@ -54,16 +54,16 @@ UNJUDGED = frozenset({"dropout"})
 def cases(chains: int) -> Iterator[tuple[str, str]]:
     """(name, region's text): the fixed ones, then seeds whose chains move enough."""
     yield from FIXED.items()
-    found = seed = 0
-    while found < chains:
-        text = seeded(seed, "huge")
+    yielded = seed = 0
+    while yielded < chains:
+        text = chain_of_seed(seed, "huge")
         if cost(lower(parse(text))).ideal.bytes_moved >= LEAST_BYTES:
-            found += 1
+            yielded += 1
             yield f"chain {seed}", text
         seed += 1
 
 
-def fault(region: Region, inputs: list[torch.Tensor], got: tuple[torch.Tensor, ...], name: str) -> str:
+def describe_fault(region: Region, inputs: list[torch.Tensor], got: tuple[torch.Tensor, ...], name: str) -> str:
     """What is wrong with outputs; "" where nothing is."""
     module = program(region, {}, "cuda").module
     plain = module(*inputs)
@@ -81,7 +81,7 @@ def measure(name: str, text: str) -> dict[str, Any]:
     moved = cost(lower(region, {}, "cuda")).ideal.bytes_moved
     inputs = input_set(region, {}, "cuda", 0)
     calls = {name_: build(name_, region, {}, "cuda") for name_ in ("triton:generated", "compile")}
-    wrong = {c: fault(region, inputs, call(*inputs), name) for c, call in calls.items()}
+    wrong = {c: describe_fault(region, inputs, call(*inputs), name) for c, call in calls.items()}
     torch.cuda.empty_cache()
     times: dict[str, list[float]] = {c: [] for c in calls}
     for turn in range(ROUNDS):
@@ -94,20 +94,20 @@ def measure(name: str, text: str) -> dict[str, Any]:
         "case": name, "text": text, "bytes": moved, "generated_us": medians["triton:generated"],
         "compile_us": medians["compile"], "ratio": statistics.median(ratios), "ratio_low": min(ratios),
         "ratio_high": max(ratios), "wrong": wrong["triton:generated"], "compile_wrong": wrong["compile"],
-        "tuned": tuned(),
+        "tuned": list_tried_configurations(),
     }  # fmt: skip
 
 
-def tuned() -> dict[str, dict[str, float]]:
+def list_tried_configurations() -> dict[str, dict[str, float]]:
     """µs of every configuration that the generated kernels of this process tried."""
-    found: dict[str, dict[str, float]] = {}
+    times_us: dict[str, dict[str, float]] = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("tritonworthy_kernel_"):
             for kernel in vars(module).values():
                 if times := getattr(kernel, "configs_timings", None):
-                    found[kernel.base_fn.__name__] = {str(c): round(t[0] * 1e3, 1) for c, t in times.items()}
+                    times_us[kernel.base_fn.__name__] = {str(c): round(t[0] * 1e3, 1) for c, t in times.items()}
             del sys.modules[name]
-    return found
+    return times_us
 
 
 def main(arguments: list[str]) -> int:

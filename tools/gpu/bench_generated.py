@@ -96,7 +96,8 @@ def measure(name: str) -> dict[str, Any]:
             row |= {"failed": repr(fault)[:300]}
         rows.append(row)
     return {"case": name, "bytes": ideal, "copy_tb_s": 2 * inputs[0].nbytes / copy_us / 1e6, "rows": rows,
-            "tuned": tuned(), "gpu": torch.cuda.get_device_name(0), "torch": torch.__version__}  # fmt: skip
+            "tuned": list_tried_variants(), "gpu": torch.cuda.get_device_name(0),
+            "torch": torch.__version__}  # fmt: skip
 
 
 def exact_rows(name: str, x: list[Any]) -> Any:
@@ -115,22 +116,22 @@ def exact_rows(name: str, x: list[Any]) -> Any:
     return F.silu(x[0]) * x[1]
 
 
-def tuned() -> dict[str, dict[str, float]]:
+def list_tried_variants() -> dict[str, dict[str, float]]:
     """µs of every variant that was tried: hand-written kernels' and generated ones'."""
     from kernels.ops.norm import rms_norm
     from kernels.ops.softmax import softmax
 
-    found: dict[str, dict[str, float]] = {}
+    times_us: dict[str, dict[str, float]] = {}
     for module in (softmax, rms_norm):
         for times in module.tuner.times_us.values():
-            found[module.NAME] = {k: round(v, 1) for k, v in times.items()}
+            times_us[module.NAME] = {k: round(v, 1) for k, v in times.items()}
     for name, module in sys.modules.items():
         if name.startswith("tritonworthy_kernel_"):
             for kernel in vars(module).values():
                 times = getattr(kernel, "configs_timings", None)
                 if times:
-                    found[kernel.base_fn.__name__] = {str(c): round(t[0] * 1e3, 1) for c, t in times.items()}
-    return found
+                    times_us[kernel.base_fn.__name__] = {str(c): round(t[0] * 1e3, 1) for c, t in times.items()}
+    return times_us
 
 
 def main(wanted: list[str]) -> int:

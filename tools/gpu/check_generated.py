@@ -28,7 +28,7 @@ from kernels.measure.candidate.reference import reference
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
-from tools.gpu.random_chains import FAMILIES, seeded
+from tools.gpu.random_chains import FAMILIES, chain_of_seed
 
 RIGHT, REFUSED, WRONG, ERROR = "right", "refused", "wrong", "error"
 
@@ -47,23 +47,23 @@ def verdict(text: str, device: str, seed: int = 0) -> dict[str, Any]:
         made = generate(graph)
     except Unsupported as why:
         return {"status": REFUSED, "message": str(why), "kernels": 0}
-    found: dict[str, Any] = {"status": RIGHT, "message": "", "kernels": len(made.sources)}
+    result: dict[str, Any] = {"status": RIGHT, "message": "", "kernels": len(made.sources)}
     try:
         got = made.module(*inputs)
         if device != "cpu":
             torch.cuda.synchronize()
     except Exception as fault:  # one chain's failure is a row of the table
-        return {**found, "status": ERROR, "message": repr(fault)[:500]}
+        return {**result, "status": ERROR, "message": repr(fault)[:500]}
     for number, (mine, there, wanted, said) in enumerate(zip(got, plain, exact, graph.output_tensors, strict=True)):
         if (mine.shape, mine.dtype, mine.stride()) != (there.shape, there.dtype, said.stride):
             wrong = f"{mine.dtype}{[*mine.shape]} with strides {mine.stride()}"
         else:
             wrong = fault_of(mine, there, wanted)
         if wrong:
-            return {**found, "status": WRONG, "message": f"output {number}: {wrong}"}
+            return {**result, "status": WRONG, "message": f"output {number}: {wrong}"}
     if not all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True)):
-        return {**found, "status": WRONG, "message": "an input was changed"}
-    return found
+        return {**result, "status": WRONG, "message": "an input was changed"}
+    return result
 
 
 def main(arguments: list[str]) -> int:
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
             break
         for family in FAMILIES:
             for size in ("small", "large"):
-                text = seeded(seed, size, family)
+                text = chain_of_seed(seed, size, family)
                 try:
                     row = verdict(text, "cuda", seed)
                 except Exception as fault:

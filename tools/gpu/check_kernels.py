@@ -30,11 +30,11 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402 (run as a file)
 import triton  # noqa: E402
 
-from benchmarks.operations.kernels import visible  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
 from kernels.operations import operation, operations  # noqa: E402
 from kernels.spec import Case, Maker, Operation, outputs_of  # noqa: E402
+from tools.gpu.visible import visible_gpus  # noqa: E402 (run as a file)
 
 Task = tuple[str, str, int, int]
 """Operation, part, how many calls, seed."""
@@ -50,12 +50,12 @@ MOST_BYTES = 40e9
 """A case whose inputs in float64 would need more is not checked here."""
 
 
-def tried(found: Operation, case: Case, form: str, seed: int = 0) -> str:
+def try_case(op: Operation, case: Case, form: str, seed: int = 0) -> str:
     """What is wrong with one call; "" where nothing is."""
-    arguments = found.inputs(case, Maker(device="cuda", seed=seed, form=form))
+    arguments = op.inputs(case, Maker(device="cuda", seed=seed, form=form))
     kept = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
     try:
-        got = found.run(*arguments)
+        got = op.run(*arguments)
         torch.cuda.synchronize()
     except (ValueError, TypeError) as said:
         return f"{REFUSED}{said}"
@@ -64,17 +64,17 @@ def tried(found: Operation, case: Case, form: str, seed: int = 0) -> str:
     for before, after in zip(kept, arguments, strict=True):
         if isinstance(before, torch.Tensor) and not torch.equal(before.nan_to_num(), after.nan_to_num()):
             return "an input was changed"
-    return disagreement(found, got, arguments)
+    return disagreement(op, got, arguments)
 
 
-def ends(found: Operation, case: Case) -> str:
+def check_ends(op: Operation, case: Case) -> str:
     """What is wrong with the first and the last ENDS entries of a case that is too large to be checked whole.
 
     Entries along the first axis of the first input: of the inputs that are as long, and of the outputs.
     """
-    arguments = found.inputs(case, Maker(device="cuda", seed=3))
+    arguments = op.inputs(case, Maker(device="cuda", seed=3))
     long = arguments[0].shape[0]
-    got = outputs_of(found.run(*arguments))
+    got = outputs_of(op.run(*arguments))
     if max(t.numel() for t in (*arguments, *got) if isinstance(t, torch.Tensor)) <= 1 << 31:
         return "no tensor has more than 2^31 elements"
 
@@ -83,22 +83,22 @@ def ends(found: Operation, case: Case) -> str:
 
     for part in (slice(0, ENDS), slice(long - ENDS, long)):
         some = tuple(cut(a, part) for a in arguments)
-        plain = outputs_of(found.reference(*some))
+        plain = outputs_of(op.reference(*some))
         # An output over all entries says nothing of these: the reference's stands in for it.
         mine = tuple(cut(o, part) if o.dim() and o.shape[0] == long else p for o, p in zip(got, plain, strict=True))
         if all(m is p for m, p in zip(mine, plain, strict=True)):
             return "no output is along the first axis"
-        fault = disagreement(found, mine, some)
+        fault = disagreement(op, mine, some)
         if fault:
             return f"entries {part.start} to {part.stop}: {fault}"
     return ""
 
 
-def vary(found: Operation, case: Case, dice: random.Random) -> Case:
+def vary(op: Operation, case: Case, dice: random.Random) -> Case:
     """A neighbour of a case: sizes from half to twice, those in `fixed` as they are."""
 
     def other(name: str, value: Any) -> Any:
-        if name in found.fixed or isinstance(value, bool) or not isinstance(value, int) or dice.random() < 0.3:
+        if name in op.fixed or isinstance(value, bool) or not isinstance(value, int) or dice.random() < 0.3:
             return value
         return max(1, int(value * dice.uniform(0.5, 2.0)))
 
@@ -117,19 +117,19 @@ def any_variant(dice: random.Random) -> None:
 
 def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[str, Any]:
     """One operation, one part: how many calls, and what was wrong."""
-    found = operation(name)
+    op = operation(name)
     faults: list[str] = []
     calls = refused = 0
     began = time.monotonic()
     dice = random.Random(f"{name} {seed}")
     plan: list[tuple[Case, str]] = []
-    random_case = found.checks[0]
+    random_case = op.checks[0]
     if part == "checks":
-        plan = [(c, f) for c in found.checks for f in found.forms]
+        plan = [(c, f) for c in op.checks for f in op.forms]
     elif part == "large":
-        plan = [(c, "plain") for c in found.cases if found.cost(c).bytes * 8 / c.itemsize < MOST_BYTES]
-    elif part == "beyond" and found.beyond is not None:
-        calls, faults = 1, [f"{found.beyond}: {f}" for f in (ends(found, found.beyond),) if f]
+        plan = [(c, "plain") for c in op.cases if op.cost(c).bytes * 8 / c.itemsize < MOST_BYTES]
+    elif part == "beyond" and op.beyond is not None:
+        calls, faults = 1, [f"{op.beyond}: {f}" for f in (check_ends(op, op.beyond),) if f]
     chance = part in ("soak", "sanitize")
     if chance:
         any_variant(dice)
@@ -140,12 +140,12 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
             case, form = plan.pop(0)
         else:
             if calls % SAME == 0:
-                random_case = vary(found, dice.choice(found.checks), dice)
-            case, form = random_case, dice.choice(found.forms)
-        fault = tried(found, case, form, seed + calls)
+                random_case = vary(op, dice.choice(op.checks), dice)
+            case, form = random_case, dice.choice(op.forms)
+        fault = try_case(op, case, form, seed + calls)
         if fault.startswith(REFUSED) and chance:
             refused += 1
-            random_case = vary(found, dice.choice(found.checks), dice)
+            random_case = vary(op, dice.choice(op.checks), dice)
             if refused > count:
                 faults.append(f"{refused} random cases refused, the last: {case}: {fault}")
                 break
@@ -178,11 +178,11 @@ def start(task: Task, seconds: float) -> dict[str, Any]:
         gpus.put(gpu)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if lines:
-        found: dict[str, Any] = json.loads(lines[-1])
+        answer: dict[str, Any] = json.loads(lines[-1])
         if done.returncode == SANITIZED:
             said = [line.strip("= ") for line in done.stdout.splitlines() if line.startswith("=========")]
-            found["faults"] += [f"sanitizer: {'; '.join(filter(None, said[1:6]))[:400]}"]
-        return found
+            answer["faults"] += [f"sanitizer: {'; '.join(filter(None, said[1:6]))[:400]}"]
+        return answer
     fault = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return {"operation": name, "part": part, "calls": 0, "faults": [f"process: {fault[:400]}"], "seconds": 0.0}
 
@@ -230,8 +230,8 @@ def main() -> int:
     for some, places in ((tasks, arguments.workers), (alone, 1)):
         while not gpus.empty():
             gpus.get()
-        for i in range(places * len(visible())):
-            gpus.put(visible()[i % len(visible())])
+        for i in range(places * len(visible_gpus())):
+            gpus.put(visible_gpus()[i % len(visible_gpus())])
         with ThreadPoolExecutor(gpus.qsize()) as pool:
             for r in pool.map(lambda t: start(t, arguments.seconds), some):
                 results.append(r)

@@ -47,8 +47,8 @@ Json = dict[str, Any]
 def texts(names: Iterable[str] = ()) -> dict[str, str]:
     """Every region of tests/regions by "folder/name"."""
     wanted = set(names)
-    found = {str(p.relative_to(REGIONS).with_suffix("")): p.read_text() for p in sorted(REGIONS.rglob("*.txt"))}
-    return {n: t for n, t in found.items() if not wanted or n in wanted}
+    by_name = {str(p.relative_to(REGIONS).with_suffix("")): p.read_text() for p in sorted(REGIONS.rglob("*.txt"))}
+    return {n: t for n, t in by_name.items() if not wanted or n in wanted}
 
 
 def summary(prediction: Any) -> Json:
@@ -115,8 +115,8 @@ def compare(predicted: Json, real: Json) -> bool:
 def check(mode: str, names: list[str], workers: int) -> Json:
     """The record: predictions, real compiles, and whether each pair is equal."""
     started = time.monotonic()
-    about = _child(["--about"], hide_gpu=False)
-    predicted = _child(["--predict", "--device", about["device"], "--mode", mode, *names], hide_gpu=True)
+    host = _child(["--about"], hide_gpu=False)
+    predicted = _child(["--predict", "--device", host["device"], "--mode", mode, *names], hide_gpu=True)
     if "failed" in predicted:
         raise SystemExit(f"predictions: {predicted['failed']}")
     with ThreadPoolExecutor(workers) as pool:
@@ -132,10 +132,10 @@ def check(mode: str, names: list[str], workers: int) -> Json:
         }
         for name, text in texts(names).items()
     }  # fmt: skip
-    return {**about, "mode": mode, "seconds": round(time.monotonic() - started, 1), "regions": regions}
+    return {**host, "mode": mode, "seconds": round(time.monotonic() - started, 1), "regions": regions}
 
 
-def about() -> Json:
+def describe_host() -> Json:
     """Device, versions and date of a record."""
     import torch
     import triton
@@ -146,7 +146,7 @@ def about() -> Json:
     }  # fmt: skip
 
 
-def updated(before: Json, record: Json) -> Json:
+def update(before: Json, record: Json) -> Json:
     """The record with some regions checked anew, on the same device with the same versions; raises SystemExit else."""
     same = ("device", "torch", "triton", "cuda", "mode")
     if any(before[k] != record[k] for k in same):
@@ -183,7 +183,7 @@ def main() -> None:
         parser.add_argument(f"--{step}", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.about:
-        print(json.dumps(about()))
+        print(json.dumps(describe_host()))
     elif options.predict:
         print(json.dumps(predict_all(options.device, options.mode, options.names)))
     elif options.compile:
@@ -191,7 +191,7 @@ def main() -> None:
     else:
         record = check(options.mode, options.names, options.workers)
         if options.update:
-            record = updated(json.loads(options.record.read_text()), record)
+            record = update(json.loads(options.record.read_text()), record)
         if options.record:
             options.record.parent.mkdir(parents=True, exist_ok=True)
             options.record.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")

@@ -131,7 +131,7 @@ def text_of(name: str, m: int | None = None, n: int | None = None) -> str:
     return template.format(m=m or own_m, n=n or own_n)
 
 
-def counted(text: str, mode: str, device: str = "NVIDIA H200") -> tuple[Counted, list[Counted], float, int]:
+def count_traffic(text: str, mode: str, device: str = "NVIDIA H200") -> tuple[Counted, list[Counted], float, int]:
     """(the whole region, its kernels in order, floor in µs there or 0, fewest bytes) as the cost model has it."""
     from profiler.hardware import find_device
     from profiler.region.graph.cost import cost
@@ -139,15 +139,15 @@ def counted(text: str, mode: str, device: str = "NVIDIA H200") -> tuple[Counted,
     from profiler.region.graph.lowering import lower
     from profiler.region.language.text import parse
 
-    found = cost(lower(parse(text)))
-    parts = [o for o in found.operations if o.launches] if mode == "eager" else list(found.kernels)
-    whole = found.unfused if mode == "eager" else found.fused
+    region_cost = cost(lower(parse(text)))
+    parts = [o for o in region_cost.operations if o.launches] if mode == "eager" else list(region_cost.kernels)
+    whole = region_cost.unfused if mode == "eager" else region_cost.fused
     known = find_device(device)
     return (
         Counted("all", whole.bytes_read, whole.bytes_written),
         [Counted(p.label, p.bytes_read, p.bytes_written) for p in parts],
-        floor_us(found, known) if known else 0.0,
-        found.ideal.bytes_moved,
+        floor_us(region_cost, known) if known else 0.0,
+        region_cost.ideal.bytes_moved,
     )
 
 
@@ -181,13 +181,13 @@ def child(order: Path, names: Sequence[str], device: str = "cuda", small: tuple[
                 if gpu:
                     scratch.sum()  # what the warm-up left in L2 is written back before the profiled run
                     torch.cuda.synchronize()
-                    torch.cuda.profiler.start()
-                    torch.cuda._sleep(1)
+                    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+                    torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
                     kept = run(*given)
-                    torch.cuda._sleep(1)
+                    torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
                     scratch.sum()
                     torch.cuda.synchronize()
-                    torch.cuda.profiler.stop()
+                    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
                     del kept
                 file.write(json.dumps([name, mode]) + "\n")
                 file.flush()
@@ -199,10 +199,10 @@ def child(order: Path, names: Sequence[str], device: str = "cuda", small: tuple[
 
 def ncu() -> str:
     """Nsight Compute's command line; SystemExit where there is none."""
-    found = shutil.which("ncu") or next((str(p) for g in NCU_PLACES for p in sorted(Path("/").glob(g[1:]))), None)
-    if found is None:
+    program = shutil.which("ncu") or next((str(p) for g in NCU_PLACES for p in sorted(Path("/").glob(g[1:]))), None)
+    if program is None:
         sys.exit("ncu (Nsight Compute) is not installed")
-    return found
+    return program
 
 
 def command(cache: str, metrics: Sequence[str], log: Path, order: Path, names: Sequence[str]) -> list[str]:
@@ -270,16 +270,16 @@ def entries(
     runs: Sequence[Run], warm: Mapping[tuple[str, str], Run], texts: Mapping[str, str], device: str
 ) -> list[dict[str, Any]]:
     """The record's entries: each run beside what is counted for its text."""
-    found = []
+    compared = []
     for run in runs:
-        whole, parts, floor, _ = counted(texts[run.region], run.mode, device)
+        whole, parts, floor, _ = count_traffic(texts[run.region], run.mode, device)
         key = (run.region, run.mode)
         item = tr.compare(run, texts[run.region], whole, parts, warm.get(key), floor, EXPLAINED.get(key, ""))
-        found.append(tr.to_json(item))
-    return found
+        compared.append(tr.to_json(item))
+    return compared
 
 
-def again(record: dict[str, Any]) -> dict[str, Any]:
+def recount(record: dict[str, Any]) -> dict[str, Any]:
     """A record's own kernels against what is counted today."""
     pairs = [tr.run_of(item) for item in record["regions"]]
     warm = {(w.region, w.mode): w for _, w in pairs if w is not None}
@@ -304,7 +304,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if options.again:
         path = options.again
-        record = again(json.loads(path.read_text(encoding="utf-8")))
+        record = recount(json.loads(path.read_text(encoding="utf-8")))
     else:
         device = gpu()
         folder = Path(os.environ.get("OUT") or ROOT / "tests" / "records")

@@ -70,14 +70,14 @@ def span(value: Interval | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value.median:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
 
 
-def show(name: str, seconds: float, found: Validation) -> None:
+def show(name: str, seconds: float, validation: Validation) -> None:
     """One region's table."""
-    floor = f", floor {found.floor_us:.1f} us" if found.floor_us else ""
-    print(f"\n== {name}: {seconds:.1f} s{floor}; {found.outcome}: {found.reason}")
-    print(f"   phases {found.conditions.get('phases_s')} by {found.conditions.get('decided_by')}"
-          f" warnings {found.conditions.get('warnings')} coverage {found.coverage!r}")  # fmt: skip
+    floor = f", floor {validation.floor_us:.1f} us" if validation.floor_us else ""
+    print(f"\n== {name}: {seconds:.1f} s{floor}; {validation.outcome}: {validation.reason}")
+    print(f"   phases {validation.conditions.get('phases_s')} by {validation.conditions.get('decided_by')}"
+          f" warnings {validation.conditions.get('warnings')} coverage {validation.coverage!r}")  # fmt: skip
     print(f"   {'candidate':42} {'status':14} {'device us':24} {'wall us':>9} {'ratio':22} {'error':>6} {'first s':>7}")
-    for c in found.candidates:
+    for c in validation.candidates:
         wall = f"{c.wall_us:9.1f}" if c.wall_us else "        -"
         error = f"{c.error_vs_eager:6.2f}" if c.error_vs_eager is not None else "     -"
         first = f"{c.compile_s:7.1f}" if c.compile_s is not None else "      -"
@@ -102,13 +102,13 @@ def main(names: list[str]) -> int:
             if (names and name not in names) or left < 30:
                 continue
             begun = time.monotonic()
-            found = validate(
+            validation = validate(
                 ValidationRequest(text, budget_s=min(120.0, left), advice_before={"tool": "compile"}), zygote=zygote
             )
             seconds = time.monotonic() - begun
-            show(name, seconds, found)
+            show(name, seconds, validation)
             sys.stdout.flush()
-            results[name] = {"seconds": seconds, "validation": to_json(found)}
+            results[name] = {"seconds": seconds, "validation": to_json(validation)}
             target.write_text(json.dumps(results, indent=1))
     assert "torch" not in sys.modules, "the parent must not need torch"
     print(f"\nall in {time.monotonic() - started:.0f} s; written to {target}")

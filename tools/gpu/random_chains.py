@@ -164,7 +164,7 @@ class Chain:
 
     # steps
 
-    def bounded(self, item: Item) -> Item:
+    def keep_in_range(self, item: Item) -> Item:
         """The value, or its tanh where it may be too large to compute on."""
         if item.bound <= LARGEST**0.5:
             return item
@@ -181,7 +181,7 @@ class Chain:
         return made
 
     def unary(self) -> None:
-        item = self.bounded(self.wide())
+        item = self.keep_in_range(self.wide())
         text, bound = self.random.choice(UNARY)
         self.add(
             text.replace("{}", item.name),
@@ -191,14 +191,14 @@ class Chain:
         )
 
     def binary(self) -> None:
-        one, other = self.bounded(self.wide()), self.bounded(self.operand())
+        one, other = self.keep_in_range(self.wide()), self.keep_in_range(self.operand())
         text = self.random.choice(BINARY)
         if "lerp" in text and one.dtype != other.dtype:
             text = "{} + {}"
         if self.random.random() < 0.3 and "/" not in text and "lerp" not in text:
             one, other = other, one
         bound = one.bound * other.bound if "*" in text else one.bound + other.bound
-        self.add(text.format(one.name, other.name), self.shape, promoted(one, other), bound)
+        self.add(text.format(one.name, other.name), self.shape, promote(one, other), bound)
 
     def where(self) -> None:
         one, test = self.wide(), self.condition()
@@ -209,7 +209,7 @@ class Chain:
         self.add(
             f"torch.where({test}, {one.name}, {other.name})",
             self.shape,
-            promoted(one, other),
+            promote(one, other),
             max(one.bound, other.bound),
         )
 
@@ -221,7 +221,7 @@ class Chain:
     def integers(self) -> None:
         """An integer input that is computed on and joins the chain."""
         one = self.declare(self.shape, self.random.choice(("i64", "i32", "u8", "i8")))
-        item = self.bounded(self.wide())
+        item = self.keep_in_range(self.wide())
         text = self.random.choice(("{} * ({} + 1)", "{} + ({} & 3)", "{} - {}", "{} * ({} > 2)"))
         self.add(text.format(item.name, one), self.shape, item.dtype, item.bound * 8)
 
@@ -229,16 +229,18 @@ class Chain:
 
     def reduce(self) -> Item | None:
         """A reduction over some axes; its result is kept, or broadcast back over the chain."""
-        item = self.bounded(self.wide())
+        item = self.keep_in_range(self.wide())
         rank = len(self.shape)
         axes = [(-1,), (-1,), (0,)] + [(0, 2), (1,), (1, 2)] * (rank == 3) + [tuple(range(rank))]
         dims = self.random.choice(axes)
         if math.prod(self.shape[d] for d in dims) < 2:
             return None
         if len(dims) == 1 and self.random.random() < 0.4:
-            return self.along(item, dims[0])
+            self.along(item, dims[0])
+            return None
         if self.random.random() < 0.15 and dims == (-1,):
-            return self.normalised(item)
+            self.normalise(item)
+            return None
         how = self.random.choice(REDUCTIONS)
         # A sum near zero has no relative error to speak of.
         source = f"({item.name}.abs() + 0.25)" if how in ("sum", "mean") else item.name
@@ -257,11 +259,11 @@ class Chain:
                 "f32",
                 bound,
             )
-        found = self.line(text)
+        name = self.line(text)
         again = self.random.choice(("{} - {}", "{} * {}", "{} / ({}.abs() + 1)"))
-        scaled = f"({found} / {count})" if how == "sum" else found
+        scaled = f"({name} / {count})" if how == "sum" else name
         self.add(again.format(item.name, scaled), self.shape, "f32", item.bound * 8)
-        return Item(found, own, "f32", bound)
+        return Item(name, own, "f32", bound)
 
     def along(self, item: Item, dim: int) -> None:
         kind = self.random.choice(ALONG)
@@ -276,7 +278,7 @@ class Chain:
         else:
             self.add(f"{name} / ({name}.abs().amax({dim}, keepdim=True) + 1)", self.shape, item.dtype, 1)
 
-    def normalised(self, item: Item) -> None:
+    def normalise(self, item: Item) -> None:
         last = self.shape[-1]
         weight = self.declare((last,), item.dtype)
         call = self.random.choice(
@@ -285,7 +287,7 @@ class Chain:
         self.add(call, self.shape, item.dtype, 60)
 
 
-def promoted(one: Item, other: Item) -> str:
+def promote(one: Item, other: Item) -> str:
     """The dtype of an operation on both, as torch promotes: a scalar tensor only among its own kind."""
     if one.dtype == other.dtype:
         return one.dtype
@@ -305,8 +307,8 @@ def chain(random: Random, size: str = "small", family: str = "pointwise") -> str
     results: list[Item] = []
     for _ in range(random.randint(2, 8)):
         if family == "reducing" and random.random() < 0.4:
-            found = made.reduce()
-            results.extend([found] if found is not None else [])
+            reduced = made.reduce()
+            results.extend([reduced] if reduced is not None else [])
         else:
             made.step()
     computed = [i for i in made.items if not i.leaf]
@@ -321,6 +323,6 @@ def chain(random: Random, size: str = "small", family: str = "pointwise") -> str
     return "\n".join(lines) + "\n"
 
 
-def seeded(seed: int, size: str = "small", family: str = "pointwise") -> str:
+def chain_of_seed(seed: int, size: str = "small", family: str = "pointwise") -> str:
     """The chain of a seed."""
     return chain(Random(f"{family} {seed}"), size, family)

@@ -14,8 +14,8 @@ from kernels.starter_kit.lines import counted
 
 def main() -> None:
     """Count all kernels with a file of their own."""
-    found = {w.name: counted(w.call) for w in WRITTEN}
-    COUNTED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    line_counts = {w.name: counted(w.call) for w in WRITTEN}
+    COUNTED.write_text(json.dumps(line_counts, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from kernels.operations import operation, operations
 RECORD = Path(__file__).resolve().parent.parent.parent / "tests" / "records" / "kernel-builds.json"
 
 
-def built(name: str) -> list[Built]:
+def build_all(name: str) -> list[Built]:
     """All builds of one operation on all targets."""
-    found = operation(name)
-    return [build(found, item, target) for item in found.builds for target in TARGETS]
+    op = operation(name)
+    return [build(op, item, target) for item in op.builds for target in TARGETS]
 
 
 def main(names: list[str]) -> int:
@@ -32,7 +32,7 @@ def main(names: list[str]) -> int:
     before = json.loads(RECORD.read_text())["builds"] if names else []
     kept = [r for r in before if r["operation"] not in wanted]
     with ProcessPoolExecutor(2) as pool:
-        for rows in pool.map(built, wanted):
+        for rows in pool.map(build_all, wanted):
             for row in rows:
                 told = f"{row.registers} registers, {row.spill_bytes} B spilled, {row.shared_bytes} B shared"
                 print(f"{row.operation:24} {row.target:7} {row.refused or told} {row.variant[:90]}")

@@ -31,20 +31,21 @@ CANDIDATES = {
 KEPT = ("tile", "warps", "stages", "own", "status", "reason", "registers", "spill_bytes", "shared_bytes", "time_us")
 
 
-def survey(found: Json) -> Json:
+def survey(landscape: Json) -> Json:
     """A landscape as the API has it, its points by number."""
-    keys = [p["key"] for p in found["points"]]
-    region = parse(found["region"])
+    keys = [p["key"] for p in landscape["points"]]
+    region = parse(landscape["region"])
     return {
-        "kind": "survey", "candidate": found["candidate"], "kernel": found["kernel"],
+        "kind": "survey", "candidate": landscape["candidate"], "kernel": landscape["kernel"],
         "what": ", ".join(f"{i.name}: {i.dtype}{list(i.shape)}" for i in region.inputs),
         "dtype": region.inputs[0].dtype, "bytes": cost(lower(region)).ideal.bytes_moved,
-        "points": [{"kernel": p.get("kernel") or found["kernel"], **{k: p[k] for k in KEPT if k in p}}
-                   for p in found["points"]],
-        "chosen": keys.index(found["chosen"]), "best": keys.index(found["best"]),
-        "chosen_to_best": found["chosen_to_best"], "order": found["order"], "reason": found["reason"],
-        "device": found["device"], "torch": found["software"]["torch"], "triton": found["software"]["triton"],
-        "date": found["date"],
+        "points": [{"kernel": p.get("kernel") or landscape["kernel"], **{k: p[k] for k in KEPT if k in p}}
+                   for p in landscape["points"]],
+        "chosen": keys.index(landscape["chosen"]), "best": keys.index(landscape["best"]),
+        "chosen_to_best": landscape["chosen_to_best"], "order": landscape["order"], "reason": landscape["reason"],
+        "device": landscape["device"], "torch": landscape["software"]["torch"],
+        "triton": landscape["software"]["triton"],
+        "date": landscape["date"],
     }  # fmt: skip
 
 
@@ -77,9 +78,9 @@ def tuner(row: Json, runs: Json) -> Json | None:
 def main() -> None:
     """Both records into one file, a landscape a line."""
     kernels = json.loads((RECORDS / "kernels-h200.json").read_text(encoding="utf-8"))
-    found = [survey(s) for s in json.loads((RECORDS / "landscapes-h200.json").read_text(encoding="utf-8"))]
-    found += [t for row in kernels["rows"] if (t := tuner(row, kernels["runs"])) is not None]
-    lines = ",\n".join(json.dumps(f, separators=(",", ":")) for f in found)
+    landscapes = [survey(s) for s in json.loads((RECORDS / "landscapes-h200.json").read_text(encoding="utf-8"))]
+    landscapes += [t for row in kernels["rows"] if (t := tuner(row, kernels["runs"])) is not None]
+    lines = ",\n".join(json.dumps(f, separators=(",", ":")) for f in landscapes)
     SHIPPED.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 

@@ -22,7 +22,7 @@ CASES = (
 )
 
 
-def part(record: dict[str, Any]) -> dict[str, Any]:
+def select_fields(record: dict[str, Any]) -> dict[str, Any]:
     """What /learn needs of the record."""
     rows = {(r["operation"], r["case"]): r for r in record["rows"]}
     cases = []
@@ -44,4 +44,4 @@ def part(record: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    RECORDED.write_text(json.dumps(part(json.loads(RECORD.read_text())), indent=1) + "\n", encoding="utf-8")
+    RECORDED.write_text(json.dumps(select_fields(json.loads(RECORD.read_text())), indent=1) + "\n", encoding="utf-8")

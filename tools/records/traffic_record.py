@@ -123,11 +123,11 @@ def parse_csv(text: str) -> list[Kernel]:
         raise ValueError("no CSV header in what ncu wrote: " + " | ".join(lines[-3:])[:300])
     rows = list(csv.reader(line for line in lines[start:] if line.startswith('"')))
     header = rows[0]
-    found: dict[str, tuple[str, dict[str, float]]] = {}
+    by_id: dict[str, tuple[str, dict[str, float]]] = {}
     if "Metric Name" in header:
         for values in rows[1:]:
             row = dict(zip(header, values, strict=False))
-            name, metrics = found.setdefault(row["ID"], (row["Kernel Name"], {}))
+            name, metrics = by_id.setdefault(row["ID"], (row["Kernel Name"], {}))
             if row["Metric Name"]:
                 metrics[row["Metric Name"]] = _number(row["Metric Value"], row["Metric Unit"], name)
     else:
@@ -136,8 +136,8 @@ def parse_csv(text: str) -> list[Kernel]:
             row = dict(zip(header, values, strict=False))
             wanted = [m for m in (*METRICS, *L2_METRICS) if m in row]
             name = row["Kernel Name"]
-            found[row["ID"]] = name, {m: _number(row[m], units.get(m, ""), name) for m in wanted}
-    return [_kernel(name, metrics) for name, metrics in found.values()]
+            by_id[row["ID"]] = name, {m: _number(row[m], units.get(m, ""), name) for m in wanted}
+    return [_kernel(name, metrics) for name, metrics in by_id.values()]
 
 
 def _number(value: str, unit: str, kernel: str) -> float:
@@ -153,10 +153,10 @@ def _kernel(name: str, metrics: Mapping[str, float]) -> Kernel:
     if missing:
         raise ValueError(f"ncu gave no {', '.join(missing)} for {name}")
     sectors = [round(metrics[m]) * SECTOR_BYTES if m in metrics else None for m in L2_METRICS]
-    return Kernel(short(name), round(metrics[READ]), round(metrics[WRITTEN]), metrics[TIME], *sectors)
+    return Kernel(shorten(name), round(metrics[READ]), round(metrics[WRITTEN]), metrics[TIME], *sectors)
 
 
-def short(name: str) -> str:
+def shorten(name: str) -> str:
     """`void at::native::vectorized_elementwise_kernel<4, ...>(int, ...)` -> `vectorized_elementwise_kernel`."""
     plain = re.sub(r"\(anonymous namespace\)::|^void |^std::enable_if<.*?>::type ", "", name)
     depth, kept = 0, []

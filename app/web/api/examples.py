@@ -1,4 +1,4 @@
-"""The API's calls as /api shows them. tests/app/test_pages.py runs every command against the app."""
+"""The API's calls as /api shows them. tests/app/web/pages/test_pages.py runs every command against the app."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """/openapi.json: what FastAPI writes from the routes, with what it cannot know: every error, header, sign-in, example.
 
-tests/app/contract holds the server to it, operation by operation.
+tests/app/web/api holds the server to it, operation by operation.
 """
 
 from __future__ import annotations

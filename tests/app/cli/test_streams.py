@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from app import cli
 from app.archive import record_store
+from tests.app.cli.warm import COMMAND_LINE, run_warm
 from tests.conftest import ROOT
 
 REGION = "x: bf16[4096, 4096]\ny: bf16[4096, 4096]\nz = torch.nn.functional.gelu(x + y)\nreturn z\n"
@@ -57,13 +62,33 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     here: Path, command: tuple[str, ...], redirected: str = "", **variables: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """The command by a shell that redirects its streams; what is not redirected is captured."""
-    line = f'exec "$0" -m app.cli "$@" {redirected}'
+    """The command by a shell that redirects its streams; what is not redirected is captured.
+
+    Those that advise on a region, and whose interpreter is told nothing, are forks of a process that has torch.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "PYTHON", "LC_", "LANG"))}
+    env = kept | {"PYTHONPATH": str(ROOT)} | variables
+    if "region.txt" in command and not variables:
+        with redirect(redirected, here) as streams:
+            return run_warm(COMMAND_LINE, *command, cwd=here, env=env, **streams)
+    line = f'exec "$0" -m app.cli "$@" {redirected}'
     return subprocess.run(
         ["sh", "-c", line, sys.executable, *command], cwd=here, stdin=subprocess.DEVNULL, capture_output=True,
-        env=kept | {"PYTHONPATH": str(ROOT)} | variables, timeout=800,
+        env=env, timeout=800,
     )  # fmt: skip
+
+
+@contextmanager
+def redirect(redirected: str, here: Path) -> Iterator[dict[str, int | None]]:
+    """The streams that a shell would give for this redirection, "2>&-" or ">/dev/full": closed, or open files."""
+    with ExitStack() as files:
+        streams: dict[str, int | None] = {}
+        for number, direction, target in re.findall(r"(\d?)([<>])(\S+)", redirected):
+            name = ("stdin", "stdout", "stderr")[int(number or "<>".index(direction))]
+            mode = "rb" if name == "stdin" else "wb"
+            file = None if target == "&-" else files.enter_context((here / target).open(mode, 0))
+            streams[name] = file and file.fileno()
+        yield streams
 
 
 @commands(
@@ -91,7 +116,7 @@ def test_closed_streams_are_status_2_and_one_line(here: Path, command: tuple[str
     ids=["PYTHONIOENCODING", "LC_ALL"],
 )  # fmt: skip
 def test_what_ascii_lacks_is_replaced(here: Path, command: tuple[str, ...], variables: dict[str, str]) -> None:
-    ended, whole = run(here, command, **variables), run(here, command, PYTHONUTF8="1")
+    ended, whole = run(here, command, **variables), run_in_utf_8(here, command)
     assert ended.returncode == whole.returncode
     assert b"Traceback" not in ended.stderr
     text = ended.stdout.decode("ascii")
@@ -99,6 +124,11 @@ def test_what_ascii_lacks_is_replaced(here: Path, command: tuple[str, ...], vari
         assert _stable(json.loads(text)) == _stable(json.loads(whole.stdout))
     else:
         assert len(text.splitlines()) == len(whole.stdout.decode().splitlines())
+
+
+@cache
+def run_in_utf_8(here: Path, command: tuple[str, ...]) -> subprocess.CompletedProcess[bytes]:
+    return run(here, command, PYTHONUTF8="1")
 
 
 def _stable(body: object) -> object:
@@ -113,10 +143,14 @@ def test_nobody_reads_any_more(here: Path, command: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "app.cli", *command], cwd=here, stdout=writing, stderr=subprocess.PIPE, timeout=800,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        if "region.txt" in command:
+            ended = run_warm(COMMAND_LINE, *command, cwd=here, env=env, stdout=writing)
+        else:
+            ended = subprocess.run(
+                [sys.executable, "-m", "app.cli", *command], cwd=here, stdout=writing, stderr=subprocess.PIPE,
+                timeout=800, env=env,
+            )  # fmt: skip
     finally:
         os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, b"")

@@ -11,19 +11,18 @@ from typing import Any
 import pytest
 
 from app.trace_report.breakdown import module_class
-from app.trace_report.report import report
 from app.trace_report.timeline import ELSEWHERE, MAX_GAPS, MAX_SPANS, Span, fit_lanes, merge
 from app.web.templating import environment
 from app.web.views import trace_page
+from tests.app.trace_report.reports import reported
 from tests.conftest import DATA
 
 TRACES = DATA / "traces"
 NAMES = ("gpt2_train_autocast_eager_stack", "t5_train_autocast_eager", "hta_nccl")
 
 
-@cache
 def read(name: str) -> dict[str, Any]:
-    return report(TRACES / f"{name}.json.gz", name)
+    return reported(f"{name}.json.gz")
 
 
 @cache

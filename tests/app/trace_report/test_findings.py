@@ -10,35 +10,20 @@ import json
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
-from functools import cache
 from typing import Any
 
 import pytest
 
 from app.advice.evidence import TOOLS
 from app.archive import record_store
-from app.trace_report.report import report
-from kernels import host
-from tests.app.findings import OPEN, OTHERWISE, ROWS, STEP, Open, Otherwise, Want
-from tests.profiler.region.mining.test_findings import GLOBS, NAMES, TRACES, rows
+from tests.app.trace_report.findings import OPEN, OTHERWISE, ROWS, STEP, Open, Otherwise, Want
+from tests.app.trace_report.reports import reported
+from tests.profiler.region.mining.test_findings import GLOBS, NAMES, rows
 
 Json = dict[str, Any]
 
 LEAST_SAVED = 0.01
 """Of a step: less is not worth a change."""
-H200 = host.Host("NVIDIA H200", (9, 0), {}, frozenset({"torch", "triton"}), frozenset())
-"""Where the traces were recorded, with no package beside torch and Triton."""
-
-
-@cache
-def reported(name: str) -> Json:
-    """The API's trace of one of the real traces, as on the host that recorded it."""
-    known = list(host._assumed)
-    host.assume(host.Host(H200.gpu, H200.capability, {}, H200.packages, host.probe_host().features))
-    try:
-        return report(TRACES / f"{name}.json.gz", name)
-    finally:
-        host._assumed[:] = known
 
 
 def key_of(row: tuple[str, str]) -> tuple[str, str]:
@@ -55,7 +40,7 @@ def meant(key: tuple[str, str], want: Want) -> list[str]:
 
 def named(name: str, want: Want) -> list[Json]:
     """The regions of a trace that a want means."""
-    found = reported(name)["regions"]
+    found = reported(f"{name}.json.gz")["regions"]
     return [r for r in found if re.fullmatch(want.title, r["name"]) and (r["share_of_step"] or 0.0) >= want.share]
 
 
@@ -144,7 +129,7 @@ def test_no_exception_is_left_that_nothing_needs(known: Otherwise) -> None:
 
 
 def test_a_graph_launch_is_said_to_hide_its_time_and_how_to_record_past_it() -> None:
-    found = reported("handrolled_blocks_bf16_cudagraph")
+    found = reported("handrolled_blocks_bf16_cudagraph.json.gz")
     rest = next(r for r in found["rests"] if r["name"].startswith("CUDA graph"))
     assert rest["share_of_step"] > 0.98
     assert "record_shapes" in rest["remedy"]
@@ -153,14 +138,14 @@ def test_a_graph_launch_is_said_to_hide_its_time_and_how_to_record_past_it() -> 
 
 
 def test_decoding_is_launch_bound_before_any_kernel() -> None:
-    found = reported("llama_decode_bf16_eager")
+    found = reported("llama_decode_bf16_eager.json.gz")
     assert found["critical"]["resource"] == "launches"
     assert "reduce-overhead" in next(n["remedy"] for n in found["notes"] if n["code"] == "gpu-idle")
     assert found["gain"]["all"]["advice"] == ["CUDA graphs of the step"]
 
 
 def test_six_sequence_lengths_show_as_irregular() -> None:
-    regions = [r for r in reported("bert_train_varlen_fp16_eager")["regions"] if len(r["shapes"]) >= 6]
+    regions = [r for r in reported("bert_train_varlen_fp16_eager.json.gz")["regions"] if len(r["shapes"]) >= 6]
     assert len(regions) >= 4
     for region in regions[:4]:
         several = next(c for c in region["advice"]["criteria"] if c["name"] == "several-shapes")
@@ -168,7 +153,7 @@ def test_six_sequence_lengths_show_as_irregular() -> None:
 
 
 def test_the_launch_bound_part_of_the_routing_is_said() -> None:
-    regions = reported("mixtral_prefill_bf16_eager")["regions"]
+    regions = reported("mixtral_prefill_bf16_eager.json.gz")["regions"]
     routing = next(r for r in regions if r["name"] == "routing")
     assert routing["kernels_per_call"] > 20
-    assert any(u["code"] == "launches" for u in reported("mixtral_prefill_bf16_eager")["gain"]["unknown"])
+    assert any(u["code"] == "launches" for u in reported("mixtral_prefill_bf16_eager.json.gz")["gain"]["unknown"])

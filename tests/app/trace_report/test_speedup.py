@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from app.cli.text import trace_text
-from app.trace_report.report import report
 from app.trace_report.speedup import gain, items
 from app.web.templating import environment
 from app.web.views import trace_page
+from tests.app.trace_report.reports import reported
 from tests.profiler.trace.files import TRACES
 
 Json = dict[str, Any]
@@ -119,8 +119,7 @@ def test_a_trace_without_a_step_has_no_gain() -> None:
 
 
 def ready(name: str) -> Json:
-    found = report(TRACES / name, name)
-    return {"id": "t", "status": "ready", **json.loads(json.dumps(found, allow_nan=False))}
+    return {"id": "t", "status": "ready", **json.loads(json.dumps(reported(name), allow_nan=False))}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from app.trace_report.report import report
 from app.web.templating import environment
 from app.web.views import trace_page
 from profiler.trace import TraceError
+from tests.app.trace_report.reports import reported
 from tests.profiler.trace.analyze.test_ranks import rank_file
 from tests.profiler.trace.files import EXPECTED, TRACES
 
@@ -33,7 +34,7 @@ def page(trace: dict[str, Any], group: list[dict[str, Any]] | None = None) -> st
 
 @pytest.mark.parametrize("name", QUICK)
 def test_shares_of_regions_and_rests_add_up_to_one(name: str) -> None:
-    found = report(TRACES / name, name)
+    found = reported(name)
     parts = found["step_parts"]
     total = sum(r["share_of_step"] for r in (*found["regions"], *found["rests"]))
     assert total == pytest.approx(1.0, abs=1e-6)
@@ -48,7 +49,7 @@ def test_shares_of_regions_and_rests_add_up_to_one(name: str) -> None:
 
 
 def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script() -> None:
-    found = report(TRACES / "llama_decode_bf16_eager.json.gz", "decode")
+    found = reported("llama_decode_bf16_eager.json.gz")
     text = page(found)
     assert "Bottleneck: <strong>kernel launches</strong>" in text
     assert "Idle: waiting for launches" in text
@@ -63,23 +64,22 @@ def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script
 
 
 def test_the_step_shown_first_says_where_it_is_not_the_median() -> None:
-    name = "tl_moe_01_many_experts_few_tokens.json.gz"
-    found = report(TRACES / name, name)
+    found = reported("tl_moe_01_many_experts_few_tokens.json.gz")
     times = found["step_times"]
     assert (times["count"], round(times["median_us"]), round(found["step_time_us"])) == (2, 200, 183)
     assert "their median is 200 µs, shares are of 183 µs" in page(found)
-    assert "their median" not in page(report(TRACES / EAGER, EAGER))
+    assert "their median" not in page(reported(EAGER))
 
 
 def test_a_trace_stored_before_there_were_parts_still_has_its_page() -> None:
-    found = report(TRACES / EAGER, EAGER)
+    found = reported(EAGER)
     old = {k: v for k, v in found.items() if k not in ("step_parts", "step_times", "critical", "graphs", "rank")}
     assert "Where the step" not in page(old)
     assert "attention by hand" in page(old)
 
 
 def test_a_graph_is_shown_with_what_it_hides_and_another_trace_lends_what_is_missing() -> None:
-    alone = report(TRACES / GRAPH, GRAPH)
+    alone = reported(GRAPH)
     assert alone["regions"] == []
     (graph,) = alone["graphs"]
     assert (graph["kernels_per_replay"], graph["replays_per_step"], graph["hidden_share"]) == (136, 1.0, 1.0)
@@ -139,8 +139,7 @@ def test_several_files_that_are_no_traces_are_refused(tmp_path: Path, capsys: py
 
 
 def test_both_passes_of_a_region_have_their_time_and_a_gradient_of_its_own_names_its_forward() -> None:
-    name = "llama_train_bf16_eager.json.gz"
-    found = json.loads(json.dumps(report(TRACES / name, name)))
+    found = json.loads(json.dumps(reported("llama_train_bf16_eager.json.gz")))
     for place, region in enumerate(found["regions"]):
         region["id"] = f"id{place}"
         both = region["forward_time_us_per_step"] + region["backward_time_us_per_step"]

@@ -13,8 +13,8 @@ from app.objects.record import Validation
 from app.objects.region import AdviceAnswer
 from app.objects.trace import Trace
 from tests.app.objects.exact import differences
+from tests.app.web.api.test_api import code, stream
 from tests.app.web.conftest import Serving, serving
-from tests.app.web.test_api import code, stream
 from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "app" / "examples"

@@ -13,7 +13,7 @@ from kernels.codegen.graph import split
 from kernels.codegen.plan import Plan
 from kernels.codegen.text import shapes
 from tools.gpu.check_generated import ERROR, REFUSED, RIGHT, WRONG, verdict
-from tools.gpu.random_chains import chain, seeded
+from tools.gpu.random_chains import chain, chain_of_seed
 
 # numpy, which interprets the kernels, warns of the NaN that masked-out rows compute and nobody stores
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -51,7 +51,7 @@ def test_random_chains_are_right_and_hardly_any_is_refused(family: str, count: i
 @pytest.mark.parametrize("seed", range(12))
 def test_the_seeds_that_a_gpu_runs_are_right_here(seed: int) -> None:
     for family in ("pointwise", "reducing"):
-        text = seeded(seed, "small", family)
+        text = chain_of_seed(seed, "small", family)
         found = verdict(text, "cpu", seed)
         assert found["status"] in (RIGHT, REFUSED), f"{found['message']}\n{text}"
 
@@ -67,7 +67,7 @@ def test_walks_and_split_sums_are_right_where_every_row_is_walked(seed: int, mon
     monkeypatch.setattr(split, "SHORTEST", 2)
     monkeypatch.setattr(split, "WANTED", 40)
     monkeypatch.setattr(shapes, "choose", walked)
-    text = seeded(seed, "small", "reducing")
+    text = chain_of_seed(seed, "small", "reducing")
     found = verdict(text, "cpu", seed)
     assert found["status"] == RIGHT, f"{found['message']}\n{text}"
 

@@ -81,14 +81,14 @@ def test_markers_split_a_profile_into_runs() -> None:
 def test_comparison_survives_its_json_and_is_counted_anew() -> None:
     name = "swiglu"
     text = check_traffic.text_of(name)
-    whole, parts, floor, _ = check_traffic.counted(text, "eager")
+    whole, parts, floor, _ = check_traffic.count_traffic(text, "eager")
     n = 65536 * 16384 * 2
     assert (whole.bytes_read, whole.bytes_written) == (3 * n, 2 * n)  # silu: 1 + 1, mul: 2 + 1
     kernels = tuple(tr.Kernel(f"k{i}", p.bytes_read, p.bytes_written - 40 * 10**6, 900.0) for i, p in enumerate(parts))
     warm = tr.Run(name, "eager", kernels, flushed=50 * 10**6)
     entry = tr.to_json(tr.compare(tr.Run(name, "eager", kernels), text, whole, parts, warm, floor))
     record = {"device": "NVIDIA H200", "regions": [entry]}
-    assert check_traffic.again(json.loads(json.dumps(record)))["regions"] == [entry]
+    assert check_traffic.recount(json.loads(json.dumps(record)))["regions"] == [entry]
     assert entry["agrees"]
     assert entry["ratio"] == pytest.approx(1 - 80e6 / (5 * n), abs=1e-4)
     assert "swiglu" in tr.table([entry])
@@ -99,7 +99,7 @@ def test_comparison_survives_its_json_and_is_counted_anew() -> None:
 
 @pytest.mark.parametrize("name", check_traffic.REGIONS)
 def test_every_region_is_beyond_l2_and_its_small_version_runs(name: str, tmp_path: Path) -> None:
-    _, _, floor, fewest = check_traffic.counted(check_traffic.text_of(name), "eager")
+    _, _, floor, fewest = check_traffic.count_traffic(check_traffic.text_of(name), "eager")
     assert fewest > 20 * 60 * 2**20
     assert floor > 0
     order = tmp_path / "order"
@@ -140,7 +140,7 @@ def record(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_recorded_bytes_agree_with_what_is_counted_today(record: dict[str, Any]) -> None:
-    today = {(r["region"], r["mode"]): r for r in check_traffic.again(record)["regions"]}
+    today = {(r["region"], r["mode"]): r for r in check_traffic.recount(record)["regions"]}
     wrong = {key: r["ratio"] for key, r in today.items() if not r["agrees"] and not r["explanation"]}
     assert not wrong
     assert len({region for region, _ in today}) >= 10
@@ -148,7 +148,7 @@ def test_recorded_bytes_agree_with_what_is_counted_today(record: dict[str, Any])
 
 
 def test_recorded_kernels_took_no_less_than_the_floor(record: dict[str, Any]) -> None:
-    quick = {(r["region"], r["mode"]): r["time_us"] / r["floor_us"] for r in check_traffic.again(record)["regions"]}
+    quick = {(r["region"], r["mode"]): r["time_us"] / r["floor_us"] for r in check_traffic.recount(record)["regions"]}
     assert not {k: v for k, v in quick.items() if v < 0.95}
 
 

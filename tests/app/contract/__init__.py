@@ -1,1 +1,0 @@
-"""The server held to /openapi.json."""

@@ -1,0 +1,77 @@
+"""The recorded H200 table is held to its claims, and the page to the record."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("triton")
+
+from benchmarks.operations.kernel_table import (
+    DOC,
+    RECORD,
+    Row,
+    behind_published,
+    counts,
+    current,
+    lost_rows,
+    memory_bound_geomean,
+    rows_of,
+    verdict,
+)
+from kernels.operations import operation, operations
+
+ROWS = rows_of(json.loads(RECORD.read_text()))
+
+
+def row(ours: float, **others: float) -> Row:
+    return Row("softmax", "case", "", "", {"triton": ours, **others}, 1.0, True)
+
+
+def test_a_tie_is_within_3_percent_either_way() -> None:
+    assert [verdict(t, 100.0) for t in (96.9, 97.1, 102.9, 103.1)] == ["won", "tied", "tied", "lost"]
+
+
+def test_eager_alone_is_no_peer() -> None:
+    rows = [row(1.0, eager=9.0), row(1.0, eager=9.0, compile=0.5), row(1.0, compile=2.0)]
+    assert counts(rows)["the fastest"] == {"won": 1, "tied": 0, "lost": 1}
+    assert counts(rows)["eager"] == {"won": 2, "tied": 0, "lost": 0}
+    assert memory_bound_geomean(rows) == pytest.approx(1.0)
+    assert lost_rows(rows) == [rows[1]]
+
+
+def test_the_page_is_what_the_record_says() -> None:
+    assert DOC.read_text() == current(), "python benchmarks/operations/kernel_table.py"
+
+
+def test_every_recorded_row_is_a_case_of_an_operation() -> None:
+    cases = {(o.name, str(c)) for o in operations() for c in o.cases}
+    assert {(r.operation, r.case) for r in ROWS} <= cases
+
+
+def test_memory_bound_rows_are_no_slower_than_the_fastest_peer_beside_them() -> None:
+    mean = memory_bound_geomean(ROWS)
+    assert mean is not None
+    assert mean <= 1.0
+
+
+def test_every_lost_row_is_explained_in_its_kernels_file_and_nothing_else_is() -> None:
+    explained = {(o.name, case) for o in operations() for case in o.loses}
+    published = {(r.operation, r.case) for r, *_ in behind_published(ROWS)}
+    assert {(r.operation, r.case) for r in lost_rows(ROWS)} | published == explained
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "at_most_us"),
+    [
+        ("rms_norm_backward", "bf16 rows=8192 columns=16384", 280),
+        ("cross_entropy_with_gradient", "bf16 rows=8192 columns=128256", 1650),
+        ("router", "bf16 tokens=16384 experts=128 k=8", 12),
+        ("matmul_epilogue", "bf16 m=8192 k=4096 n=16384", 1750),
+    ],
+)
+def test_what_was_set_out_to_reach_was_reached(name: str, case: str, at_most_us: float) -> None:
+    assert case in {str(c) for c in operation(name).cases}
+    (found,) = [r for r in ROWS if (r.operation, r.case) == (name, case)]
+    assert found.ours_us <= at_most_us
