@@ -22,11 +22,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from app.jobs.local_runner import Limits
 from app.jobs.ray import model
 from app.jobs.ray.runner import RayRunner
+from app.objects.task import ProbedHost
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VALIDATE = [sys.executable, "-m", "app.jobs.tasks", "validate", "{fd}", "spare"]
@@ -166,7 +167,8 @@ def main() -> None:
     (folder / "token").chmod(0o600)
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(folder / "token"))
     device = model.node_from_ray(
-        {"NodeID": "", "Alive": True, "Resources": {"GPU": 1, **model.resources(arguments.accelerator, 0)}}, {}
+        {"NodeID": "", "Alive": True, "Resources": {"GPU": 1, **model.resources(arguments.accelerator, 0)}},
+        cast("ProbedHost", {}),
     ).device
     assert device is not None
     many = range(arguments.repeats)

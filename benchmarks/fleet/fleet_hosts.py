@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import httpx
 import psutil
 import sqlalchemy as sa
 
+from app.objects.region import RegionBody
 from app.storage.job_table import FINAL
 from app.storage.store import Store
 from app.storage.tables import jobs
@@ -107,7 +109,7 @@ class Fleet:
             self.next_number += 1
         # By its id, as a trace's region is asked for: advice on thousands of new texts would be most of the work.
         text = f"x: f32[{number}]\ny: f32[{duration_ms}]\nreturn x, y\n"
-        region_id = self.store.add_region({"name": str(number), "text": text, "advice": {}})
+        region_id = self.store.add_region(cast("RegionBody", {"name": str(number), "text": text, "advice": {}}))
         body = {"region_id": region_id, "device": ["cpu"]}
         try:
             answer = httpx.post(f"{server.url}/api/v1/validations", json=body, timeout=60, trust_env=False)

@@ -17,12 +17,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.ray import model
+from app.objects.task import ProbedHost
 from tests.app.jobs.ray.cluster import H200, SMALL, Fleet, look
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -78,7 +80,10 @@ def main() -> None:
     fleet.cluster.add_node(num_gpus=0, resources=model.resources(None, 2), **SMALL)
     from app.jobs.ray.runner import RayRunner
 
-    ray, local = RayRunner(fleet.cluster.address, token_file=fleet.token_file, look=look), LocalRunner()
+    ray, local = (
+        RayRunner(fleet.cluster.address, token_file=fleet.token_file, look=cast("Callable[[], ProbedHost]", look)),
+        LocalRunner(),
+    )
     first, _ = run_job(ray, CHILD, {"on": H200}, folder)
     times: dict[str, list[float]] = {"local": [], "ray": []}
     for _ in range(arguments.jobs):  # in turns: whatever else this machine does hits both alike

@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 
+from app.objects.record import ValidationBody
 from app.storage import job_table
 from app.storage.store import Store
 from tests.postgres import Postgres, binaries
@@ -58,7 +59,7 @@ def one_job(store: Store, owner: str, answer: dict[str, Any], took: dict[str, li
         job = job_table.claim(connection, kind="validate", owner=owner, lease_s=15)
     if job is None:
         return
-    key = {"job_id": job["id"], "owner": owner, "attempt": job["attempt"]}
+    key: dict[str, Any] = {"job_id": job["id"], "owner": owner, "attempt": job["attempt"]}
     for _ in range(EVENTS):
         with timed("progress"), store.database.write() as connection:
             job_table.add_event(connection, job["id"], "progress", job_table.progress("measuring", "eager: ready"))
@@ -66,7 +67,7 @@ def one_job(store: Store, owner: str, answer: dict[str, Any], took: dict[str, li
         with timed("heartbeat"), store.database.write() as connection:
             job_table.heartbeat(connection, **key, lease_s=15)
     with timed("finish"):
-        store.finish_validation(**key, validation=answer)
+        store.finish_validation(**key, validation=cast("ValidationBody", answer))
     with timed("poll"):
         store.job_state(job["id"])
 

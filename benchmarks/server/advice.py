@@ -60,7 +60,7 @@ def main() -> None:
     executor.start()
     try:
         region = executor.advise_region(text(999))
-        operations = sum(o["launches"] for o in region["cost"]["operations"])
+        operations = sum(int(o["launches"]) for o in (region["cost"] or {"operations": []})["operations"])
         print(f"first call, nothing imported   {time.perf_counter() - started:8.2f} s   {operations} operations")
         for name, asked in (("without the oracle", False), ("with the oracle", True)):
 

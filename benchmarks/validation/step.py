@@ -29,11 +29,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from app.objects.task import ValidateTask  # noqa: E402
 from kernels.measure.processes.processes import ForkServer  # noqa: E402
 from kernels.measure.session import open_zygote  # noqa: E402
 from tools.records.step_record import (  # noqa: E402 (run as a file)
@@ -111,7 +112,7 @@ def region_of(
         "device": "cpu" if options.device == "cpu" else None, "candidates": _candidates(options.without),
     }  # fmt: skip
     begun = time.monotonic()
-    validation = validate_region(request, zygote=zygote)
+    validation: Any = validate_region(cast("ValidateTask", request), zygote=zygote)
     row |= {
         "outcome": validation["outcome"], "seconds": round(time.monotonic() - begun, 1),
         "candidates": {
@@ -145,7 +146,7 @@ def measure(name: str, options: argparse.Namespace, folder: Path, ends: float, z
     task: Json = {"model": name, "small": options.small, "device": options.device}
     path = folder / f"{name}.json.gz"
     ask({**task, "record": str(path)}, CHILD_S)
-    trace_report = report(path, name)
+    trace_report: Any = report(path, name)
     profiled = {key: trace_report[key] for key in PROFILED}
     rows = []
     for region in choose_regions(trace_report["regions"], options.regions):

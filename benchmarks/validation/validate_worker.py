@@ -31,18 +31,20 @@ def one(request: Json, zygote: Any) -> Json:
     text = Path(request["text"])
     advised = service.advise_region(text.read_text(), device=probe_host().gpu)
     started = time.monotonic()
-    body = validate_region(
-        {
-            "region": advised["text"],
-            "advice_before": advised["advice"],
-            "budget_s": request["budget_s"],
-            "cache_dir": request["cache_dir"],
-        },
-        zygote=zygote,
-    )
+    body: Json = {
+        **validate_region(
+            {
+                "region": advised["text"] or "",
+                "advice_before": advised["advice"],
+                "budget_s": request["budget_s"],
+                "cache_dir": request["cache_dir"],
+            },
+            zygote=zygote,
+        )
+    }
     body["verdict_s"] = time.monotonic() - started
     if request["record"]:
-        record = {"name": advised["name"], **{k: v for k, v in body.items() if k != "verdict_s"}}
+        record: Any = {"name": advised["name"], **{k: v for k, v in body.items() if k != "verdict_s"}}
         try:
             body["recorded"] = str(record_store.record(record, advised["name"], Path(request["record"])))
         except ValueError as fault:

@@ -20,7 +20,7 @@ from app.web.templating import is_fragment, render
 from app.web.views.compiled_kernels import columns, own_machine_page
 
 if TYPE_CHECKING:
-    from kernels.own_model import Own
+    from kernels.kernel_listing_model import Own
 
 router = APIRouter(include_in_schema=False)
 

@@ -34,7 +34,7 @@ from app.web.views.region_page import analysis
 from profiler.hardware import DEFAULT_DEVICE, find_device
 
 if TYPE_CHECKING:
-    from kernels.own_model import Own
+    from kernels.kernel_listing_model import Own
 
 router = APIRouter(include_in_schema=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx import Node
@@ -34,21 +34,23 @@ def _as_by_hand(graph: Graph, match: Match) -> Match:
     node = next((n for n in nodes if is_call(n, *told)), None)
     if node is None or (node.kwargs and not is_call(node, "gelu")):
         return match
+    arguments: tuple[Any, ...] = node.args
     if is_call(node, "gelu"):
         extra: dict[str, Any] = {"approximate": node.kwargs.get("approximate", "none")}
     elif is_call(node, "nll_loss_forward"):
-        number, ignored = argument(node, 3, "reduction", 1), argument(node, 4, "ignore_index", -100)
+        number: Any = argument(node, 3, "reduction", 1)
+        ignored = argument(node, 4, "ignore_index", -100)
         extra = {"reduction": ("none", "mean", "sum")[number], "ignore_index": ignored}
     elif is_call(node, "attention"):
-        q, k, v, mask, dropout, causal, scale, _ = node.args
+        q, k, v, mask, dropout, causal, scale, _ = arguments
         kind = None if mask is None else "keep" if mask.meta["val"].dtype == torch.bool else "additive"
         extra = {"q": q, "k": k, "v": v, "mask": mask, "mask_kind": kind, "causal": causal, "scale": scale,
                  "dropout": dropout, "k_transposed": True}  # fmt: skip
     elif is_call(node, "rms_norm"):
-        x, size, weight, eps = node.args
+        x, size, weight, eps = arguments
         extra = {"x": x, "weight": weight, "eps": eps, "width": size[-1]}
     else:
-        x, size, weight, bias, eps = node.args
+        x, size, weight, bias, eps = arguments
         extra = {"x": x, "weight": weight, "bias": bias, "eps": eps, "width": size[-1]}
     named = {k: role(graph, v) for k, v in extra.items()}
     return replace(match, roles={**match.roles, **named})
@@ -88,9 +90,10 @@ def _twin(node: Any) -> bool:
             return False
         node = source
     if is_call(node, "cat"):
-        parts, dim = node.args[0], argument(node, 1, "dim", 0)
+        parts: Any = node.args[0]
+        dim: Any = argument(node, 1, "dim", 0)
         return len(parts) == 2 and dim % len(shape(node)) == len(shape(node)) - 1 and same(*parts)
-    return is_call(node, "repeat") and list(node.args[1])[-1] == 2
+    return is_call(node, "repeat") and list(cast("list[int]", node.args[1]))[-1] == 2
 
 
 def node_of(graph: Graph, name: Role) -> Node | None:

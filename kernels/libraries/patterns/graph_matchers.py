@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx import Node
@@ -45,7 +45,7 @@ def _closer_attention(graph: Graph, match: Match, by_name: dict[str, Node]) -> I
     while is_call(mask, "bitwise_not", "logical_not", *CASTS):
         mask = mask.args[0]
     if is_call(mask, "eq") and all(is_call(o, "unsqueeze") for o in operands(mask)):
-        first, second = (o.args[0] for o in operands(mask))
+        first, second = (o.args[0] for o in operands(mask) if isinstance(o, Node))
         if first is second:
             documents = {"documents": role(graph, first)}
             yield replace(match, kind="varlen_attention", title="packed attention", roles=match.roles | documents)
@@ -136,8 +136,11 @@ def _pages(product: Any) -> tuple[Node, Node, Node] | None:
     """(cache, table, other operand) of a product whose one operand is an indexed cache."""
     for ours, other in (operands(product), operands(product)[::-1]):
         pages = _behind(ours, _nothing)
-        if is_call(pages, "index") and len(pages.args[1]) == 1 and len(shape(pages.args[1][0])) == 2:
-            return pages.args[0], pages.args[1][0], _behind(other, _nothing)
+        if not is_call(pages, "index"):
+            continue
+        cache, tables = cast("tuple[Node, list[Node]]", pages.args[:2])
+        if len(tables) == 1 and len(shape(tables[0])) == 2:
+            return cache, tables[0], _behind(other, _nothing)
     return None
 
 

@@ -11,6 +11,9 @@ from profiler.region.graph.nodes import behind_casts, is_call, operands, shape, 
 
 def product_and_bias(node: Any) -> tuple[Node, Node, Node] | None:
     """(bias, a, b) of a @ b + bias with a 1-D bias; views of whole leading dimensions are looked through."""
+    bias: Any
+    a: Any
+    b: Any
     node = behind_views(node)
     if is_call(node, "addmm") and not node.kwargs:
         bias, a, b = node.args

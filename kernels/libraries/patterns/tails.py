@@ -51,13 +51,18 @@ def _activation(node: Node) -> str:
     return next(n for n in ("relu", "silu", "gelu") if is_call(node, n))
 
 
-def _without(node: Any, operation: str) -> tuple[Any, Any]:
+def _without(node: object, operation: str) -> tuple[Any, Any]:
     """(what goes on, the full-size operand that is given), where the node adds or multiplies one; else (node, None)."""
     if not is_call(node, operation) or node.kwargs:
         return node, None
     left, right = operands(node)
     for inner, given in ((left, right), (right, left)):
         source = behind_casts(given) if isinstance(given, Node) else None
-        if source is not None and source.op == "placeholder" and shape(source) == shape(node) and inner is not given:
+        if (
+            isinstance(source, Node)
+            and source.op == "placeholder"
+            and shape(source) == shape(node)
+            and inner is not given
+        ):
             return inner, source
     return node, None

@@ -12,7 +12,6 @@ from app.trace_report.speedup import gain, items
 from app.web.templating import environment
 from app.web.views import trace_page
 from tests.app.trace_report.reports import reported
-from tests.profiler.trace.files import TRACES
 
 Json = dict[str, Any]
 
