@@ -31,6 +31,7 @@ from app.jobs.queue import Queue
 from app.jobs.ray.join import join
 from app.jobs.ray.runner import RayRunner
 from app.jobs.result_checks import check_landscape, check_report, check_trace, check_validation
+from app.objects.task import RegionLimits
 from app.requests.executor import WAITING_CAP, Advisor
 from app.requests.state import ServerState
 from app.settings import Settings
@@ -179,7 +180,13 @@ def make_queue(
         return [FORK, "task", kind, FD]
 
     thresholds = dataclasses.asdict(settings.rule)
-    per_region = dataclasses.asdict(settings.advice_limits)
+    most = settings.advice_limits
+    per_region: RegionLimits = {
+        "timeout_s": most.timeout_s,
+        "grace_s": most.grace_s,
+        "memory_bytes": most.memory_bytes,
+        "cpu_s": most.cpu_s,
+    }
     read = settings.read_limits
     measure = Limits(settings.job_timeout_s, settings.kill_grace_s)
     both = Limits(settings.read_timeout_s + settings.job_timeout_s, settings.kill_grace_s, read.memory_bytes)

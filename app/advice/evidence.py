@@ -11,11 +11,11 @@ from app.advice.launches import launch_bound
 from app.advice.model import Advice, Alternative, Change, Criterion, Tool
 from app.advice.rule import step_speedup
 from app.estimate.range import Range
+from app.objects import advice as objects
+from app.objects.record import ValidationBody
 from app.thresholds import DEFAULTS, Thresholds
 from kernels.measure import outcome as measured
 from kernels.measure.model import CandidateResult, Validation, to_json, validation_from_json
-
-Json = dict[str, Any]
 
 TIMED = "ok"
 LEFT_OUT = frozenset({"advice_before", "advice_after"})
@@ -68,11 +68,14 @@ def reissue(
 
 
 def reissue_json(
-    advice: Json, validation: Json, share_of_step: float | None = None, settings: Thresholds = DEFAULTS
-) -> Json:
+    advice: objects.Advice,
+    validation: ValidationBody,
+    share_of_step: float | None = None,
+    settings: Thresholds = DEFAULTS,
+) -> objects.Advice:
     """`reissue` on the API's objects. TypeError or KeyError for objects that are none of ours."""
-    issued = reissue(advice_from_json(advice), validation_from_json(validation), share_of_step, settings)
-    result: Json = to_json(issued)
+    issued = reissue(advice_from_json(advice), validation_from_json(dict(validation)), share_of_step, settings)
+    result: objects.Advice = to_json(issued)
     return result
 
 

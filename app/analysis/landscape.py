@@ -6,24 +6,24 @@ Imports neither web nor database: it runs on hosts that have only torch, triton 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from app import __version__
+from app.objects import common as objects
+from app.objects.landscape import LandscapeBody
+from app.objects.task import LandscapeTask
 from kernels.measure.model import to_json
 from kernels.measure.request import Progress
-
-Json = dict[str, Any]
 
 BUDGET_S = 60.0
 """Seconds for the points where nobody says otherwise."""
 
 
 def survey(
-    request: Json,
+    request: LandscapeTask,
     *,
-    on_progress: Callable[[Json], None] = lambda _: None,
+    on_progress: Callable[[objects.Progress], None] = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
-) -> Json:
+) -> LandscapeBody:
     """Measure the points of one candidate's kernel; the API's landscape.
 
     request: region (text), candidate; where known binding ({symbol: size}), device ("cpu" for none), budget_s, points,
@@ -46,6 +46,6 @@ def survey(
     def tell(progress: Progress) -> None:
         on_progress(to_json(progress))
 
-    body: Json = to_json(landscape(wanted, tell, cancelled))
+    body: LandscapeBody = to_json(landscape(wanted, tell, cancelled))
     body["software"] |= {"tritonworthy": __version__}
     return body

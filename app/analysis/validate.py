@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from app import __version__
+from app.objects import common as objects
+from app.objects.record import ValidationBody
+from app.objects.region import RegionShape
+from app.objects.task import ValidateTask
 from kernels.measure.model import Validation, to_json
 from kernels.measure.request import Progress, ValidationRequest
 from profiler.region.model import Binding
@@ -17,10 +21,8 @@ from profiler.region.model import Binding
 if TYPE_CHECKING:
     from kernels.measure.processes.processes import ForkServer
 
-Json = dict[str, Any]
 
-
-def bindings(shapes: list[Json] | None) -> tuple[Binding, ...]:
+def bindings(shapes: list[RegionShape] | None) -> tuple[Binding, ...]:
     """A region's `shapes` as Bindings: [{"binding": {"N": 37}, "calls": 3.0, "time_us_per_step": None}, ...]."""
     return tuple(
         Binding(tuple(sorted(shape["binding"].items())), shape["calls"], shape.get("time_us_per_step"))
@@ -31,21 +33,21 @@ def bindings(shapes: list[Json] | None) -> tuple[Binding, ...]:
 TIMES = ("time_us", "wall_us", "ratio_to_eager", "ratio_to_best_other", "share_of_limit", "compile_s")
 
 
-def _without_times(candidate: Json) -> Json:
+def _without_times(candidate: dict[str, Any]) -> dict[str, Any]:
     """What a CPU or Triton's interpreter took is no evidence of what a GPU would take: null."""
-    bare: Json = {key: None if key in TIMES else value for key, value in candidate.items()}
+    bare: dict[str, Any] = {key: None if key in TIMES else value for key, value in candidate.items()}
     if "shapes" in bare:
         bare["shapes"] = [_without_times(shape) for shape in bare["shapes"]]
     return bare
 
 
 def validate_region(
-    request: Json,
+    request: ValidateTask,
     *,
-    on_progress: Callable[[Json], None] = lambda _: None,
+    on_progress: Callable[[objects.Progress], None] = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
     zygote: ForkServer | None = None,
-) -> Json:
+) -> ValidationBody:
     """Measure the candidates of request["region"]; the API's validation, with the advice before and after.
 
     request: region (text); where known advice_before, shapes (as the region object has them), candidates, device
@@ -60,26 +62,28 @@ def validate_region(
     wanted = ValidationRequest(
         region_text=request["region"],
         bindings=bindings(request.get("shapes")),
-        candidates=tuple(request["candidates"]) if request.get("candidates") else None,
+        candidates=tuple(candidates) if (candidates := request.get("candidates")) else None,
         device=request.get("device"),
         share_of_step=request.get("share_of_step"),
-        advice_before=request.get("advice_before"),
+        advice_before=dict(advice) if (advice := request.get("advice_before")) else None,
         decision=decision_thresholds(thresholds),
     )
-    if request.get("budget_s"):
-        wanted = replace(wanted, budget_s=float(request["budget_s"]))
-    if request.get("cache_dir"):
-        wanted = replace(wanted, cache_dir=str(request["cache_dir"]))
+    if budget_s := request.get("budget_s"):
+        wanted = replace(wanted, budget_s=float(budget_s))
+    if cache_dir := request.get("cache_dir"):
+        wanted = replace(wanted, cache_dir=str(cache_dir))
 
     def tell(progress: Progress) -> None:
         on_progress(to_json(progress))
 
     measured: Validation = validate(wanted, tell, cancelled, zygote=zygote)
-    body: Json = to_json(measured)
+    body: dict[str, Any] = to_json(measured)
     body["software"] |= {"tritonworthy": __version__}
     if body["device"] is None:
         body["candidates"] = [_without_times(c) for c in body["candidates"]]
+    validation = cast("ValidationBody", body)
     before = request.get("advice_before")
     if before is None:
-        return body
-    return body | {"advice_after": reissue_json(before, body, request.get("share_of_step"), thresholds)}
+        return validation
+    after = reissue_json(before, validation, request.get("share_of_step"), thresholds)
+    return {**validation, "advice_after": after}

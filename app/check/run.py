@@ -22,7 +22,7 @@ from app.check.regions import may_fire
 from app.check.subject import Subject, evidence_of, slim, slim_region
 from app.objects.advice import Advice
 from app.objects.check import Report
-from app.objects.evidence import Evidence
+from app.objects.evidence import Archived, Evidence
 from app.objects.record import ArchiveRecord, ValidationBody
 from app.objects.region import RegionBody, SlimRegion
 from app.objects.task import CheckSource, CheckTask, ValidateTask
@@ -204,8 +204,9 @@ def _with_record(region: SlimRegion, folders: Sequence[Path], thresholds: Thresh
     issued = reissue_json(advice, recorded_validation(record), region.get("share_of_step"), thresholds)
     evidence = issued["validation"]
     assert evidence is not None  # it was issued with one
-    archived = {**record["archived"], "id": record["id"]}
-    return {**region, "advice": {**issued, "validation": {**evidence, "archived": archived}}}
+    archived: Archived = {**record["archived"], "id": record["id"]}
+    advised: Advice = {**issued, "validation": {**evidence, "archived": archived}}
+    return {**region, "advice": advised}
 
 
 def recorded_validation(record: ArchiveRecord) -> ValidationBody:

@@ -40,7 +40,9 @@ from profiler.oracle.model import MODES
 if TYPE_CHECKING:
     from app.cli.oracle import OraclePredictions
     from app.objects.advice import RegionDevices
+    from app.objects.record import NamedValidation
     from app.objects.region import AdviceAnswer, RegionBody
+    from app.objects.task import ValidateTask
     from app.objects.trace import TraceBody
     from app.trace_report.ranks import RankReports
     from profiler.oracle.process import Oracle
@@ -419,8 +421,8 @@ def _validate(arguments: argparse.Namespace) -> int:
     from profiler.region.model import RegionError
 
     region = _region_to_validate(arguments)
-    request = {
-        "region": region["text"],
+    request: ValidateTask = {
+        "region": region["text"] or "",
         "shapes": region.get("shapes"),
         "candidates": arguments.candidates.split(",") if arguments.candidates else None,
         "device": "cpu" if arguments.device == "cpu" else None,
@@ -430,10 +432,10 @@ def _validate(arguments: argparse.Namespace) -> int:
         "thresholds": asdict(thresholds_in_force()),
     }
     try:
-        validation = validate_region(request, on_progress=show_progress)
+        measured = validate_region(request, on_progress=show_progress)
     except RegionError as error:
         raise InputError(str(error)) from None
-    validation = {"name": region["name"], **validation}
+    validation: NamedValidation = {"name": region["name"], **measured}
     if arguments.record is not None:
         from app.archive import record_store
 

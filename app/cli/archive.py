@@ -19,6 +19,7 @@ from app.archive.schema import RecordError
 from app.cli.options import given_path
 from app.cli.streams import json_text
 from app.objects.record import ArchiveRecord, NearestRecord
+from app.objects.task import ValidateTask
 from kernels.measure.model import OUTCOMES
 
 if TYPE_CHECKING:
@@ -287,8 +288,8 @@ def _measure(text: str) -> Mapping[str, object]:
     try:
         thresholds = thresholds_in_force()
         region = service.advise_region(text, thresholds=thresholds)
-        request = {
-            "region": region["text"], "shapes": region.get("shapes"), "advice_before": region["advice"],
+        request: ValidateTask = {
+            "region": region["text"] or text, "shapes": region.get("shapes"), "advice_before": region["advice"],
             "thresholds": asdict(thresholds),
         }  # fmt: skip
         return {"name": region["name"], **validate_region(request)}

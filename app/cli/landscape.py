@@ -16,7 +16,8 @@ from pathlib import Path
 from app.analysis.landscape import BUDGET_S
 from app.cli.options import budget_s, count
 from app.cli.streams import json_text
-from app.objects.landscape import LandscapeBody, LandscapeFigures, Point
+from app.objects.landscape import LandscapeFigures, Point
+from app.objects.task import LandscapeTask
 from profiler.oracle.compiler.targets import TARGETS
 
 OK, BAD_INPUT, NOT_MEASURED = 0, 1, 2
@@ -51,11 +52,11 @@ def _landscape(arguments: argparse.Namespace) -> int:
     try:
         text = sys.stdin.read() if arguments.file == "-" else Path(arguments.file).read_text(encoding="utf-8")
         binding = _binding(arguments.binding)
-        request = {
+        request: LandscapeTask = {
             "region": text, "candidate": arguments.candidate, "binding": binding, "budget_s": arguments.budget,
-            "points": arguments.points, **({"target": arguments.target} if arguments.target else {}),
+            "points": arguments.points, "target": arguments.target,
         }  # fmt: skip
-        landscape: LandscapeBody = survey(request, on_progress=_show_progress)
+        landscape = survey(request, on_progress=_show_progress)
     except OSError as error:
         print(f"{arguments.file}: {error.strerror}", file=sys.stderr)
         return BAD_INPUT

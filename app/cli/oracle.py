@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from app.analysis.reissue import kernel_keys
 from app.objects.kernel import Finding, Machine
@@ -62,7 +62,7 @@ def predict(
         "text": prepared.text,
         "device": prepared.device.name,
         "launches": prepared.cost.unfused.launches,
-        "oracle": [to_dict(p) for p in predictions],
+        "oracle": [cast("OraclePrediction", to_dict(p)) for p in predictions],
     }
 
 
@@ -89,7 +89,7 @@ def compile_kernel(oracle: Oracle, predictions: OraclePredictions, name: str, mo
         made = oracle.machine(kernel.get("source") or "", kernel["name"], device.arch)
     except UnansweredError as fault:
         raise UnavailableError(str(fault)) from None
-    machine = {k: v for k, v in made.items() if k != "findings"}
+    machine = cast("Machine", {k: v for k, v in made.items() if k != "findings"})
     return {
         "key": name, "mode": mode, "device": device.name, "arch": device.arch, "kernel": kernel, "machine": machine,
         "findings": made["findings"],

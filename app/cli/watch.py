@@ -27,6 +27,7 @@ from app.thresholds import ThresholdError, thresholds_in_force
 
 if TYPE_CHECKING:
     from app.objects.record import Regression
+    from app.objects.task import ValidateTask
 
 KEPT, FLIPPED, UNMEASURED = 0, 1, 2
 NO_GPU = "could not measure: this host has no GPU that torch can use; --dry-run says what would be measured"
@@ -149,9 +150,10 @@ def _measure(arguments: argparse.Namespace, planned: Plan, row: Regression) -> R
     region = service.advise_region(
         planned.text, name=planned.name, device=planned.record["device"], thresholds=thresholds
     )
+    assert region["advice"] is not None  # a text has advice, or raises
     before = reissue_json(region["advice"], recorded_validation(planned.record), None, thresholds)
-    request = {
-        "region": region["text"], "shapes": region.get("shapes"), "advice_before": region["advice"],
+    request: ValidateTask = {
+        "region": region["text"] or planned.text, "shapes": region.get("shapes"), "advice_before": region["advice"],
         "budget_s": arguments.budget, "thresholds": asdict(thresholds),
     }  # fmt: skip
     validation = validate_region(request, on_progress=lambda progress: _say(planned.name, progress))

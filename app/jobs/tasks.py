@@ -17,12 +17,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from app.objects.check import Report
-from app.objects.common import Binding, Error, Note
+from app.objects.common import Error, Note
 from app.objects.device import MeasuredCeilings
-from app.objects.kernel import Machine
+from app.objects.kernel import Machine, Machines
 from app.objects.landscape import LandscapeBody
 from app.objects.record import ValidationBody
-from app.objects.task import AnyTask, CheckTask, LandscapeTask, ReadTask, ValidateTask
+from app.objects.task import AnyTask, CheckTask, LandscapeTask, MachinesTask, ReadTask, ValidateTask
 from app.objects.trace import TraceBody
 from profiler.child.limits import is_of_memory
 
@@ -183,22 +183,7 @@ class CeilingsError(Exception):
     code = "ceilings-failed"
 
 
-class MachinesRequest(TypedDict):
-    """A candidate whose kernels are to be compiled, for a GPU of that architecture."""
-
-    text: str
-    sizes: Binding
-    candidate: str
-    arch: str
-
-
-class Machines(TypedDict):
-    """The kernels that one call of it launches."""
-
-    kernels: list[Machine]
-
-
-def machines(request: MachinesRequest, say: Say) -> Machines:
+def machines(request: MachinesTask, say: Say) -> Machines:
     """What Triton's compiler makes of a candidate's kernels for a GPU that need not be here; see kernels.own."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # nothing here may touch a GPU that somebody measures on
     from kernels.codegen.index import Unsupported

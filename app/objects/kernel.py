@@ -115,6 +115,12 @@ class OwnKernel(TypedDict):
     reason: str
 
 
+class Machines(TypedDict):
+    """The kernels that one call of a candidate launches."""
+
+    kernels: list[Machine]
+
+
 class OwnMachines(TypedDict):
     """What the compiler makes of each kernel that one call of a candidate launches, with its findings."""
 

@@ -18,6 +18,12 @@ class ValidationBody(Figures):
     advice_after: Advice | None
 
 
+class NamedValidation(ValidationBody):
+    """A validation as the command line prints it: with the name of its region."""
+
+    name: str
+
+
 class RecordBody(ValidationBody):
     """A record of the Archive as its file holds it."""
 

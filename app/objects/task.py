@@ -112,4 +112,13 @@ class CheckTask(AnyTask, total=False):
     max_uncompressed_bytes: int | None
 
 
+class MachinesTask(TypedDict):
+    """A candidate whose kernels are to be compiled, for a GPU of that architecture. It is no job: nothing stores it."""
+
+    text: str
+    sizes: Binding
+    candidate: str
+    arch: str
+
+
 Task: TypeAlias = ReadTask | ValidateTask | LandscapeTask | CheckTask

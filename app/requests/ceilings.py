@@ -20,9 +20,8 @@ from app.jobs.exit_reason import ExitReason, failure
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.ray import model
+from app.objects.device import CeilingsStatus, MeasuredCeilings
 from app.requests.state import ServerState
-
-Json = dict[str, Any]
 
 TIMEOUT_S = 180.0
 """Waiting for a validation that has the GPU counts; in a fleet waiting for the host does not."""
@@ -42,16 +41,16 @@ def path_of(state: ServerState, kind: str | None = None) -> Path:
     return shared / f"ceilings-{slug(kind)}.json"
 
 
-def last_measured(state: ServerState, kind: str | None = None) -> Json | None:
+def last_measured(state: ServerState, kind: str | None = None) -> MeasuredCeilings | None:
     """What was measured last; None where nothing was. A damaged file is nothing."""
     try:
-        measured: Json = json.loads(path_of(state, kind).read_text(encoding="utf-8"))
+        measured: MeasuredCeilings = json.loads(path_of(state, kind).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return measured
 
 
-def status(state: ServerState, kind: str | None = None) -> Json:
+def status(state: ServerState, kind: str | None = None) -> CeilingsStatus:
     """running, error ("" for none) and what was measured last."""
     path = path_of(state, kind)
     return {"running": path in _running, "error": _failed.get(path, ""), "measured": last_measured(state, kind)}
@@ -117,7 +116,7 @@ def _sound(measured: Any) -> bool:
     return isinstance(rates, list) and all({"name", "value", "unit"} <= set(c) for c in rates)
 
 
-def _keep(path: Path, measured: Json) -> None:
+def _keep(path: Path, measured: MeasuredCeilings) -> None:
     """Whole or not at all."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -16,6 +16,8 @@ from app.check.config import Config, ConfigError, from_mapping, read_toml
 from app.check.run import TRACE_SUFFIXES, is_trace
 from app.check.subject import slim, slim_region
 from app.errors import Problem, not_found, queue_full
+from app.objects.job import Job
+from app.objects.task import CheckSource, CheckTask
 from app.requests import regions as submit
 from app.requests import request_fingerprint, uploads
 from app.requests.state import ServerState
@@ -24,8 +26,6 @@ from app.settings import Settings
 from app.storage import checks, job_table
 from app.storage.database import new_id
 from profiler.hardware import find_device
-
-Json = dict[str, Any]
 
 CONFIG_BYTES = 64 * 1024
 FILE = "tritonworthy.toml"
@@ -40,7 +40,7 @@ def read_config(data: Mapping[str, Any] | str, file: str = "config") -> Config:
     try:
         config = read_toml(data, file) if isinstance(data, str) else from_mapping(data)
     except ConfigError as error:
-        more: Json = {"key": error.key} | ({"line": error.line} if error.line else {})
+        more: dict[str, Any] = {"key": error.key} | ({"line": error.line} if error.line else {})
         raise Problem(422, "config-invalid", "The assertions cannot be taken", error.message, **more) from None
     if config.device is not None and find_device(config.device) is None:
         detail = f"check.device: there is no device called {config.device[:80]!r} in the table."
@@ -48,7 +48,7 @@ def read_config(data: Mapping[str, Any] | str, file: str = "config") -> Config:
     return config
 
 
-async def submit_form(request: Request, state: ServerState) -> tuple[Json, bool]:
+async def submit_form(request: Request, state: ServerState) -> tuple[Job, bool]:
     """Take files (traces and regions' texts), a baseline and a configuration from a form; the job, and whether it is
     new: the same content once more is the check that is here already, see `checks.add`."""
     settings: Settings = state.settings
@@ -61,12 +61,14 @@ async def submit_form(request: Request, state: ServerState) -> tuple[Json, bool]
         raise
 
 
-def _submit_files(state: ServerState, received: Received) -> tuple[Json, bool]:
+def _submit_files(state: ServerState, received: Received) -> tuple[Job, bool]:
     given = _config_text(received)
     config = read_config(given)
     sources = [_source(state, config, upload) for upload in received.traces]
     baseline = received.companions.get("baseline")
-    before = {"name": baseline.name, "path": baseline.path.name} if baseline and baseline.size else None
+    before: CheckSource | None = None
+    if baseline and baseline.size:
+        before = {"name": baseline.name, "path": baseline.path.name}
     sent = (*received.traces, *received.companions.values())
     job, new = _queue(state, config, tomllib.loads(given), sources, before, {u.path.name: u.sha256 for u in sent})
     if not new:
@@ -86,7 +88,7 @@ def _config_text(received: Received) -> str:
     return text
 
 
-def _source(state: ServerState, config: Config, upload: Upload) -> Json:
+def _source(state: ServerState, config: Config, upload: Upload) -> CheckSource:
     """A file that was sent: a trace stays where it is until it is read, a region's text is advised on at once."""
     if Path(upload.name).suffix.lower() in TRACE_SUFFIXES or is_trace(upload.path):
         return {"name": upload.name, "path": upload.path.name}
@@ -105,15 +107,15 @@ def submit_json(
     region_ids: list[str],
     regions: list[str],
     baseline: str | None,
-    config: Json,
-) -> tuple[Json, bool]:
+    config: dict[str, Any],
+) -> tuple[Job, bool]:
     """The same for traces and regions that are here already, by id, and for regions by their text."""
     taken = read_config(config)
     if not (traces or region_ids or regions):
         raise Problem(422, "invalid-request", "", "Give `traces`, `region_ids` or `regions`: something to check.")
     sources = [_trace(state, trace_id) for trace_id in traces]
     for region_id in region_ids:
-        region: Json | None = state.store.region(region_id)
+        region = state.store.region(region_id)
         if region is None:
             raise not_found("region")
         sources.append({"name": region["name"], "region": slim_region(region)})
@@ -122,7 +124,7 @@ def submit_json(
     return _queue(state, taken, config, sources, before)
 
 
-def submit_stored(state: ServerState, *, trace: str, baseline: str | None, config: str) -> tuple[Json, bool]:
+def submit_stored(state: ServerState, *, trace: str, baseline: str | None, config: str) -> tuple[Job, bool]:
     """The same for one trace that is here, under a configuration as TOML: what the page's form has."""
     taken = read_config(config, FILE)
     if not trace:
@@ -132,10 +134,12 @@ def submit_stored(state: ServerState, *, trace: str, baseline: str | None, confi
     return _queue(state, taken, tomllib.loads(config), [source], before)
 
 
-def _trace(state: ServerState, trace_id: str) -> Json:
+def _trace(state: ServerState, trace_id: str) -> CheckSource:
     trace = submit.find_trace(state, trace_id)
     if trace["status"] == "failed":
-        detail = f"The trace {trace['name'][:80]!r} could not be read: {trace['error']['message']}"
+        detail = (
+            f"The trace {trace['name'][:80]!r} could not be read: {trace['error']['message'] if trace['error'] else ''}"
+        )
         raise Problem(409, "trace-not-ready", "", detail)
     if trace["status"] != "ready":
         detail = "The trace is still being read. Wait for its job, or upload it with ?wait=."
@@ -143,7 +147,7 @@ def _trace(state: ServerState, trace_id: str) -> Json:
     return {"name": trace["name"], "trace": slim(trace)}
 
 
-def _advise(state: ServerState, config: Config, name: str, text: str) -> Json:
+def _advise(state: ServerState, config: Config, name: str, text: str) -> CheckSource:
     """A region's text with its advice: what is wrong with it is told at once."""
     region = submit.preview_region(
         state, text, share_of_step=config.share_of_step, step_time_us=config.step_time_us,
@@ -155,16 +159,16 @@ def _advise(state: ServerState, config: Config, name: str, text: str) -> Json:
 def _queue(
     state: ServerState,
     config: Config,
-    given: Json,
-    sources: list[Json],
-    baseline: Json | None,
+    given: dict[str, Any],
+    sources: list[CheckSource],
+    baseline: CheckSource | None,
     sent: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Json, bool]:
+) -> tuple[Job, bool]:
     """Queue it, unless it is here already. sent: SHA-256 of each file that came, by its name on disk."""
     if baseline is not None and sum("region" not in s for s in sources) != 1:
         raise Problem(422, "invalid-request", "", "A baseline goes with one trace.")
     settings: Settings = state.settings
-    request = {
+    request: CheckTask = {
         "config": given,
         "sources": sources,
         "baseline": baseline,

@@ -38,6 +38,7 @@ from app.errors import Problem
 from app.lru_cache import Recent
 from app.objects.advice import Advice, DeviceAdvice
 from app.objects.region import RegionBody
+from app.objects.task import Context
 from app.rate_limit import CLIENT
 from app.thresholds import DEFAULTS, Thresholds
 from kernels.own_model import Own
@@ -77,7 +78,7 @@ class Advisor:
         oracle: Oracle | None = None,
         oracle_timeout_s: float = 10.0,
         thresholds: Thresholds = DEFAULTS,
-        host: Callable[[], Json] = dict,
+        host: Callable[[], Context] = Context,
         environment: Callable[[], dict[str, str]] = dict,
         logs: Any = None,
     ) -> None:

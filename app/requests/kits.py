@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from app.errors import Problem
 from app.lru_cache import Recent
+from app.objects.record import ArchiveRecord, Validation
 from app.requests.state import ServerState
 from kernels.starter_kit.model import Kit
-
-Json = dict[str, Any]
 
 KEPT = 16
 """Kits of the last pages: the page and the download after it make it once."""
@@ -22,14 +20,14 @@ OF_THE_JOB = ("state", "progress", "error")
 _kits: Recent[Kit] = Recent(KEPT)
 
 
-def kit_of(state: ServerState, validation: Json, candidate: str | None) -> Kit:
+def kit_of(state: ServerState, validation: Validation | ArchiveRecord, candidate: str | None) -> Kit:
     """The kit of a validation. Raises Problem: 422 for a candidate that is no Triton kernel, 503 when busy."""
-    validation = {k: v for k, v in validation.items() if k not in OF_THE_JOB}
-    question = json.dumps([validation, candidate], sort_keys=True).encode()
+    measured = {k: v for k, v in validation.items() if k not in OF_THE_JOB}
+    question = json.dumps([measured, candidate], sort_keys=True).encode()
     key = hashlib.sha256(question).hexdigest()
     try:
         return _kits.of(
-            key, lambda: state.service.make_kit(validation["region"], candidate=candidate, validation=validation)
+            key, lambda: state.service.make_kit(validation["region"], candidate=candidate, validation=measured)
         )
     except KeyError:
         detail = f"There is no Triton candidate {str(candidate)[:80]!r}."

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from app.analysis.landscape import BUDGET_S
 from app.errors import Problem, not_found, queue_full
+from app.objects.common import Binding
+from app.objects.evidence import Figures
+from app.objects.job import Job
+from app.objects.record import ArchiveRecord, Validation
+from app.objects.task import LandscapeTask, ValidateTask
 from app.requests import targets
 from app.requests.state import ServerState
 from app.storage import job_table, landscapes
-
-Json = dict[str, Any]
 
 RIGHT = ("ok", "correct")
 """What became of a candidate whose kernel is worth a look."""
@@ -18,9 +21,9 @@ RIGHT = ("ok", "correct")
 
 def submit_landscape(
     state: ServerState, validation_id: str, *, candidate: str, shape: int = 0, budget_s: float | None = None
-) -> Json:
+) -> Job:
     """Queue the landscape of a Triton candidate at one of the validation's shapes: the job. 409 without a GPU."""
-    validation: Json | None = state.store.validation(validation_id)
+    validation = state.store.validation(validation_id)
     if validation is None:
         raise not_found("validation")
     known = triton_candidates(validation)
@@ -36,13 +39,14 @@ def submit_landscape(
             409, "needs-gpu", "", "An autotune landscape is measured, and that needs a GPU. This server has none."
         )
     target = targets.of_names(state, None, validation.get("device"))[0]
-    request = {
-        **({"on": target.on} if target.on else {}),
+    request: LandscapeTask = {
         "region": validation["region"],
         "candidate": candidate,
         "binding": shapes[shape],
         "budget_s": BUDGET_S if budget_s is None else budget_s,
     }
+    if target.on:
+        request["on"] = target.on
     try:
         landscape_id = landscapes.add(
             state.store.database, validation_id=validation_id, candidate=candidate, binding=shapes[shape],
@@ -56,13 +60,14 @@ def submit_landscape(
     return job
 
 
-def triton_candidates(validation: Json) -> list[str]:
+def triton_candidates(validation: Figures) -> list[str]:
     """The Triton candidates of a validation that were right, by name."""
     candidates = validation.get("candidates") or ()
     return [c["name"] for c in candidates if c["tool"] == "triton" and c["status"] in RIGHT]
 
 
-def shapes_of(state: ServerState, validation: Json) -> list[Json]:
+def shapes_of(state: ServerState, validation: Validation | ArchiveRecord) -> list[Binding]:
     """The bindings that were measured, each {symbol: size}; one empty one where nothing varies."""
-    request = state.store.job_request(validation["id"]) or {}
-    return [dict(s["binding"]) for s in request.get("shapes") or ()] or [{}]
+    request = cast("ValidateTask | None", state.store.job_request(validation["id"]))
+    shapes = (request.get("shapes") if request else None) or []
+    return [dict(shape["binding"]) for shape in shapes] or [{}]

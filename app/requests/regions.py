@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from app.analysis import reissue
 from app.analysis.advice_inputs import AdviceInputs, from_stored, to_stored
@@ -17,7 +17,12 @@ from app.archive.by_device import by_device
 from app.errors import Problem, not_found, queue_full, without_text
 from app.jobs.ray.model import gpu_type_json
 from app.objects.advice import Advice, DeviceAdvice
-from app.objects.region import Region, RegionAdvised
+from app.objects.device import Device, FleetGpu
+from app.objects.job import Job
+from app.objects.kernel import Kernel
+from app.objects.record import ArchiveRecord, MeasuredDevice, NearestRecord
+from app.objects.region import Region, RegionAdvised, RegionBody
+from app.objects.task import ValidateTask
 from app.objects.trace import Trace
 from app.requests import ceilings, request_fingerprint
 from app.requests.memory_check import check_fits
@@ -30,32 +35,29 @@ from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.compiler.targets import TARGETS
 from profiler.oracle.process import UnansweredError
 
-Json = dict[str, Any]
-
 CANDIDATE_CHARS = 200
 MAX_CANDIDATES = 32
 
 
-def find_trace(state: ServerState, trace_id: str) -> Json:
+def find_trace(state: ServerState, trace_id: str) -> Trace:
     """One trace, or 404."""
-    trace: Json | None = state.store.trace(trace_id)
+    trace = state.store.trace(trace_id)
     if trace is None:
         raise not_found("trace")
     return trace
 
 
-def preview_region(state: ServerState, text: str, **workload: Any) -> Json:
+def preview_region(state: ServerState, text: str, **workload: Any) -> RegionBody:
     """A region with its cost and advice, kept nowhere. workload: the keyword arguments of service.advise_region."""
     _check_region(state.settings, text, workload.get("shapes"))
-    region: Json = finite(state.service.advise_region(text, **workload))
-    return region
+    return finite(state.service.advise_region(text, **workload))
 
 
-def submit_region(state: ServerState, text: str, **workload: Any) -> Json:
+def submit_region(state: ServerState, text: str, **workload: Any) -> Region:
     """The same, stored: it has an id and a page."""
     _check_region(state.settings, text, workload.get("shapes"))
     decided = state.service.decide_text(text, **workload)
-    region_id = state.store.add_region({**decided.region}, to_stored(decided.inputs))
+    region_id = state.store.add_region(decided.region, to_stored(decided.inputs))
     region = state.store.region(region_id)
     assert region is not None  # added just now
     return region
@@ -66,12 +68,12 @@ def oracle_is_on(state: ServerState) -> bool:
     return state.service.oracle is not None
 
 
-def predict_region(state: ServerState, region_id: str) -> Json:
+def predict_region(state: ServerState, region_id: str) -> Region:
     """Ask what torch.compile makes of a stored region, keep the answer, issue its advice again: the region.
 
     An answer that stands is not asked for again. Blocks for the oracle: never call it on the event loop.
     """
-    region: Json | None = state.store.region_as_advised(region_id)
+    region = state.store.region_as_advised(region_id)
     if region is None:
         raise not_found("region")
     if not region["text"]:
@@ -84,21 +86,22 @@ def predict_region(state: ServerState, region_id: str) -> Json:
     answered = region.get("oracle") or ()
     if not answered or any(p["unavailable"] for p in answered):
         _ask_and_store(state, region)
-    known: Json | None = state.store.region(region_id)
+    known = state.store.region(region_id)
     if known is None:  # deleted meanwhile
         raise not_found("region")
     return known
 
 
-def _is_reading(state: ServerState, region: Json) -> bool:
-    trace: Json | None = state.store.trace_head((region.get("source") or {}).get("trace") or "")
+def _is_reading(state: ServerState, region: Region) -> bool:
+    source = region.get("source")
+    trace = state.store.trace_head(source["trace"]) if source else None
     return trace is not None and trace["status"] == "reading"
 
 
-def _ask_and_store(state: ServerState, region: Json) -> None:
+def _ask_and_store(state: ServerState, region: Region) -> None:
     """Ask, advise again, store."""
     stored = _stored_inputs(state, region)
-    question = Question(region["text"], inputs=stored or _inputs_of_old_row(state, region))
+    question = Question(_text_of(region), inputs=stored or _inputs_of_old_row(state, region))
     again = state.service.decide(question, state.service.predict_compile(question)).region
     kept: RegionAdvised = {"oracle": again["oracle"], "recompiles": again["recompiles"]}
     advice = region["advice"]
@@ -107,18 +110,19 @@ def _ask_and_store(state: ServerState, region: Json) -> None:
         advice = finite(again["advice"])
     elif any(p["mode"] == "default" and not p["unavailable"] for p in again["oracle"]):
         if stored is None:
-            without = finite(state.service.decide(question).region["advice"])
-            advice = reissue.keep_unless_same_grounds(advice, without, finite(again["advice"]))
+            without, now = finite(state.service.decide(question).region["advice"]), finite(again["advice"])
+            assert without is not None and now is not None  # `decide` gives advice
+            advice = reissue.keep_unless_same_grounds(advice, without, now)
         else:
             advice = finite(again["advice"])
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 
-def region_on(state: ServerState, region_id: str, device: str) -> Json:
+def region_on(state: ServerState, region_id: str, device: str) -> Region:
     """A stored region with the cost and advice of another device; kept nowhere. 422 for one that the table lacks."""
     region, question = _asked_again(state, region_id)
-    there: Json = finite(state.service.on_device(question, device, title=region["name"]))
-    return {**region, **{key: there[key] for key in ("cost", "advice")}, "oracle": [], "validations": []}
+    there = finite(state.service.on_device(question, device, title=region["name"]))
+    return {**region, "cost": there["cost"], "advice": there["advice"], "oracle": [], "validations": []}
 
 
 def region_on_devices(state: ServerState, region_id: str) -> list[DeviceAdvice]:
@@ -128,36 +132,41 @@ def region_on_devices(state: ServerState, region_id: str) -> list[DeviceAdvice]:
     return rows
 
 
-def _asked_again(state: ServerState, region_id: str) -> tuple[Json, Question]:
+def _asked_again(state: ServerState, region_id: str) -> tuple[Region, Question]:
     """A stored region, and the question that it was advised on. 404, or 422 without a text."""
-    region: Json | None = state.store.region(region_id)
+    region = state.store.region(region_id)
     if region is None:
         raise not_found("region")
+    text = _text_of(region)
+    inputs = _stored_inputs(state, region) or _inputs_of_old_row(state, region)
+    return region, Question(text, inputs=inputs)
+
+
+def _text_of(region: Region) -> str:
     if not region["text"]:
         raise without_text()
-    inputs = _stored_inputs(state, region) or _inputs_of_old_row(state, region)
-    return region, Question(region["text"], inputs=inputs)
+    return region["text"]
 
 
-def _stored_inputs(state: ServerState, region: Json) -> AdviceInputs | None:
+def _stored_inputs(state: ServerState, region: Region) -> AdviceInputs | None:
     """What a region's advice was issued on; None where a version before these were kept stored it."""
     return from_stored(state.store.advice_inputs(region["id"]))
 
 
-def _inputs_of_old_row(state: ServerState, region: Json) -> AdviceInputs:
+def _inputs_of_old_row(state: ServerState, region: Region) -> AdviceInputs:
     """The same, as far as what is shown of the region and its trace tells."""
-    trace_id = (region.get("source") or {}).get("trace")
-    trace = state.store.trace(trace_id) if trace_id else None
-    return reissue.inputs_from_shown(cast("Region", region), cast("Trace | None", trace))
+    source = region.get("source")
+    trace = state.store.trace(source["trace"]) if source and source["trace"] else None
+    return reissue.inputs_from_shown(region, trace)
 
 
-def kernel_machine(state: ServerState, region_id: str, mode: str, key: str) -> Json:
+def kernel_machine(state: ServerState, region_id: str, mode: str, key: str) -> Kernel:
     """What Triton's compiler makes of one of Inductor's kernels, for the GPU that the region's advice is for.
 
     key: as `reissue.kernel_keys` names it. 404 for a kernel that was not predicted, 422 for a GPU that Triton has no
     target for, 503 where the compiler cannot be asked.
     """
-    region: Json | None = state.store.region(region_id)
+    region = state.store.region(region_id)
     if region is None:
         raise not_found("region")
     pair = reissue.find_kernel(region, mode, key)
@@ -175,14 +184,12 @@ def kernel_machine(state: ServerState, region_id: str, mode: str, key: str) -> J
         raise Problem(
             503, "oracle-unavailable", "", f"What the compiler decides could not be asked: {fault}."
         ) from None
-    shown: Json = finite(
-        {
-            "region_id": region_id, "key": key, "mode": mode, "device": device.name, "arch": device.arch,
-            "kernel": kernel, "machine": {k: v for k, v in made.items() if k != "findings"},
-            "findings": made["findings"],
-        }
-    )  # fmt: skip
-    return shown
+    shown = {
+        "region_id": region_id, "key": key, "mode": mode, "device": device.name, "arch": device.arch,
+        "kernel": kernel, "machine": {k: v for k, v in made.items() if k != "findings"},
+        "findings": made["findings"],
+    }  # fmt: skip
+    return cast("Kernel", finite(shown))
 
 
 def advise_widget(state: ServerState, **answers: Any) -> Advice:
@@ -200,7 +207,7 @@ def submit_validation(
     device: list[str] | None = None,
     reuse: bool = False,
     oracle_timeout_s: float | None = None,
-) -> tuple[Json, bool]:
+) -> tuple[Job, bool]:
     """Queue the measurement of a region, by its text or its id: the job, and whether it is new. 429 when too many wait.
 
     device: kinds of the fleet, one validation each; the job is then the first one's, and names all.
@@ -209,7 +216,7 @@ def submit_validation(
     """
     if (region is None) == (region_id is None):
         raise Problem(422, "invalid-request", "", "Give either `region`, a text, or `region_id`.")
-    known: Json | None = None
+    known: Region | None = None
     if region_id is not None:
         known = state.store.region(region_id)
         if known is None:
@@ -217,7 +224,7 @@ def submit_validation(
         region = known["text"]
     if not region:
         raise without_text()
-    preferred = known["advice"].get("device") if known and known.get("advice") else DEFAULT_DEVICE
+    preferred = known["advice"]["device"] if known and known["advice"] else DEFAULT_DEVICE
     targets = of_names(state, device, preferred)
     if candidates is not None and (
         not candidates or len(candidates) > MAX_CANDIDATES or any(len(c) > CANDIDATE_CHARS for c in candidates)
@@ -230,8 +237,8 @@ def submit_validation(
     ]
     versions = [_versions(state, target) for target in targets]
     digest = [
-        request_fingerprint.of_validation(a, region_id, v, state.settings.rule) if v else None
-        for a, v in zip(requests, versions, strict=True)
+        request_fingerprint.of_validation(request.task, region_id, v, state.settings.rule) if v else None
+        for request, v in zip(requests, versions, strict=True)
     ]
     jobs = _queue(state, requests, region_id, digest, reuse)
     queued = [job_id for job_id, _ in jobs]
@@ -246,51 +253,68 @@ def submit_validation(
 
 
 def _validation_request(
-    state: ServerState, target: Target, region: str, region_id: str | None, known: Json | None,
+    state: ServerState, target: Target, region: str, region_id: str | None, stored: Region | None,
     shapes: list[dict[str, float]] | None, candidates: list[str] | None, oracle_timeout_s: float | None,
-) -> Json:  # fmt: skip
+) -> NamedTask:  # fmt: skip
     """The request of one validation, with the advice that it is to confirm or overturn: for the device it runs on.
 
     It also finds every mistake before a job is queued.
     """
     elsewhere = target.on is not None and find_device(target.on) is not None
-    if known is None or shapes is not None:
-        step = {k: known[k] for k in ("name", "share_of_step") if known.get(k) is not None} if known else {}
+    known: RegionBody | Region
+    if stored is None or shapes is not None:
+        step: dict[str, Any] = {} if stored is None else {"name": stored["name"]}
+        if stored is not None and stored["share_of_step"] is not None:
+            step["share_of_step"] = stored["share_of_step"]
         if elsewhere:
             step["device"] = target.on
         known = preview_region(state, region, shapes=shapes, oracle_timeout_s=oracle_timeout_s, **step)
-    elif elsewhere and region_id is not None and (known["advice"] or {}).get("device") != target.on:
-        known = {**known, "advice": region_on(state, region_id, str(target.on))["advice"]}
-    check_fits(known["text"], table_entry(state, target))
-    return {
-        "name": known["name"],
-        "region": known["text"],
-        "shapes": known.get("shapes"),
+    elif elsewhere and region_id is not None and (stored["advice"] is None or stored["advice"]["device"] != target.on):
+        known = {**stored, "advice": region_on(state, region_id, str(target.on))["advice"]}
+    else:
+        known = stored
+    text = known["text"] or region
+    check_fits(text, table_entry(state, target))
+    task = {
+        "region": text,
+        "shapes": known["shapes"],
         "candidates": candidates,
         **target.asked,
         "budget_s": state.settings.budget_s,
-        "share_of_step": known.get("share_of_step"),
-        "advice_before": known.get("advice"),
+        "share_of_step": known["share_of_step"],
+        "advice_before": known["advice"],
     }
+    return NamedTask(known["name"], cast("ValidateTask", task))
 
 
-def _versions(state: ServerState, target: Target) -> Json:
+class NamedTask(NamedTuple):
+    """A validation to queue, with the name of its region."""
+
+    name: str
+    task: ValidateTask
+
+
+def _versions(state: ServerState, target: Target) -> dict[str, str | None]:
     """What would measure: the GPU and versions of the kind's hosts, or of this one; {} where they are not known yet, or
     not the same on all hosts: then nothing is known to be the same."""
     if target.on:
         assert state.fleet is not None  # whose kinds are the only ones with a name
         kind = next((k for k in state.fleet.kinds() if k.device == target.on), None)
-        same = {} if kind is None else {name: each[0] for name, each in kind.versions.items() if len(each) == 1}
+        versions = {} if kind is None else kind.versions
+        same: dict[str, str | None] = {name: each[0] for name, each in versions.items() if len(each) == 1}
         return same if kind is not None and "torch" in same and len(same) == len(kind.versions) else {}
     host = state.host.known()
     return {} if host is None else {"gpu": host.gpu, **host.versions}
 
 
 def _queue(
-    state: ServerState, requests: list[Json], region_id: str | None, digest: list[str | None], reuse: bool
+    state: ServerState, requests: list[NamedTask], region_id: str | None, digest: list[str | None], reuse: bool
 ) -> list[tuple[str, bool]]:
     """Queue validations, all or none; their ids, and which are new."""
-    items = [Asked(r.pop("name"), r["region"], region_id, r, d) for r, d in zip(requests, digest, strict=True)]
+    items = [
+        Asked(request.name, request.task["region"], region_id, request.task, d)
+        for request, d in zip(requests, digest, strict=True)
+    ]
     try:
         queued: list[tuple[str, bool]] = state.store.add_validations(items, cap=state.settings.queue_cap, reuse=reuse)
     except job_table.QueueFullError:
@@ -299,21 +323,23 @@ def _queue(
     return queued
 
 
-def device(state: ServerState) -> Json:
+def device(state: ServerState) -> Device:
     """What this host can measure on: gpu (None without one), capability, versions, packages; and the fleet's kinds."""
-    facts: Json = state.host()
+    host = state.host()
     if state.fleet is None:
-        return facts | {"fleet": None}
-    fleet = [gpu_type_json(k) | {"ceilings_here": ceilings.status(state, k.device)} for k in state.fleet.kinds()]
-    return facts | {"fleet": fleet}
+        return {**host, "fleet": None}
+    fleet: list[FleetGpu] = [
+        {**gpu_type_json(k), "ceilings_here": ceilings.status(state, k.device)} for k in state.fleet.kinds()
+    ]
+    return {**host, "fleet": fleet}
 
 
-def archive_records(state: ServerState) -> list[Json]:
+def archive_records(state: ServerState) -> list[ArchiveRecord]:
     """Every record of the user's archive and of the shipped one, newest first."""
     return list(record_store.records(*_folders(state)))
 
 
-def nearest_record(state: ServerState, text: str, besides: str | None = None) -> Json | None:
+def nearest_record(state: ServerState, text: str, besides: str | None = None) -> NearestRecord | None:
     """The nearest record of a region, of the archive or of this server's validations, for this host's device and torch
     where these are known. besides: the validation that is asked for, which is no evidence for itself."""
     host = state.host.known()
@@ -322,13 +348,13 @@ def nearest_record(state: ServerState, text: str, besides: str | None = None) ->
     return record_store.nearest(text, *_folders(state), device=device, torch=torch, more=more)
 
 
-def measured_kinds(state: ServerState, text: str, devices: Sequence[str] = ()) -> list[Json]:
+def measured_kinds(state: ServerState, text: str, devices: Sequence[str] = ()) -> list[MeasuredDevice]:
     """A region's newest measurement on each kind of GPU, or on these: see `by_device`."""
     known = (*measurements.records(state.store.database, [text]), *record_store.records(*_folders(state)))
     return by_device(text, known, devices)
 
 
-def archive_record(state: ServerState, record_id: str) -> Json | None:
+def archive_record(state: ServerState, record_id: str) -> ArchiveRecord | None:
     """The archive's record of that id."""
     return record_store.by_id(record_id, *_folders(state))
 

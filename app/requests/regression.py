@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias, cast
 
 from app.advice.evidence import reissue_json
 from app.archive import record_store
@@ -11,17 +11,22 @@ from app.archive.schema import timed_candidates
 from app.check.run import recorded_validation
 from app.check.watch import judgement_json, plan, plan_json, weights
 from app.errors import Problem, not_found
+from app.objects.evidence import Figures
+from app.objects.record import ArchiveRecord, Regression, Validation
+from app.objects.task import ValidateTask
 from app.requests import regions
 from app.requests.state import ServerState
 from app.storage import measurements
 
-Json = dict[str, Any]
+Measured: TypeAlias = Validation | ArchiveRecord
+"""A validation of this server, or a record of the archive."""
 
 
-def compare_with_previous(state: ServerState, validation_id: str) -> Json:
+def compare_with_previous(state: ServerState, validation_id: str) -> Regression:
     """The row of `tritonworthy watch` for a validation, of this server or of the archive: flipped, kept, unmeasured;
     None where there is nothing before it. 404; 409 while it is not done."""
-    validation: Json | None = state.store.validation(validation_id) or regions.archive_record(state, validation_id)
+    stored = state.store.validation(validation_id)
+    validation: Measured | None = stored or regions.archive_record(state, validation_id)
     if validation is None:
         raise not_found("validation")
     if validation["state"] != "done":
@@ -37,15 +42,16 @@ def compare_with_previous(state: ServerState, validation_id: str) -> Json:
     now, name = validation["software"], validation["name"] or "region"
     again = plan(name, validation["region"], record, now, validation["device"])
     row = plan_json(again, now)
-    if record is None or not validation.get("advice_before"):
+    advice_before = validation.get("advice_before")
+    if record is None or not advice_before:
         return {**row, "action": "no-record", "because": _nothing(validation)}
-    request = state.store.job_request(validation_id) or {}
-    share, rule = request.get("share_of_step"), state.settings.rule
-    advice = reissue_json(validation["advice_before"], recorded_validation(record), share, rule)
+    task = cast("ValidateTask | None", state.store.job_request(validation_id))
+    share = task.get("share_of_step") if task else None
+    advice = reissue_json(advice_before, recorded_validation(record), share, state.settings.rule)
     return judgement_json(row, record, advice, validation)
 
 
-def before(validation: Json, records: list[Json]) -> Json | None:
+def before(validation: Measured, records: list[ArchiveRecord]) -> ArchiveRecord | None:
     """The newest record of the same region, sizes and calls of each, on the same device, from before a validation, with
     times of the same tools; None for none.
 
@@ -58,7 +64,7 @@ def before(validation: Json, records: list[Json]) -> Json | None:
     return max(earlier, key=lambda r: (r["date"], r.get("created_at") or ""), default=None)
 
 
-def _is_earlier(record: Json, validation: Json) -> bool:
+def _is_earlier(record: ArchiveRecord, validation: Measured) -> bool:
     made, than = record.get("created_at"), validation.get("created_at")
     if made and than:
         return bool(made < than)
@@ -67,18 +73,18 @@ def _is_earlier(record: Json, validation: Json) -> bool:
     return bool(record["candidates"] != validation["candidates"])
 
 
-def _is_same(validation: Json, record: Json) -> bool:
+def _is_same(validation: Measured, record: ArchiveRecord) -> bool:
     nearness = near(validation["region"], record)
     alike = nearness is not None and nearness.match == "same" and nearness.distance == 0
     return alike and _tools(record) == _tools(validation) and weights(record) == weights(validation)
 
 
-def _tools(record: Json) -> set[str]:
+def _tools(record: Figures) -> set[str]:
     """What was timed: a measurement of a part of the candidates says nothing about the others."""
     return {c["tool"] for c in timed_candidates(record)}
 
 
-def _nothing(validation: Json) -> str:
+def _nothing(validation: Measured) -> str:
     if not validation["device"]:
         return "nothing was measured: there was no GPU"
     return f"no measurement of this region on {validation['device']} from before it"

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from app import __version__
+from app.objects.task import CheckTask, ValidateTask
 from app.requests.uploads import Upload
 from app.thresholds import Thresholds
 from kernels.libraries.packages import DISTRIBUTIONS
-
-Json = dict[str, Any]
 
 
 def of_trace(
@@ -36,21 +35,24 @@ def of_group(uploads: Iterable[Upload]) -> str:
     return _digest(sorted(upload.sha256 for upload in uploads))[:26]
 
 
-def of_check(request: Json, files: Mapping[str, str], rule: Thresholds) -> str:
+def of_check(request: CheckTask, files: Mapping[str, str], rule: Thresholds) -> str:
     """Of a check's request: configuration, traces, regions with their advice, the archive's records, the rule.
 
     files: SHA-256 by the name that a file has on disk.
     """
+    baseline = request.get("baseline")
     subjects = [
         {"name": source["name"], "sha256": files[source["path"]]} if "path" in source else source
-        for source in (*request["sources"], *([request["baseline"]] if request["baseline"] else []))
+        for source in (*request["sources"], *([baseline] if baseline else []))
     ]
     records = [_folder(Path(folder)) for folder in request["archives"]]
     most = request["max_uncompressed_bytes"]
-    return _digest([request["config"], subjects, bool(request["baseline"]), most, records, _program(rule)])
+    return _digest([request["config"], subjects, bool(baseline), most, records, _program(rule)])
 
 
-def of_validation(request: Json, region_id: str | None, versions: Json, rule: Thresholds) -> str:
+def of_validation(
+    request: ValidateTask, region_id: str | None, versions: Mapping[str, str | None], rule: Thresholds
+) -> str:
     """Of a validation's request: region, sizes, candidates, device, share of the step; its stored region; versions of
     the kind that measures; the rule. Not of the advice before, which the first measurement changes."""
     wanted = {key: value for key, value in request.items() if key not in ("name", "advice_before")}

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from app.errors import not_found
+from app.objects.job import Job
+from app.objects.task import ValidateTask
 from app.requests import regions
 from app.requests.state import ServerState
 
-Json = dict[str, Any]
 
-
-def validate_again(state: ServerState, validation_id: str) -> Json:
+def validate_again(state: ServerState, validation_id: str) -> Job:
     """Queue what a validation of this host was asked to do: the new job. 404 for an unknown one, or a record."""
-    validation: Json | None = state.store.validation(validation_id)
-    request: Json | None = state.store.job_request(validation_id)
+    validation = state.store.validation(validation_id)
+    request = cast("ValidateTask | None", state.store.job_request(validation_id))
     if validation is None or request is None:
         raise not_found("validation")
     region_id = validation.get("region_id")
     stored = state.store.region(region_id) if region_id else None
-    own = stored is not None and (stored.get("text") or "").split() == request["region"].split()
-    sizes = [{**s["binding"], "calls": s["calls"]} for s in request.get("shapes") or () if s.get("binding")]
+    own = stored is not None and (stored["text"] or "").split() == request["region"].split()
+    sizes: list[dict[str, float]] = [
+        {**s["binding"], "calls": s["calls"]} for s in request.get("shapes") or () if s.get("binding")
+    ]
     job, _ = regions.submit_validation(
         state,
         region=None if own else request["region"],

@@ -9,20 +9,20 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from app.errors import Problem, not_found, queue_full
+from app.objects.task import ReadTask
+from app.objects.trace import Trace
 from app.requests import request_fingerprint, uploads
 from app.requests.state import ServerState
 from app.requests.uploads import COMPANIONS, Received, Upload, companion_path
 from app.settings import Settings
 from app.storage import job_table
 from app.storage.database import is_id, new_id
-
-Json = dict[str, Any]
 
 GROUP_CHARS = 100
 
@@ -35,7 +35,7 @@ async def submit_upload(
     group: str | None = None,
     beside: str | None = None,
     fresh: bool = False,
-) -> tuple[Json, bool]:
+) -> tuple[Trace, bool]:
     """Take a trace from a request's body and queue its reading: the trace with status "reading", True.
 
     Where the same bytes, with the same beside them, are here already: the trace that they are, False. fresh: never.
@@ -58,7 +58,7 @@ async def submit_upload(
     return await run_in_threadpool(_submit, state, received, group, beside, not fresh)
 
 
-async def submit_again(request: Request, state: ServerState, trace_id: str) -> Json:
+async def submit_again(request: Request, state: ServerState, trace_id: str) -> Trace:
     """Read a trace that is here already once more, with what the form has beside it: a new trace, "reading".
 
     What lay beside the old one is kept unless the form replaces it. The old trace, its regions and their validations
@@ -81,17 +81,17 @@ async def submit_again(request: Request, state: ServerState, trace_id: str) -> J
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    before = await run_in_threadpool(state.store.job_request, trace_id) or {}
-    for field, companion in (before.get("companions") or {}).items():
+    before = cast("ReadTask | None", await run_in_threadpool(state.store.job_request, trace_id))
+    for field, companion in ((before.get("companions") if before else None) or {}).items():
         kept = companion_path(path, field)
         replaced = field in received.companions or field in received.fields
         if not replaced and await run_in_threadpool(_share, companion_path(old, field), kept):
             received.companions[field] = Upload(kept, companion["name"], "", kept.stat().st_size)
-    trace, _ = await run_in_threadpool(_submit, state, received, before.get("group"), None, False)
+    trace, _ = await run_in_threadpool(_submit, state, received, before.get("group") if before else None, None, False)
     return trace
 
 
-def submit_file(state: ServerState, path: Path, name: str) -> Json:
+def submit_file(state: ServerState, path: Path, name: str) -> Trace:
     """The same for a file that lies on the server, such as an example."""
     settings: Settings = state.settings
     upload = uploads.copy_in(path, settings.uploads_dir / new_id(), settings)
@@ -111,7 +111,7 @@ def delete_trace(state: ServerState, trace_id: str) -> None:
 
 def _submit(
     state: ServerState, received: Received, group: str | None, beside: str | None, share: bool
-) -> tuple[Json, bool]:
+) -> tuple[Trace, bool]:
     """Queue every trace that came; the first of them, and whether it is new. What finds no place is removed again.
 
     share: a trace whose very content is here already is that one.
@@ -129,7 +129,7 @@ def _submit(
         else:
             unknown = wanted[:40]
     waiting, taken, known = list(received.traces), [], []
-    trace: Json | None = None
+    trace: Trace | None = None
 
     def queue(upload: Upload) -> str:
         """The id of the trace that this upload is: its own, or that of the same which is here."""

@@ -58,7 +58,7 @@ def records(database: Database, texts: Collection[str], besides: str | None = No
     return _load(database, wanted)
 
 
-def earlier(database: Database, validation: Validation) -> tuple[ArchiveRecord, ...]:
+def earlier(database: Database, validation: Validation | ArchiveRecord) -> tuple[ArchiveRecord, ...]:
     """Validations of the same program on the same device from before one, newest first, as records."""
     of_program = validations.c.program == likeness(validation["region"], "other-sizes")
     before = validations.c.created_at < validation["created_at"]

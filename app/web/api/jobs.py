@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -100,7 +100,7 @@ def _validation(request: Request, validation_id: str) -> Validation:
         recorded = regions.archive_record(state, validation_id)
         if recorded is None:
             raise not_found("validation")
-        return {"region_id": None, "error": None, **recorded}
+        return cast("Validation", {"region_id": None, "error": None, **recorded})
     unmeasured = stored["state"] == "done" and stored["outcome"] == "unmeasured"
     nearest = regions.nearest_record(state, stored["region"], validation_id) if unmeasured else None
     return {**stored, "archive": nearest}

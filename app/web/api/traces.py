@@ -127,7 +127,7 @@ async def _answer_created(request: Request, trace_id: str, wait: float, status: 
     if wait:
         await state.queue.wait(trace_id, min(wait, state.settings.max_wait_s))
     trace = await run_in_threadpool(regions.find_trace, state, trace_id)
-    if trace["status"] == "failed":
+    if trace["status"] == "failed" and trace["error"] is not None:
         problem = from_trace_error(trace["error"])
         problem.extra["trace"] = trace_id
         raise problem
