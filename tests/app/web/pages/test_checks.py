@@ -88,7 +88,7 @@ def test_a_plain_form_makes_a_check_and_its_page_says_what_the_api_says(real: Se
     assert real.client.get(f"{path}.json").json() == found
     listed = real.client.get("/checks").text
     assert f'<a href="{path}">nightly</a>' in listed
-    assert real.client.get("/check_page.json").json() == real.client.get("/api/v1/checks").json()
+    assert real.client.get("/checks.json").json() == real.client.get("/api/v1/checks").json()
 
 
 def test_htmx_is_sent_to_the_page_and_may_ask_for_its_changing_part(real: Serving, trace: str) -> None:
@@ -114,7 +114,7 @@ def test_htmx_is_sent_to_the_page_and_may_ask_for_its_changing_part(real: Servin
 def test_a_wrong_configuration_is_told_with_its_line_and_keeps_what_was_typed(
     real: Serving, trace: str, config: str, said: str, line: str
 ) -> None:
-    before = len(real.client.get("/check_page.json").json()["items"])
+    before = len(real.client.get("/checks.json").json()["items"])
     plain = make(real, trace=trace, config=config)
     part = make(real, HTMX, trace=trace, config=config)
     assert (plain.status_code, part.status_code) == (422, 422)
@@ -125,7 +125,7 @@ def test_a_wrong_configuration_is_told_with_its_line_and_keeps_what_was_typed(
         assert 'role="alert"' in text
         assert said in text
         assert line in text
-    assert len(real.client.get("/check_page.json").json()["items"]) == before
+    assert len(real.client.get("/checks.json").json()["items"]) == before
 
 
 def test_a_trace_that_is_not_there_is_told_beside_the_form(real: Serving, trace: str) -> None:

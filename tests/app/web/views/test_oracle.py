@@ -187,7 +187,7 @@ SOURCE = "import triton\n\n@triton.jit\ndef k(p):\n    x = tl.load(p)\n    tl.st
 
 
 def compiled(**change: Any) -> dict[str, Any]:
-    """What submit.kernel_machine answers, for a kernel that was never compiled: its data are the model's own."""
+    """What `regions.kernel_machine` answers, for a kernel that was never compiled: its data are the model's own."""
     instructions = [
         Instruction(5, "LDG.E.128", "global load", 128), Instruction(5, "IADD3", "integer"),
         Instruction(6, "STG.E.64", "global store", 64), Instruction(0, "EXIT", "control"),
