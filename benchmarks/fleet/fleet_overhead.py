@@ -81,7 +81,7 @@ def main() -> None:
     from app.jobs.ray.runner import RayRunner
 
     ray, local = (
-        RayRunner(fleet.cluster.address, token_file=fleet.token_file, look=cast("Callable[[], ProbedHost]", look)),
+        RayRunner(fleet.cluster.address, token_file=fleet.token_file, look=probe),
         LocalRunner(),
     )
     first, _ = run_job(ray, CHILD, {"on": H200}, folder)
