@@ -17,15 +17,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.ray import model
-from app.objects.task import ProbedHost
-from tests.app.jobs.ray.cluster import H200, SMALL, Fleet, look
+from tests.app.jobs.ray.cluster import H200, SMALL, Fleet
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACE = ROOT / "app" / "examples" / "vit_base.json.gz"
@@ -80,10 +78,9 @@ def main() -> None:
     fleet.cluster.add_node(num_gpus=0, resources=model.resources(None, 2), **SMALL)
     from app.jobs.ray.runner import RayRunner
 
-    ray, local = (
-        RayRunner(fleet.cluster.address, token_file=fleet.token_file, look=probe),
-        LocalRunner(),
-    )
+    probe = cast("Callable[[], ProbedHost]", look)
+    ray = RayRunner(fleet.cluster.address, token_file=fleet.token_file, look=probe)
+    local = LocalRunner()
     first, _ = run_job(ray, CHILD, {"on": H200}, folder)
     times: dict[str, list[float]] = {"local": [], "ray": []}
     for _ in range(arguments.jobs):  # in turns: whatever else this machine does hits both alike

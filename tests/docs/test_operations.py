@@ -66,7 +66,7 @@ def test_what_readyz_says_is_what_the_page_explains() -> None:
     words |= {
         lost.words.partition(":")[0] for lost in (damage.removal_error(), damage.removal_error("The folder of uploads"))
     }
-    words.add(health._said_by(health.Check("...", lambda: str(1 / 0))))
+    words.add(health._run(health.Check("...", lambda: str(1 / 0))))
     words |= {"the data folder cannot be written", "There is no room left for uploads on this server."}
     assert said == words
 
