@@ -159,7 +159,7 @@ def kernel_named(machines: OwnMachines, key: str) -> Machine:
     """One of its kernels by the name that `keys` gives, or 404."""
     for name, kernel in zip(keys(machines["kernels"]), machines["kernels"], strict=True):
         if name == key:
-            return kernel
+            return {**kernel}
     raise not_found("kernel")
 
 
