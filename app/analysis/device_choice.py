@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from profiler.hardware import DEFAULT_DEVICE, DEVICES, Device, find_device
 
+CHOSEN = ": estimates are for "
+"""Every note on a choice of device has it."""
+
 
 class DeviceUnknownError(ValueError):
     """A device that the table does not have."""
@@ -30,7 +33,7 @@ def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:
             return recorded, ""
         default = find_device(DEFAULT_DEVICE)
         assert default is not None
-        return default, f"no figures for {seen}: estimates are for {default.name}"
+        return default, f"no figures for {seen}{CHOSEN}{default.name}"
     from kernels.host import probe_host
 
     here = find_device(probe_host().gpu)
@@ -38,4 +41,4 @@ def choose_device(wanted: str | None, seen: str | None) -> tuple[Device, str]:
         return here, ""
     default = find_device(DEFAULT_DEVICE)
     assert default is not None
-    return default, f"no device was named and this host has no GPU: estimates are for {default.name}"
+    return default, f"no device was named and this host has no GPU{CHOSEN}{default.name}"

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from app.advice.rule import advise
 from app.analysis.analyze import AnalyzedRegion
+from app.analysis.device_choice import CHOSEN
 from app.estimate import predict
 from app.estimate.rates import FITTED, TRACED
 from app.objects.advice import Advice, DeviceAdvice
@@ -71,11 +72,12 @@ def _judge(prepared: AnalyzedRegion) -> Advice:
 def move_to_device(prepared: AnalyzedRegion, device: Device) -> AnalyzedRegion:
     """The region on another device: the library calls that its architecture has, observed times carried over.
 
-    What a trace knew of the region stays.
+    What a trace knew of the region stays; a note on how the device before was chosen does not.
     """
     host = as_host(prepared.context.host or probe_host(), device)
     facts = replace(prepared.facts, covers=prepared.covers_on(host))
-    there = replace(prepared, device=device, context=replace(prepared.context, host=host), facts=facts)
+    notes = tuple(note for note in prepared.context.notes if CHOSEN not in note)
+    there = replace(prepared, device=device, context=replace(prepared.context, host=host, notes=notes), facts=facts)
     return replace(there, workload=carry_workload(prepared, there))
 
 

@@ -17,18 +17,20 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.protocol import Runner
 from app.jobs.ray import model
-from tests.app.jobs.ray.cluster import H200, SMALL, Fleet
+from app.objects.task import ProbedHost
+from tests.app.jobs.ray.cluster import H200, SMALL, Fleet, look
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACE = ROOT / "app" / "examples" / "vit_base.json.gz"
 CHILD = [sys.executable, str(ROOT / "tests" / "app" / "jobs" / "children.py"), "ok", "{fd}"]
-WHERE = [sys.executable, str(ROOT / "tests" / "app" / "fleet" / "children.py"), "where", "{fd}"]
+WHERE = [sys.executable, str(ROOT / "tests" / "app" / "jobs" / "ray" / "children.py"), "where", "{fd}"]
 READING = {"path": str(TRACE), "name": "trace", "max_uncompressed_bytes": 1 << 33}
 READ = [sys.executable, "-m", "app.jobs.tasks", "read", "{fd}"]
 

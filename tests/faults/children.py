@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 FD = int(sys.argv[2])
 FOLDER = Path(os.environ["FAULTS_FOLDER"])
@@ -105,7 +106,7 @@ def stopped() -> None:
         answer()
         return
 
-    def wait(_request: object, _say: object) -> tasks.Json:
+    def wait(_request: object, _say: object) -> dict[str, Any]:
         note("pids", str(os.getpid()))
         while not tasks.stopped():
             time.sleep(0.02)

@@ -37,8 +37,8 @@ from app.objects.region import AdviceAnswer, Region, RegionList
 from app.objects.trace import Comparison, Ranks, Trace, TraceList
 from app.trace_report.compare import compare_traces
 from kernels.host import Host
-from tests.app.landscape_sample import sample
 from tests.app.objects.exact import differences
+from tests.app.requests.landscape_sample import sample
 from tests.app.web.conftest import Serving, serving
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "app" / "examples"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.objects.job import JobKind
 from app.storage import job_table
 from app.storage.database import ID_ALPHABET, is_id, new_id
 from app.storage.store import Store, finite
@@ -27,7 +28,7 @@ def region(name: str) -> dict[str, Any]:
     return {"name": name, "text": f"x: f32[4]\nreturn x  # {name}\n", "advice": ADVICE, "shapes": [], "cost": None}
 
 
-def run(store: Store, kind: job_table.Kind) -> dict[str, Any]:
+def run(store: Store, kind: JobKind) -> dict[str, Any]:
     with store.database.write() as connection:
         job = job_table.claim(connection, kind=kind, owner=OWNER, lease_s=60)
     assert job is not None
