@@ -15,7 +15,8 @@ from profiler.region.model import Workload
 from profiler.trace.analyze.compile_blockers import Obstacle
 
 VERSION = 1
-"""Of the stored form. A program reads its own version and older ones, and takes any other for nothing."""
+"""Of the stored form. A program reads its own alone and takes any other for nothing: what is asked again then goes by
+what is shown."""
 
 
 @dataclass(frozen=True, slots=True)

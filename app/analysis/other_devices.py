@@ -76,9 +76,14 @@ def move_to_device(prepared: AnalyzedRegion, device: Device) -> AnalyzedRegion:
     """
     host = as_host(prepared.context.host or probe_host(), device)
     facts = replace(prepared.facts, covers=prepared.covers_on(host))
-    notes = tuple(note for note in prepared.context.notes if CHOSEN not in note)
-    there = replace(prepared, device=device, context=replace(prepared.context, host=host, notes=notes), facts=facts)
+    there = replace(prepared, device=device, context=replace(on_named(prepared).context, host=host), facts=facts)
     return replace(there, workload=carry_workload(prepared, there))
+
+
+def on_named(prepared: AnalyzedRegion) -> AnalyzedRegion:
+    """The region on its own device, which somebody has named: without a note on how it was chosen."""
+    notes = tuple(note for note in prepared.context.notes if CHOSEN not in note)
+    return replace(prepared, context=replace(prepared.context, notes=notes))
 
 
 def carry_workload(before: AnalyzedRegion, after: AnalyzedRegion) -> Workload:

@@ -197,10 +197,10 @@ def on_devices(prepared: AnalyzedRegion, advice: Advice | None = None) -> list[D
 
 def on_device(prepared: AnalyzedRegion, name: str, *, title: str = "") -> RegionBody:
     """The API's region as it would be on that device, its own among them. Raises DeviceUnknownError."""
-    from app.analysis.other_devices import move_to_device
+    from app.analysis.other_devices import move_to_device, on_named
 
     device = choose_device(name, None)[0]
-    there = prepared if device is prepared.device else move_to_device(prepared, device)
+    there = on_named(prepared) if device is prepared.device else move_to_device(prepared, device)
     return region_json(decide(there), there.workload, name=title)
 
 

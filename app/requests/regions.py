@@ -113,12 +113,10 @@ def _ask_and_store(state: ServerState, region: Region) -> None:
         kept |= {"cost": again["cost"], "irregularity": again["irregularity"], "notes": []}
         advice = finite(again["advice"])
     elif any(p["mode"] == "default" and not p["unavailable"] for p in again["oracle"]):
-        if stored is None:
-            without, now = finite(state.service.decide(question).region["advice"]), finite(again["advice"])
-            assert without is not None and now is not None  # `decide` gives advice
-            advice = reissue.keep_unless_same_grounds(advice, without, now)
-        else:
-            advice = finite(again["advice"])
+        # A row of before may lack what its advice was issued on, and another host has other packages.
+        without, now = finite(state.service.decide(question).region["advice"]), finite(again["advice"])
+        assert without is not None and now is not None  # `decide` gives advice
+        advice = reissue.keep_unless_same_grounds(advice, without, now)
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 import httpx
 import psutil
@@ -109,7 +108,12 @@ class Fleet:
             self.next_number += 1
         # By its id, as a trace's region is asked for: advice on thousands of new texts would be most of the work.
         text = f"x: f32[{number}]\ny: f32[{duration_ms}]\nreturn x, y\n"
-        region_id = self.store.add_region(cast("RegionBody", {"name": str(number), "text": text, "advice": {}}))
+        region: RegionBody = {
+            "name": str(number), "kind": "", "by_hand": False, "text": text, "source": None, "calls_per_step": 1.0,
+            "time_us_per_step": None, "share_of_step": None, "shapes": [], "irregularity": None, "cost": None,
+            "oracle": [], "recompiles": None, "advice": None,
+        }  # fmt: skip
+        region_id = self.store.add_region(region)
         body = {"region_id": region_id, "device": ["cpu"]}
         try:
             answer = httpx.post(f"{server.url}/api/v1/validations", json=body, timeout=60, trust_env=False)

@@ -59,8 +59,9 @@ def test_every_device_of_the_table_has_a_row_and_one_is_here() -> None:
 def test_on_a_device_that_is_named_nothing_says_that_none_was() -> None:
     unnamed = service.prepare_region(CHAIN, share_of_step=0.2)
     assert any("no device was named" in n for n in service.decide_region(unnamed)["advice"]["notes"])
-    there = service.on_device(unnamed, "A100")["advice"]
-    assert (there["device"], [n for n in there["notes"] if "no device was named" in n]) == ("NVIDIA A100", [])
+    for name in ("A100", "H200"):  # another one, and the very one that it was estimated for
+        there = service.on_device(unnamed, name)["advice"]
+        assert (there["device"], [n for n in there["notes"] if "no device was named" in n]) == (f"NVIDIA {name}", [])
 
 
 def test_a_chain_bound_by_memory_goes_by_each_devices_own_rate() -> None:

@@ -6,7 +6,7 @@ The children's own code answers here, in this process; what the oracle says is g
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from app.requests import regions
 from app.storage import job_table, migrations
 from app.storage.database import make_engine, new_id
 from app.storage.store import Store, finite
-from app.thresholds import DEFAULTS
+from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.report import Whole, stages
 from kernels.measure.model import to_json
 from profiler.hardware import DEVICES
@@ -56,13 +56,14 @@ class Answering:
     prediction: CompilePrediction = FUSED
     oracle: object = True
     decided: list[CompilePrediction] = field(default_factory=list)
+    thresholds: Thresholds = DEFAULTS
 
     def predict_compile(self, question: Question) -> CompilePrediction:
         return self.prediction
 
     def decide(self, question: Question, prediction: CompilePrediction = NO_COMPILE_PREDICTION) -> DecidedRegion:
         self.decided.append(prediction)
-        return answering.answer(DecideRequest.with_oracle(question, prediction), DEFAULTS)  # type: ignore[return-value]
+        return answering.answer(DecideRequest.with_oracle(question, prediction), self.thresholds)  # type: ignore[return-value]
 
     def decide_text(self, text: str, **workload: Any) -> DecidedRegion:
         return self.decide(Question(text, workload))
@@ -155,7 +156,16 @@ def test_a_traces_region_is_advised_again_on_all_that_its_trace_saw(state: Any, 
         assert regions.region_on(state, region["id"], device)["advice"] == region["advice"]
         again = regions.predict_region(state, region["id"])
         assert again["advice"] == advised(region["text"], inputs[region["id"]], FUSED)
-    assert NO_COMPILE_PREDICTION not in state.service.decided, "nobody asks for the advice without the oracle"
+
+
+def test_advice_stays_where_the_server_that_asks_would_say_something_else(state: Any) -> None:
+    """Other packages, other thresholds: the oracle's answer is kept, and no library or tool is lost for it."""
+    trace, _ = stored_trace(state.store)
+    region = next(r for r in trace["regions"] if r["text"] and r["advice"]["tool"] != "skip")
+    state.service.thresholds = replace(DEFAULTS, worth_share=0.99)
+    again = regions.predict_region(state, region["id"])
+    assert [p["mode"] for p in again["oracle"]] == ["default"]
+    assert (again["advice"]["tool"], again["advice"]["mode"]) == (region["advice"]["tool"], region["advice"]["mode"])
 
 
 def test_what_an_advice_was_issued_on_is_in_no_answer(state: Any) -> None:

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 import os
 
-collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["test_*.py"]
+collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["*test_*.py"]  # in folders below as well
