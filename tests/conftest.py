@@ -76,12 +76,6 @@ class Scheduling(LoadFileScheduling):
         return next(groups, super()._split_scope(nodeid))
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """For `-n auto`, half as many again as there are cores: servers, leases and browsers are waited for."""
-    cores = len(os.sched_getaffinity(0))
-    return cores + cores // 2
-
-
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
