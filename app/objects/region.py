@@ -6,10 +6,9 @@ from typing import NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from app.objects.advice import Advice, Alternative, Change, Criterion, Tool
-from app.objects.common import Binding, Note, Range
+from app.objects.advice import Advice
+from app.objects.common import Binding, Note
 from app.objects.cost import Cost
-from app.objects.evidence import Evidence
 from app.objects.obstacle import Obstacle
 from app.objects.oracle import OraclePrediction, Recompiles
 from app.objects.record import NearestRecord
@@ -152,23 +151,9 @@ class RegionList(TypedDict):
     next: str | None
 
 
-class AdviceAnswer(TypedDict):
+class AdviceAnswer(Advice):
     """Advice, and for a region's text what the region object has as well. archive: the nearest record."""
 
-    tool: Tool
-    mode: str
-    headline: str
-    action: str
-    call: str
-    criteria: list[Criterion]
-    alternatives: list[Alternative]
-    region_speedup: Range | None
-    step_speedup: Range | None
-    floor_us: float | None
-    device: str
-    validation: Evidence | None
-    notes: list[str]
-    would_change: NotRequired[list[Change]]
     name: NotRequired[str]
     kind: NotRequired[str]
     by_hand: NotRequired[bool]
