@@ -202,14 +202,15 @@ class Queue:
         lost = {*self.leases.over(running), *(lease for lease in running if lease.owner in dead)}
         if not lost:
             return
+        if self._could_not_write():
+            self.leases.forget()
+            lost = {lease for lease in lost if lease.owner in dead}
+            if not lost:
+                return
         for owner in {lease.owner for lease in lost} - {self.owner}:
             # Or a job would run twice at once: what is left of the first attempt has the GPU.
             worker_identity.end_children(owner)
-        began = time.monotonic()
         with self.store.database.write() as connection:
-            if time.monotonic() - began > BLOCKED_S:
-                self.leases.forget()
-                lost = {lease for lease in lost if lease.owner in dead}
             again, given_up = job_table.take_back(connection, job_table.leases_unchanged(lost))
         for job_id in given_up:
             checks.forget_files(self.store.database, self.store.uploads, job_id)
@@ -217,6 +218,17 @@ class Queue:
             log.warning("jobs of a dead server: %s queued again, %s given up", again, given_up)
         for kind in job_table.KINDS:
             self.wake(kind)
+
+    def _could_not_write(self) -> bool:
+        """Whether the database was locked until now, or still is: then no living server could renew its leases either,
+        and none has lost its jobs, still less the processes that run them."""
+        began = time.monotonic()
+        try:
+            with self.store.database.write():
+                pass
+        except sa.exc.OperationalError:
+            return True
+        return time.monotonic() - began > BLOCKED_S
 
     def _expire(self) -> None:
         if self.queue_timeout_s is None or time.monotonic() < self.expire_again:
