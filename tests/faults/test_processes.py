@@ -172,12 +172,13 @@ def test_sigterm_drains_within_the_grace_with_open_streams(serve: Serve) -> None
 
         def follow(lines: list[str]) -> None:
             with client.stream("GET", f"/api/v1/jobs/{job_id}/events") as stream:
-                lines.extend(stream.iter_lines())
+                for line in stream.iter_lines():
+                    lines.append(line)
 
         followers = [threading.Thread(target=follow, args=(lines,)) for lines in streams]
         for follower in followers:
             follower.start()
-        time.sleep(0.5)
+        wait_for(lambda: all(streams))  # all are open
         began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         for follower in followers:
