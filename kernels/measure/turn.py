@@ -31,6 +31,11 @@ class Turn:
         self.waited_s = 0.0
         self.open(path)
 
+    @property
+    def held(self) -> bool:
+        """Whether this process has the turn, alone."""
+        return self._held == fcntl.LOCK_EX
+
     def open(self, path: str | None) -> None:
         """From now on the turns of this file; None: of none."""
         self.close()

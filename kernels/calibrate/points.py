@@ -1,0 +1,104 @@
+"""Points: programs with the times that a GPU took for them, as lines of JSON that can be appended to."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NotRequired, TypedDict, cast
+
+UNFINISHED = "not finished"
+"""The reason of a point whose process ended before it was measured."""
+
+
+class KernelTime(TypedDict):
+    """One generated kernel of a compiled program.
+
+    times_us: median between two device events of each of its launches in one call, in order. bytes_moved: Inductor's
+    count.
+    """
+
+    name: str
+    source: str
+    bytes_moved: int | None
+    stage: str
+    times_us: list[float]
+
+
+class Times(TypedDict, total=False):
+    """Of one call. cold_us: on the device, inputs not in L2; warm_us: inputs in L2 as far as they fit; host_us: what
+    the host takes to queue it."""
+
+    cold_us: float
+    warm_us: float
+    host_us: float
+
+
+class CompiledTimes(Times, total=False):
+    """Under torch.compile. kernels: those that Inductor wrote; externs: "NAME xCALLS STAGE" of its library calls;
+    eager: the same program without it."""
+
+    kernels: list[KernelTime]
+    externs: list[str]
+    eager: Times
+
+
+class Point(CompiledTimes, total=True):
+    """One program. mode: "eager" or "compile". failed: why there is no time."""
+
+    family: str
+    number: int
+    mode: str
+    text: str
+    failed: NotRequired[str]
+
+
+class Conditions(TypedDict):
+    """Where and when points were measured."""
+
+    device: str
+    torch: str
+    triton: str
+    date: str
+    minutes: float
+
+
+def read(path: Path) -> Iterator[Point]:
+    """Whole lines of a file that is being written; what a killed process left half written is not there."""
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        try:
+            yield cast(Point, json.loads(line))
+        except ValueError:
+            continue
+
+
+def append(path: Path, point: Point) -> None:
+    """One more line."""
+    with path.open("a") as file:
+        file.write(json.dumps(point) + "\n")
+
+
+def finished(points: Iterable[Point]) -> list[Point]:
+    """Those with times, by family and number, each once."""
+    by_name = {(p["family"], p["number"]): p for p in points if "failed" not in p}
+    return [by_name[key] for key in sorted(by_name)]
+
+
+def write_recording(path: Path, conditions: Conditions, points: Iterable[Point]) -> None:
+    """A line of conditions, then a line for each point; the same bytes for the same points."""
+    lines = [json.dumps(conditions), *(json.dumps(p) for p in finished(points))]
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
+        file.write(("\n".join(lines) + "\n").encode())
+
+
+def read_recording(path: Path) -> tuple[Conditions, list[Point]]:
+    """What write_recording wrote. ValueError where it is damaged, with what is wrong."""
+    try:
+        with gzip.open(path, "rt") as file:
+            first, *rest = file.read().splitlines()
+        return cast(Conditions, json.loads(first)), [cast(Point, json.loads(line)) for line in rest]
+    except (OSError, EOFError, ValueError) as fault:
+        raise ValueError(f"{path.name} holds no whole recording of points: {fault}") from None

@@ -1,0 +1,64 @@
+"""Calibration programs: drawn the same everywhere, and programs of the language."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from kernels.calibrate.programs import ALL, EAGER, FUSED, draw, pick
+from profiler.region import op_kinds
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
+from profiler.region.model import ITEMSIZE
+from tests.conftest import ROOT
+
+NUMBERS = range(100_000, 100_008)
+"""Beyond those that were measured."""
+
+IDLE = (op_kinds.VIEW, op_kinds.CONSTANT)
+
+
+@pytest.mark.parametrize("family", sorted(ALL))
+def test_a_family_draws_programs_that_lower(family: str) -> None:
+    for number in NUMBERS:
+        text = draw(family, number)
+        region = parse(text)
+        graph = lower(region)
+        launched = [o for o in graph.operations if o.kind not in IDLE]
+        assert launched or family == "copy", text
+        largest = max(t.elements * ITEMSIZE[t.dtype] for _, t in graph.inputs)
+        assert largest <= 2**30, "more than a calibration has room for"
+
+
+@pytest.mark.parametrize("family", sorted(EAGER))
+def test_a_single_operation_is_one_so_that_a_time_is_its_own(family: str) -> None:
+    """Most of the time: a loss or a clamp of several operations is left out where points are read."""
+    counted = Counter(len([o for o in lower(parse(draw(family, n))).operations if o.kind not in IDLE]) for n in NUMBERS)
+    assert counted[1] >= len(NUMBERS) * 0.6, counted
+
+
+def test_programs_that_are_fused_have_gradients_among_them() -> None:
+    texts = [draw(family, n) for family in FUSED for n in NUMBERS]
+    assert 0.1 < sum(".requires_grad" in t for t in texts) / len(texts) < 0.6
+
+
+def test_another_process_draws_the_same() -> None:
+    code = "from kernels.calibrate.programs import draw, pick; print(draw('chain', 7), pick(('reduce', 'norm'), 7))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == f"{draw('chain', 7)} {pick(('reduce', 'norm'), 7)}"
+
+
+def test_families_come_by_their_shares() -> None:
+    families = tuple(EAGER)
+    drawn = Counter(pick(families, n) for n in range(4000))
+    total = sum(share for _, share in EAGER.values())
+    for family, (_, share) in EAGER.items():
+        assert drawn[family] == pytest.approx(4000 * share / total, rel=0.5, abs=12)
+
+
+def test_an_unknown_family_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        draw("none", 0)
