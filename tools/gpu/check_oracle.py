@@ -26,14 +26,12 @@ REGIONS = ROOT / "tests" / "regions"
 TIMEOUT_S = 300.0
 
 VERSIONS = {
-    "depthwise_conv2d_k3": "2.13 lays out the result of the convolution in one kernel, 2.11 in two",
     "group_norm_many_groups": "2.13 folds the rescaling of the statistics into the kernel before, 2.11 does not",
     "rmsnorm_channel_dim": "2.13 writes the mean in a kernel of its own, 2.11 keeps the columns in one",
     "samples/column_softmax": "2.13 splits maximum and sum of a softmax together, 2.11 one after the other",
     "samples/log_softmax_wide": "2.13 splits maximum and sum of a softmax together, 2.11 one after the other",
     "softmax_rows_1M_few": "2.13 splits maximum and sum of a softmax together, 2.11 one after the other",
     "top_p_sampling_sort": "2.13 splits maximum and sum of a softmax together, 2.11 one after the other",
-    "training/conv_relu": "2.13 copies operands of the convolution's backward into another layout, 2.11 does not",
     "training/max_pool": "2.13 keeps the pooling's gradient in more kernels than 2.11",
     "training/mse_loss": "2.13 fuses the forward's sum with the backward's factor, 2.11 does not",
 }

@@ -174,6 +174,7 @@ def fake_gpu(device: Device) -> Iterator[None]:
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         if torch.version.cuda is None:
             stack.enter_context(mock.patch.object(torch.version, "cuda", "12.8"))
+            stack.enter_context(mock.patch.object(torch._C, "_conv_determine_backend_memory_format", _cudnn_format))
         for interface in (device_interface.CudaInterface, device_interface.CudaInterface.Worker):
             for name, answer in {**answers, **more}.items():
                 if hasattr(interface, name):
@@ -183,6 +184,18 @@ def fake_gpu(device: Device) -> Iterator[None]:
         stack.enter_context(_driver(GPUTarget("cuda", major * 10 + minor, 32)))
         stack.enter_context(_fresh_answers())
         yield
+
+
+def _cudnn_format(input: torch.Tensor, weight: torch.Tensor, *_: object) -> torch.memory_format:
+    """The layout of a convolution's result with cuDNN (torch 2.13, ConvUtils.h): channels last where one operand is.
+
+    A build without CUDA has no cuDNN and would choose a backend that always gives contiguous results.
+    """
+    suggested = {torch._prims_common.suggest_memory_format(t) for t in (input, weight)}
+    for layout in (torch.channels_last, torch.channels_last_3d):
+        if layout in suggested and torch.float64 not in (input.dtype, weight.dtype):
+            return layout
+    return torch.contiguous_format
 
 
 @contextlib.contextmanager
