@@ -19,7 +19,7 @@ from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
 from app.analysis.service import Outline
 from kernels.kernel_listing_model import Own
 from kernels.starter_kit.model import Kit
-from profiler.oracle.serialization import from_dict, recompiles_from_dict, recompiles_to_dict, to_dict
+from profiler.oracle.serialization import from_dict, recompiles_from_dict, recompiles_to_dict, to_message
 
 if TYPE_CHECKING:
     from app.objects.advice import Advice, DeviceAdvice
@@ -87,7 +87,7 @@ class DecideRequest(Request[DecidedRegion], frozen=True, tag="decide"):
     ) -> DecideRequest:
         """The question with the oracle's answer."""
         recompiles = recompiles_to_dict(prediction.recompiles) if prediction.recompiles else None
-        return cls(question, name, [to_dict(p) for p in prediction.predictions], recompiles)
+        return cls(question, name, [to_message(p) for p in prediction.predictions], recompiles)
 
     @property
     def prediction(self) -> CompilePrediction:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from profiler.oracle.kernel_traits import KernelTraits, read_traits
+
 MODES = ("default", "max-autotune")
 """max-autotune is answered as "if a Triton GEMM template wins": Inductor would decide that by timing."""
 
@@ -36,14 +38,68 @@ class OracleKernel:
     stage: str = "forward"
     lines: tuple[int, ...] = ()
 
+    @property
+    def traits(self) -> KernelTraits:
+        """What a price of the kernel needs, read off its source; read once for each text."""
+        return read_traits(self.source)
+
+
+Constant = bool | int | float | str | None | tuple[bool | int | float | str | None, ...]
+"""A constant argument of a library call. None: not given, or a tensor that is left out. Types by their region name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that a library call reads or writes, as Inductor lays it out. shape, stride: in elements.
+
+    dtype: as the region language spells it, "bf16"; as torch does, "uint64", where the language has no word.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """One call of a library: what it reads, what it writes, and the constants that change its work.
+
+    inputs: tensors in the order of the call, those of a list one after the other. parameters: for each input the name
+    of the parameter that it is passed for, by the operation's schema; its position where there is none. outputs: the
+    results; what is written into, where nothing is returned. constants: (parameter, value), those that are left out by
+    their defaults. A call that could not be described has no inputs and no outputs.
+    """
+
+    inputs: tuple[Operand, ...] = ()
+    outputs: tuple[Operand, ...] = ()
+    parameters: tuple[str, ...] = ()
+    constants: tuple[tuple[str, Constant], ...] = ()
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Inputs, then outputs."""
+        return self.inputs + self.outputs
+
+    def input(self, parameter: str) -> Operand | None:
+        """The tensor that is passed for a parameter: "attn_bias"; None where none is."""
+        return next((o for n, o in zip(self.parameters, self.inputs, strict=True) if n == parameter), None)
+
+    def constant(self, parameter: str, default: Constant = None) -> Constant:
+        """The constant that is passed for a parameter: "is_causal"; `default` where there is none of that name."""
+        return dict(self.constants).get(parameter, default)
+
 
 @dataclass(frozen=True, slots=True)
 class Extern:
-    """A call that Inductor leaves to a library: "mm", "aten.topk". calls: how often in one call of the region."""
+    """A call that Inductor leaves to a library: "mm", "aten.topk". calls: how often in one call of the region.
+
+    sites: one for each call, in the order of the program; () in answers that were kept without them.
+    """
 
     name: str
     calls: int
     stage: str = "forward"
+    sites: tuple[CallSite, ...] = ()
 
 
 SDPA_REPLACED = "scaled_dot_product_attention"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
@@ -43,12 +43,24 @@ Question = PredictQuestion | RecompilesQuestion | MachineQuestion
 
 
 def to_dict(prediction: Prediction) -> Json:
-    """Every field, with what is derived from them: launches, bytes_moved."""
-    return asdict(prediction) | {"launches": prediction.launches, "bytes_moved": prediction.bytes_moved}
+    """What is shown: every field but the operands of library calls, with what is derived: launches, bytes_moved."""
+    shown = replace(prediction, externs=tuple(replace(e, sites=()) for e in prediction.externs))
+    fields = asdict(shown)
+    for extern in fields["externs"]:
+        del extern["sites"]
+    return fields | {"launches": prediction.launches, "bytes_moved": prediction.bytes_moved}
+
+
+def to_message(prediction: Prediction) -> Json:
+    """What goes between processes and into the cache: as `to_dict`, with the operands of library calls."""
+    fields = to_dict(prediction)
+    for shown, extern in zip(fields["externs"], prediction.externs, strict=True):
+        shown["sites"] = [asdict(site) for site in extern.sites]
+    return fields
 
 
 def from_dict(data: Mapping[str, object]) -> Prediction:
-    """The prediction that `to_dict` wrote. Raises msgspec.ValidationError for anything else."""
+    """The prediction that `to_message` or `to_dict` wrote. Raises msgspec.ValidationError for anything else."""
     return msgspec.convert(data, Prediction)
 
 

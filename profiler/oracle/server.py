@@ -31,7 +31,7 @@ from profiler.oracle.serialization import (
     Question,
     RecompilesQuestion,
     recompiles_to_dict,
-    to_dict,
+    to_message,
 )
 
 IDLE_S = 0.1
@@ -69,7 +69,7 @@ def _predict(question: PredictQuestion) -> Json:
     from profiler.region.model import RegionError
 
     try:
-        return to_dict(predict(parse(question.text), question.binding, question.device, question.mode))
+        return to_message(predict(parse(question.text), question.binding, question.device, question.mode))
     except RegionError as fault:
         return {"error": str(fault.message), "code": fault.code, "line": fault.line, "column": fault.column}
 
@@ -82,7 +82,7 @@ def _compile(question: PredictQuestion) -> Json:
     from profiler.region.model import RegionError
 
     try:
-        return to_dict(compile_and_run(parse(question.text), question.binding, question.mode))
+        return to_message(compile_and_run(parse(question.text), question.binding, question.mode))
     except RegionError as fault:
         return {"error": str(fault.message), "code": fault.code, "line": fault.line, "column": fault.column}
     except Exception as fault:  # torch.compile raises every kind; the caller hears why

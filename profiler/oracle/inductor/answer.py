@@ -12,6 +12,7 @@ import triton
 from profiler.hardware import Device
 from profiler.oracle.inductor.fake_gpu import NotAskableError
 from profiler.oracle.inductor.pipeline import InductorOutput, ask
+from profiler.oracle.inductor.schemas import parameters_of
 from profiler.oracle.inductor.wrapper import join, read_wrapper, with_lines
 from profiler.oracle.model import SDPA_REPLACED, Prediction, Replaced
 from profiler.region.model import Region, RegionError
@@ -61,7 +62,9 @@ def first_line(fault: BaseException) -> str:
 
 def read(output: InductorOutput, empty: Prediction) -> Prediction:
     """The prediction out of what Inductor wrote."""
-    calls = join(tuple(read_wrapper(text, stage, output.bytes_moved) for stage, text in output.texts))
+    calls = join(
+        tuple(read_wrapper(w.text, w.stage, output.bytes_moved, w.tensors, parameters_of) for w in output.texts)
+    )
     replaced = tuple(
         Replaced(*REPLACEMENTS[name]) for name, count in output.counts.items() if name in REPLACEMENTS and count > 0
     )

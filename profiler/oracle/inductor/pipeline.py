@@ -31,21 +31,33 @@ from torch._inductor.virtualized import V
 from profiler.hardware import Device
 from profiler.oracle.compiler.targets import TARGETS
 from profiler.oracle.inductor.attention import whole_attention
+from profiler.oracle.inductor.call_sites import Tensors
 from profiler.oracle.inductor.fake_gpu import DEVICE, fake_gpu, takes_device
 from profiler.oracle.inductor.training import NoBackwardError, compile_training, patterns_on_cpu
+from profiler.oracle.model import Operand
 from profiler.region.language.program import Program, program
+from profiler.region.language.vocabulary import DTYPE_NAMES
 from profiler.region.model import Region
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperText:
+    """One wrapper as Inductor wrote it, for the "forward" or the "backward" stage. tensors: what its names hold."""
+
+    stage: str
+    text: str
+    tensors: Tensors
 
 
 @dataclass(slots=True)
 class InductorOutput:
     """What one run of Inductor wrote.
 
-    texts: (stage, wrapper code). bytes_moved: by kernel name. counts: its counters. assumed: what it would have timed.
-    lines: node of the program -> line of the region's text.
+    texts: one wrapper for each graph. bytes_moved: by kernel name. counts: its counters. assumed: what it would have
+    timed. lines: node of the program -> line of the region's text.
     """
 
-    texts: list[tuple[str, str]] = field(default_factory=list)
+    texts: list[WrapperText] = field(default_factory=list)
     bytes_moved: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     assumed: list[str] = field(default_factory=list)
@@ -74,6 +86,38 @@ def _bytes_moved(kernel: Any) -> int:
     return sum(int(hint(graph.get_numel(n))) * int(graph.get_dtype(n).itemsize) for n in buffers)
 
 
+def _tensors(graph: GraphLowering) -> Tensors:
+    """Each buffer of the graph as it is laid out, by the name that the wrapper gives it.
+
+    What has no layout of its own, or a symbolic one, is left out.
+    """
+    named: dict[str, Any] = {**graph.constants, **graph.graph_inputs, **graph.name_to_buffer}
+    tensors: dict[str, tuple[Operand, ...]] = {}
+    for name, value in named.items():
+        results = getattr(value, "outputs", None)  # of a call with several results: some may be no tensors
+        parts = results if isinstance(results, list | tuple) and results else [value]
+        held = tuple(operand for operand in map(_operand, parts) if operand is not None)
+        if held:
+            tensors[name] = held
+    return tensors
+
+
+def _operand(value: Any) -> Operand | None:
+    """Of a tensor, or of a node of Inductor's graph; None for what is neither, and for symbolic sizes."""
+    try:
+        if isinstance(value, torch.Tensor):
+            shape, stride, dtype = value.shape, value.stride(), value.dtype
+        else:
+            shape, stride, dtype = value.get_size(), value.get_stride(), value.get_dtype()
+        return Operand(_dtype_name(dtype), tuple(map(int, shape)), tuple(map(int, stride)))
+    except (AttributeError, NotImplementedError, TypeError, RuntimeError):
+        return None
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return DTYPE_NAMES.get(dtype) or str(dtype).removeprefix("torch.")
+
+
 SETTINGS: Mapping[str, Any] = {
     "joint_graph_constant_folding": False,  # runs constructors on the device
     "force_disable_caches": True,
@@ -97,7 +141,7 @@ def collect_output(output: InductorOutput, build: bool) -> Iterator[None]:
     def codegen(graph: GraphLowering) -> Any:
         code = generate(graph)
         text = getattr(code[0], "value", code[0])
-        output.texts.append(("backward" if graph.is_backward else "forward", str(text)))
+        output.texts.append(WrapperText("backward" if graph.is_backward else "forward", str(text), _tensors(graph)))
         return code
 
     def define_kernel(scheduling: Any, source: Any, schedule: Any, kernel: Any, *rest: Any, **more: Any) -> Any:
@@ -245,7 +289,7 @@ def ask(region: Region, binding: Mapping[str, int] | None, device: Device, mode:
         built = program(region, binding, "cpu" if region.requires_grad else DEVICE)
         output.lines |= {n.name: int((n.meta.get("custom") or {}).get("line", 0)) for n in built.module.graph.nodes}
         (compile_training if region.requires_grad else compile_forward)(built)
-    if region.requires_grad and not any(stage == "backward" for stage, _ in output.texts):
+    if region.requires_grad and not any(wrapper.stage == "backward" for wrapper in output.texts):
         raise NoBackwardError("Inductor wrote no backward graph")
     return output
 

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from profiler.oracle.model import Extern, OracleKernel
+from profiler.oracle.inductor.call_sites import Schema, Tensors, read_sites
+from profiler.oracle.model import CallSite, Extern, OracleKernel
 from profiler.region.language import trees
 
 LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.", "quantized.")
@@ -38,22 +39,39 @@ class Written:
     nodes: Mapping[str, tuple[str, ...]]
 
 
-def read_wrapper(text: str, stage: str = "forward", bytes_moved: Mapping[str, int] | None = None) -> Written:
-    """Parse one wrapper. Raises SyntaxError where the text is no Python: then Inductor's form has changed."""
+def read_wrapper(
+    text: str,
+    stage: str = "forward",
+    bytes_moved: Mapping[str, int] | None = None,
+    tensors: Tensors | None = None,
+    schema: Schema = lambda _: (),
+) -> Written:
+    """Parse one wrapper. Raises SyntaxError where the text is no Python: then Inductor's form has changed.
+
+    tensors: what the wrapper's names hold. schema: parameters of the operations. Without them the library calls are
+    described as far as the text alone says.
+    """
     tree = trees.module(text)
     comments = _comments(text)
     sources = _sources(tree)
     runs: Counter[str] = Counter()
-    externs: Counter[str] = Counter()
-    for call in _calls(tree):
-        name = _dotted_name(call.func)
-        kernel, _, method = name.rpartition(".")
-        if method == "run" and kernel in sources:
-            runs[kernel] += 1
-        elif name.startswith(LIBRARIES) and not NOT_LAUNCHED.match(name):
-            externs[_extern(name)] += 1
-        elif isinstance(call.func, ast.Attribute) and call.func.attr in EAGER:
-            externs[call.func.attr] += 1
+    externs: dict[str, list[CallSite]] = {}
+    for function in _bodies(tree):
+        called: list[tuple[ast.Call, str]] = []
+        for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
+            name = _dotted_name(call.func)
+            kernel, _, method = name.rpartition(".")
+            if method == "run" and kernel in sources:
+                runs[kernel] += 1
+            elif name.startswith(LIBRARIES) and not NOT_LAUNCHED.match(name):
+                called.append((call, name))
+            elif isinstance(call.func, ast.Attribute) and call.func.attr in EAGER:
+                called.append((call, call.func.attr))
+        sites = read_sites(function, called, tensors or {}, schema)
+        for _, name in called:
+            externs.setdefault(_extern(name), [])
+        for call, name in sorted(called, key=lambda c: (c[0].lineno, c[0].col_offset)):
+            externs[_extern(name)].append(sites[id(call)])
     counts = bytes_moved or {}
     kernels = tuple(
         OracleKernel(name, _kind(source), runs[name], counts.get(name), comments.get(name, ((), ()))[1], source, stage)
@@ -61,7 +79,7 @@ def read_wrapper(text: str, stage: str = "forward", bytes_moved: Mapping[str, in
         if runs[name]
     )
     nodes = {k.name: comments.get(k.name, ((), ()))[0] for k in kernels}
-    return Written(kernels, tuple(Extern(n, c, stage) for n, c in externs.items()), nodes)
+    return Written(kernels, tuple(Extern(n, len(s), stage, tuple(s)) for n, s in externs.items()), nodes)
 
 
 def _sources(tree: ast.Module) -> dict[str, str]:
@@ -78,11 +96,11 @@ def _sources(tree: ast.Module) -> dict[str, str]:
     return texts
 
 
-def _calls(tree: ast.Module) -> Iterator[ast.Call]:
-    """Calls in the body of `call`, in order; a partitioned graph has several bodies."""
+def _bodies(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    """The functions that call kernels and libraries; a partitioned graph has several."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and (node.name == "call" or node.name.startswith("partition_")):
-            yield from (n for n in ast.walk(node) if isinstance(n, ast.Call))
+            yield node
 
 
 def _dotted_name(node: ast.expr) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from profiler.oracle.inductor.answer import predict
 from profiler.oracle.model import Prediction
-from profiler.oracle.serialization import from_dict, to_dict
+from profiler.oracle.serialization import from_dict, to_message
 from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 from tests.profiler.oracle.asking import EXAMPLE, TRAINED, UNEVEN, device, text
@@ -110,4 +110,4 @@ def test_a_region_that_does_not_fit_is_an_error_and_no_prediction() -> None:
 
 def test_a_prediction_survives_the_wire() -> None:
     for answer in (asked(EXAMPLE), asked(text("samples/attention_by_hand_plain"))):
-        assert from_dict(to_dict(answer)) == answer
+        assert from_dict(to_message(answer)) == answer

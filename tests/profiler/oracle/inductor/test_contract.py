@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from torch._inductor.graph import GraphLowering
 
 from profiler.oracle.inductor import fake_gpu, pipeline, training
 from profiler.oracle.inductor.attention import ATTENTION, whole_attention
+from profiler.oracle.model import Operand
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 from tests.profiler.oracle.asking import EVEN, EXAMPLE, TRAINED, UNEVEN, device
@@ -62,8 +64,8 @@ def test_nothing_of_the_fake_gpu_stays() -> None:
 
 def test_inductor_hands_over_its_text() -> None:
     kept = wrote(EXAMPLE)
-    assert [stage for stage, _ in kept.texts] == ["forward"]
-    text = kept.texts[0][1]
+    assert [w.stage for w in kept.texts] == ["forward"]
+    text = kept.texts[0].text
     assert "async_compile.triton(" in text and "def call(" in text and "Original ATen: [" in text
     assert list(inspect.signature(GraphLowering.codegen).parameters) == ["self"]
 
@@ -71,6 +73,25 @@ def test_inductor_hands_over_its_text() -> None:
 def test_inductor_counts_the_bytes_of_each_kernel_it_defines() -> None:
     # 8192 x 16384 bf16, three times: product, mask, result; and the bias
     assert list(wrote(EXAMPLE).bytes_moved.values()) == [3 * 8192 * 16384 * 2 + 16384 * 2]
+
+
+def test_each_buffer_of_a_graph_says_how_it_is_laid_out() -> None:
+    (wrapper,) = wrote(EXAMPLE).texts
+    assert set(re.findall(r"\b(?:buf|arg)\d+(?:_1)?\b", wrapper.text)) <= set(wrapper.tensors)
+    assert wrapper.tensors["arg1_1"] == (Operand("bf16", (4096, 16384), (16384, 1)),)
+
+
+def test_the_layout_of_a_convolutions_result_is_asked_of_the_function_that_answers_for_it() -> None:
+    assert hasattr(torch._C, "_conv_determine_backend_memory_format")
+    image = "x: f32[8, 16, 20, 20]{}\nw: f32[32, 16, 3, 3]\nreturn F.conv2d(x, w)\n"
+    for layout, expected in (("", torch.contiguous_format), (".channels_last", torch.channels_last)):
+        with fake_gpu.fake_gpu(device()):
+            built = program(parse(image.format(layout)), None, fake_gpu.DEVICE)
+        assert built.outputs[0].is_contiguous(memory_format=expected)
+        doubled = image.format(layout).replace("f32", "f64")
+        with fake_gpu.fake_gpu(device()):
+            built = program(parse(doubled), None, fake_gpu.DEVICE)
+        assert built.outputs[0].is_contiguous(), "cuDNN computes f64 in the order that it is given"
 
 
 def test_the_patterns_are_registered_by_a_function_that_takes_at_most_a_device() -> None:
@@ -82,7 +103,7 @@ def test_attention_by_hand_is_counted_when_it_is_replaced() -> None:
     q, k, v = (f"{n}: bf16[2, 4, 512, 64]\n" for n in "qkv")
     kept = wrote(q + k + v + "return softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v\n")
     assert kept.counts["fuse_attention"] > 0
-    assert "_scaled_dot_product_flash_attention" in kept.texts[0][1]
+    assert "_scaled_dot_product_flash_attention" in kept.texts[0].text
 
 
 def test_attention_dispatches_to_one_call() -> None:
@@ -104,7 +125,7 @@ def test_autotuning_is_asked_of_the_functions_that_answer_for_it() -> None:
     assert hasattr(select_algorithm.AlgorithmSelectorCache, "make_precompile_fn")
     kept = wrote(EVEN, "max-autotune")
     assert kept.assumed == [pipeline.TEMPLATES]
-    assert "triton_tem_fused" in kept.texts[0][1] and "extern_kernels.mm" not in kept.texts[0][1]
+    assert "triton_tem_fused" in kept.texts[0].text and "extern_kernels.mm" not in kept.texts[0].text
 
 
 def test_decompositions_for_training_compare_the_device_with_a_constant() -> None:
@@ -119,7 +140,7 @@ def test_decompositions_are_as_before_afterwards() -> None:
 
 
 def test_training_gives_a_forward_and_a_backward_text() -> None:
-    assert [stage for stage, _ in wrote(TRAINED).texts] == ["forward", "backward"]
+    assert [w.stage for w in wrote(TRAINED).texts] == ["forward", "backward"]
 
 
 @pytest.mark.parametrize("arch", ["NVIDIA A100", "NVIDIA H100", "NVIDIA B200", "NVIDIA L4"])
