@@ -72,8 +72,11 @@ SAME_VALUE = frozenset(
 
 NO_WORK = frozenset(
     """device_assert static_assert assume debug_barrier device_print static_print program_id num_programs arange
-    zeros range static_range cdiv make_block_ptr make_tensor_descriptor advance""".split()
+    zeros range static_range cdiv""".split()
 )
+
+BLOCK_POINTERS = frozenset({"make_block_ptr", "make_tensor_descriptor", "advance"})
+"""Addresses of whole tiles: what they point into is known, not where."""
 
 NUMEL = re.compile(r"^([xyz]|r\d+_?|r)numel$")
 INDEX = re.compile(r"^([xyz]|r\d+_)index$")
@@ -469,6 +472,8 @@ class KernelReader:
             return self._write(node, STORE if full == "tl.store" else short)
         if short in NO_WORK:
             return NOTHING
+        if short in BLOCK_POINTERS and node.args:
+            return Value(pointer=self._value(node.args[0]).pointer)
         if full in ("tl.full", "tl.zeros_like"):
             return self._value(node.args[1]) if len(node.args) > 1 else NOTHING
         if short in SAME_VALUE:
@@ -538,7 +543,7 @@ class KernelReader:
                 indirect=address.read,
                 conditional=bool(bounds) or mask.read,
                 loop=self.loop,
-                lanes=None if self._in_template_loop else self._lanes(axes),
+                lanes=None if linear is None else self._lanes(axes),
                 elements=self._different(address, bounds),
                 run=None if linear is None else run_length(linear, self.sizes, bounds),
                 offset=None if ends is None else ends[0],

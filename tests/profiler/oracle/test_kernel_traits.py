@@ -305,6 +305,22 @@ def test_sizes_that_stay_symbolic_are_unknown() -> None:
     assert [(a.elements, a.lanes) for a in traits.accesses] == [(None, None)] * 2
 
 
+def test_a_block_pointer_says_what_it_points_into_and_not_where() -> None:
+    block = (
+        "tl.load(tl.make_block_ptr(in_ptr0, shape=[100], strides=[1], block_shape=[XBLOCK], order=[0], offsets=[0]))"
+    )
+    traits = read_traits(SYMBOLIC.replace("tl.load(in_ptr0 + (x0 + 7*(xindex // ks0)), xmask)", block))
+    (load,) = traits.loads
+    assert (load.pointer, load.dtype, load.lanes, load.elements, load.run) == ("in_ptr0", "f32", None, None, None)
+
+
+def test_a_place_that_depends_on_the_block_is_unknown() -> None:
+    partial = "tl.store(out_ptr0 + (tl.program_id(0) * 7 + xindex), tmp0, xmask)"
+    traits = read_traits(SYMBOLIC.replace("tl.store(out_ptr0 + (xindex), tmp0, xmask)", partial))
+    (store,) = traits.stores
+    assert (store.axes, store.lanes, store.elements) == (("x",), None, None)
+
+
 @pytest.mark.parametrize("damaged", ["", "not python (", "def f():\n    pass\n", "x = 1\n", "(" * 5000, "\0"])
 def test_what_is_no_kernel_has_no_traits(damaged: str) -> None:
     assert read_traits(damaged) == KernelTraits()
