@@ -157,12 +157,11 @@ class KernelReader:
     opaque: int = 0
     pointed: dict[str, str] = field(default_factory=dict)
     settings: dict[str, object] = field(default_factory=dict)
+    kind: str | None = None  # the heuristic's name
 
-    @property
-    def kind(self) -> str | None:
-        """The heuristic's name."""
+    def __post_init__(self) -> None:
         heuristic = _heuristic(self.function)
-        return None if heuristic is None else _name(heuristic.func).removeprefix("triton_heuristics.")
+        self.kind = None if heuristic is None else _name(heuristic.func).removeprefix("triton_heuristics.")
 
     @property
     def _in_template_loop(self) -> bool:
