@@ -469,6 +469,8 @@ class KernelReader:
             return self._load(node)
         if full == "tl.store" or short.startswith("atomic_"):
             return self._write(node, STORE if full == "tl.store" else short)
+        if short == "device_assert" and node.args:
+            self._bound_indices(node.args[0])
         if short in NO_WORK:
             return NOTHING
         if short in BLOCK_POINTERS and node.args:
@@ -491,6 +493,18 @@ class KernelReader:
         made = replace(joined, data=joined.data or bool(dear))
         self._count_arithmetic(made, dear)
         return made
+
+    def _bound_indices(self, asserted: ast.expr) -> None:
+        """An index that was read and is asserted to be below a number takes at most so many values."""
+        for part in ast.walk(asserted):
+            match part:
+                case ast.Compare(
+                    left=ast.Name(id=name), ops=[ast.Lt()], comparators=[ast.Constant(value=int() as size)]
+                ):
+                    index = self.names.get(name, NOTHING)
+                    known = self._different(index)
+                    if index.read and (known is None or size < known):
+                        self.names[name] = self._opaque_value(index.axes, index.moving, size)
 
     def _reduced(self, node: ast.Call, kind: str, joined: Value) -> Value:
         """A reduction: what comes out depends on the axes that are left."""

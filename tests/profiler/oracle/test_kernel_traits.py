@@ -175,7 +175,7 @@ def test_a_scatter_adds_atomically() -> None:
     traits = kernels(text("samples/scatter_add"))[1].traits
     (added,) = traits.atomics
     assert (added.kind, added.dtype, added.indirect, added.run) == ("atomic_add", "f32", True, 64)
-    assert added.elements == 131072 * 64
+    assert (added.lanes, added.elements) == (131072 * 64, 4096 * 64), "131,072 rows are added to 4,096"
 
 
 def test_the_parts_of_a_concatenation_are_conditional() -> None:
