@@ -238,6 +238,8 @@ class KernelReader:
             n = None if out_channels is None else out_channels // groups
             k = math.prod(size for size in filters if size is not None) * (channels // groups)
             batch = groups
+        elif k is None and (half := number("K1")) is not None:  # the sum of two products, of one inner size
+            k, batch = 2 * half, 1
         elif batch is None and m is not None and "stride_aq" not in self.constants:
             batch = 1
         tf32 = self.constants.get("ALLOW_TF32")

@@ -99,9 +99,9 @@ class Template:
     """What a kernel from one of Inductor's templates (matrix product, convolution, attention) is set to.
 
     m, n, k: sizes of the matrix product, of a convolution as one over its output positions, output channels and
-    filter elements of a group; batch: how many of them (groups of a convolution). None where the text does not say.
-    block_m, block_n, block_k: the tile. num_stages: of its pipeline. constants: every constant that the text
-    sets, by name: KERNEL_H, stride_am, SM_SCALE.
+    filter elements of a group; of a sum of two products k is that of both. batch: how many products (groups of a
+    convolution). None where the text does not say. block_m, block_n, block_k: the tile. num_stages: of its pipeline.
+    constants: every constant that the text sets, by name: KERNEL_H, stride_am, SM_SCALE.
     """
 
     m: int | None

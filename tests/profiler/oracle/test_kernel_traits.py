@@ -119,6 +119,13 @@ def test_a_batched_template_and_a_convolution_say_how_much_they_multiply() -> No
     assert (template.m, template.n, template.k, template.batch) == (8 * 14 * 14, 128, 64 * 9, 1)
 
 
+def test_a_sum_of_two_products_multiplies_along_both() -> None:
+    region = "".join(f"{n}: bf16[1024, 1024]\n" for n in "abcd") + "return a @ b + c @ d\n"
+    templates = [k.traits.template for k in kernels(region, "max-autotune")]
+    products = [t.m * t.n * t.k * t.batch for t in templates if t and t.m and t.n and t.k and t.batch]
+    assert len(products) == len(templates) and sum(products) == 2 * 1024**3
+
+
 COUNTED = {
     "softmax": "x: bf16[4096, 4096]\nreturn softmax(x.float(), -1).to(bf16)\n",
     "columns": "x: f32[2048, 2048]\nreturn x.softmax(0)\n",
