@@ -92,7 +92,8 @@ def kernel_function(source: str) -> ast.FunctionDef | None:
     """The function that a heuristic decorates, else the last one that Triton compiles. Raises SyntaxError."""
     functions = [n for n in trees.module(source).body if isinstance(n, ast.FunctionDef) and n.decorator_list]
     chosen = [f for f in functions if _heuristic(f) is not None]
-    return (chosen or functions or [None])[-1]
+    candidates = chosen or functions
+    return candidates[-1] if candidates else None
 
 
 def _heuristic(function: ast.FunctionDef) -> ast.Call | None:
@@ -449,6 +450,7 @@ class KernelReader:
         if left.linear is None or right.linear is None or right.linear.terms or left.read:
             return joined
         number = right.linear.const
+        limits: tuple[int | None, int | None]
         match op:
             case ast.Lt():
                 limits = (None, number)
@@ -488,7 +490,8 @@ class KernelReader:
         if full in REDUCTIONS:
             return self._reduced(node, REDUCTIONS[full], joined)
         if short in ("div_floor_integer", "remainder_integer") and len(values) == 2:
-            return self._divided(ast.FloorDiv() if short.startswith("div") else ast.Mod(), *values, joined)
+            left, right = values
+            return self._divided(ast.FloorDiv() if short.startswith("div") else ast.Mod(), left, right, joined)
         if short in ACCUMULATED:
             return replace(joined, linear=None, data=True)
         dear = _dear(full, short)
