@@ -155,7 +155,9 @@ def size_of(atom: Atom, sizes: Sizes) -> int | None:
         case Digit(of, divisor, modulus):
             whole = extent(of, sizes)
             if whole is None:
-                return modulus
+                inner = of.only_atom
+                values = inner.values if isinstance(inner, Opaque) else None
+                return min((v for v in (values, modulus) if v is not None), default=None)
             quotients = -(-whole // divisor)
             return quotients if modulus is None else min(quotients, modulus)
 

@@ -82,8 +82,8 @@ NUMEL = re.compile(r"^([xyz]|r\d+_?|r)numel$")
 INDEX = re.compile(r"^([xyz]|r\d+_)index$")
 REDUCTION_LOOP = re.compile(r"^r\d*_?offset$")
 TEMPLATE_AXES: Mapping[str, tuple[str, ...]] = {
-    "idx_m": ("M",), "idx_n": ("N", "BATCH"), "idx_q": ("BATCH",), "idx_c": ("OUT_C",), "idx_h": ("OUT_H",),
-    "idx_w": ("OUT_W",), "idx_d": ("OUT_D",),
+    "idx_m": ("M",), "idx_n": ("N", "BATCH"), "idx_q": ("BATCH",), "idx_c": ("OUT_C", "CHANNELS"),
+    "idx_h": ("OUT_H",), "idx_w": ("OUT_W",), "idx_d": ("OUT_D",), "idx_l": ("OUT_L",),
 }  # fmt: skip
 """Indices of a template's result -> the constants that can be their size; a convolution's idx_n is its batch."""
 
@@ -239,6 +239,8 @@ class KernelReader:
             n = None if out_channels is None else out_channels // groups
             k = math.prod(size for size in filters if size is not None) * (channels // groups)
             batch = groups
+        elif batch and "KERNEL_SIZE" in self.constants and (length := number("OUT_L")) is not None:
+            m, n, k, batch = batch * length, 1, number("KERNEL_SIZE"), number("CHANNELS")  # depthwise, along one axis
         elif k is None and (half := number("K1")) is not None:  # the sum of two products, of one inner size
             k, batch = 2 * half, 1
         elif batch is None and m is not None and "stride_aq" not in self.constants:
@@ -324,6 +326,8 @@ class KernelReader:
         else:
             made = self._value(value)
             self.names[name] = replace(made, truth=literal) if isinstance(literal, bool) else made
+            if template and not self.depth and made.linear is not None and not made.linear.terms and not made.pointer:
+                self.constants.setdefault(name, made.linear.const)  # tl.full([], 32768, tl.int64), and what follows
 
     def _template_index(self, name: str) -> Value:
         """An index of a template's result; within the loop the same names stand for others."""

@@ -119,6 +119,8 @@ def test_what_was_read_counts_as_often_as_it_can_differ() -> None:
     address = index.add(form("r"), row)
     assert index.count(address, SIZES) == 8 * 5
     assert (index.step(address, "r0"), index.step(address, "y")) == (1, None)
+    halves = index.divide(index.single(Opaque(3, frozenset({"y"}), 5)), 2, SIZES)
+    assert halves is not None and index.count(halves, SIZES) == 5, "at most"
     assert index.count(index.single(Opaque(2, frozenset(), None)), SIZES) is None
 
 

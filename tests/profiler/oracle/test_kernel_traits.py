@@ -119,6 +119,19 @@ def test_a_batched_template_and_a_convolution_say_how_much_they_multiply() -> No
     assert (template.m, template.n, template.k, template.batch) == (8 * 14 * 14, 128, 64 * 9, 1)
 
 
+def test_sizes_beyond_32_bits_are_read_as_well() -> None:
+    region = "x: bf16[65536, 512]\nw: bf16[512, 131072]\nreturn relu(x @ w)\n"
+    template = kernels(region, "max-autotune")[0].traits.template
+    assert template is not None and dict(template.constants)["INDEX_DTYPE"] == "int64"
+    assert (template.m, template.n, template.k, template.batch) == (65536, 131072, 512, 1)
+
+
+def test_a_depthwise_convolution_along_one_axis_is_a_small_product_for_each_channel() -> None:
+    templates = [k.traits.template for k in kernels(text("causal_conv1d_silu"), "max-autotune")]
+    (template,) = (t for t in templates if t)
+    assert (template.m, template.n, template.k, template.batch) == (2048, 1, 4, 4096)
+
+
 def test_a_sum_of_two_products_multiplies_along_both() -> None:
     region = "".join(f"{n}: bf16[1024, 1024]\n" for n in "abcd") + "return a @ b + c @ d\n"
     templates = [k.traits.template for k in kernels(region, "max-autotune")]
