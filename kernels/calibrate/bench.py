@@ -70,7 +70,7 @@ class Bench:
                 told["eager"] = self.timed(self.prepared(built, plain)[0], values)
             told.update(cast(CompiledTimes, self.timed(call, values)))
             seen = self.observed(call, values)
-        written = join(tuple(read_wrapper(text, stage, output.bytes_moved) for stage, text in output.texts))
+        written = join(tuple(read_wrapper(w.text, w.stage, output.bytes_moved) for w in output.texts))
         told["kernels"] = [
             {"name": k.name, "source": k.source, "bytes_moved": k.bytes_moved, "stage": k.stage,
              "times_us": seen.get(k.name, [])}
