@@ -42,8 +42,12 @@ LIBRARIES = {"transformers": "transformers", "torchvision": "torchvision", "timm
 def build(traces: Path | None, count: int = FROM_TRACES, processes: int = 1) -> Corpus:
     """traces: a folder of unpacked traces; without one, generated programs only."""
     sampled = sample(mined_programs(traces), count) if traces is not None else []
-    with ProcessPoolExecutor(processes) as pool:
-        generated = [g for part in pool.map(_generated, QUOTAS) for g in part]
+    if processes > 1:
+        with ProcessPoolExecutor(processes) as pool:
+            parts = list(pool.map(_generated, QUOTAS))
+    else:
+        parts = list(map(_generated, QUOTAS))
+    generated = [item for part in parts for item in part]
     programs = [*map(_from_trace, sampled), *map(_from_grammar, generated)]
     return Corpus(SEED, LICENCES, tuple(unique(programs)))
 

@@ -219,12 +219,14 @@ def _convolution(graph: Graph, operation: Operation) -> str:
 
 
 def _reduction(operation: Operation) -> str:
-    """Over the last dimension, over others, or over all of them."""
+    """Over all dimensions, over the last ones, over others, or over the last and others with some kept between."""
     rank = max((len(t.shape) for t in operation.reads), default=0)
     axes = set(operation.axes)
     if not axes or len(axes) == rank:
         return "reduce-all"
-    return "reduce-last" if rank - 1 in axes else "reduce-outer"
+    if axes == set(range(rank - len(axes), rank)):
+        return "reduce-last"
+    return "reduce-both" if rank - 1 in axes else "reduce-outer"
 
 
 def _pointwise_shape(graph: Graph) -> Iterator[str]:
