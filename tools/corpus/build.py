@@ -22,9 +22,9 @@ from pathlib import Path
 import msgspec
 
 from app.accuracy.corpus.programs import FILE, Corpus, Origin, Program
-from app.archive.program_fingerprint import likeness
 from profiler.region.language.text import parse
 from profiler.region.model import FLOATING, ITEMSIZE
+from tools.corpus.fingerprints import program_of, structure_of
 from tools.corpus.grammar.generate import QUOTAS, SEED, Generated, generated_programs
 from tools.corpus.mined import mined_programs
 from tools.corpus.sample import Sampled, sample
@@ -60,7 +60,7 @@ def unique(programs: Iterable[Program]) -> list[Program]:
     """Each program once, the first that comes, in the order of names."""
     by_program: dict[str, Program] = {}
     for program in programs:
-        by_program.setdefault(likeness(program.text, "same"), program)
+        by_program.setdefault(program_of(program.text), program)
     return sorted(by_program.values(), key=lambda p: p.name)
 
 
@@ -72,7 +72,7 @@ def _from_trace(item: Sampled) -> Program:
     )  # fmt: skip
     dtype = "autocast" if source.dtype == "autocast" else main_dtype(admitted.text)
     return Program(
-        f"trace-{likeness(admitted.text, 'same')[:10]}", admitted.text, admitted.family.name, admitted.family.label,
+        f"trace-{program_of(admitted.text)[:10]}", admitted.text, admitted.family.name, admitted.family.label,
         admitted.family.third, admitted.mode, dtype, admitted.bytes_moved, admitted.flops, origin,
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ def manifest(corpus: Corpus) -> dict[str, object]:
         "programs": len(programs),
         "seed": corpus.seed,
         "families": len({p.family for p in programs}),
-        "structures": len({likeness(p.text, "other-sizes") for p in programs}),
+        "structures": len({structure_of(p.text) for p in programs}),
         "origin": _counts(p.origin.kind for p in programs),
         "third": _counts(p.third for p in programs),
         "mode": _counts(p.mode for p in programs),

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.archive.program_fingerprint import likeness
 from profiler.region import op_kinds
 from profiler.region.language.text import parse, to_text
 from profiler.region.mining.mine import MinedRegion, mine
 from profiler.region.model import RegionError
 from profiler.trace.execution_trace import read_execution
 from profiler.trace.read.reader import read_trace
+from tools.corpus.fingerprints import program_of
 
 MIN_US = 2.0
 EXECUTION = ".et.json.gz"
@@ -59,7 +59,7 @@ def mined_programs(folder: Path) -> list[MinedProgram]:
     by_program: dict[str, MinedProgram] = {}
     for trace in traces_in(folder):
         for item in programs_of(trace):
-            key = likeness(item.text, "same")
+            key = program_of(item.text)
             known = by_program.get(key)
             by_program[key] = item if known is None else joined(known, item)
     return [by_program[key] for key in sorted(by_program)]

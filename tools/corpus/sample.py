@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from app.archive.program_fingerprint import likeness
 from profiler.region.model import RegionError
 from tools.corpus.admission import Admitted, admit
 from tools.corpus.families import Family, family_of
+from tools.corpus.fingerprints import structure_of
 from tools.corpus.mined import MinedProgram
 
 SEED = 2311
@@ -36,7 +36,7 @@ def sample(programs: Sequence[MinedProgram], count: int) -> list[Sampled]:
     for program in _by_share(programs):
         if len(kept) == count:
             break
-        structure = likeness(program.text, "other-sizes")
+        structure = structure_of(program.text)
         if structures[structure] == MAX_OF_STRUCTURE:
             continue
         try:
@@ -54,7 +54,7 @@ def _by_share(programs: Sequence[MinedProgram]) -> Iterator[MinedProgram]:
     families: dict[str, list[MinedProgram]] = defaultdict(list)
     by_structure: dict[str, Family | None] = {}
     for program in sorted(programs, key=lambda p: _hash(p.text)):
-        structure = likeness(program.text, "other-sizes")
+        structure = structure_of(program.text)
         if structure not in by_structure:
             by_structure[structure] = _family(program.text)
         family = by_structure[structure]

@@ -399,8 +399,8 @@ def _by_hand(d: Draft, qkv: tuple[Value, Value, Value], bias: str, shape: tuple[
         z = d.let(f"{z}.masked_fill(~{mask}, torch.finfo({z}.dtype).min)", scores, "scores")
     if bias == "alibi":
         slopes = d.input("slopes", heads, dtype="f32", grad=False)
-        apart = d.let(f"arange({s}) - arange({length})[:, None]", (length, s), "apart")
-        z = d.let(f"{z} + ({slopes}[:, None, None] * {apart}).to({z}.dtype)", scores, "scores")
+        distance = d.let(f"arange({s}) - arange({length})[:, None]", (length, s), "distance")
+        z = d.let(f"{z} + ({slopes}[:, None, None] * {distance}).to({z}.dtype)", scores, "scores")
     if bias == "learned":
         z = d.let(f"{z} + {d.low(d.input('bias', 1, heads, length, s))}", scores, "scores")
     if bias == "table":

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from app.archive.program_fingerprint import likeness
 from profiler.region.model import RegionError
 from tools.corpus.admission import Admitted, admit
+from tools.corpus.fingerprints import structure_of
 from tools.corpus.grammar.dense import attention, convolution, matmul
 from tools.corpus.grammar.draft import Block, Draft
 from tools.corpus.grammar.rows import norm, reduction, scan
@@ -17,7 +17,7 @@ from tools.corpus.grammar.sparse import gather_scatter, pointwise
 
 SEED = 2311
 MAX_OF_STRUCTURE = 3
-MAX_OF_FAMILY = 8
+MAX_OF_FAMILY = 5
 MAX_DRAWS = 4000
 """Of one block: a grammar that is used up ends here with fewer programs than its quota."""
 
@@ -60,7 +60,7 @@ def generated_programs(block: str) -> Iterator[Generated]:
     for number, dtype, text in drafts(block):
         if not left:
             return
-        structure = likeness(text, "other-sizes")
+        structure = structure_of(text)
         if structures[structure] >= MAX_OF_STRUCTURE:
             continue
         try:

@@ -351,8 +351,8 @@ def retention(row: Row, batch: int, size: int) -> tuple[Any, Call]:
 
     def call() -> Any:
         q, k, v = qkv(x).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-        apart = places[:, None] - places
-        decay = torch.where(apart >= 0, gamma[:, None, None] ** apart.clamp(min=0), 0.0).to(x.dtype)
+        distance = places[:, None] - places
+        decay = torch.where(distance >= 0, gamma[:, None, None] ** distance.clamp(min=0), 0.0).to(x.dtype)
         h = ((q @ k.transpose(-1, -2)) * (width // heads) ** -0.5 * decay) @ v
         h = norm(h.transpose(1, 2).reshape(-1, width)).view(batch, size, width)
         return noise_loss(out(F.silu(gate(x)) * h), row)
