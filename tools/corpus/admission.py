@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from profiler.region import op_kinds
 from profiler.region.graph.cost import cost
-from profiler.region.graph.lowering import lower, written_alone
+from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse, to_text
-from tools.corpus.families import Family, family_of_graph
+from tools.corpus.families import Family, family_of
 
 MIN_BYTES, MAX_BYTES = 100_000, 4_000_000_000
 """Of what a region reads and writes at least, each input and output once."""
@@ -43,5 +43,4 @@ def admit(text: str) -> Admitted | None:
     allocated = sum(t.bytes for o in graph.operations if o.kind != op_kinds.VIEW for t in o.writes)
     if not MIN_BYTES <= moved <= MAX_BYTES or flops > MAX_FLOPS or allocated > MAX_ALLOCATED_BYTES:
         return None
-    family = family_of_graph(written_alone(graph))
-    return Admitted(to_text(region), family, "training" if region.requires_grad else "forward", moved, flops)
+    return Admitted(to_text(region), family_of(text), "training" if region.requires_grad else "forward", moved, flops)

@@ -22,8 +22,6 @@ from pathlib import Path
 import msgspec
 
 from app.accuracy.corpus.programs import FILE, Corpus, Origin, Program
-from profiler.region.language.text import parse
-from profiler.region.model import FLOATING, ITEMSIZE
 from tools.corpus.fingerprints import program_of, structure_of
 from tools.corpus.grammar.generate import QUOTAS, SEED, Generated, generated_programs
 from tools.corpus.mined import mined_programs
@@ -70,10 +68,9 @@ def _from_trace(item: Sampled) -> Program:
         "trace", source.model, LIBRARIES.get(source.library, "torch"), source.module, source.mode, source.dtype,
         source.device, source.time_us, source.calls, len(item.program.models),
     )  # fmt: skip
-    dtype = "autocast" if source.dtype == "autocast" else main_dtype(admitted.text)
     return Program(
         f"trace-{program_of(admitted.text)[:10]}", admitted.text, admitted.family.name, admitted.family.label,
-        admitted.family.third, admitted.mode, dtype, admitted.bytes_moved, admitted.flops, origin,
+        admitted.family.third, admitted.mode, item.program.dtype, admitted.bytes_moved, admitted.flops, origin,
     )  # fmt: skip
 
 
@@ -84,19 +81,6 @@ def _from_grammar(item: Generated) -> Program:
         admitted.family.third, admitted.mode, item.dtype, admitted.bytes_moved, admitted.flops,
         Origin("generated", block=item.block, number=item.number),
     )  # fmt: skip
-
-
-def main_dtype(text: str) -> str:
-    """The floating type that most bytes of the inputs are of; of all inputs, where none is floating."""
-    region = parse(text)
-    sizes: Counter[str] = Counter()
-    for item in region.inputs:
-        count = ITEMSIZE[item.dtype]
-        for size in item.shape:
-            count *= size if isinstance(size, int) else region.bindings[0][size]
-        sizes[item.dtype] += count
-    floating = {d: n for d, n in sizes.items() if d in FLOATING}
-    return max(sorted((floating or sizes).items()), key=lambda pair: pair[1])[0]
 
 
 def packed(corpus: Corpus) -> bytes:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from profiler.region import op_kinds
-from profiler.region.graph.lowering import Graph, lower, without_grad
+from profiler.region.graph.fusion import through_views
+from profiler.region.graph.lowering import Graph, lower
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.operation import Operation
 from profiler.region.graph.patterns import match
@@ -41,7 +43,6 @@ NORM_TOKENS = frozenset({"layer_norm", "rms_norm", "group_norm", "batch_norm", "
 SAME_VALUES = frozenset({"_to_copy", "clone", "copy", "copy_", "alias", "contiguous", "lift_fresh_copy", "to"})
 """Copies that change no value: a dtype or a layout."""
 
-TRANSPOSES = frozenset({"t", "transpose", "permute", "mT", "T", "swapaxes", "movedim"})
 BATCHED = frozenset({"bmm", "baddbmm"})
 WITH_BIAS = frozenset({"addmm", "baddbmm", "addmv", "addbmm", "addr"})
 LONGEST_PERIOD = 24
@@ -65,22 +66,23 @@ def third_of(family: str) -> str:
     return THIRDS[int.from_bytes(hashlib.sha256(family.encode()).digest()[:8], "big") % len(THIRDS)]
 
 
+@lru_cache(maxsize=4096)
 def family_of(text: str) -> Family:
-    """Of the forward pass, at the first sizes. RegionError for a text that cannot be read or lowered."""
-    region = without_grad(parse(text))
-    return family_of_graph(lower(region, region.bindings[0]))
-
-
-def family_of_graph(graph: Graph) -> Family:
-    """Of a graph without a backward. A region with a loop is a scan, however its rounds are unrolled."""
-    loops = ["loop"] if any(isinstance(n, ast.For) for n in graph.region.nodes) else []
+    """Of the forward pass at the first sizes, of inputs that are contiguous, so that layouts do not tell. A region with
+    a loop is a scan, however its rounds are unrolled. RegionError for a text that cannot be read or lowered."""
+    region = parse(text)
+    inputs = tuple(replace(i, requires_grad=False, channels_last=False, strides=None) for i in region.inputs)
+    graph = lower(replace(region, inputs=inputs))
+    loops = ["loop"] if any(isinstance(n, ast.For) for n in region.nodes) else []
     tokens = loops + fold_repeats(merge_neighbours(list(_tokens(graph))))
     if len(tokens) > MAX_TOKENS:
         rest = hashlib.sha256(" ".join(tokens[MAX_TOKENS:]).encode()).hexdigest()[:8]
         tokens = [*tokens[:MAX_TOKENS], f"and-{rest}"]
     label = label_of(tokens)
-    if set(tokens) <= {"pointwise", "random", "copy"}:
+    if set(tokens) <= {"pointwise", "bias", "random", "copy"}:
         tokens = [*tokens, *_pointwise_shape(graph)]
+    elif all(t == "bias" or t.startswith(("mm-", "bmm-")) for t in tokens):
+        tokens = [*tokens, f"rank-{max(len(t.shape) for _, t in graph.inputs)}"]
     return Family(" ".join(tokens) or "nothing", label)
 
 
@@ -172,7 +174,7 @@ def _operation_tokens(graph: Graph, operation: Operation) -> Iterator[str]:
     if kind == op_kinds.GEMM:
         yield _product(graph, operation, name)
         if name in WITH_BIAS:
-            yield "pointwise"
+            yield "bias"
     elif kind == op_kinds.CONVOLUTION:
         yield _convolution(graph, operation)
     elif kind == op_kinds.REDUCTION:
@@ -181,31 +183,32 @@ def _operation_tokens(graph: Graph, operation: Operation) -> Iterator[str]:
         yield NORMS.get(name, "batch_norm")
     elif kind == op_kinds.COPY:
         yield "copy"
+    elif name in ("add", "add_") and _adds_bias(graph, operation):
+        yield "bias"
     else:
         yield kind
 
 
 def _product(graph: Graph, operation: Operation, name: str) -> str:
-    """mm or bmm, with a letter for each operand: t where it is read transposed, n where not."""
-    operands = operation.inputs[-2:]
-    letters = "".join("t" if _is_transposed(graph, n) else "n" for n in operands)
-    return f"{'bmm' if name in BATCHED else 'mm'}-{letters}"
+    """mm, or bmm where both operands have a batch; a letter for each: t where it is read transposed, else n."""
+    operands = operation.reads[-2:]
+    letters = "".join("n" if t.stride and t.stride[-1] == 1 else "t" for t in operands)
+    ranks = [_source_rank(graph, n) for n in operation.inputs[-2:]]
+    return f"{'bmm' if name in BATCHED and min(ranks) > 2 else 'mm'}-{letters}"
 
 
-def _is_transposed(graph: Graph, name: str) -> bool:
-    """Behind views that keep the order of dimensions and copies."""
-    operations = {o.name: o for o in graph.operations}
-    while name in operations:
-        operation = operations[name]
-        base = base_name(operation.target)
-        if base in TRANSPOSES:
-            return True
-        if operation.kind != op_kinds.VIEW and base not in SAME_VALUES:
-            return False
-        if not operation.inputs:
-            return False
-        name = operation.inputs[0]
-    return False
+def _source_rank(graph: Graph, name: str) -> int:
+    """Dimensions of what stands behind views: a matrix that is repeated over a batch has two."""
+    source = through_views(graph, name)
+    inputs = dict(graph.inputs)
+    return len(inputs[source].shape) if source in inputs else len(graph.operation(source).writes[0].shape)
+
+
+def _adds_bias(graph: Graph, operation: Operation) -> bool:
+    """One operand is a vector that the region is given."""
+    inputs = dict(graph.inputs)
+    sources = [through_views(graph, name) for name in operation.inputs]
+    return any(len(inputs[name].shape) == 1 < len(operation.writes[0].shape) for name in sources if name in inputs)
 
 
 def _convolution(graph: Graph, operation: Operation) -> str:
@@ -214,8 +217,13 @@ def _convolution(graph: Graph, operation: Operation) -> str:
     transposed = len(node.args) > 6 and bool(node.args[6])
     grouped = len(node.args) > 8 and node.args[8] != 1
     strided = len(node.args) > 3 and any(s != 1 for s in node.args[3])
-    parts = [name for name, there in (("transposed", transposed), ("strided", strided), ("grouped", grouped)) if there]
-    return "-".join([f"conv{weight.dim() - 2}d", *parts])
+    padded = len(node.args) > 4 and any(p != 0 for p in node.args[4])
+    dilated = len(node.args) > 5 and any(d != 1 for d in node.args[5])
+    traits = {
+        "transposed": transposed, "strided": strided, "padded": padded, "dilated": dilated, "grouped": grouped,
+        "bias": node.args[2] is not None,
+    }  # fmt: skip
+    return "-".join([f"conv{weight.dim() - 2}d", *(name for name, there in traits.items() if there)])
 
 
 def _reduction(operation: Operation) -> str:

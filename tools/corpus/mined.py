@@ -19,6 +19,7 @@ from profiler.region.mining.mine import MinedRegion, mine
 from profiler.region.model import RegionError
 from profiler.trace.execution_trace import read_execution
 from profiler.trace.read.reader import read_trace
+from tools.corpus.dtypes import AUTOCAST, main_dtype
 from tools.corpus.fingerprints import program_of
 
 MIN_US = 2.0
@@ -52,6 +53,11 @@ class MinedProgram:
     kind: str
     source: Source
     models: frozenset[str]
+
+    @property
+    def dtype(self) -> str:
+        """autocast where the model ran under it, whatever this part of it is in."""
+        return AUTOCAST if self.source.dtype == AUTOCAST else main_dtype(self.text)
 
 
 def mined_programs(folder: Path) -> list[MinedProgram]:
@@ -99,10 +105,9 @@ def _at_its_sizes(region: MinedRegion, about: Mapping[str, str], device: str) ->
         time_us = shape.time_us_per_step / max(shape.calls_per_step, 1e-9)
         if time_us < MIN_US or region.text is None:
             continue
-        text = at_sizes(region.text, dict(shape.sizes))
         try:
-            parse(text)
-        except RegionError:
+            text = at_sizes(region.text, dict(shape.sizes))
+        except RegionError:  # a size of 0, or a symbol where the language takes numbers only
             continue
         source = Source(
             about["name"], about["maker"], region.module, about["mode"], about["dtype"], device, round(time_us, 2),

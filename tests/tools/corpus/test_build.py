@@ -10,6 +10,7 @@ import pytest
 from app.accuracy.corpus.programs import read_corpus
 from tests.tools.corpus.recorded import recorded
 from tools.corpus import build
+from tools.corpus.dtypes import main_dtype
 from tools.corpus.grammar import generate
 
 
@@ -56,4 +57,4 @@ def test_a_program_that_both_make_is_there_once() -> None:
     ],
 )
 def test_the_dtype_is_that_of_most_floating_bytes(inputs: str, dtype: str) -> None:
-    assert build.main_dtype(f"{inputs}\nreturn x + 1\n") == dtype
+    assert main_dtype(f"{inputs}\nreturn x + 1\n") == dtype

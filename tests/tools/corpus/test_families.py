@@ -47,7 +47,21 @@ def test_a_product_with_bias_is_one_family_at_any_size_dtype_and_spelling(
     d: str, m: int, k: int, n: int, line: str
 ) -> None:
     family = family_of(PRODUCT.format(d=d, m=m, k=k, n=n, line=line))
-    assert (family.name, family.label) == ("mm-nt pointwise", "matmul")
+    assert (family.name, family.label) == ("mm-nt bias pointwise", "matmul")
+
+
+@pytest.mark.parametrize(
+    ("declared", "strided"),
+    [
+        ("x: f32[8, 96, 64]", "x: f32[8, 96, 64].strides(6144, 1, 96)"),
+        ("x: f32[8, 96, 64]", "x: f32[8, 96, 64].strides(64, 512, 1)"),
+    ],
+)
+def test_a_layout_does_not_tell(declared: str, strided: str) -> None:
+    rest = "\nw: f32[32, 64]\nb: f32[32]\nreturn relu(linear(x, w, b))\n"
+    assert family_of(strided + rest) == family_of(declared + rest)
+    image = "x: f32[8, 16, 64, 64]{}\nw: f32[16, 16, 3, 3]\nreturn relu(conv2d(x, w)).mean((2, 3))\n"
+    assert family_of(image.format(".channels_last")) == family_of(image.format(""))
 
 
 @pytest.mark.parametrize("d", ["bf16", "f32"])

@@ -10,7 +10,8 @@ import pytest
 
 from profiler.region.language.text import parse
 from tools.corpus.admission import MAX_BYTES, MIN_BYTES, admit
-from tools.corpus.grammar.generate import DTYPES, MAX_DRAWS, QUOTAS, TRAINING, drafts, generated_programs
+from tools.corpus.dtypes import SHARES
+from tools.corpus.grammar.generate import MAX_DRAWS, QUOTAS, TRAINING, drafts, generated_programs
 
 
 @pytest.mark.parametrize("block", QUOTAS)
@@ -35,7 +36,7 @@ def test_every_input_of_a_draft_is_read(block: str) -> None:
 def test_dtypes_and_training_come_in_their_shares() -> None:
     drawn = [item for block in ("matmul", "norm") for item in islice(drafts(block), 400)]
     counts = Counter(dtype for _, dtype, _ in drawn)
-    for dtype, share in DTYPES.items():
+    for dtype, share in SHARES.items():
         assert abs(counts[dtype] / len(drawn) - share) < 0.05
     training = sum(".requires_grad" in text for *_, text in drawn)
     assert abs(training / len(drawn) - TRAINING) < 0.05

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from profiler.region.model import RegionError
 from tools.corpus.admission import Admitted, admit
+from tools.corpus.dtypes import AUTOCAST, SHARES
 from tools.corpus.fingerprints import structure_of
 from tools.corpus.grammar.dense import attention, convolution, matmul
 from tools.corpus.grammar.draft import Block, Draft
-from tools.corpus.grammar.rows import norm, reduction, scan
+from tools.corpus.grammar.rowwise import norm, reduction, scan
 from tools.corpus.grammar.sparse import gather_scatter, pointwise
 
 SEED = 2311
@@ -21,19 +22,18 @@ MAX_OF_FAMILY = 5
 MAX_DRAWS = 4000
 """Of one block: a grammar that is used up ends here with fewer programs than its quota."""
 
-DTYPES: Mapping[str, float] = {"bf16": 0.5, "f16": 0.1, "f32": 0.3, "autocast": 0.1}
 TRAINING = 0.4
 
 QUOTAS: Mapping[str, tuple[Block, int]] = {
     "convolution": (convolution, 50), "matmul": (matmul, 45), "attention": (attention, 32), "norm": (norm, 30),
-    "reduction": (reduction, 30), "scan": (scan, 20), "gather_scatter": (gather_scatter, 25),
+    "reduction": (reduction, 30), "scan": (scan, 30), "gather_scatter": (gather_scatter, 25),
     "pointwise": (pointwise, 20),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """block and number: of the draw. dtype: of DTYPES."""
+    """block and number: of the draw. dtype: of SHARES."""
 
     block: str
     number: int
@@ -46,10 +46,10 @@ def drafts(block: str) -> Iterator[tuple[int, str, str]]:
     write, _ = QUOTAS[block]
     for number in range(MAX_DRAWS):
         rng = random.Random(f"{SEED} {block} {number}")
-        dtype = rng.choices(list(DTYPES), list(DTYPES.values()))[0]
+        dtype = rng.choices(list(SHARES), list(SHARES.values()))[0]
         training = rng.random() < TRAINING
-        stored = "f32" if dtype == "autocast" else dtype
-        yield number, dtype, write(Draft(rng, stored, dtype == "autocast", training))
+        stored = "f32" if dtype == AUTOCAST else dtype
+        yield number, dtype, write(Draft(rng, stored, dtype == AUTOCAST, training))
 
 
 def generated_programs(block: str) -> Iterator[Generated]:

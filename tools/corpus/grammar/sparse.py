@@ -96,8 +96,8 @@ def _graph(d: Draft, form: str, nodes: int, edges: int, width: int) -> str:
     else:
         z = d.let(f"{start}.index_add(0, {target}, {m})", (nodes, width))
     if form == "mean":
-        ones = f"ones({edges}, dtype={d.dtype})"
-        count = d.let(f"zeros({nodes}, dtype={d.dtype}).index_add(0, {target}, {ones})", (nodes,), "count")
+        each = f"ones({edges}, dtype={d.dtype})"
+        count = d.let(f"zeros({nodes}, dtype={d.dtype}).index_add(0, {target}, {each})", (nodes,), "count")
         z = d.let(f"{z} / {count}.clamp(min=1.0)[:, None]", (nodes, width))
     for stage in d.some((activation, dropout, residual), 2):
         z = stage(d, z)
@@ -196,17 +196,7 @@ def pointwise(d: Draft) -> str:
         z = d.let(f"{x}.float() * {s}", shape)
         return d.text(d.let(f"{activation(d, z)}.to({d.dtype})", shape))
     if form == "rotary":
-        b, h, s, w = d.pick((2, 32, 4096, 128), (8, 12, 512, 64), (4, 16, 1024, 128))
-        x = d.input("x", b, h, s, w)
-        cos, sin = (d.input(n, s, w // 2, grad=False) for n in ("cos", "sin"))
-        if d.chance(0.5):
-            first, second = f"{x}[..., :{w // 2}]", f"{x}[..., {w // 2}:]"
-            return d.text(
-                d.let(f"cat([{first} * {cos} - {second} * {sin}, {second} * {cos} + {first} * {sin}], -1)", x.shape)
-            )
-        first, second = f"{x}[..., ::2]", f"{x}[..., 1::2]"
-        z = f"stack([{first} * {cos} - {second} * {sin}, {first} * {sin} + {second} * {cos}], -1)"
-        return d.text(d.let(f"{z}.flatten(-2)", x.shape))
+        return _rotary(d)
     x = d.input("x", *shape)
     if form == "casts":
         x = d.let(f"{x}.float()", shape)
@@ -214,3 +204,15 @@ def pointwise(d: Draft) -> str:
     for _ in range(count):
         x = d.rng.choice(CHAIN)(d, x)
     return d.text(d.let(f"{x}.to({d.pick('bf16', 'f16', 'f32')})", shape) if form == "casts" else x)
+
+
+def _rotary(d: Draft) -> str:
+    """Rotary embedding of halves, or of neighbours."""
+    batch, heads, tokens, width = d.pick((2, 32, 4096, 128), (8, 12, 512, 64), (4, 16, 1024, 128))
+    x = d.input("x", batch, heads, tokens, width)
+    cos, sin = (d.input(n, tokens, width // 2, grad=False) for n in ("cos", "sin"))
+    if d.chance(0.5):
+        a, b = f"{x}[..., :{width // 2}]", f"{x}[..., {width // 2}:]"
+        return d.text(d.let(f"cat([{a} * {cos} - {b} * {sin}, {b} * {cos} + {a} * {sin}], -1)", x.shape))
+    a, b = f"{x}[..., ::2]", f"{x}[..., 1::2]"
+    return d.text(d.let(f"stack([{a} * {cos} - {b} * {sin}, {a} * {sin} + {b} * {cos}], -1).flatten(-2)", x.shape))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ TINY = 8
 
 def make_transformers(row: Row, place: Place) -> Callable[[], Made]:
     """Of a configuration with widths as in practice and DEPTH layers."""
-    import transformers
+    transformers: Any = import_module("transformers")
 
     spec = row.spec
     model_class = getattr(transformers, spec["model"])
@@ -96,7 +97,7 @@ def read_inputs(text: str, batch: int, size: int, vocabulary: int, dtype: Any, d
 
 def make_torchvision(row: Row, place: Place) -> Callable[[], Made]:
     """Of torchvision.models, by a dotted path."""
-    import torchvision
+    torchvision: Any = import_module("torchvision")
 
     maker: Any = torchvision.models
     for part in row.spec["model"].split("."):
@@ -113,7 +114,7 @@ def make_torchvision(row: Row, place: Place) -> Callable[[], Made]:
 
 def make_timm(row: Row, place: Place) -> Callable[[], Made]:
     """Of timm, by its name there."""
-    import timm
+    timm: Any = import_module("timm")
 
     def build() -> Made:
         with torch.device(place.device):
@@ -153,7 +154,7 @@ def make_images(model: Any, row: Row, place: Place) -> Made:
 
 def make_graph(row: Row, place: Place) -> Callable[[], Made]:
     """Two layers of torch_geometric on a random graph."""
-    import torch_geometric.nn as gnn
+    gnn: Any = import_module("torch_geometric.nn")
 
     spec = row.spec
 

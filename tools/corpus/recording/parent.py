@@ -71,7 +71,7 @@ class Parent:
     def listen(self) -> None:
         pipes = {r.pipe: r for r in self.running}
         for pipe in multiprocessing.connection.wait(list(pipes), timeout=0.05):
-            item = pipes[pipe]  # type: ignore[index]
+            item = pipes[pipe]
             try:
                 state, error = item.pipe.recv()
             except (EOFError, OSError):

@@ -44,7 +44,7 @@ def unet(row: Row, batch: int, size: int) -> tuple[Any, Call]:
     """A latent diffusion U-Net's stages: two residual blocks, one of them with attention, down and up once."""
     width = 320
 
-    class Residual(nn.Module):  # type: ignore[misc]
+    class Residual(nn.Module):
         def __init__(self, given: int, out: int) -> None:
             super().__init__()
             self.norm1, self.norm2 = nn.GroupNorm(32, given), nn.GroupNorm(32, out)
@@ -56,7 +56,7 @@ def unet(row: Row, batch: int, size: int) -> tuple[Any, Call]:
             h = self.conv1(F.silu(self.norm1(x))) + self.time(F.silu(t))[:, :, None, None]
             return self.skip(x) + self.conv2(F.silu(self.norm2(h)))
 
-    class Attention(nn.Module):  # type: ignore[misc]
+    class Attention(nn.Module):
         def __init__(self, width: int, heads: int, context: int) -> None:
             super().__init__()
             self.heads = heads
@@ -69,7 +69,7 @@ def unet(row: Row, batch: int, size: int) -> tuple[Any, Call]:
             split = [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(h), self.k(c), self.v(c))]
             return x + self.out(F.scaled_dot_product_attention(*split).transpose(1, 2).flatten(2))
 
-    class Transformer(nn.Module):  # type: ignore[misc]
+    class Transformer(nn.Module):
         def __init__(self, width: int) -> None:
             super().__init__()
             self.norm, self.enter = nn.GroupNorm(32, width), nn.Conv2d(width, width, 1)
@@ -88,7 +88,7 @@ def unet(row: Row, batch: int, size: int) -> tuple[Any, Call]:
             h = h + self.down(a * F.gelu(gate))
             return x + self.leave(h.transpose(1, 2).unflatten(2, x.shape[2:]))
 
-    class Net(nn.Module):  # type: ignore[misc]
+    class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.enter = nn.Conv2d(4, width, 3, padding=1)
@@ -119,7 +119,7 @@ def dit(row: Row, batch: int, size: int) -> tuple[Any, Call]:
     """A diffusion transformer (XL/2): adaptive layer norm from time and class."""
     width, heads = 1152, 16
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.norm1, self.norm2 = (nn.LayerNorm(width, elementwise_affine=False, eps=1e-6) for _ in range(2))
@@ -136,7 +136,7 @@ def dit(row: Row, batch: int, size: int) -> tuple[Any, Call]:
             h = self.norm2(x) * (1 + scale2.unsqueeze(1)) + shift2.unsqueeze(1)
             return x + gate2.unsqueeze(1) * self.down(F.gelu(self.up(h), approximate="tanh"))
 
-    class Net(nn.Module):  # type: ignore[misc]
+    class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.patch, self.classes = nn.Conv2d(4, width, 2, 2), nn.Embedding(1001, width)
@@ -167,7 +167,7 @@ def dit(row: Row, batch: int, size: int) -> tuple[Any, Call]:
 def vae_decoder(row: Row, batch: int, size: int) -> tuple[Any, Call]:
     """Of latent diffusion: group norm, SiLU, convolutions, nearest upsampling, 512 to 128 channels."""
 
-    class Residual(nn.Module):  # type: ignore[misc]
+    class Residual(nn.Module):
         def __init__(self, given: int, out: int) -> None:
             super().__init__()
             self.norm1, self.norm2 = nn.GroupNorm(32, given, 1e-6), nn.GroupNorm(32, out, 1e-6)

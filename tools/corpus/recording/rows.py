@@ -70,9 +70,20 @@ def plain(name: str, mode: str, dtype: str, batch: int, size: int, optimizer: st
     return Row(name, spec.pop("maker", name), mode, dtype, batch, size, spec, optimizer=optimizer)
 
 
-LLAMA8 = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8}
-QWEN3_8 = {"hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8,
-           "head_dim": 128, "vocab_size": 151936}  # fmt: skip
+LLAMA8: dict[str, Any] = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+}
+QWEN3_8: dict[str, Any] = {
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+}
 
 DECODERS = (
     hf("llama3_8b_prefill", "LlamaForCausalLM", "infer", "bf16", 1, 4096, IDS, "sdpa", vocab_size=128256, **LLAMA8),

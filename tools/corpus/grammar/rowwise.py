@@ -259,9 +259,8 @@ def scan(d: Draft) -> str:
         p = d.let(f"0.99 ** arange({r.width})", (r.width,), "p")
         return d.text(d.let(f"({r} * {p}).flip(-1).cumsum(-1).flip(-1) / {p}", r.shape))
     if form == "router":
-        e, k = d.pick((8, 2), (64, 8), (128, 8)), 0
-        e, k = e
-        x = d.input("x", d.pick(4096, 16384, 65536), e)
+        experts, k = d.pick((8, 2), (64, 8), (128, 8))
+        x = d.input("x", d.pick(4096, 16384, 65536), experts)
         p = d.let(f"softmax({x}.float(), -1)", x.shape, "p")
         w, i = d.name("w"), d.name("i")
         d.line(f"{w}, {i} = topk({p}, {k}, -1)")
