@@ -276,6 +276,15 @@ def _method(name: str, *arguments: str) -> Callable[[Arguments], str]:
     return render
 
 
+def _pow(a: Arguments) -> str:
+    """A number has no methods: `10000 ** z` is a function of both."""
+    if not a.has("exponent"):
+        raise UnwritableError(f"the trace does not record exponent of {a.base}")
+    if a.call.arguments[a.call.names[0]].sigs:
+        return f"{a.first()}.pow({a.text['exponent']})"
+    return f"torch.pow({a.first()}, {a.text['exponent']})"
+
+
 def _index(a: Arguments) -> str:
     raise UnwritableError(f"the trace does not record the indices of {a.base}")
 
@@ -336,7 +345,7 @@ SPECIAL: Mapping[str, Callable[[Arguments], str]] = {
     "linear": lambda a: f"linear({a.tensors('input', 'weight', 'bias')})", "zeros": _zeros("zeros"),
     "new_zeros": _zeros("zeros"), "ones": _zeros("ones"), "new_ones": _zeros("ones"), "zeros_like": _zeros("zeros"),
     "zero": lambda a: f"zeros_like({a.first()})",
-    "ones_like": _zeros("ones"), "pow": _method("pow", "exponent"),
+    "ones_like": _zeros("ones"), "pow": _pow,
     "masked_fill": _method("masked_fill", "mask", "value"),
     "gather": _method("gather", "dim", "index"), "index_select": _method("index_select", "dim", "index"),
     "scatter_add": _method("scatter_add", "dim", "index", "src"),

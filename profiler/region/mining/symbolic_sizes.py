@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from profiler.region.language.text import MAX_SIZES
+from profiler.region.language.text import MAX_SIZES, parse
+from profiler.region.model import RegionError
 
 T = TypeVar("T")
 
@@ -62,8 +63,21 @@ def merge(items: Sequence[Sized[T]]) -> list[Merged[T]]:
             group = item.group if existing is None else [*existing.group, *item.group]
             by_text[item.text] = Sized(item.text, item.kind, item.identity, group)
         distinct = list(by_text.values())
-        merged += [_join(distinct[at : at + MAX_SIZES]) for at in range(0, len(distinct), MAX_SIZES)]
+        for at in range(0, len(distinct), MAX_SIZES):
+            merged += _join_if_written(distinct[at : at + MAX_SIZES])
     return merged
+
+
+def _join_if_written(family: Sequence[Sized[T]]) -> list[Merged[T]]:
+    """One region, or each its own where the language has no text for all: an empty size, a bound that varies."""
+    joined = _join(family)
+    if len(family) == 1:
+        return [joined]
+    try:
+        parse(joined.text or "")
+    except RegionError:
+        return [_join([item]) for item in family]
+    return [joined]
 
 
 def _skeleton(text: str, kind: str) -> str:

@@ -55,3 +55,33 @@ def test_rows_of_longer_tensors_are_one_region(tmp_path: Path) -> None:
     assert region.text is not None
     assert len(region.shapes) == 3
     assert "[..., :4]" in region.text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("x: f32[0, 8]\nz = x + 1\nreturn z\n", "x: f32[86, 8]\nz = x + 1\nreturn z\n"),
+        (
+            "ids: i64[8, 128].below(100)\nz = ids + 1\nreturn z\n",
+            "ids: i64[8, 128].below(512)\nz = ids + 1\nreturn z\n",
+        ),
+    ],
+    ids=["an empty size", "a bound"],
+)
+def test_what_cannot_vary_in_one_text_is_written_as_two(lines: tuple[str, str]) -> None:
+    merged = merge([Sized(text, "pointwise", (), (text,)) for text in lines])
+    assert sorted(m.text or "" for m in merged) == sorted(lines)
+    assert [m.bindings for m in merged] == [((),), ((),)]
+    for one in merged:
+        parse(one.text or "")
+
+
+def test_a_number_to_the_power_of_a_tensor_is_a_text_that_parses(tmp_path: Path) -> None:
+    """The frequencies of a rotary embedding: written as a method of a number they were no text at all."""
+    x = torch.rand(64, 32)
+    trace = read_trace(record(tmp_path / "t.json", lambda: 1.0 / (10000.0**x)))
+    texts = [region.text for region in mine(trace).regions if region.text and "pow" in region.text]
+    assert texts
+    for text in texts:
+        assert "torch.pow(10000" in text
+        program(parse(text))
