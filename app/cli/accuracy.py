@@ -38,6 +38,11 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     accuracy.add_argument(
         "--records", type=given_path, metavar="DIR", help="this folder's records, instead of the shipped"
     )
+    accuracy.add_argument(
+        "--corpus",
+        choices=("fit", "development"),
+        help="what was measured of this third of the corpus, instead of the shipped records",
+    )
     accuracy.add_argument("--json", action="store_true", help="print the figures as JSON")
     accuracy.add_argument(
         "--oracle",
@@ -65,20 +70,23 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     from app.accuracy import page
     from app.accuracy.case import cases
     from app.accuracy.figures import COMMITTED, figures, load_committed, text_of, worse
-    from app.archive import record_store
 
     if arguments.records is not None and not arguments.records.is_dir():
         print(f"{arguments.records}: no such folder", file=sys.stderr)
         return FAILED
-    if arguments.write and (arguments.records is not None or arguments.oracle != "off"):
+    if arguments.records is not None and arguments.corpus is not None:
+        print("--records and --corpus each say which records: give one of them", file=sys.stderr)
+        return FAILED
+    others = arguments.records is not None or arguments.corpus is not None
+    if arguments.write and (others or arguments.oracle != "off"):
         print("--write is for the shipped records, without the oracle: that is what is published", file=sys.stderr)
         return FAILED
-    records = record_store.records(arguments.records or record_store.FOLDER)
+    records = _records(arguments)
     if not cases(records):
         print("no record has two timed candidates: there is nothing to compare", file=sys.stderr)
         return FAILED
     kernels = json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
-    if arguments.records is None and arguments.oracle == "off":
+    if not others and arguments.oracle == "off":
         result = compute_figures(records, kernels)
     else:
         with _oracle(arguments.oracle) as oracle:
@@ -93,6 +101,15 @@ def _accuracy(arguments: argparse.Namespace) -> int:
             (DOCS / name).write_text(body, encoding="utf-8")
     print(text_of(result) if arguments.json else as_text(result))
     return OK
+
+
+def _records(arguments: argparse.Namespace) -> Sequence[ArchiveRecord]:
+    from app.accuracy.corpus.measured import load_measured
+    from app.archive import record_store
+
+    if arguments.corpus is not None:
+        return load_measured(arguments.corpus)
+    return record_store.records(arguments.records or record_store.FOLDER)
 
 
 def compute_figures(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> AccuracyFigures:
