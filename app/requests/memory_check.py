@@ -6,13 +6,7 @@ import math
 
 from app.errors import Problem
 from profiler.hardware import DEVICES, Device
-from profiler.region.model import Region
-
-DTYPE_BYTES = {
-    "f64": 8, "f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1,
-    "bool": 1,
-}  # fmt: skip
-"""Of the region language's types: without torch, which the process that answers requests does not import."""
+from profiler.region.model import ITEMSIZE, Region
 
 LARGEST_BYTES = max(device.memory_bytes for device in DEVICES)
 """Memory of the largest GPU of the table: the bound where the host has none, or one that is not known."""
@@ -22,7 +16,7 @@ def input_bytes(region: Region) -> int:
     """Bytes of all inputs together, for the binding that has the most."""
     return max(
         sum(
-            math.prod(size if isinstance(size, int) else binding[size] for size in item.shape) * DTYPE_BYTES[item.dtype]
+            math.prod(size if isinstance(size, int) else binding[size] for size in item.shape) * ITEMSIZE[item.dtype]
             for item in region.inputs
         )
         for binding in region.bindings

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from kernels.calibrate.sizes import MOST_BYTES, between, declare, dtype, elements, layout, rows, shape
+from kernels.calibrate.sizes import FLOATS, MOST_BYTES, between, declare, dtype, elements, layout, rows, shape
 
 Family = Callable[[Random], str]
 
@@ -77,12 +77,9 @@ def cast(rng: Random) -> str:
     kinds = ("f32", "bf16", "f16", "i64", "i32", "bool", "u8", "i8", "f8e4m3")
     source, target = rng.sample(kinds[:3], 2) if rng.random() < 0.7 else rng.sample(kinds, 2)
     if "f8e4m3" in (source, target):
-        source, target = (source, target) if source in FLOAT_NAMES or target in FLOAT_NAMES else ("bf16", "f8e4m3")
+        source, target = (source, target) if source in FLOATS or target in FLOATS else ("bf16", "f8e4m3")
     sizes = shape(rng, source, rng.choice((1, 2, 3)))
     return f"{declare('x', source, sizes, layout(rng, sizes))}\nreturn x.to({target})"
-
-
-FLOAT_NAMES = ("f32", "bf16", "f16")
 
 
 def copy(rng: Random) -> str:
@@ -183,9 +180,9 @@ def norm(rng: Random) -> str:
         return f"{x}\nreturn F.instance_norm(x)"
     stats = [declare("mean", "f32", (channels,)), declare("var", "f32", (channels,))]
     wide = [declare("w", "f32", (channels,)), declare("b", "f32", (channels,))]
-    call = "F.batch_norm(x, mean, var * var, w, b)" if which == "batch" else "F.batch_norm(x, None, None, w, b, True)"
+    call = "F.batch_norm(x, mean, var, w, b)" if which == "batch" else "F.batch_norm(x, None, None, w, b, True)"
     lines = [x, *(stats if which == "batch" else []), *wide]
-    return "\n".join([*lines, f"return {call.replace('var * var', 'var')}"])
+    return "\n".join([*lines, f"return {call}"])
 
 
 def loss(rng: Random) -> str:

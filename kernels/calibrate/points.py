@@ -90,8 +90,7 @@ def finished(points: Iterable[Point]) -> list[Point]:
 def write_recording(path: Path, conditions: Conditions, points: Iterable[Point]) -> None:
     """A line of conditions, then a line for each point; the same bytes for the same points."""
     lines = [json.dumps(conditions), *(json.dumps(p) for p in finished(points))]
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
-        file.write(("\n".join(lines) + "\n").encode())
+    path.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode(), 9, mtime=0))
 
 
 def read_recording(path: Path) -> tuple[Conditions, list[Point]]:

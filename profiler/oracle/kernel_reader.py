@@ -98,7 +98,7 @@ def kernel_function(source: str) -> ast.FunctionDef | None:
 
 def _heuristic(function: ast.FunctionDef) -> ast.Call | None:
     for decorator in function.decorator_list:
-        if isinstance(decorator, ast.Call) and _name(decorator.func).startswith("triton_heuristics."):
+        if isinstance(decorator, ast.Call) and trees.dotted_name(decorator.func).startswith("triton_heuristics."):
             return decorator
     return None
 
@@ -162,7 +162,7 @@ class KernelReader:
 
     def __post_init__(self) -> None:
         heuristic = _heuristic(self.function)
-        self.kind = None if heuristic is None else _name(heuristic.func).removeprefix("triton_heuristics.")
+        self.kind = None if heuristic is None else trees.dotted_name(heuristic.func).removeprefix("triton_heuristics.")
 
     @property
     def _in_template_loop(self) -> bool:
@@ -471,7 +471,7 @@ class KernelReader:
         return replace(joined, bounds=(Bounds(left.linear, *limits),))
 
     def _call(self, node: ast.Call) -> Value:
-        full = _name(node.func)
+        full = trees.dotted_name(node.func)
         short = node.func.attr if isinstance(node.func, ast.Attribute) else full
         if full == "tl.load":
             return self._load(node)
@@ -614,16 +614,6 @@ def _axis(name: str) -> str:
     """Inductor's "r0_", and "r" of before there were several -> "r0"."""
     short = name.removesuffix("_")
     return "r0" if short == "r" else short
-
-
-def _name(node: ast.expr) -> str:
-    """`a.b.c` of a chain of attributes; "" where it hangs on something else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        before = _name(node.value)
-        return f"{before}.{node.attr}" if before else ""
-    return ""
 
 
 def _literal(node: ast.expr) -> object:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-ITEM_BYTES = {
-    "f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "bf16": 2, "f16": 2, "i16": 2, "u16": 2,
-    "f8e4m3": 1, "f8e5m2": 1, "i8": 1, "u8": 1, "bool": 1,
-}  # fmt: skip
-"""Bytes of one element in memory."""
+from profiler.region.model import ITEMSIZE
+
+ITEM_BYTES = {**ITEMSIZE, "u64": 8, "u32": 4, "u16": 2}
+"""Bytes of one element in memory: of the language's types, and of Triton's that it lacks."""
 
 LOAD, STORE = "load", "store"
 

@@ -58,9 +58,8 @@ def _rounded(value: Any) -> Any:
 def write_measured(file: Path, records: Iterable[ArchiveRecord]) -> None:
     """The same bytes for the same records, in whatever order they come."""
     by_id = {r["id"]: r for r in records}
-    lines = [json.dumps(by_id[key], sort_keys=True) for key in sorted(by_id)]
-    with file.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
-        packed.write("".join(f"{line}\n" for line in lines).encode())
+    lines = "".join(f"{json.dumps(by_id[key], sort_keys=True)}\n" for key in sorted(by_id))
+    file.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
 
 
 def read_measured(file: Path = FILE) -> list[ArchiveRecord]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from profiler.oracle.model import CallSite, Constant, Operand
+from profiler.region.model import ITEMSIZE
 
 Tensors = Mapping[str, tuple[Operand, ...]]
 """Name in the wrapper -> the tensor that it holds, or those of a call with several results."""
@@ -21,11 +22,6 @@ DTYPES: Mapping[str, str] = {
     "bool": "bool",
 }  # fmt: skip
 """torch's names of types -> the region language's."""
-
-ITEM_BYTES: Mapping[str, int] = {
-    "f64": 8, "f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1,
-    "bool": 1,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +199,7 @@ def _contiguous(dtype: str, shape: tuple[int, ...]) -> Operand:
 
 def _as_dtype(operand: Operand, dtype: str) -> Operand:
     """The same bytes as elements of another type."""
-    before, after = ITEM_BYTES.get(operand.dtype), ITEM_BYTES.get(dtype)
+    before, after = ITEMSIZE.get(operand.dtype), ITEMSIZE.get(dtype)
     if before is None or after is None:
         raise _UnknownError(dtype)
     if before == after:

@@ -35,8 +35,8 @@ from profiler.oracle.inductor.call_sites import Tensors
 from profiler.oracle.inductor.fake_gpu import DEVICE, fake_gpu, takes_device
 from profiler.oracle.inductor.training import NoBackwardError, compile_training, patterns_on_cpu
 from profiler.oracle.model import Operand
+from profiler.region.language.checks import dtype_name
 from profiler.region.language.program import Program, program
-from profiler.region.language.vocabulary import DTYPE_NAMES
 from profiler.region.model import Region
 
 
@@ -109,13 +109,9 @@ def _operand(value: Any) -> Operand | None:
             shape, stride, dtype = value.shape, value.stride(), value.dtype
         else:
             shape, stride, dtype = value.get_size(), value.get_stride(), value.get_dtype()
-        return Operand(_dtype_name(dtype), tuple(map(int, shape)), tuple(map(int, stride)))
+        return Operand(dtype_name(dtype), tuple(map(int, shape)), tuple(map(int, stride)))
     except (AttributeError, NotImplementedError, TypeError, RuntimeError):
         return None
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return DTYPE_NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 SETTINGS: Mapping[str, Any] = {

@@ -59,7 +59,7 @@ def read_wrapper(
     for function in _bodies(tree):
         called: list[tuple[ast.Call, str]] = []
         for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
-            name = _dotted_name(call.func)
+            name = trees.dotted_name(call.func)
             kernel, _, method = name.rpartition(".")
             if method == "run" and kernel in sources:
                 runs[kernel] += 1
@@ -89,7 +89,7 @@ def _sources(tree: ast.Module) -> dict[str, str]:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             continue
         call = node.value
-        if _dotted_name(call.func) != "async_compile.triton" or not isinstance(node.targets[0], ast.Name):
+        if trees.dotted_name(call.func) != "async_compile.triton" or not isinstance(node.targets[0], ast.Name):
             continue
         if len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
             texts[node.targets[0].id] = str(call.args[1].value).strip() + "\n"
@@ -101,16 +101,6 @@ def _bodies(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and (node.name == "call" or node.name.startswith("partition_")):
             yield node
-
-
-def _dotted_name(node: ast.expr) -> str:
-    """`a.b.c` of a chain of attributes; "" where it hangs on something else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        before = _dotted_name(node.value)
-        return f"{before}.{node.attr}" if before else ""
-    return ""
 
 
 def _extern(name: str) -> str:

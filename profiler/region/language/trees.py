@@ -29,6 +29,16 @@ def expression(text: str) -> ast.expr:
     return tree.body
 
 
+def dotted_name(node: ast.expr) -> str:
+    """`a.b.c` of a chain of attributes; "" where it hangs on something else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = dotted_name(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return ""
+
+
 def _parse(text: str, mode: str) -> ast.mod:
     for tries_left in range(TRIES - 1, -1, -1):
         try:
