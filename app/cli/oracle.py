@@ -1,17 +1,29 @@
-"""`tritonworthy oracle`: what torch.compile would make of a region, from a shell. No web, no database, no GPU."""
+"""tritonworthy oracle: what torch.compile would make of a region, from a shell. No web, no database, no GPU.
+
+Exit status: 0 done; 1 the input is wrong; 2 there is no prediction, and the message says why.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypedDict, cast
 
 from app.analysis.reissue import kernel_keys
+from app.cli.inputs import InputError, check_device, read_text
+from app.cli.options import shapes
+from app.cli.streams import print_answer
 from app.objects.kernel import Finding, Machine
 from app.objects.oracle import OracleKernel, OraclePrediction
 from profiler.hardware import find_device
 from profiler.oracle.compiler.targets import TARGETS
+from profiler.oracle.model import MODES
 from profiler.oracle.process import Oracle, UnansweredError
 from profiler.oracle.serialization import to_dict
+
+OK, NOT_MEASURED = 0, 2
 
 LISTINGS = ("source", "ttir", "ttgir", "llir", "ptx", "sass")
 """What --show prints: Inductor's source, or a listing of Triton's compiler."""
@@ -41,6 +53,72 @@ class CompiledKernel(TypedDict):
 
 class UnavailableError(Exception):
     """There is no answer, and this is why."""
+
+
+def add_oracle(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Hook `oracle` into the command line."""
+    oracle = commands.add_parser("oracle", help="what torch.compile would make of a region, without a GPU")
+    oracle.add_argument("file", metavar="REGION", help="a region's text, or - for stdin")
+    oracle.add_argument("--device", help="GPU to predict for, such as H200")
+    oracle.add_argument("--mode", choices=MODES, help="only this mode")
+    oracle.add_argument("--shapes", type=shapes, metavar="JSON", help='sizes in use: [{"N": 37, "calls": 3}]')
+    oracle.add_argument("--kernel", metavar="NAME", help="what the compiler decides about this kernel")
+    oracle.add_argument("--show", choices=LISTINGS, help="print this text of --kernel")
+    oracle.add_argument("--json", action="store_true", help="print the API's object")
+    oracle.set_defaults(run=_oracle)
+
+
+def _oracle(arguments: argparse.Namespace) -> int:
+    from profiler.region.model import RegionError
+
+    if arguments.show and not arguments.kernel:
+        raise InputError("--show goes with --kernel NAME")
+    text, device = read_text(arguments.file), check_device(arguments.device)
+    with start_oracle() as oracle:
+        try:
+            predictions = predict(oracle, text, device=device, mode=arguments.mode, shapes=arguments.shapes)
+        except RegionError as error:
+            raise InputError(str(error)) from None
+        missing = [p["unavailable"] for p in predictions["oracle"] if p["unavailable"]]
+        if not arguments.kernel:
+            print_answer(predictions, prediction_text, as_json=arguments.json)
+            return NOT_MEASURED if missing else OK
+        try:
+            mode = _mode_of(predictions, arguments.kernel)
+            kernel = compile_kernel(oracle, predictions, arguments.kernel, mode)
+            if arguments.show:
+                print(listing_text(kernel, arguments.show))
+            else:
+                print_answer(kernel, kernel_text, as_json=arguments.json)
+        except KeyError:
+            if missing:
+                print(f"the prediction is unavailable: {missing[0]}", file=sys.stderr)
+                return NOT_MEASURED
+            raise InputError(
+                "\n  ".join([f"no kernel {arguments.kernel}; there are:", *kernel_names(predictions)])
+            ) from None
+        except UnavailableError as error:
+            print(error, file=sys.stderr)
+            return NOT_MEASURED
+    return OK
+
+
+def _mode_of(predictions: OraclePredictions, kernel: str) -> str:
+    """The mode asked for, else the first that has the kernel."""
+    modes = [p["mode"] for p in predictions["oracle"]]
+    return next((m for m in modes if find_kernel(predictions, m, kernel)), modes[0])
+
+
+@contextmanager
+def start_oracle() -> Iterator[Oracle]:
+    """An oracle for one command; its process ends with it."""
+    from profiler.oracle.process import START_S
+
+    oracle = Oracle(timeout_s=START_S)
+    try:
+        yield oracle
+    finally:
+        oracle.stop()
 
 
 def predict(

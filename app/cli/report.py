@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from app.archive import record_store
+from app.cli.advise import advise_region
+from app.cli.inputs import is_trace, read_text, read_trace
 from app.cli.options import given_path, workload_options
 from app.objects.region import RegionBody
 from app.objects.trace import TraceBody
 
-Advise = Callable[[argparse.Namespace], tuple[TraceBody, None] | tuple[None, RegionBody]]
-
 OK, NOT_WRITTEN = 0, 2
 
 
-def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], advise: Advise) -> None:
-    """Hook `report` into the command line. advise: the arguments -> the API's trace, else its region."""
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Hook `report` into the command line."""
     report = commands.add_parser(
         "report",
         help="a trace or a region in one HTML file that opens offline",
@@ -33,11 +32,11 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser], ad
     report.add_argument("file", metavar="FILE", help="a trace (.json, .json.gz), a region's text, or - for stdin")
     report.add_argument("--out", type=given_path, metavar="PATH", help="by default the file's name with .html")
     workload_options(report)
-    report.set_defaults(run=lambda arguments: _report(arguments, advise))
+    report.set_defaults(run=_report)
 
 
-def _report(arguments: argparse.Namespace, advise: Advise) -> int:
-    trace, region = advise(arguments)
+def _report(arguments: argparse.Namespace) -> int:
+    trace, region = _advise(arguments)
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     from app.web.views.report import region_report, trace_report
 
@@ -58,3 +57,10 @@ def _report(arguments: argparse.Namespace, advise: Advise) -> int:
         return NOT_WRITTEN
     print(out)
     return OK
+
+
+def _advise(arguments: argparse.Namespace) -> tuple[TraceBody, None] | tuple[None, RegionBody]:
+    """What is written down: a trace with its regions, else one region."""
+    if arguments.file != "-" and is_trace(Path(arguments.file)):
+        return read_trace(Path(arguments.file)), None
+    return None, advise_region(arguments, read_text(arguments.file))

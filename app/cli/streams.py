@@ -11,9 +11,11 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO, cast
+from typing import Any, TextIO, TypeVar, cast
+
+Body = TypeVar("Body")
 
 _CLOSED_MODES = ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY))
 """How a closed stream is opened again: so that reading stdin and writing stdout fail as if it still were closed."""
@@ -129,3 +131,9 @@ def json_text(body: object) -> str:
     """An object as JSON for stdout: in characters where its encoding has them all, else with escapes."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
     return json.dumps(body, indent=2, allow_nan=False, ensure_ascii=encoding not in ("utf-8", "utf8"))
+
+
+def print_answer(body: Body, text: Callable[[Body], str], *, as_json: bool) -> None:
+    """An answer on stdout: as the API has it, or as text for people."""
+    print(json_text(body) if as_json else text(body))
+    sys.stdout.flush()

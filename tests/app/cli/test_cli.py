@@ -15,6 +15,7 @@ import pytest
 import app
 from app import cli
 from app.archive import record_store
+from app.cli.validate import _region_to_validate
 from app.objects.oracle import OraclePrediction
 from app.objects.region import AdviceAnswer
 from tests.app.cli.warm import run_warm
@@ -149,11 +150,11 @@ def test_a_region_of_a_trace_by_name_and_number(capsys: pytest.CaptureFixture[st
     listed = capsys.readouterr().err
     assert "1. attention by hand" in listed
     arguments = cli._parser().parse_args(["validate", "--trace", trace, "--region", "rmsnorm"])
-    by_name = cli._region_to_validate(arguments)
+    by_name = _region_to_validate(arguments)
     assert by_name["name"] == "RMSNorm by hand"
     number = next(line.split(".")[0] for line in listed.splitlines() if "RMSNorm by hand" in line).strip()
     arguments = cli._parser().parse_args(["validate", "--trace", trace, "--region", number])
-    assert cli._region_to_validate(arguments) == by_name
+    assert _region_to_validate(arguments) == by_name
 
 
 def test_the_oracle_on_the_command_line_imports_no_web(tmp_path: Path) -> None:

@@ -1,0 +1,164 @@
+"""tritonworthy advise: advice on every part of a trace, or on a region's text, on one device or on all of the table.
+
+Exit status: 0 done; 1 the input is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.cli.inputs import InputError, check_device, is_trace, read_ranks, read_text, read_trace
+from app.cli.options import given_path, workload_options
+from app.cli.oracle import start_oracle
+from app.cli.streams import print_answer
+from app.cli.text import ranks_text, region_text, trace_text
+from app.objects.common import Range
+from app.thresholds import Thresholds, thresholds_in_force
+
+if TYPE_CHECKING:
+    from app.objects.advice import RegionDevices
+    from app.objects.region import AdviceAnswer, RegionBody
+
+OK = 0
+
+ALL = "all"
+"""The name that stands for every device of the table."""
+
+
+def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Hook `advise` into the command line."""
+    advise = commands.add_parser("advise", help="advice on every part of a trace, or on a region's text")
+    advise.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="+",
+        help="a trace (.json, .json.gz), the traces of several ranks, a region's text, or - for stdin",
+    )
+    advise.add_argument(
+        "--companion",
+        "--beside",  # its old name
+        dest="companion",
+        type=given_path,
+        metavar="TRACE",
+        help="a trace of the same model without CUDA graphs, or of their capture: lends its operations and shapes",
+    )
+    advise.add_argument(
+        "--execution-trace",
+        type=given_path,
+        metavar="ET",
+        help="what ExecutionTraceObserver wrote in the same run (.json, .json.gz): which operand is which value",
+    )
+    workload_options(advise)
+    advise.add_argument(
+        "--oracle",
+        choices=("auto", "off"),
+        default="off",
+        help="ask Inductor what torch.compile would make of a region's text: the rule then goes by its kernels. Off"
+        " unless asked for: starting it takes seconds (a server keeps it running)",
+    )
+    advise.set_defaults(run=_advise)
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    files = [Path(file) for file in arguments.file]
+    if len(files) > 1:
+        if arguments.execution_trace is not None:
+            raise InputError("--execution-trace goes with one trace")
+        print_answer(read_ranks(files, arguments.companion), ranks_text, as_json=arguments.json)
+        return OK
+    if arguments.file[0] != "-" and is_trace(files[0]):
+        device = check_device(arguments.device)
+        trace = read_trace(files[0], arguments.companion, arguments.execution_trace, device)
+        print_answer(trace, trace_text, as_json=arguments.json)
+        return OK
+    if arguments.companion is not None or arguments.execution_trace is not None:
+        raise InputError("--companion and --execution-trace go with a trace")
+    if arguments.device == ALL:
+        print_answer(_on_devices(arguments, read_text(arguments.file[0])), devices_text, as_json=arguments.json)
+        return OK
+    print_answer(_flatten(advise_region(arguments, read_text(arguments.file[0]))), region_text, as_json=arguments.json)
+    return OK
+
+
+def _flatten(region: RegionBody) -> AdviceAnswer:
+    """The advice, and what the region has as well: what POST /api/v1/advice answers."""
+    advice = region["advice"]
+    assert advice is not None
+    rest = {key: value for key, value in region.items() if key != "advice"}
+    answer: AdviceAnswer = {**rest, **advice}  # type: ignore[typeddict-item]
+    return answer
+
+
+def advise_region(arguments: argparse.Namespace, text: str) -> RegionBody:
+    """A region's text with its advice, by the options of the command line. Raises InputError."""
+    from app.analysis import service
+    from profiler.region.model import RegionError
+
+    device = check_device(arguments.device if arguments.device != "cpu" else None)
+    with_oracle = getattr(arguments, "oracle", "off") == "auto"
+    try:
+        with start_oracle() if with_oracle else nullcontext() as oracle:
+            region = service.advise_region(
+                text,
+                share_of_step=arguments.share,
+                step_time_us=arguments.step_time_us,
+                shapes=getattr(arguments, "shapes", None),
+                device=device,
+                objective=arguments.objective,
+                oracle=oracle,
+                thresholds=thresholds_in_force(),
+            )
+    except RegionError as error:
+        raise InputError(str(error)) from None
+    return region
+
+
+def _on_devices(arguments: argparse.Namespace, text: str) -> RegionDevices:
+    from profiler.region.model import RegionError
+
+    try:
+        return advise_on_devices(
+            text,
+            share_of_step=arguments.share,
+            step_time_us=arguments.step_time_us,
+            objective=arguments.objective,
+            thresholds=thresholds_in_force(),
+        )
+    except RegionError as error:
+        raise InputError(str(error)) from None
+
+
+def advise_on_devices(
+    text: str, *, share_of_step: float | None, step_time_us: float | None, objective: str, thresholds: Thresholds
+) -> RegionDevices:
+    """The API's `items` of a region's text: what `GET /api/v1/regions/{id}/devices` answers. Raises RegionError."""
+    from app.analysis import service
+
+    prepared = service.prepare_region(
+        text,
+        share_of_step=share_of_step,
+        step_time_us=step_time_us,
+        objective=objective,
+        thresholds=thresholds,
+    )
+    return {"items": service.on_devices(prepared)}
+
+
+def devices_text(advised: RegionDevices) -> str:
+    """One line a device."""
+    lines = []
+    for row in advised["items"]:
+        tool = f"{row['tool']} {row['mode']}" if row["mode"] != "default" else row["tool"]
+        region, step = _span(row["region_speedup"]), _span(row["step_speedup"])
+        lines.append(f"{row['device']:<24} {tool}: region {region}, step {step}{'' if row['fitted'] else ' *'}")
+    scaled = next((r["because"] for r in advised["items"] if not r["fitted"]), None)
+    return "\n".join([*lines, *([f"* such as the first: {scaled}"] if scaled else [])])
+
+
+def _span(values: Range | None) -> str:
+    if values is None:
+        return "not predicted"
+    return f"{values['mid']:.2f} times as fast ({values['low']:.2f} to {values['high']:.2f})"

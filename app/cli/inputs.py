@@ -1,0 +1,89 @@
+"""What several commands read: a region's text, traces, the name of a device. What is wrong with them is InputError."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.thresholds import thresholds_in_force
+
+if TYPE_CHECKING:
+    from app.objects.trace import TraceBody
+    from app.trace_report.ranks import RankReports
+
+TRACE_SUFFIXES = (".json", ".gz")
+
+
+class InputError(Exception):
+    """The input is wrong; the message is for the user."""
+
+
+def check_device(name: str | None) -> str | None:
+    """The name, where the table has the device. Raises InputError."""
+    from profiler.hardware import find_device
+
+    if name is not None and find_device(name) is None:
+        raise InputError(f"{name}: no such device in the table")
+    return name
+
+
+def is_trace(path: Path) -> bool:
+    """By name, or by its first byte: a region's text begins with a letter or a comment."""
+    if path.suffix.lower() in TRACE_SUFFIXES:
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(64).lstrip()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    return head[:1] in (b"{", b"[", b"\x1f")
+
+
+def read_trace(
+    path: Path, companion: Path | None = None, execution: Path | None = None, what_if: str | None = None
+) -> TraceBody:
+    """A trace with its regions and their advice. what_if: the device to predict for. Raises InputError."""
+    from app.trace_report.companions import Companion
+    from app.trace_report.report import report
+
+    lender, observed = (Companion(file, file.name) if file else None for file in (companion, execution))
+    with _trace_errors(path):
+        settings = thresholds_in_force()
+        return report(path, path.name, beside=lender, execution=observed, thresholds=settings, what_if=what_if)
+
+
+def read_ranks(paths: Sequence[Path], companion: Path | None) -> RankReports:
+    """The traces of several ranks side by side. Raises InputError."""
+    from app.trace_report.ranks import report_ranks
+
+    if not all(is_trace(path) for path in paths):
+        raise InputError("several files are the traces of several ranks: one of these is no trace")
+    with _trace_errors(paths[0] if len(paths) == 1 else None):
+        return report_ranks(paths, companion, thresholds_in_force())
+
+
+@contextmanager
+def _trace_errors(path: Path | None) -> Iterator[None]:
+    """What reading raises, as wrong input. path: the file, where there is only one."""
+    from profiler.trace.errors import TraceError
+
+    try:
+        yield
+    except TraceError as error:
+        place = f"{path}: " if path else ""
+        raise InputError(f"{place}{error.message}\n{error.remedy}".rstrip()) from None
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: {error.strerror}") from None
+
+
+def read_text(file: str) -> str:
+    """A region's text from a file, or from stdin for `-`. Raises InputError."""
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: neither a trace nor a text") from None
