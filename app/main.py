@@ -51,7 +51,7 @@ from app.web.server.request_counts import Requests
 from app.web.server.retention import Retention
 from app.web.server.security import BODY_BYTES, Guard
 from app.web.server.state import WebState
-from app.web.server.warm import WarmPages
+from app.web.warm import WarmPages
 from kernels.host import Host
 from profiler.child.process import FD, FORK, FORK_INTERPRETED
 from profiler.child.template import Template

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernels.libraries.packages import DISTRIBUTIONS
+from kernels.packages import DISTRIBUTIONS
 
 PACKAGES = DISTRIBUTIONS
 """Packages that a library entry may ask for: the name they are imported under -> their distribution's."""

@@ -15,7 +15,7 @@ from app import __version__
 from app.objects.task import CheckTask, ValidateTask
 from app.requests.uploads import Upload
 from app.thresholds import Thresholds
-from kernels.libraries.packages import DISTRIBUTIONS
+from kernels.packages import DISTRIBUTIONS
 
 
 def of_trace(

@@ -1,4 +1,4 @@
-"""Jinja2 for the pages: autoescaped, with the filters of app.units and the words of app.web.views.labels."""
+"""Jinja2 for the pages: autoescaped, with the filters of app.units and the words of app.web.labels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from starlette.responses import HTMLResponse
 
 from app import units
 from app.advice import criteria
+from app.web import labels
 from app.web.charts import effort
 from app.web.charts.figure import show_hidden
 from app.web.charts.svg import drawing
 from app.web.server.assets import asset, folder
-from app.web.views import labels
 from kernels.measure.outcome import by_wall
 
 TEMPLATES = folder("templates")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profiler.trace.mmap_columns import pieces
 from profiler.trace.model import NONE, Detail, Trace
-from profiler.trace.read.mmap_columns import pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from kernels.libraries.catalogue import ENTRIES, OPERATIONS
 from kernels.libraries.facts import facts_of
 from kernels.libraries.model import Cover, Entry, Facts, least_version
 from kernels.libraries.operand_text import Spelling, atom, negated, shown
-from kernels.libraries.packages import install_command
 from kernels.libraries.patterns.matrix_products import product_and_bias
 from kernels.libraries.patterns.recognised import recognised
 from kernels.libraries.patterns.terms import promoted
+from kernels.packages import install_command
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, calls, covered_operations, role

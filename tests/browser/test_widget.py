@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.web.views.labels import WIDGET_PRESETS
+from app.web.labels import WIDGET_PRESETS
 from tests.browser.conftest import Watched
 
 pytestmark = pytest.mark.browser

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernels.libraries.catalogue import COMPILED, ENTRIES, OPERATIONS
 from kernels.libraries.model import COMPILE, VERDICTS, Entry, Operation
-from kernels.libraries.packages import install_command
+from kernels.packages import install_command
 from profiler.region import operations
 from profiler.region.operations import Falls
 

@@ -17,7 +17,6 @@ from app.requests import checks as submit_check
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED, chunks
 from app.storage import checks
-from app.web.api import codes as api_codes
 from app.web.api.request_schemas import CheckRequest
 from app.web.api.responses import (
     After,
@@ -30,6 +29,7 @@ from app.web.api.responses import (
     status_of,
     wait_for_job,
 )
+from app.web.server import codes as api_codes
 from app.web.server.access import Access, declare
 from app.web.server.security import BODY_BYTES
 

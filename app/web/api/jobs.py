@@ -15,7 +15,6 @@ from app.objects.record import Regression, Validation, ValidationList
 from app.requests import regions
 from app.requests.regression import compare_with_previous
 from app.requests.state import state_of
-from app.web.api import codes as api_codes
 from app.web.api.events import job_events
 from app.web.api.request_schemas import ValidationRequest
 from app.web.api.responses import (
@@ -30,6 +29,7 @@ from app.web.api.responses import (
     status_of,
     wait_for_job,
 )
+from app.web.server import codes as api_codes
 from app.web.server.access import Access, declare
 
 router = APIRouter(prefix="/api/v1", tags=["validations"])

@@ -12,9 +12,9 @@ from app.objects.oracle import OracleKernel, OraclePrediction
 from app.objects.region import AdviceAnswer, Region, RegionBody, RegionList
 from app.requests import regions as submit
 from app.requests.state import state_of
-from app.web.api import codes as api_codes
 from app.web.api.request_schemas import AdviceRequest
 from app.web.api.responses import JSON_ONLY, After, Limit, answer, answer_page, errors
+from app.web.server import codes as api_codes
 from app.web.server.access import Access, declare
 from profiler.oracle.model import MODES
 

@@ -12,8 +12,8 @@ from app.requests import regions
 from app.requests import traces as submit_trace
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
-from app.web.api import codes as api_codes
 from app.web.api.responses import After, Limit, Wait, answer, answer_page, errors, status_of, wait_for_job
+from app.web.server import codes as api_codes
 from app.web.server.access import Access, declare
 from app.web.server.problems import from_trace_error
 from app.web.views.trace_page import rank_section

@@ -13,8 +13,8 @@ from app.accuracy.totals import BAND, within
 from app.objects.accuracy import AccuracyFigures, ScoreFigures
 from app.units import ratio
 from app.web.charts.figure import COLOURS, SEGMENTS, Chart, Figure, bar, chart, escape, symbol
-from app.web.views.labels import TOOL_LABELS
-from app.web.views.names import shorten_uniquely
+from app.web.charts.names import shorten_uniquely
+from app.web.labels import TOOL_LABELS
 
 FARTHEST = 4.0
 """Where the axis of the distribution ends: beyond it only how bad the worst policies are could be read."""

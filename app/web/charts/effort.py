@@ -16,7 +16,7 @@ from app.objects.evidence import Figures
 from app.units import count, factor
 from app.web.charts.figure import COLOURS, Chart, Figure, chart, escape, symbol
 from app.web.charts.timed import candidate_rows, timed_options
-from app.web.views.labels import TOOL_LABELS
+from app.web.labels import TOOL_LABELS
 
 NO_CODE = 0.3
 """Where no line of code stands on an axis that counts in factors of ten."""

@@ -9,7 +9,7 @@ from app.objects.common import Interval
 from app.objects.landscape import LandscapeFigures, Point, Survey
 from app.units import amount, count, digits, duration, share
 from app.web.charts.figure import COLOURS, Chart, Figure, bars, chart, escape
-from app.web.views.names import shorten_uniquely
+from app.web.charts.names import shorten_uniquely
 
 STATUS_WORDS = {
     "ok": "timed",

@@ -17,10 +17,10 @@ from app.objects.region import RegionBody
 from app.objects.trace import Trace, TraceBody
 from app.units import amount, duration, share
 from app.web.charts.figure import BY_COLOUR, COLOURS, SEGMENTS, Chart, Figure, bar, chart, escape, hatch, symbol
+from app.web.charts.names import id_of, shorten_uniquely
 from app.web.charts.timed import candidate_rows, decided_by_wall, timed_options
-from app.web.views.labels import TOOL_LABELS
-from app.web.views.long_lists import Rows, fold_smallest, heaviest
-from app.web.views.names import id_of, shorten_uniquely
+from app.web.labels import TOOL_LABELS
+from app.web.long_lists import Rows, fold_smallest, heaviest
 
 TOOLS = ("skip", "library", "compile", "triton", "cuda", "none", "rest")
 """The order in which advice is listed: least effort first, then what is without it, and what is no region."""

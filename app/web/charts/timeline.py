@@ -16,7 +16,7 @@ from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fit_la
 from app.units import count, duration, share
 from app.web.charts.figure import show_hidden
 from app.web.charts.svg import Scale, ticks
-from app.web.views.labels import TOOL_LABELS
+from app.web.labels import TOOL_LABELS
 
 MOST_SPANS, MOST_GAPS, MOST_ROWS = 380, 160, 10
 """Drawn in one view, and rows of its tables; a closer view shows the others."""

@@ -6,7 +6,7 @@ from app.objects.trace import Comparison
 from app.trace_report.compare import FASTER, GONE, NEW, SLOWER
 from app.units import duration
 from app.web.charts.figure import Chart, Figure, bars, chart
-from app.web.views.names import shorten_uniquely
+from app.web.charts.names import shorten_uniquely
 
 MOST_BARS = 16
 LOOKS = {FASTER: "compile", SLOWER: "cuda", NEW: "triton", GONE: "library"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from app.objects.cost import Cost, Count
 from app.web.charts.plotly import total_bytes
-from app.web.views.long_lists import heaviest
+from app.web.long_lists import heaviest
 
 WIDTH = 400
 HBM, CHIP = 54, 214

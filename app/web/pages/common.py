@@ -17,10 +17,10 @@ from app.objects.device import Device
 from app.objects.region import Region
 from app.requests import regions
 from app.requests.state import state_of
+from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS, recording_script
 from app.web.pages.examples import DEFAULT_REGION, Example, examples
 from app.web.pages.widget import AnswerContext, answer_context
 from app.web.templating import is_fragment
-from app.web.views.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS, recording_script
 from app.web.views.region_page import HistoryRow, history_rows
 from profiler.hardware import DEVICES
 

@@ -16,8 +16,8 @@ from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
-from kernels.libraries.packages import DISTRIBUTIONS
 from kernels.measure import conditions
+from kernels.packages import DISTRIBUTIONS
 from profiler.hardware import DEFAULT_DEVICE, DEVICES, find_device
 from profiler.hardware import Device as TableDevice
 

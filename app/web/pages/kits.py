@@ -12,11 +12,11 @@ from app.objects.record import ArchiveRecord, Validation
 from app.requests import regions
 from app.requests.kits import kit_of
 from app.requests.state import state_of
-from app.web.api.codes import ADVICE, STORED
 from app.web.api.responses import Responses, errors
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
+from app.web.server.codes import ADVICE, STORED
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import render
 from kernels.starter_kit.model import Kit

@@ -13,7 +13,6 @@ from app.objects.landscape import Landscape
 from app.requests.landscapes import shapes_of, submit_landscape, triton_candidates
 from app.requests.state import state_of
 from app.storage import landscapes
-from app.web.api.codes import ADVICE, QUEUE, STORED
 from app.web.api.request_schemas import LandscapeRequest
 from app.web.api.responses import JSON_ONLY, answer, errors
 from app.web.charts.figure import Chart
@@ -28,6 +27,7 @@ from app.web.charts.landscape import (
 from app.web.pages.common import host_facts, missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
+from app.web.server.codes import ADVICE, QUEUE, STORED
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
 from app.web.views.validation_page import AnyValidation

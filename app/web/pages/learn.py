@@ -20,6 +20,7 @@ from app.requests.executor import Advisor
 from app.requests.state import state_of
 from app.web.charts.figure import Chart
 from app.web.charts.traffic import Panel
+from app.web.labels import LANGUAGE, WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
 from app.web.learning import ladder, phases, primitives, program, tiles, tuned
 from app.web.learning.rule import Tree, light_tree
 from app.web.pages.common import WidgetAnswers, find_region, missing, widget_answer
@@ -29,7 +30,6 @@ from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
 from app.web.views.compiled_kernels import own_machine_page
-from app.web.views.labels import LANGUAGE, WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_SLIDERS
 from app.web.views.region_page import analysis
 from profiler.hardware import DEFAULT_DEVICE, find_device
 

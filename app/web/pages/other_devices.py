@@ -10,11 +10,11 @@ from fastapi.responses import Response
 from app.objects.advice import RegionDevices
 from app.requests import regions
 from app.requests.state import state_of
-from app.web.api.codes import ADVICE, STORED
 from app.web.api.responses import answer, errors
 from app.web.pages.common import device_names
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
+from app.web.server.codes import ADVICE, STORED
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
 from profiler.hardware import find_device

@@ -22,12 +22,12 @@ from app.web.api.examples import calls
 from app.web.charts import accuracy, plotly
 from app.web.charts.figure import Chart
 from app.web.charts.trace_comparison import change_chart
+from app.web.labels import Choice, trace_choices
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import render
-from app.web.views.labels import Choice, trace_choices
 from app.web.views.predicted_vs_measured import record_chart, record_rows, summarize_records
 from app.web.views.region_page import history_rows
 from app.web.views.validation_page import (

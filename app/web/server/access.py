@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from app.objects.job import JobKind
-from app.web.api.codes import Codes, join_codes
+from app.web.server.codes import Codes, join_codes
 
 Endpoint = TypeVar("Endpoint")
 
@@ -53,8 +53,8 @@ def declare(
 ) -> Callable[[Endpoint], Endpoint]:
     """Decorator of an endpoint, below its router's: `@router.get(...)`, then `@declare(Access.READ)`.
 
-    codes: groups of app.web.api.codes, or status -> codes; only operations of /openapi.json need them. queues: answers
-    of this route of the API tell how many more jobs of that kind may wait (app.web.server.limits).
+    codes: groups of app.web.server.codes, or status -> codes; only operations of /openapi.json need them. queues:
+    answers of this route of the API tell how many more jobs of that kind may wait (app.web.server.limits).
     """
     declaration = Declaration(access, join_codes(*codes), queues)
 

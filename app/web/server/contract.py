@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.objects.job import JobKind
-from app.web.api.codes import ANY
 from app.web.server.access import Access, Declaration, declaration_of
+from app.web.server.codes import ANY
 
 Endpoint = tuple[str, str]
 """Method and path template; "MOUNT" and the prefix of a mounted application."""

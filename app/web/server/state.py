@@ -6,13 +6,13 @@ from typing import Protocol
 
 from starlette.requests import Request
 
+from app.background import Background
 from app.requests.state import ServerState
 from app.web.server.contract import Contract
 from app.web.server.health import Health
 from app.web.server.memory import Trimmer
 from app.web.server.request_counts import Requests
 from app.web.server.retention import Retention
-from app.web.server.warm import WarmPages
 
 
 class WebState(ServerState, Protocol):
@@ -26,7 +26,7 @@ class WebState(ServerState, Protocol):
     contract: Contract
     retention: Retention
     memory: Trimmer
-    warm_pages: WarmPages
+    warm_pages: Background
     owns_templates: bool
 
 

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from app.objects.trace import KernelRow, ModuleRow, Trace, TraceBody
 from app.units import count, duration, share
+from app.web.charts.names import id_of
 from app.web.charts.treemap import Node, Tile, lay_out
-from app.web.views.labels import TOOL_LABELS
-from app.web.views.names import id_of
+from app.web.labels import TOOL_LABELS
 
 SMALL_SHARE = 0.004
 """Of the whole; what is smaller is one box with its neighbours."""

@@ -11,7 +11,7 @@ from app.check.formats.words import HEADINGS, OUTCOMES, options
 from app.objects.check import AssertionRow, Check, CheckFinding, CheckSummary, Unmeasured
 from app.objects.trace import TraceSummary
 from app.units import count
-from app.web.views.labels import Choice, format_time, trace_choices
+from app.web.labels import Choice, format_time, trace_choices
 
 REPORTS: Mapping[str, str] = {
     "markdown": "Markdown comment",

@@ -14,7 +14,7 @@ from app.objects.oracle import OracleKernel
 from app.objects.region import RegionBody
 from app.requests.kernel_code import keys
 from app.units import amount, count, plain
-from app.web.views.names import id_of
+from app.web.charts.names import id_of
 from app.web.views.predicted_kernels import KIND_WORDS, ModePrediction, describe_lines, oracle_section
 
 if TYPE_CHECKING:

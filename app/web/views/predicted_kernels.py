@@ -15,7 +15,7 @@ from app.objects.oracle import OracleExtern, OracleKernel, OraclePrediction, Rec
 from app.objects.region import RegionBody
 from app.units import count
 from app.web.charts.plotly import operation_rows as cost_operations
-from app.web.views.long_lists import heaviest
+from app.web.long_lists import heaviest
 from profiler.oracle.model import (
     FOREACH,
     MODES,

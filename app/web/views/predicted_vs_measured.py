@@ -11,9 +11,9 @@ from app.objects.common import Interval, Range
 from app.objects.record import ArchiveRecord, Validation
 from app.units import duration
 from app.web.charts.figure import COLOURS, Chart, Figure, chart, escape, symbol
+from app.web.charts.names import shorten_uniquely
 from app.web.charts.timed import candidate_rows, timed_options
-from app.web.views.labels import TOOL_LABELS
-from app.web.views.names import shorten_uniquely
+from app.web.labels import TOOL_LABELS
 from profiler.hardware import find_device
 
 BAND = 0.2

@@ -8,7 +8,7 @@ from typing import Literal, NotRequired, TypedDict, Unpack
 from urllib.parse import urlencode
 
 from app.objects.region import Region, RegionBody
-from app.web.views.labels import TOOL_LABELS
+from app.web.labels import TOOL_LABELS
 
 TOOLS = ("triton", "cuda", "compile", "library", "skip")
 EVIDENCE = (

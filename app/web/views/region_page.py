@@ -14,9 +14,9 @@ from app.objects.job import HistoryEntry
 from app.objects.region import RegionBody
 from app.web.charts import effort, plotly, roofline, traffic
 from app.web.charts.figure import Chart
+from app.web.labels import format_time
+from app.web.long_lists import MOST_SAVINGS, Rows, heaviest
 from app.web.views import predicted_vs_measured, whatif
-from app.web.views.labels import format_time
-from app.web.views.long_lists import MOST_SAVINGS, Rows, heaviest
 from app.web.views.predicted_kernels import OracleSection, oracle_section
 from app.web.views.validation_page import AnyValidation, measured_at_same_sizes
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device

@@ -18,9 +18,9 @@ from app.trace_report.speedup import list_names
 from app.units import duration
 from app.web.charts import plotly
 from app.web.charts.figure import Chart
+from app.web.charts.names import distinct_names, id_of
 from app.web.charts.timeline import TimelineSection, Window, timeline_section
 from app.web.views.breakdown import BreakdownSection, breakdown_section
-from app.web.views.names import distinct_names, id_of
 from app.web.views.reading import ReadingProgress, describe_trace_progress, has_parts, status_of
 from app.web.views.region_list import (
     EVIDENCE,

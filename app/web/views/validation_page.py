@@ -14,7 +14,7 @@ from app.units import amount, count, digits, plain
 from app.web.charts import plotly
 from app.web.charts.figure import Chart
 from app.web.charts.timed import CandidateRow, candidate_rows
-from app.web.views.labels import Choice, format_time
+from app.web.labels import Choice, format_time
 
 AnyValidation = Validation | ArchiveRecord
 

@@ -14,7 +14,7 @@ import torch.fx
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from profiler.region.fallbacks import falls_back
+from profiler.region.graph.fallbacks import falls_back
 from profiler.region.graph.flops import flops
 from profiler.region.graph.nodes import name_of
 from profiler.region.graph.operation import Operation, Tensor

@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from profiler.trace.mmap_columns import LONG_ROWS, PIECE_ROWS, empty, pieces, take
 from profiler.trace.model import NONE, Floats, Ints, Longs
-from profiler.trace.read.mmap_columns import LONG_ROWS, PIECE_ROWS, empty, pieces, take
 
 _FEW_THREADS = 16
 

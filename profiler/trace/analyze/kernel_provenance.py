@@ -14,8 +14,8 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from profiler.trace.mmap_columns import take
 from profiler.trace.model import NONE, Trace
-from profiler.trace.read.mmap_columns import take
 
 COMPILED = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
 """Inductor's kernels: triton_poi/red/per_fused_* (2.6 on by default), triton_0 (2.4, 2.5), triton__0d1d2d (2.0)."""

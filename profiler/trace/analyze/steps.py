@@ -14,8 +14,8 @@ import numpy as np
 from profiler.trace.analyze.gpu_utilization import gpu_window, union_us
 from profiler.trace.analyze.kernel_links import nesting
 from profiler.trace.analyze.step_detection import repeated_windows
+from profiler.trace.mmap_columns import pieces, take
 from profiler.trace.model import NONE, Annotations, Floats, Kernels, Longs, Memory, Ops, Step, Trace
-from profiler.trace.read.mmap_columns import pieces, take
 
 STEP_PREFIX = "ProfilerStep"
 

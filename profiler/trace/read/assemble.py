@@ -12,6 +12,7 @@ import numpy.typing as npt
 from profiler.trace.analyze.kernel_links import Launches, external_disagreement, innermost, launch_of, nesting
 from profiler.trace.analyze.steps import STEP_PREFIX, find_steps
 from profiler.trace.errors import Damage
+from profiler.trace.mmap_columns import empty, look_up, pieces, release, take
 from profiler.trace.model import (
     NONE,
     Annotations,
@@ -26,7 +27,6 @@ from profiler.trace.model import (
 from profiler.trace.notes import trace_notes
 from profiler.trace.read.columns import MODULE_PREFIX, Columns, GpuColumns, Spans
 from profiler.trace.read.events import Header
-from profiler.trace.read.mmap_columns import empty, look_up, pieces, release, take
 from profiler.trace.read.timestamp_repair import FARTHEST_US, LONGEST_US, drop_far
 
 _EXACT_US = 2.0**43

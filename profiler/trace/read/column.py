@@ -9,8 +9,8 @@ from typing import IO, cast
 import numpy as np
 import numpy.typing as npt
 
+from profiler.trace.mmap_columns import LONG_ROWS, empty, map_numbers, pieces, take
 from profiler.trace.model import NONE, Floats, Ints, Longs
-from profiler.trace.read.mmap_columns import LONG_ROWS, empty, map_numbers, pieces, take
 
 Part = npt.NDArray[np.generic]
 

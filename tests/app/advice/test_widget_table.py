@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.advice.widget import BOUNDS, KINDS, WidgetAnswers, advise_widget
 from app.advice.widget_table import STATES, STEPS, changes, positions_of, table, value
 from app.thresholds import DEFAULTS, Thresholds
-from app.web.views.labels import WIDGET_PRESETS
+from app.web.labels import WIDGET_PRESETS
 
 POSITIONS = st.fixed_dictionaries({slider: st.integers(0, positions_of(slider) - 1) for slider in STEPS})
 BOUND, KIND = st.sampled_from([None, *BOUNDS]), st.sampled_from([None, *KINDS])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from app.analysis.candidates import known_names
-from app.web.api.codes import ANY
+from app.web.server.codes import ANY
 from benchmarks.server.load import region
 from profiler.hardware import DEVICES
 from tests.app.web.routes import CONTRACT

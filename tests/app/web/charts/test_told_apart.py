@@ -12,11 +12,11 @@ from app.analysis.cost_json import cost_json
 from app.web.charts import accuracy as accuracy_charts
 from app.web.charts import plotly, roofline
 from app.web.charts.figure import BY_COLOUR, COLOURS, HATCHES, ORDER, SEGMENTS, SYMBOLS, bars, symbol
+from app.web.charts.names import shorten, shorten_uniquely
 from app.web.charts.svg import drawing
 from app.web.learning import tiles
 from app.web.views import predicted_vs_measured
 from app.web.views import region_page as views
-from app.web.views.names import shorten, shorten_uniquely
 from app.web.views.validation_page import condition_rows as conditions
 from profiler.hardware import find_device
 from profiler.region.graph.cost import cost

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.web.views.names import distinct_names
+from app.web.charts.names import distinct_names
 from app.web.views.region_list import (
     EVIDENCE,
     SORTS,

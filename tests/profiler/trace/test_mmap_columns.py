@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks.traces.trace_rows import kernel_table
-from profiler.trace import Trace, read_trace
+from profiler.trace import Trace, mmap_columns, read_trace
 from profiler.trace.analyze.kernel_links import enclosing, innermost, nesting
-from profiler.trace.read import mmap_columns
 from profiler.trace.read.column import floats, ints, longs
 from tests.profiler.trace.files import TRACES, real
 from tests.profiler.trace.read.test_parallel_reader import assert_equal
@@ -24,9 +23,9 @@ NAMES = ["gpt2_train_autocast_eager_stack.json.gz", "hta_mi250_minitoy.json.gz",
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns are long from 100 rows on, and pieces are of 64."""
-    for module in ("read.mmap_columns", "analyze.kernel_links", "read.column"):
+    for module in ("mmap_columns", "analyze.kernel_links", "read.column"):
         monkeypatch.setattr(f"profiler.trace.{module}.LONG_ROWS", 100)
-    for module in ("read.mmap_columns", "analyze.kernel_links"):
+    for module in ("mmap_columns", "analyze.kernel_links"):
         monkeypatch.setattr(f"profiler.trace.{module}.PIECE_ROWS", 64)
 
 
