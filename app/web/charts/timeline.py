@@ -122,7 +122,7 @@ class TimelineView(TypedDict):
 
 
 class TimelineSection(TypedDict, total=False):
-    """Context of partials/trace_timeline.html; {} for a trace that was stored before there was one."""
+    """Context of partials/trace/timeline.html; {} for a trace that was stored before there was one."""
 
     timeline: TimelineView
 

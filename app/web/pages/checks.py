@@ -83,7 +83,7 @@ async def make(
             raise
         wrong = {**problem.body(), "status": problem.status, "line_text": _config_line(config, problem)}
         if is_fragment(request):
-            return render("partials/check_wrong.html", {"wrong": wrong}, request=request, status=422)
+            return render("partials/check/wrong.html", {"wrong": wrong}, request=request, status=422)
         fields = {"trace": trace, "baseline": baseline, "config": config}
         return await run_in_threadpool(_list, request, fields, wrong=wrong, status=problem.status)
     await state.queue.wait(job["id"], WAIT_S)
@@ -103,14 +103,14 @@ def check(request: Request, check_id: str, *, body: int = 0) -> Response:
     if wants_json(request):
         return JSONAnswer(stored)
     context = {**check_page(stored), "glances": summarize(stored)}
-    return render("partials/check_body.html" if body else "check.html", context, request=request)
+    return render("partials/check/body.html" if body else "check.html", context, request=request)
 
 
 @router.get("/checks/{check_id}/progress")
 @declare(Access.READ)
 def progress(request: Request, check_id: str) -> Response:
     """Only the bar and its line."""
-    return render("partials/progress.html", {"validation": _find_check(request, check_id)}, request=request)
+    return render("partials/validation/progress.html", {"validation": _find_check(request, check_id)}, request=request)
 
 
 @router.post("/checks/{check_id}/cancel")

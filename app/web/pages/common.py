@@ -36,7 +36,7 @@ class WidgetAnswers(TypedDict):
 
 
 class WidgetContext(AnswerContext):
-    """Context of partials/widget.html. widget: the advice; widget_query: the answers as the address has them."""
+    """Context of partials/home/widget.html. widget: the advice; widget_query: the answers as the address has them."""
 
     answers: WidgetAnswers
     widget: Advice

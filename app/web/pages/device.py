@@ -95,7 +95,7 @@ def device(request: Request) -> Response:
     if wants_json(request):
         status, suspicion = ceilings.status(state), _suspicion(state)
         return JSONAnswer({**regions.device(state), "ceilings_here": status, "suspicion": suspicion})
-    return render("device.html", _page(request), request=request)
+    return render("device/device.html", _page(request), request=request)
 
 
 @page_and_json(router, "/device/state", Access.COMPUTE)
@@ -107,7 +107,7 @@ def state_now(request: Request) -> Response:
     reading = conditions.read()
     if wants_json(request):
         return JSONAnswer(reading)
-    template = "partials/device_state.html" if is_fragment(request) else "device_state.html"
+    template = "partials/device/state.html" if is_fragment(request) else "device/device_state.html"
     return render(template, {"reading": reading, "charts": False}, request=request)
 
 
@@ -120,7 +120,7 @@ def measure(request: Request, on: Annotated[str, Form(max_length=200)] = "") -> 
         return RedirectResponse("/device#fleet", 303)
     if not is_fragment(request):
         return RedirectResponse("/device#ceilings", 303)
-    return render("partials/ceilings.html", _page(request), request=request, status=202)
+    return render("partials/device/ceilings.html", _page(request), request=request, status=202)
 
 
 @router.get("/device/ceilings")
@@ -129,4 +129,4 @@ def ceilings_section(request: Request) -> Response:
     """The part of the page that has them."""
     if not is_fragment(request):
         return RedirectResponse("/device#ceilings", 303)
-    return render("partials/ceilings.html", _page(request), request=request)
+    return render("partials/device/ceilings.html", _page(request), request=request)

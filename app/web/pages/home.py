@@ -63,7 +63,7 @@ def render_problem(request: Request, problem: Problem) -> Response:
 def host(request: Request) -> Response:
     """The banner of the start page, once the host is known."""
     context = {"host": regions.device(state_of(request))}
-    return render("partials/host.html", context, request=request)
+    return render("partials/device/host.html", context, request=request)
 
 
 @router.get("/")
@@ -79,7 +79,7 @@ def widget(request: Request) -> Response:
     """The widget's answer alone for htmx; the whole page, at its own address, for everybody else."""
     if not is_fragment(request):
         return RedirectResponse(f"/?{request.url.query}#widget", 303)
-    return render("partials/widget.html", widget_answer(request), request=request)
+    return render("partials/home/widget.html", widget_answer(request), request=request)
 
 
 @router.get("/widget/table")

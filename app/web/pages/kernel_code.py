@@ -52,7 +52,9 @@ def own(request: Request, region_id: str, candidate: Candidate = None) -> Respon
         return JSONAnswer(kernel_code.to_json(kernel))
     json_address = _json_address(f"/regions/{region_id}/triton.json", candidate)
     context = {**columns(region, kernel), "charts": False, "json_address": json_address}
-    return render("partials/columns.html" if is_fragment(request) else "kernel_code.html", context, request=request)
+    return render(
+        "partials/kernels/columns.html" if is_fragment(request) else "kernel_code.html", context, request=request
+    )
 
 
 @page_and_json(router, "/regions/{region_id}/triton/machine", Access.COMPUTE)
@@ -67,7 +69,9 @@ def machine(request: Request, region_id: str, candidate: Candidate = None, devic
         "charts": False,
         "json_address": _json_address(f"/regions/{region_id}/triton/machine.json", kernel.candidate),
     }
-    return render("partials/own_machine.html" if is_fragment(request) else "kernel_code.html", context, request=request)
+    return render(
+        "partials/kernels/own_machine.html" if is_fragment(request) else "kernel_code.html", context, request=request
+    )
 
 
 @router.get("/regions/{region_id}/triton/{kernel}/{listing}.txt")

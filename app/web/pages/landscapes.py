@@ -76,7 +76,10 @@ def landscape(request: Request, validation_id: str, candidate: Candidate = None)
 
 
 class LandscapePart(TypedDict):
-    """Context of partials/landscape.html: what there is, and what may be asked for. landscape_words: what it says."""
+    """Context of partials/validation/landscape.html: what there is, and what may be asked for.
+
+    landscape_words: what it says.
+    """
 
     landscape: Landscape | None
     landscape_candidates: list[str]
@@ -130,7 +133,7 @@ def ask_by_form(
     submit_landscape(state_of(request), validation_id, candidate=candidate, shape=shape)
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}/landscape", 303)
-    return render("partials/landscape.html", _context(request, validation_id), request=request, status=202)
+    return render("partials/validation/landscape.html", _context(request, validation_id), request=request, status=202)
 
 
 @page_and_json(pages, "/validations/{validation_id}/landscape", Access.READ)
@@ -149,7 +152,7 @@ def landscape_page(request: Request, validation_id: str, candidate: Candidate = 
 @declare(Access.READ)
 def landscape_panel(request: Request, validation_id: str) -> Response:
     """Its progress while it runs, the heat map once it stands."""
-    return render("partials/landscape.html", _context(request, validation_id), request=request)
+    return render("partials/validation/landscape.html", _context(request, validation_id), request=request)
 
 
 @pages.get("/validations/{validation_id}/landscape/progress")
@@ -159,7 +162,7 @@ def landscape_progress(request: Request, validation_id: str) -> Response:
     newest = landscapes.newest(state_of(request).store.database, validation_id)
     if newest is None:
         raise missing("landscape")
-    return render("partials/progress.html", {"validation": newest}, request=request)
+    return render("partials/validation/progress.html", {"validation": newest}, request=request)
 
 
 @pages.post("/validations/{validation_id}/landscape/cancel")
@@ -171,4 +174,4 @@ def cancel_landscape(request: Request, validation_id: str) -> Response:
         raise missing("landscape")
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}/landscape", 303)
-    return render("partials/landscape.html", _context(request, validation_id), request=request)
+    return render("partials/validation/landscape.html", _context(request, validation_id), request=request)

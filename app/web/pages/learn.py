@@ -255,7 +255,7 @@ def decisions_page(request: Request) -> Response:
     if wants_json(request):
         return JSONAnswer(answer)
     context = {**own_machine_page(region, own, answer, "/learn/decided"), "charts": False}
-    template = "partials/own_machine.html" if is_fragment(request) else "compiler_decisions.html"
+    template = "partials/kernels/own_machine.html" if is_fragment(request) else "compiler_decisions.html"
     return render(template, context, request=request)
 
 

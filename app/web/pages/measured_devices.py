@@ -66,7 +66,7 @@ def validation_page(request: Request, validation_id: str, devices: Devices = "")
 
 
 class Section(TypedDict, total=False):
-    """Context of partials/measured_devices.html; {} where the region was measured on fewer than two devices.
+    """Context of partials/validation/measured_devices.html; {} where the region was measured on fewer than two devices.
 
     devices_summary: whether the advice differs between them, in words.
     """
@@ -124,5 +124,5 @@ def _page(request: Request, text: str, name: str, back: str, devices: str) -> Re
     if wants_json(request):
         return JSONAnswer(comparison)
     context = {**_context(comparison["items"]), "name": name, "back": back}
-    template = "partials/measured_devices.html" if is_fragment(request) else "measured_devices.html"
+    template = "partials/validation/measured_devices.html" if is_fragment(request) else "device/measured_devices.html"
     return render(template, context, request=request)

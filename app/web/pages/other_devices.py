@@ -50,4 +50,6 @@ def devices_page(request: Request, region_id: str, *, device: Device = "") -> Re
         "widened": [r["device"] for r in rows if not r["fitted"]],
         "charts": False,
     }
-    return render("partials/devices.html" if is_fragment(request) else "devices.html", context, request=request)
+    return render(
+        "partials/device/devices.html" if is_fragment(request) else "device/devices.html", context, request=request
+    )

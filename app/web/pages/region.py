@@ -143,7 +143,7 @@ def preview_region(
     context = {**_edit_context(request, form, region, region_id, validation_id), "job": validation_id}
     address = str(context["permalink"]) if len(text) < MOST_CARRIED else None
     headers = {"HX-Replace-Url": address} if address else {}
-    return render("partials/preview.html", context, request=request, headers=headers)
+    return render("partials/region/preview.html", context, request=request, headers=headers)
 
 
 @router.post("/region/oracle")
@@ -166,7 +166,7 @@ def predict_text(
         return RedirectResponse(f"{_carrying_address(form)}&oracle=wait#oracle", 303)
     changed = _alternatives(before) != _alternatives(region)
     answered = {**context, "advice_changed": changed, "oracle_asked": True}
-    return render("partials/oracle_answer.html", answered, request=request)
+    return render("partials/kernels/oracle_answer.html", answered, request=request)
 
 
 def _region_form(fields: Mapping[str, str]) -> RegionForm:
@@ -259,7 +259,7 @@ def advice(request: Request, region_id: str) -> Response:
     region, without = _with_advice_state(request, region)
     if without.get("awaited"):
         return Response(status_code=204)
-    return render("partials/advice_came.html", _page(request, region), request=request)
+    return render("partials/region/advice_came.html", _page(request, region), request=request)
 
 
 def _page(request: Request, region: Region) -> dict[str, object]:
@@ -385,7 +385,7 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
     if page.startswith(("/regions/", "/region?")):
         joint = "&" if "?" in page else "?"
         headers["HX-Replace-Url"] = f"{quote(page, safe='/?&=%')}{joint}{urlencode({'of': of, 'faster': faster})}"
-    return render("partials/whatif_answer.html", {"whatif": answer}, request=request, headers=headers)
+    return render("partials/region/whatif_answer.html", {"whatif": answer}, request=request, headers=headers)
 
 
 def _what_if_values(request: Request) -> tuple[float | None, float | None]:
@@ -472,7 +472,9 @@ def predict(request: Request, region_id: str) -> Response:
     changed = _alternatives(before) != _alternatives(region)
     analysed = _stored_analysis(request, region, evidence.get("nearest") or newest)
     context = {**analysed, **evidence, "advice_changed": changed}
-    return render("partials/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"})
+    return render(
+        "partials/kernels/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"}
+    )
 
 
 @router.get("/regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt")
@@ -492,7 +494,7 @@ def machine(request: Request, region_id: str, mode: str, kernel: str) -> Respons
     if wants_json(request):
         return JSONAnswer(answer)
     context = {**machine_page(answer), "region_name": find_region(request, region_id)["name"], "charts": False}
-    template = "partials/machine.html" if is_fragment(request) else "machine.html"
+    template = "partials/kernels/machine.html" if is_fragment(request) else "machine.html"
     return render(template, context, request=request)
 
 
@@ -516,7 +518,10 @@ def validate(
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{job['id']}", 303)
     return render(
-        "partials/job.html", {**_validation_context(request, job["id"]), "swapped": True}, request=request, status=202
+        "partials/validation/job.html",
+        {**_validation_context(request, job["id"]), "swapped": True},
+        request=request,
+        status=202,
     )
 
 
@@ -557,7 +562,7 @@ def validation(request: Request, validation_id: str) -> Response:
 @declare(Access.COMPUTE)
 def validation_panel(request: Request, validation_id: str) -> Response:
     """Progress while it runs, the result once it stands: what the region page shows of a validation."""
-    return render("partials/job.html", _validation_context(request, validation_id), request=request)
+    return render("partials/validation/job.html", _validation_context(request, validation_id), request=request)
 
 
 @router.get("/validations/{validation_id}/progress")
@@ -567,7 +572,9 @@ def validation_progress(request: Request, validation_id: str) -> Response:
     validation = state_of(request).store.validation(validation_id)
     if validation is None:
         raise missing("validation")
-    template = "partials/progress_answer.html" if is_fragment(request) else "partials/progress.html"
+    template = (
+        "partials/validation/progress_answer.html" if is_fragment(request) else "partials/validation/progress.html"
+    )
     return render(template, {"validation": validation}, request=request)
 
 
@@ -579,7 +586,10 @@ def validate_again(request: Request, validation_id: str) -> Response:
     if not is_fragment(request) or "/validations/" in request.headers.get("hx-current-url", ""):
         return redirect(request, f"/validations/{job['id']}")
     return render(
-        "partials/job.html", {**_validation_context(request, job["id"]), "swapped": True}, request=request, status=202
+        "partials/validation/job.html",
+        {**_validation_context(request, job["id"]), "swapped": True},
+        request=request,
+        status=202,
     )
 
 
@@ -591,4 +601,4 @@ def cancel_validation(request: Request, validation_id: str) -> Response:
         raise missing("validation")
     if not is_fragment(request):
         return RedirectResponse(f"/validations/{validation_id}", 303)
-    return render("partials/job.html", _validation_context(request, validation_id), request=request)
+    return render("partials/validation/job.html", _validation_context(request, validation_id), request=request)

@@ -38,7 +38,7 @@ from app.web.views.trace_page import (
 
 router = APIRouter(include_in_schema=False)
 
-PARTS = {"region-list": "partials/region_list.html", "timeline": "partials/trace_timeline.html"}
+PARTS = {"region-list": "partials/regions/list.html", "timeline": "partials/trace/timeline.html"}
 """What htmx may replace -> its template."""
 
 
@@ -112,8 +112,10 @@ def read_on(
         failed = stored["status"] == "failed"
         # Of a page that has shown none of it yet, the whole comes at once.
         late = not shown.startswith(ADVISING)
-        template = "trace_failed" if failed else "trace_late" if late else "trace_settled"
-        return render(f"partials/{template}.html", {**_page(request, stored, view), "whole": True}, request=request)
+        template = "failed" if failed else "late" if late else "settled"
+        return render(
+            f"partials/trace/{template}.html", {**_page(request, stored, view), "whole": True}, request=request
+        )
     context: dict[str, object] = {
         "trace": {"id": trace_id},
         "progress": progress,
@@ -129,7 +131,7 @@ def read_on(
         context |= {"trace": stored, "listed_again": True, **_regions_part(request, stored, view, None)}
     else:
         context["cells"] = _advise_regions(request, trace_id, newly_advised(waiting or (), now), now["step_time_us"])
-    return render("partials/trace_news.html", context, request=request)
+    return render("partials/trace/news.html", context, request=request)
 
 
 NOTHING_YET: TraceProgress = {
@@ -198,6 +200,6 @@ def _other_rank(request: Request, trace: Trace, view: View) -> Trace | None:
 
 
 def _regions_part(request: Request, trace: Trace, view: View, other: Trace | None) -> RegionsSection:
-    """Context of partials/region_list.html. other: the trace of the rank that the view asks for."""
+    """Context of partials/regions/list.html. other: the trace of the rank that the view asks for."""
     recorded = recorded_devices(state_of(request), _texts((other or trace)["regions"]))
     return regions_part(trace, view, recorded, other, _ranks(request, trace))

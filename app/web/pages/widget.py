@@ -54,7 +54,7 @@ class Mark:
 
 
 class Picture(TypedDict):
-    """Context of partials/effort_curve.html: what `draw_picture` draws, in the picture's own units.
+    """Context of partials/home/effort_curve.html: what `draw_picture` draws, in the picture's own units.
 
     up: (speed-up, place) of each line; across: (lines, place).
     """
@@ -170,7 +170,7 @@ def find_decisive(advice: Advice) -> str:
 
 def _render_answer(advice: Advice, kind: str | None, bound: str | None) -> str:
     """The widget's answer as HTML; the page completes its link."""
-    template = environment().get_template("partials/widget.html")
+    template = environment().get_template("partials/home/widget.html")
     return template.render(widget=advice, widget_query="", **answer_context(advice, kind, bound))
 
 

@@ -64,7 +64,7 @@ class Listing(TypedDict):
 
 
 class MachinePage(TypedDict):
-    """Context of partials/machine.html.
+    """Context of partials/kernels/machine.html.
 
     base: under which the listings are; tried_by: who would time its other configurations. facts: (name, value, a word
     on it). preamble: lines before the kernel. unplaced: instructions of no line. listing_query, id_prefix: of links and
@@ -92,7 +92,7 @@ class MachinePage(TypedDict):
 
 
 class Columns(TypedDict):
-    """Context of partials/columns.html: Inductor's kernels of the default mode, and our own."""
+    """Context of partials/kernels/columns.html: Inductor's kernels of the default mode, and our own."""
 
     region: RegionBody
     own: Own
@@ -103,7 +103,7 @@ class Columns(TypedDict):
 
 
 class OwnMachinePage(TypedDict):
-    """Context of partials/own_machine.html. cut: there may be kernels that were not compiled."""
+    """Context of partials/kernels/own_machine.html. cut: there may be kernels that were not compiled."""
 
     region: RegionBody
     own: Own

@@ -101,7 +101,10 @@ class OperationRow(TypedDict):
 
 
 class OracleSection(TypedDict):
-    """Context of partials/oracle.html. reason: why there is no answer, or none of a mode; rows: by operation's name."""
+    """Context of partials/kernels/oracle.html.
+
+    reason: why there is no answer, or none of a mode; rows: by operation's name.
+    """
 
     state: Literal["answered", "unavailable", "unasked"]
     reason: str

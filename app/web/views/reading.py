@@ -10,7 +10,7 @@ from app.units import count
 
 
 class ReadingProgress(TypedDict):
-    """Context of partials/trace_progress.html.
+    """Context of partials/trace/progress.html.
 
     state: what the page shows by this, so that an answer is needed only where it differs. words: the line on the page;
     said: the sentence that is read out, which changes only from phase to phase. fraction: None while nobody can tell.

@@ -27,7 +27,7 @@ class Drawing(TypedDict):
 
 
 class SurveySection(TypedDict):
-    """Context of partials/region_landscape.html. survey: the nearest record of one of the region's kernels.
+    """Context of partials/region/landscape.html. survey: the nearest record of one of the region's kernels.
 
     survey_candidate: the kernel whose landscape is to be made here, "" where the region has no Triton kernel.
     survey_words: what is shown, whose it is, and what it says.

@@ -31,7 +31,7 @@ class CostRows(TypedDict, total=False):
 
 
 class Analysis(CostRows):
-    """Context of partials/analysis.html. peak, written_peak: FLOP/s; ceilings: where slope and roof are from."""
+    """Context of partials/region/analysis.html. peak, written_peak: FLOP/s; ceilings: where slope and roof are from."""
 
     region: RegionBody
     oracle: OracleSection
@@ -59,7 +59,7 @@ class EvidenceCharts(TypedDict, total=False):
 
 
 class HistoryRow(HistoryEntry):
-    """A row of partials/recent.html."""
+    """A row of partials/home/recent.html."""
 
     url: str
     when: str
@@ -146,7 +146,7 @@ def evidence_charts(
 
 
 def history_rows(items: Iterable[HistoryEntry]) -> list[HistoryRow]:
-    """Rows of partials/recent.html from the store's mixed list."""
+    """Rows of partials/home/recent.html from the store's mixed list."""
     folders = {"trace": "traces", "region": "regions", "validation": "validations"}
     return [
         {**item, "url": f"/{folders[item['kind']]}/{item['id']}", "when": format_time(item["created_at"])}

@@ -139,7 +139,7 @@ class StepPart(TypedDict):
 
 
 class StepSection(TypedDict, total=False):
-    """Context of the step's part of partials/trace_body.html; {} for traces stored before there was one.
+    """Context of the step's part of partials/trace/body.html; {} for traces stored before there was one.
 
     resource, because: the bottleneck and how it is known; times: the median step and its spread, in a line.
     """
@@ -166,7 +166,7 @@ class SpeedupRow(TypedDict):
 
 
 class SpeedupSection(TypedDict, total=False):
-    """Context of partials/trace_speedup.html: a row for all advice and one for the best three; {} where nothing is
+    """Context of partials/trace/speedup.html: a row for all advice and one for the best three; {} where nothing is
     known."""
 
     rows: list[SpeedupRow]
@@ -208,7 +208,7 @@ class UnreadPage(TypedDict):
 
 
 class TracePage(TimelineSection, BreakdownSection, StepSection, RankSection, RegionsSection):
-    """Context of partials/trace_body.html.
+    """Context of partials/trace/body.html.
 
     parts: what is there of the trace can be shown, without the advice on all regions while it is read.
     """
@@ -429,7 +429,7 @@ def region_links(trace: AnyTrace, *, anchors: bool = False) -> list[str]:
 
 
 def timeline_part(trace: AnyTrace, view: View, *, anchors: bool = False) -> TimelineSection:
-    """Context of partials/trace_timeline.html."""
+    """Context of partials/trace/timeline.html."""
 
     def link(window: Window | None) -> str:
         start_us, end_us = window or (None, None)

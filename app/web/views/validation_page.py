@@ -20,7 +20,7 @@ AnyValidation = Validation | ArchiveRecord
 
 
 class ValidationSummary(TypedDict):
-    """Context of partials/validation_summary.html. condition_rows: (name, value)."""
+    """Context of partials/validation/summary.html. condition_rows: (name, value)."""
 
     validation: AnyValidation
     candidates_chart: Chart | None

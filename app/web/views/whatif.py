@@ -19,7 +19,7 @@ MOST_FASTER = 1000.0
 
 
 class Answer(TypedDict):
-    """Context of partials/whatif_answer.html. share: 0 to 1; step_us: of one step, None where it is not known.
+    """Context of partials/region/whatif_answer.html. share: 0 to 1; step_us: of one step, None where it is not known.
 
     then: length of the region's part of the step, in shares of today's step; saved: what is gone of it.
     """
@@ -47,7 +47,10 @@ class Row(TypedDict):
 
 
 class Section(Answer):
-    """Context of partials/whatif.html. assumed: nobody has said the share; top: right end of the speed-up's slider."""
+    """Context of partials/region/whatif.html.
+
+    assumed: nobody has said the share; top: right end of the speed-up's slider.
+    """
 
     assumed: bool
     rows: list[Row]

@@ -157,7 +157,7 @@ def test_a_report_of_before_opens_without_them() -> None:
     found = {k: v for k, v in read(NAMES[1]).items() if k not in ("where", "timeline")}
     regions = [{k: v for k, v in r.items() if k != "streams"} | {"id": str(i)} for i, r in enumerate(found["regions"])]
     old = {"id": "t", "status": "ready", **found, "regions": regions}
-    html = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(old))
+    html = environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(old))
     assert 'id="timeline"' not in html
     assert 'id="where"' not in html
     assert html.count('href="/regions/') >= len(regions)
@@ -179,7 +179,7 @@ def test_what_the_script_shows_of_a_hostile_name_is_visible() -> None:
     page = trace_page.trace_page(trace)
     told = json.dumps(page["timeline"]["data"], ensure_ascii=False)
     assert "\\\\u{202e}" in told
-    html = environment().get_template("partials/trace_body.html").render(**page)
+    html = environment().get_template("partials/trace/body.html").render(**page)
     for text in (told, html):
         assert not set(text) & set("\u202e\u2066\x00")
     assert "<b>" not in html

@@ -29,7 +29,7 @@ def page(trace: dict[str, Any]) -> str:
         "kernels": 1, "steps": 1, "profiler_steps": 1, "linked_share": 1.0, "device": None, "notes": [], "rests": [],
         "estimates_for": "NVIDIA H200", "regions": [region("a")], **trace,
     }  # fmt: skip
-    return environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(shown))
+    return environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(shown))
 
 
 def test_an_obstacle_has_its_module_its_function_and_a_remedy():

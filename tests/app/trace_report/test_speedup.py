@@ -148,7 +148,7 @@ def test_a_real_step_keeps_what_no_advice_is_on(name: str) -> None:
 
 def test_page_shell_and_json_say_the_same() -> None:
     found = ready("llama_prefill_bf16_eager.json.gz")
-    page = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
+    page = environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(found))
     assert "The step after following the advice" in page
     assert "Only the 3 regions that save most" in page
     assert "What the trace cannot tell" in page
@@ -161,7 +161,7 @@ def test_page_shell_and_json_say_the_same() -> None:
 
 def test_without_shapes_no_time_is_predicted_and_the_page_says_why() -> None:
     found = ready("handrolled_blocks_noshapes.json.gz")
-    page = environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
+    page = environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(found))
     assert "No time can be predicted for any of the advice" in page
     assert "shapes were not recorded" in page
     assert "shapes were not recorded" in trace_text(found)

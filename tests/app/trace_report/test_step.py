@@ -29,7 +29,7 @@ QUICK = [
 
 def page(trace: dict[str, Any], group: list[dict[str, Any]] | None = None) -> str:
     shown = {"id": "t", "status": "ready", **trace}
-    return environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(shown, group or []))
+    return environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(shown, group or []))
 
 
 @pytest.mark.parametrize("name", QUICK)

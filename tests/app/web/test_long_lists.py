@@ -58,7 +58,7 @@ def long_region(count: int, *oracle: dict[str, Any]) -> dict[str, Any]:
 
 def page(found: dict[str, Any]) -> str:
     context = views.analysis(found) | {"oracle_on": True, "machine_id": None, "current": "/"}
-    return environment().get_template("partials/analysis.html").render(context, host=None, form={})
+    return environment().get_template("partials/region/analysis.html").render(context, host=None, form={})
 
 
 def test_a_region_of_three_thousand_operations_has_a_small_page() -> None:

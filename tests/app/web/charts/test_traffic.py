@@ -22,7 +22,7 @@ def thickness(arrow: Arrow) -> float:
 
 def rendered(cost: dict[str, Any]) -> str:
     panels = make_panels(cost)
-    template = environment().get_template("partials/traffic.html")
+    template = environment().get_template("partials/region/traffic.html")
     return template.render(traffic=panels, traffic_words=traffic.summarize(panels))
 
 

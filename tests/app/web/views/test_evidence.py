@@ -12,7 +12,7 @@ from tests.app import samples
 
 
 def rendered(**context: Any) -> str:
-    return environment().get_template("partials/evidence.html").render(current="/regions/x", **context)
+    return environment().get_template("partials/region/evidence.html").render(current="/regions/x", **context)
 
 
 def test_a_record_of_the_archive_names_its_device_and_day() -> None:

@@ -116,7 +116,7 @@ def test_lines_in_words(lines: tuple[int, ...], words: str) -> None:
 
 def page(found: dict[str, Any], **more: Any) -> str:
     context = {**views.analysis(found), "oracle_on": True, "machine_id": found.get("id"), **more}
-    return environment().get_template("partials/analysis.html").render(**context)
+    return environment().get_template("partials/region/analysis.html").render(**context)
 
 
 def test_the_page_has_kernels_with_source_calls_and_what_was_assumed() -> None:
@@ -218,7 +218,7 @@ def test_the_machines_numbers_findings_source_and_listings() -> None:
     assert any("128 bits" in said for said in rows[5]["findings"])
     assert context["unplaced"] == 1
     assert [listing["name"] for listing in context["listings"]] == ["TTIR", "PTX"]
-    shown = environment().get_template("partials/machine.html").render(**context)
+    shown = environment().get_template("partials/kernels/machine.html").render(**context)
     assert "&lt;ir&gt;" in shown
     assert "/regions/r/kernels/default/k/ptx.txt" in shown
     assert "XBLOCK=128" in shown
@@ -229,7 +229,9 @@ def test_a_long_listing_is_cut_on_the_page_and_says_so() -> None:
     context = compiled_kernels.machine_page(compiled(texts={"sass": text}))
     assert len(context["listings"][0]["text"]) == compiled_kernels.LONG_LISTING
     assert context["listings"][0]["left"] == 5
-    assert "without its last 5 characters" in environment().get_template("partials/machine.html").render(**context)
+    assert "without its last 5 characters" in environment().get_template("partials/kernels/machine.html").render(
+        **context
+    )
 
 
 def test_what_the_targets_tools_do_not_tell_is_a_dash() -> None:

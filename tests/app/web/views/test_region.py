@@ -24,7 +24,7 @@ def trace(*regions: Any, **more: Any) -> dict[str, Any]:
 
 
 def page(found: dict[str, Any]) -> str:
-    return environment().get_template("partials/trace_body.html").render(**trace_page.trace_page(found))
+    return environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(found))
 
 
 def test_what_comes_before_any_kernel_is_said_first_and_a_recipe_once() -> None:
