@@ -47,8 +47,8 @@ class LocalRunner:
 
     A spare is a child that was started before there is a request for it, and does what it can without: `keep` starts
     one, `run` of the same command takes it. It serves one request, as any child does. label: what the marks of all
-    children begin with, so that whoever comes after a killed server finds them (`owners.end_children`). templates: what
-    is forked from by the first word of a command, such as profiler.child.process.FORK.
+    children begin with, so that whoever comes after a killed server finds them (`worker_identity.end_children`).
+    templates: what is forked from by the first word of a command, such as profiler.child.process.FORK.
     """
 
     def __init__(self, label: str = "", templates: Mapping[str, Template] | None = None) -> None:

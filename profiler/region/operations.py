@@ -1,6 +1,7 @@
 """Every aten operation that is known by name: its kind, what Inductor does with it, its FLOPs, title and spelling.
 
-The one table of operations: `fusion`, `flops`, `vocabulary`, `trace_names`, the advice and docs/libraries.md read it.
+The one table of operations: `lowering`, `fallbacks`, `flops`, `vocabulary`, `patterns`, mining and docs/libraries.md read
+it.
 Torch-free data. tests/profiler/region/test_operations.py holds the column `falls` to the Inductor that is installed.
 """
 

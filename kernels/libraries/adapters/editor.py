@@ -193,6 +193,6 @@ def attention_operands(e: Editor, match: Match) -> tuple[Heads, torch.fx.Node | 
         elif match.by_hand:
             raise Unsupported("a boolean mask that is added")
         if len(heads.q.meta["val"].shape) == 4 and value.dim() == 3:
-            # torch's cuDNN backend takes masks of two or four dimensions: see covering._mask_as_passed
+            # torch's cuDNN backend takes masks of two or four dimensions: see covers._mask_as_passed
             mask = e.call(torch.reshape, mask, (1, *value.shape))
     return heads, mask

@@ -94,7 +94,7 @@ class Worker:
                 if spec.get("crowded"):
                     self.checker.free()
             spans.end("first calls")
-            # Checks disturb no clock that counts: side by side, where memory is enough. Who tunes is alone.
+            # Checks are not timed: they run side by side where memory is enough. Autotuning waits until it is alone.
             with self.checker.turn(shared=self.roomy, to_the_end=bool(spec.get("crowded"))):
                 self._await_memory(spec)
                 cases = self.checker.cases(task, number == 0, sensitivity=number == 0 and self.candidate == "eager")
