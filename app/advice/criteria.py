@@ -22,7 +22,7 @@ from app.units import duration, factor, plain
 from app.units import share as in_percent
 from kernels.measure.records import LAUNCH_BOUND
 from profiler.oracle.compiler.targets import TARGETS
-from profiler.oracle.model import Prediction, Recompiles
+from profiler.oracle.model import WITHOUT_GPU, Prediction, Recompiles
 from profiler.region.graph.cost_model import Cost, bound
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def _fuses(case: Case) -> Judgement:
 
 def _fuses_as_predicted(facts: RegionFacts, cost: Cost, prediction: Prediction, limit: float) -> Judgement:
     """By the kernels that Inductor wrote: their bytes by its own count, those of its library calls by ours."""
-    how = prediction.how.removeprefix("asked of Inductor, ")
+    how = "without a GPU" if prediction.how == WITHOUT_GPU else prediction.how
     source = f"Inductor's own kernels (torch {prediction.torch}), {how}"
     ideal = cost.ideal.bytes_moved
     replaced = [r.name for r in prediction.replaced]

@@ -1,1 +1,1 @@
-"""What torch.compile would make of a region: asked of Inductor itself, with or without a GPU."""
+"""What torch.compile would make of a region, from Inductor itself, with or without a GPU."""

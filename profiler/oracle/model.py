@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from profiler.oracle.kernel_traits import KernelTraits, read_traits
 
+COMPILED = "compiled for this GPU"
+WITHOUT_GPU = "Inductor's own answer, without a GPU"
+_FORMER_SPELLINGS: Mapping[str, str] = {"asked of Inductor, without the GPU": WITHOUT_GPU}
+
 MODES = ("default", "max-autotune")
 """max-autotune is answered as "if a Triton GEMM template wins": Inductor would decide that by timing."""
 
@@ -18,6 +22,11 @@ TEMPLATE = "template"
 FOREACH = "foreach"
 SCAN = "split_scan"
 """Kinds of Triton kernels, as torch._inductor's heuristics name them."""
+
+
+def how_today(how: str) -> str:
+    """How a prediction was made, in today's words; stored ones may have a former spelling."""
+    return _FORMER_SPELLINGS.get(how, how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +136,9 @@ class Replaced:
 class Prediction:
     """What torch.compile makes of one region at one binding, in one mode, on one device.
 
-    how: "compiled for this GPU", "asked of Inductor without a GPU". symbols: the binding, or the names of the sizes
-    that stayed symbolic. assumed: decisions that Inductor would make by timing. unavailable: why there is no
-    prediction, "" where there is one; then the rest is empty.
+    how: COMPILED or WITHOUT_GPU. binding: the sizes; symbolic: those that vary stayed symbolic. assumed: decisions that
+    Inductor would make by timing. unavailable: why there is no prediction, "" where there is one; then the rest is
+    empty.
     took_s: seconds that the answer took when it was made.
     """
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from profiler.hardware import Device
-from profiler.oracle.model import Prediction, Recompiles
+from profiler.oracle.model import Prediction, Recompiles, how_today
 
 Json = dict[str, Any]
 
@@ -61,7 +61,8 @@ def to_message(prediction: Prediction) -> Json:
 
 def from_dict(data: Mapping[str, object]) -> Prediction:
     """The prediction that `to_message` or `to_dict` wrote. Raises msgspec.ValidationError for anything else."""
-    return msgspec.convert(data, Prediction)
+    prediction = msgspec.convert(data, Prediction)
+    return replace(prediction, how=how_today(prediction.how))
 
 
 def recompiles_to_dict(recompiles: Recompiles) -> Json:

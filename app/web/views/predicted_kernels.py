@@ -26,6 +26,7 @@ from profiler.oracle.model import (
     SDPA_REPLACED,
     TEMPLATE,
     alike,
+    how_today,
 )
 from profiler.region import op_kinds
 
@@ -134,7 +135,7 @@ def oracle_section(region: RegionBody) -> OracleSection:
     return {
         "state": "answered",
         "reason": next((f"{p['mode']}: {p['unavailable']}" for p in predictions if p["unavailable"]), ""),
-        "how": first["how"].replace("asked of Inductor", "from Inductor"),
+        "how": how_today(first["how"]),
         "torch": first["torch"],
         "triton": first["triton"],
         "device": first["device"],

@@ -1,1 +1,1 @@
-"""Inductor asked for its kernels, with or without a GPU."""
+"""The kernels that Inductor itself would emit, with or without a GPU."""

@@ -14,10 +14,8 @@ from profiler.oracle.inductor.fake_gpu import NotAskableError
 from profiler.oracle.inductor.pipeline import InductorOutput, ask
 from profiler.oracle.inductor.schemas import parameters_of
 from profiler.oracle.inductor.wrapper import join, read_wrapper, with_lines
-from profiler.oracle.model import SDPA_REPLACED, Prediction, Replaced
+from profiler.oracle.model import SDPA_REPLACED, WITHOUT_GPU, Prediction, Replaced
 from profiler.region.model import Region, RegionError
-
-ASKED = "asked of Inductor, without the GPU"
 
 REPLACEMENTS: Mapping[str, tuple[str, str]] = {
     "fuse_attention": (
@@ -40,8 +38,9 @@ def predict(region: Region, binding: Mapping[str, int] | None, device: Device, m
     started = time.monotonic()
     sizes = dict(region.bindings[0] if binding is None else binding)
     empty = Prediction(
-        device.name, mode, sizes, region.requires_grad, how=ASKED, torch=torch.__version__, triton=triton.__version__
-    )
+        device.name, mode, sizes, region.requires_grad, how=WITHOUT_GPU, torch=torch.__version__,
+        triton=triton.__version__,
+    )  # fmt: skip
     try:
         output = ask(region, binding, device, mode)
         prediction = read(output, empty)

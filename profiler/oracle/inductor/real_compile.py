@@ -17,12 +17,10 @@ import triton
 
 from profiler.oracle.inductor.answer import read
 from profiler.oracle.inductor.pipeline import InductorOutput, collect_output
-from profiler.oracle.model import Prediction
+from profiler.oracle.model import COMPILED, Prediction
 from profiler.region.language.program import program, shape_of
 from profiler.region.language.vocabulary import DTYPES
 from profiler.region.model import Input, Region
-
-COMPILED = "compiled for this GPU"
 
 
 def compile_and_run(region: Region, binding: Mapping[str, int] | None = None, mode: str = "default") -> Prediction:

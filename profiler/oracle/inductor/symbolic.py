@@ -22,10 +22,10 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from profiler.hardware import Device
-from profiler.oracle.inductor.answer import ASKED, first_line, read
+from profiler.oracle.inductor.answer import first_line, read
 from profiler.oracle.inductor.fake_gpu import DEVICE, NotAskableError
 from profiler.oracle.inductor.pipeline import InductorOutput, collect_output, compile_forward, pretend_gpu
-from profiler.oracle.model import Prediction, Recompiles
+from profiler.oracle.model import WITHOUT_GPU, Prediction, Recompiles
 from profiler.region.language.program import Program, program_in
 from profiler.region.model import Region, RegionError
 
@@ -98,7 +98,7 @@ def _compile(region: Region, sizes: Sizes, varying: set[str], device: Device) ->
             built = program_in(region, values, DEVICE, FakeTensorMode(shape_env=environment))
         compile_forward(_with_sizes(built, region))
     empty = Prediction(
-        device.name, "default", dict(sizes), False, symbolic=True, how=ASKED,
+        device.name, "default", dict(sizes), False, symbolic=True, how=WITHOUT_GPU,
         torch=torch.__version__,
     )  # fmt: skip
     guards = tuple(g.expr for g in environment.guards)

@@ -15,7 +15,7 @@ from profiler.oracle import model
 from profiler.oracle.compiler.findings import findings
 from profiler.oracle.compiler.machine import Instruction, Machine, table
 from profiler.oracle.model import Extern, OracleKernel, Prediction, Replaced
-from profiler.oracle.serialization import to_dict
+from profiler.oracle.serialization import from_dict, to_dict
 from tests.app.samples import region
 
 GEMM = [
@@ -34,9 +34,7 @@ TEMPLATE = OracleKernel(
 
 
 def prediction(*kernels: OracleKernel, mode: str = "default", **more: Any) -> dict[str, Any]:
-    made = Prediction(
-        "NVIDIA H200", mode, {}, False, kernels, how="asked of Inductor, without the GPU", torch="2.13.0", **more
-    )
+    made = Prediction("NVIDIA H200", mode, {}, False, kernels, how=model.WITHOUT_GPU, torch="2.13.0", **more)
     return to_dict(made)
 
 
@@ -52,6 +50,12 @@ def who(found: dict[str, Any]) -> dict[str, Any]:
     """Operation -> kernel numbers, or the library call's name."""
     rows = predicted_kernels.oracle_section(found)["rows"]
     return {name: row["library"] or [k["number"] for k in row["kernels"]] for name, row in rows.items()}
+
+
+def test_the_former_spelling_of_a_stored_prediction_is_read_as_todays() -> None:
+    stored = {**prediction(TAIL), "how": "asked of Inductor, without the GPU"}
+    assert predicted_kernels.oracle_section(asked(GEMM, stored))["how"] == "Inductor's own answer, without a GPU"
+    assert from_dict(stored).how == "Inductor's own answer, without a GPU"
 
 
 def test_operations_are_in_the_kernel_of_their_lines_and_the_product_in_the_library() -> None:
