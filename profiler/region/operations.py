@@ -1,7 +1,6 @@
 """Every aten operation that is known by name: its kind, what Inductor does with it, its FLOPs, title and spelling.
 
-The one table of operations: `lowering`, `fallbacks`, `flops`, `vocabulary`, `patterns`, mining and docs/libraries.md read
-it.
+The one table of operations, read by `lowering`, `fallbacks`, `flops`, `vocabulary`, `patterns`, mining and the docs.
 Torch-free data. tests/profiler/region/test_operations.py holds the column `falls` to the Inductor that is installed.
 """
 
@@ -218,7 +217,7 @@ OPERATIONS: tuple[Op, ...] = (
     Op("frac", POINTWISE, language="torch"),
     Op("gcd", POINTWISE, falls=Falls.ALWAYS, language="torch"),
     Op("ge", POINTWISE, language="torch"),
-    Op("gelu", POINTWISE, flops=5, tanh=9, language="F aten"),
+    Op("gelu", POINTWISE, flops=5, tanh=9, title="GELU", language="F aten"),
     Op("gelu_backward", POINTWISE, flops=11, tanh=18, language="aten"),
     Op("gelu_tanh", POINTWISE),
     Op("gelu_tanh_backward", POINTWISE),
@@ -310,7 +309,7 @@ OPERATIONS: tuple[Op, ...] = (
     Op("sigmoid_backward", POINTWISE, flops=3, language="aten"),
     Op("sign", POINTWISE, language="torch"),
     Op("signbit", POINTWISE, language="torch"),
-    Op("silu", POINTWISE, flops=5, language="F aten"),
+    Op("silu", POINTWISE, flops=5, title="SiLU", language="F aten"),
     Op("silu_backward", POINTWISE, flops=9, language="aten"),
     Op("sin", POINTWISE, language="torch"),
     Op("sinc", POINTWISE, language="torch"),
@@ -405,7 +404,7 @@ OPERATIONS: tuple[Op, ...] = (
     Op("kl_div", REDUCTION, flops=4, language="F"),
     Op("l1_loss", REDUCTION, flops=3, language="F"),
     Op("linalg_vector_norm", REDUCTION, flops=2),
-    Op("logsumexp", REDUCTION, flops=4, language="torch"),
+    Op("logsumexp", REDUCTION, flops=4, title="log-sum-exp", language="torch"),
     Op("max", REDUCTION, language="torch"),
     Op("max_pool2d", REDUCTION, title="max pool", language="F torch"),
     Op("max_pool2d_with_indices", REDUCTION, language="aten"),
@@ -444,7 +443,7 @@ OPERATIONS: tuple[Op, ...] = (
     Op("cudnn_batch_norm_backward", NORMALISATION, flops=9, weighted=13, language="aten"),
     Op("group_norm", NORMALISATION, title="GroupNorm", language="F torch"),
     Op("instance_norm", NORMALISATION, title="InstanceNorm", language="F torch"),
-    Op("layer_norm", NORMALISATION, language="F torch"),
+    Op("layer_norm", NORMALISATION, title="LayerNorm", language="F torch"),
     Op("miopen_batch_norm", NORMALISATION, language="aten"),
     Op("miopen_batch_norm_backward", NORMALISATION, language="aten"),
     Op("native_batch_norm", NORMALISATION, flops=5, language="aten"),
@@ -757,6 +756,12 @@ def kind_of(target: str) -> str:
     if row is not None:
         return row.kind
     return OTHER if name.startswith("_foreach") or not target.startswith(("aten", "prims")) else POINTWISE
+
+
+def title_of(name: str) -> str:
+    """What pages call the operation of a base name: its title, else the name."""
+    row = find(name)
+    return row.title if row is not None and row.title else name
 
 
 def falls(name: str) -> Falls:

@@ -10,6 +10,7 @@ from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.matchers import MATCHERS
 from profiler.region.graph.operation import Operation
+from profiler.region.operations import title_of
 
 
 def match(graph: Graph) -> tuple[Match, ...]:
@@ -73,7 +74,7 @@ def tail_names(graph: Graph, gemm: Operation, tail: list[Operation]) -> list[str
             continue
         outside = [n for n in (through_views(graph, i) for i in operation.inputs) if n in inputs]
         full = [n for n in outside if inputs[n].elements == width]
-        part = SPOKEN.get(operation.label, operation.label)
+        part = title_of(operation.label)
         if operation.label == "add" and outside:
             part = "residual" if full else "bias"
         elif operation.label == "mul" and full:
@@ -104,13 +105,8 @@ def _quantised(graph: Graph) -> bool:
     return any(t.dtype in ("i8", "u8", "f8e4m3", "f8e5m2", "i32") and len(t.shape) == 2 for _, t in graph.inputs)
 
 
-SPOKEN = {"gelu": "GELU", "relu": "ReLU", "silu": "SiLU", "sigmoid": "sigmoid", "tanh": "tanh",
-          "layer_norm": "LayerNorm", "rms_norm": "RMSNorm", "softmax": "softmax", "logsumexp": "log-sum-exp",
-          "dropout": "dropout", "matmul": "matmul", "linear": "linear"}  # fmt: skip
-
-
 def _list_names(operations: Iterable[Operation]) -> str:
-    labels = [SPOKEN.get(o.label, o.label) for o in operations if o.label != "to"]
+    labels = [title_of(o.label) for o in operations if o.label != "to"]
     names = list(dict.fromkeys(labels)) or ["cast"]
     return _join(names[:4]) + (" and more" if len(names) > 4 else "")
 
@@ -146,7 +142,7 @@ def _by_kinds(graph: Graph, working: list[Operation]) -> tuple[str, str]:
         if all(k == op_kinds.COPY for k in present):
             return "copy", "layout copy"
         if len(working) == 1:
-            return "pointwise", SPOKEN.get(working[0].label, working[0].label)
+            return "pointwise", title_of(working[0].label)
         return "pointwise", "pointwise chain"
     for kind, (name, title) in TITLES.items():
         if kind in present:

@@ -35,6 +35,9 @@ TITLES = {
     "x: bf16[64, 32]\nr: bf16[64, 32]\nreturn x + r\n": ("pointwise", "add"),
     "q: bf16[2, 4, 64, 32]\nreturn scaled_dot_product_attention(q, q, q)\n": ("attention", "SDPA attention"),
     "x: bf16[64, 32]\nreturn layer_norm(x, (32,))\n": ("layer_norm", "LayerNorm"),
+    "x: bf16[64, 32]\nw: bf16[16, 32]\nreturn F.silu(linear(x, w))\n": ("gemm_tail", "GEMM with SiLU tail"),
+    "x: bf16[64, 32]\nw: bf16[16, 32]\nreturn F.hardswish(linear(x, w))\n": ("gemm_tail", "GEMM with hard-swish tail"),
+    "x: bf16[64, 32]\nreturn F.elu(x)\n": ("pointwise", "ELU"),
     "x: bf16[64, 32]\nreturn softmax(x.float(), -1).to(bf16)\n": ("softmax", "softmax"),
     "x: bf16[64, 32]\nreturn x.transpose(0, 1).contiguous()\n": ("copy", "layout copy"),
 }
