@@ -76,7 +76,7 @@ check-oracle: $(VENV)/.run
 check-traffic: $(VENV)/.run
 	OUT=tests/records $(BIN)/python tools/gpu/check_traffic.py
 
-# On a host with a GPU: every kernel against float64, with random calls; then each beside what users would pick instead.
+# On a host with a GPU: every kernel against float64, with random calls; then each compared with what users would pick instead.
 check-kernels: $(VENV)/.run
 	$(BIN)/python tools/gpu/check_kernels.py --large --beyond --soak 2000
 
@@ -95,7 +95,7 @@ bench-validate: $(VENV)/.run
 	$(BIN)/python benchmarks/validation/verdict.py --out tests/records/verdicts-h200.json
 	$(BIN)/python benchmarks/validation/step.py --out tests/records/steps-h200.json
 
-# This reader beside the others that are installed: ARGS="--hta ../hta/bin/python --gb 1 4" (see --help).
+# This reader compared with the others that are installed: ARGS="--hta ../hta/bin/python --gb 1 4" (see --help).
 bench-trace: $(VENV)/.run
 	$(BIN)/python benchmarks/traces/trace.py $(ARGS)
 

@@ -1,4 +1,4 @@
-"""A thread beside the requests, from the server's start to its end."""
+"""A thread next to those of the requests, from the server's start to its end."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class Settings(BaseSettings):
     )
     archive_dir: Path | None = Field(
         default=None,
-        description="Folder of your own records of measurements, beside the shipped ones; unset = `archive` in the data"
-        " folder.",
+        description="Folder of your own records of measurements; the shipped ones are read as well; unset = `archive`"
+        " in the data folder.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on. Anything but loopback needs a token.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
@@ -46,7 +46,7 @@ class Settings(BaseSettings):
         description="Shared secret for `Authorization: Bearer`, at least 16 characters; unset = no sign-in.",
     )
     allowed_hosts: str = Field(
-        default="", description="Host names to answer to beside loopback and `host`, separated by commas."
+        default="", description="Host names to answer to, in addition to loopback and `host`, separated by commas."
     )
     database_url: str = Field(
         default="",

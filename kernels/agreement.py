@@ -76,7 +76,7 @@ def _at_home(arguments: Sequence[Any]) -> Sequence[Any]:
 def fault_of(got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor, conditioned: float = 0.0) -> str:
     """What is wrong with one output; "" where nothing is. plain: the reference's in its dtype; wanted: in float64.
 
-    conditioned: relative error that these inputs may cost any implementation, besides the rounding of the result.
+    conditioned: relative error that these inputs may cost any implementation, on top of the rounding of the result.
     """
     if not got.dtype.is_floating_point:
         differ = int((got != wanted.to(got.dtype)).sum())

@@ -22,7 +22,7 @@
     };
   }
 
-  // A phone: cut the names, and leave the labels beside the marks the room that they need.
+  // A phone: cut the names, and leave the labels next to the marks the room that they need.
   function narrow(layout) {
     const names = layout.yaxis.type === "category" ? layout.yaxis.tickvals : null;
     if (!names) return layout;

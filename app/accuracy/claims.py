@@ -1,4 +1,4 @@
-"""Claims: numbers that the sources give, beside what was measured here. Agreeing or not, both are shown.
+"""Claims: numbers that the sources give, next to what was measured here. Agreeing or not, both are shown.
 
 The measured side is the Archive and tests/records/kernels-h200.json (`make bench-kernels`), nothing else.
 """
@@ -18,7 +18,7 @@ from app.objects.accuracy import KernelTable, TableRow
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gemm_gelu_mask.txt"
 SOFTMAX = ("softmax", "softmax_long")
 TUNED = {"matmul": "eager", "flash_attention": "SDPA cuDNN"}
-"""Kernel -> what is beside it by experts, in CUDA: cuBLAS behind torch's product, cuDNN's attention."""
+"""Kernel -> what it is compared with, by experts, in CUDA: cuBLAS behind torch's product, cuDNN's attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ def claims(cases: Sequence[Case], kernels: KernelTable | None) -> list[Claim]:
                [*_example(cases), *_against(rows, ("matmul_epilogue",), "eager", "m=8192 k=4096 n=16384", exact=True)]),
         _claim("softmax in Triton over PyTorch", "S1", "3 to 4 times as fast", 3, 4, "×",
                _against(rows, SOFTMAX, "eager")),
-        _claim("matrix product in Triton beside cuBLAS", "S0, S1", "5 to 15 % slower", 1.05, 1.15, "× the time",
+        _claim("matrix product in Triton compared with cuBLAS", "S0, S1", "5 to 15 % slower", 1.05, 1.15, "× the time",
                [Figure(f.where, 1 / f.value) for f in _against(rows, ("matmul",), "eager")]),
-        _claim("Triton beside hand-tuned CUDA", "S0, S2, S3", "80 to 95 % of its speed", 0.80, 0.95, "of its speed",
-               [f for op, peer in TUNED.items() for f in _against(rows, (op,), peer)]),
+        _claim("Triton compared with hand-tuned CUDA", "S0, S2, S3", "80 to 95 % of its speed", 0.80, 0.95,
+               "of its speed", [f for op, peer in TUNED.items() for f in _against(rows, (op,), peer)]),
         _claim("the tile: BLOCK_SIZE 4 against the best", "S3", "up to 95 times slower", 95, 95, "×",
                _over(shown, "vector_add f32 n=2^26 BLOCK=4", "vector_add f32 n=2^26 BLOCK=1024")),
         _claim("grouped program order in a matrix product", "S3", "220 to 245 TFLOP/s", 245 / 220, 245 / 220, "×",

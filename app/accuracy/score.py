@@ -1,4 +1,4 @@
-"""Score: advice beside the measurement of its case."""
+"""Score: advice compared with the measurement of its case."""
 
 from __future__ import annotations
 

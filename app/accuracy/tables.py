@@ -1,6 +1,6 @@
 """Tables: measured rows of this project's kernels and their peers, each as a region or a call that the rates predict.
 
-Rows are those of tests/records/kernels-h200.json: an operation at its sizes, ours beside eager, torch.compile and other
+Rows are those of tests/records/kernels-h200.json: an operation at its sizes, ours, eager, torch.compile and other
 packages. Sizes are the row's own; no row is looked up by them.
 """
 

@@ -277,7 +277,7 @@ def compile_fuses(case: Case) -> Judgement:
     compile for (before sm_80) have no kernels of torch.compile either.
 
     It does not hold where the trace shows a graph break or an opaque call between the region's own operations. What
-    lies beside them in the region's module has to be fixed first and does not change what is fused. Waits of the host
+    lies next to them in the region's module has to be fixed first and does not change what is fused. Waits of the host
     and sizes that change are named and change nothing.
 
     In the widget, uniqueness from `custom` on means that nothing fused exists, except that elementwise chains fuse.

@@ -74,7 +74,7 @@ def _count_text(count: int, which: str) -> str:
 
 
 def _cuda(triton: Range | None, kind: str | None, bound: str | None) -> tuple[Range | None, str]:
-    """Not measured: by what the sources say of Triton beside it."""
+    """Not measured: by what the sources say of Triton compared with it."""
     if kind == "gemm":
         return Range(1.0, 1.0, 1.0), "sources: cuBLAS is hand-tuned CUDA already"
     if triton is None:

@@ -35,8 +35,8 @@ def reissue(
 ) -> Advice:
     """The advice with what was measured: tool, times and speed-ups from the GPU where they are known.
 
-    Without a timed candidate beside eager the prediction stays, and its headline says that it is one. Advice that does
-    not rest on times (target met, communication, waiting for the host) keeps its tool.
+    Without a timed candidate other than eager the prediction stays, and its headline says that it is one. Advice that
+    does not rest on times (target met, communication, waiting for the host) keeps its tool.
     """
     embedded = {k: v for k, v in to_json(validation).items() if k not in LEFT_OUT}
     timed = [c for c in validation.candidates if c.status == TIMED and c.time_us is not None]

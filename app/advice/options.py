@@ -36,7 +36,7 @@ ROUTER_COLUMNS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An Alternative with what the choice needs beside its time."""
+    """An Alternative with what the choice needs as well as its time."""
 
     alternative: Alternative
     bytes_written: int | None = None

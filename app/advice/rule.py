@@ -197,7 +197,7 @@ def _choose(
 
 
 def _peak(case: Case) -> Metric:
-    """Bytes that stand for a peak: what is written on the way, beside the inputs, which are there whatever runs."""
+    """Bytes that stand for a peak: what is written on the way, and the inputs, which are there whatever runs."""
     cost = case.facts.cost
     held = cost.ideal.bytes_read if cost is not None else 0
     return lambda o: None if o.bytes_written is None else held + o.bytes_written

@@ -34,7 +34,7 @@ MAX_BINDINGS = 12
 
 @dataclass(frozen=True, slots=True)
 class AdviceContext:
-    """What is known beside the region: how the step runs, what the user wants. host: None for the one this runs on."""
+    """What is known but the region: how the step runs, what the user wants. host: None for the one this runs on."""
 
     objective: str = "time"
     notes: tuple[str, ...] = ()

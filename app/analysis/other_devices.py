@@ -25,7 +25,7 @@ from profiler.region.model import Workload
 
 
 def as_host(host: Host, device: Device) -> Host:
-    """This host's packages beside another GPU: what could be called there, if they were installed there too.
+    """This host's packages with another GPU: what could be called there, if they were installed there too.
 
     A GPU that is not NVIDIA's has none of CUDA's capabilities: what needs one does not run there.
     """

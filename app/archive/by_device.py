@@ -1,6 +1,6 @@
 """One region, measured on several kinds of GPU: its newest record on each, candidate by candidate. Pure functions.
 
-Times of two devices stand beside each other for reading. What is compared is which candidate wins on which.
+Times of two devices stand next to each other for reading. What is compared is which candidate wins on which.
 """
 
 from __future__ import annotations

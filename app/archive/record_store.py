@@ -1,6 +1,6 @@
 """The Archive's records: one JSON file each, the API's validation with `name` and `schema`, found by region text.
 
-The shipped folder is read only; a user's own lies beside it (`TRITONWORTHY_ARCHIVE_DIR`).
+The shipped folder is read only; a user's own is another (`TRITONWORTHY_ARCHIVE_DIR`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ MAX_BYTES = 16 * 1024 * 1024
 OF_THE_API = frozenset(
     {"id", "state", "created_at", "region_id", "error", "progress", "ahead", "archived", "archive", "elsewhere"}
 )
-"""What the API's validation has beside a Validation; not recorded."""
+"""What the API's validation has in addition to a Validation; not recorded."""
 SPANS = ("time_us", "ratio_to_eager", "ratio_to_best_other")
 SAID = 3
 """Problems named in one message."""

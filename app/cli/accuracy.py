@@ -192,7 +192,7 @@ def as_text(result: AccuracyFigures) -> str:
     """All tables, for a shell."""
     parts = [
         ("The advice", table.advice(result)),
-        ("Beside other policies", table.policies(result)),
+        ("Compared with other policies", table.policies(result)),
         ("Region by region", table.regions(result)),
         ("What the sources claim", table.claims(result)),
     ]

@@ -34,7 +34,7 @@ def add_archive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "archive",
         help="records of measurements: keep them, list them, show one, bring folders together",
         description="Records of measurements. Yours lie in TRITONWORTHY_ARCHIVE_DIR (else the data folder's archive);"
-        " those that ship with the app lie beside them and are never changed.",
+        " those that ship with the app lie in their own folder and are never changed.",
     )
     parts = archive.add_subparsers(required=True, metavar="record | list | show | merge")
 
@@ -250,7 +250,7 @@ def _step_text(step: merging.Step) -> str:
     text = {
         "added": f"added      {body['id']}",
         "identical": f"identical  {body['id']}: on record already",
-        "beside": f"conflict   {body['id']} (torch {version}): kept beside {others}{remedy}",
+        "beside": f"conflict   {body['id']} (torch {version}): kept next to {others}{remedy}",
         "replaced": f"replaced   {body['id']} (torch {version}) stands for {others}",
     }[step.action]
     lacks = f"\n           it does not tell: {', '.join(body['lacking'])}" if body["lacking"] else ""

@@ -52,7 +52,7 @@ def read_trace(
     lender, observed = (Companion(file, file.name) if file else None for file in (companion, execution))
     with _trace_errors(path):
         settings = thresholds_in_force()
-        return report(path, path.name, beside=lender, execution=observed, thresholds=settings, what_if=what_if)
+        return report(path, path.name, companion=lender, execution=observed, thresholds=settings, what_if=what_if)
 
 
 def read_ranks(paths: Sequence[Path], companion: Path | None) -> RankReports:

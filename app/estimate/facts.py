@@ -64,7 +64,7 @@ class Cover(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OperationFacts:
-    """What one operation's time depends on beside its bytes.
+    """What one operation's time depends on apart from its bytes.
 
     elements: of its largest tensor. rows, columns: independent results and elements per result; columns 1 is pointwise.
     strided: reduces over another axis than the last. broadcast: reads a tensor of another shape than it writes.
@@ -162,7 +162,7 @@ class FusionGap:
 
     @staticmethod
     def between(launches: int, bytes_written: int, bytes_between: int, shape: ShapeFacts) -> FusionGap:
-        """What the generator makes, beside the region's fused cost at the same sizes. Never negative.
+        """What the generator makes, compared with the region's fused cost at the same sizes. Never negative.
 
         bytes_between: what its kernels read of each other's results.
         """

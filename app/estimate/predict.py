@@ -1,7 +1,7 @@
 """Estimate: predicted time of each candidate on a device, from bytes, FLOPs and launches. Pure functions; times in µs.
 
 One kernel takes start + bytes / (copy rate x share), or FLOPs / (matmul rate x share) where that is longer; shares are
-`rates.Rates`. A candidate is the sum over its kernels, and has beside it what a call costs the host: where the host
+`rates.Rates`. A candidate is the sum over its kernels, and apart from it what a call costs the host: where the host
 sets the pace, a call takes the longer of the two.
 """
 
@@ -100,14 +100,14 @@ def library(
     return _predict(
         f"library:{call}", facts, device, rates,
         time=lambda s: library_us(s, device, call, rates, part, facts.attention_density),
-        written=lambda c: c.ideal.bytes_written if part is None else _beside(c, part),
+        written=lambda c: c.ideal.bytes_written if part is None else _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: own + _autograd_us(facts, rates) + (0.0 if part is None else _eager_host_us(s, rates, part)),
     )  # fmt: skip
 
 
-def _beside(cost: Cost, part: frozenset[str]) -> int:
-    """Bytes that a call for some of the operations writes, and those that stay eager beside it."""
+def _bytes_written_with(cost: Cost, part: frozenset[str]) -> int:
+    """Bytes that a call for some of the operations writes, and those that stay eager next to it."""
     launched = [o for o in cost.operations if o.launches]
     inside = [o.bytes_written for o in launched if o.name in part]
     return sum(o.bytes_written for o in launched if o.name not in part) + sum(inside[-1:])

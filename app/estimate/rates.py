@@ -128,7 +128,7 @@ class Matrix:
     wave_columns: int = 256
     attention: float = 0.62
     convolution: float = 0.50
-    triton_gemm: float = 0.74  # of the matmul rate: Triton's products beside cuBLAS's
+    triton_gemm: float = 0.74  # of the matmul rate: Triton's products compared with cuBLAS's
     between: float = 18.0  # activations to 16 bits between two products, per ns and processor: 14 instructions at 128 a
     # clock of 1.98 GHz for GELU; not fitted
 

@@ -63,7 +63,7 @@ Check = Callable[[Any], str]
 class Queue:
     """start() and stop() once. `command` is the child's command line by kind; tests put their own there.
 
-    `context` is asked when a job starts: what its child is told beside the request. `spare` says whether a child of
+    `context` is asked when a job starts: what its child is told as well as the request. `spare` says whether a child of
     that kind is kept waiting for a request; it is asked with the context. queue_timeout_s: how long a job may wait.
     expected_gpu: the name of this host's GPU, None without one: `command("health")` asks it where it is doubted.
     """

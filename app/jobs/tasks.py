@@ -99,7 +99,7 @@ def read(request: ReadTask, say: Say) -> TraceBody:
     from profiler.trace.errors import TraceError
 
     limit, companions = request.get("max_uncompressed_bytes"), request.get("companions") or {}
-    beside, execution = (
+    companion, execution = (
         Companion(**companions[field]) if field in companions else None for field in ("beside", "execution_trace")
     )
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
@@ -109,7 +109,7 @@ def read(request: ReadTask, say: Say) -> TraceBody:
     trace: TraceBody | None = None
     try:
         for stage in report.stages(
-            request["path"], request["name"], limit, beside=beside, execution=execution, strict=False,
+            request["path"], request["name"], limit, companion=companion, execution=execution, strict=False,
             thresholds=thresholds, limits=limits,
         ):  # fmt: skip
             if isinstance(stage, report.Advised):
@@ -136,7 +136,7 @@ def _unknown_companion(wanted: str) -> Note:
     return {
         "code": "beside-unknown",
         "level": "error",
-        "message": f"There is no trace {wanted!r} to read beside this one: it was read without.",
+        "message": f"There is no trace {wanted!r} to read with this one: it was read without.",
         "remedy": "Read this trace again, with the file itself or with the id of a trace that is here.",
     }
 

@@ -44,7 +44,7 @@ class ClaimFigure(TypedDict):
 
 
 class ClaimFigures(TypedDict):
-    """A number that a source gives beside what was measured here; app.accuracy.claims.Claim says what each key is."""
+    """A number that a source gives, next to what was measured here; app.accuracy.claims.Claim says what each key is."""
 
     name: str
     source: str
@@ -155,7 +155,7 @@ class TableCandidate(TypedDict, total=False):
 
 
 class TableRow(TypedDict):
-    """One operation at one size, ours beside others. case: its dtype, then its sizes. region: that it is."""
+    """One operation at one size, ours and others. case: its dtype, then its sizes. region: that it is."""
 
     operation: str
     case: str

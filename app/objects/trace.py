@@ -179,7 +179,7 @@ class Gain(TypedDict):
 
 
 class TraceFigures(TypedDict):
-    """What a trace says beside its regions. The figures that may be null are so until its parts are known.
+    """What a trace says apart from its regions. The figures that may be null are so until its parts are known.
 
     device: as the trace names it; estimates_for: the device of the table that advice is for. backward_time_us: of the
     step; paired_backward_share: what of it stands with its forward. rests: with the regions' shares theirs add up to 1.

@@ -33,7 +33,7 @@ _failed: dict[Path, str] = {}
 
 
 def path_of(state: ServerState, kind: str | None = None) -> Path:
-    """Where they are kept: a fleet's beside the uploads, where all servers see them."""
+    """Where they are kept: a fleet's next to the uploads, where all servers see them."""
     folder: Path = state.settings.data_dir
     if kind is None:
         return folder / "ceilings.json"

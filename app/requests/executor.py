@@ -233,7 +233,7 @@ class Advisor:
         return (bound, kind) in self.widget_tables
 
     def _make_widget_tables(self) -> None:
-        """All tables, before somebody waits for one: beside attacks the first to ask waited 0.16 to 0.37 s.
+        """All tables, before somebody waits for one: during attacks the first to ask waited 0.16 to 0.37 s.
 
         Behind the template's imports: before, they made the start 0.3 s longer.
         """

@@ -21,7 +21,7 @@ from kernels.packages import DISTRIBUTIONS
 def of_trace(
     upload: Upload, group: str | None, companions: Mapping[str, str], unknown: str | None, rule: Thresholds
 ) -> str | None:
-    """Of a trace and what lies beside it: bytes, group and the rule's numbers, not names. companions: SHA-256 by field.
+    """Of a trace and its companions: bytes, group and the rule's numbers, not names. companions: SHA-256 by field.
 
     None where the bytes of a companion are not known: then nothing is the same.
     """

@@ -1,4 +1,4 @@
-"""Traces handed in, once for API and forms: with the other ranks of the job, and what was recorded beside them.
+"""Traces handed in, once for API and forms: with the other ranks of the job, and what was recorded with them.
 
 Raises Problem. `state` is the server's: app.requests.state.
 """
@@ -33,21 +33,21 @@ async def submit_upload(
     *,
     name: str | None = None,
     group: str | None = None,
-    beside: str | None = None,
+    companion: str | None = None,
     fresh: bool = False,
 ) -> tuple[Trace, bool]:
     """Take a trace from a request's body and queue its reading: the trace with status "reading", True.
 
-    Where the same bytes, with the same beside them, are here already: the trace that they are, False. fresh: never.
+    Where the same bytes, with the same companions, are here already: the trace that they are, False. fresh: never.
 
     A form may have several files called `file`, the ranks of one job: the first is answered, the others are of its
-    group. group: a name that the ranks of one job share. beside: id of a trace of the same model, whose operations and
-    shapes the kernels of CUDA graphs are given; 404 where there is none, before anything is taken. A form may have
+    group. group: a name that the ranks of one job share. companion: id of a trace of the same model, whose operations
+    and shapes the kernels of CUDA graphs are given; 404 where there is none, before anything is taken. A form may have
     both as fields as well, the latter as `companion`, also as a file, and a file `execution_trace`. What is wrong with
     one of those is told by the trace's notes: it is read without.
     """
     settings: Settings = state.settings
-    if beside and await run_in_threadpool(state.store.trace_file, beside) is None:
+    if companion and await run_in_threadpool(state.store.trace_file, companion) is None:
         raise Problem(
             404, "not-found", "There is no such trace",
             "No trace has the id that `companion` names. Nothing was taken.",
@@ -55,13 +55,13 @@ async def submit_upload(
         )  # fmt: skip
     path = settings.uploads_dir / new_id()
     received = await uploads.receive(request, path, settings, name)
-    return await run_in_threadpool(_submit, state, received, group, beside, not fresh)
+    return await run_in_threadpool(_submit, state, received, group, companion, not fresh)
 
 
 async def submit_again(request: Request, state: ServerState, trace_id: str) -> Trace:
-    """Read a trace that is here already once more, with what the form has beside it: a new trace, "reading".
+    """Read a trace that is here already once more, with the companions that the form has: a new trace, "reading".
 
-    What lay beside the old one is kept unless the form replaces it. The old trace, its regions and their validations
+    The old one's companions are kept unless the form replaces it. The old trace, its regions and their validations
     stay as they are.
     """
     settings: Settings = state.settings
@@ -110,14 +110,14 @@ def delete_trace(state: ServerState, trace_id: str) -> None:
 
 
 def _submit(
-    state: ServerState, received: Received, group: str | None, beside: str | None, share: bool
+    state: ServerState, received: Received, group: str | None, companion: str | None, share: bool
 ) -> tuple[Trace, bool]:
     """Queue every trace that came; the first of them, and whether it is new. What finds no place is removed again.
 
     share: a trace whose very content is here already is that one.
     """
     first, *others = received.traces
-    wanted = received.fields.get("beside") or beside
+    wanted = received.fields.get("beside") or companion
     group = received.fields.get("group") or group or (request_fingerprint.of_group(received.traces) if others else None)
     companions = dict(received.companions)
     unknown = None
@@ -175,7 +175,7 @@ def _queue_reading(
     share: bool,
 ) -> str:
     """A trace and the job that reads it; its id, or that of the same which is here. companions: by field; their files
-    lie beside the trace's."""
+    lie next to the trace's."""
     content = {field: companion.sha256 for field, companion in companions.items()}
     queued: str = state.store.add_trace(
         trace_id=upload.path.name,

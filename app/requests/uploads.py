@@ -40,7 +40,7 @@ FIELD_BYTES = 400
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a form may have beside its traces: fields of files, of texts, and the longest text in bytes.
+    """What a form may have in addition to its traces: fields of files, of texts, and the longest text in bytes.
 
     names: of fields that are called otherwise where they are sent.
     """
@@ -207,7 +207,7 @@ async def receive(
 ) -> Received:  # fmt: skip
     """Stream a raw body, or the parts of a multipart one, to disk; nothing of it stays there after an error.
 
-    The first trace goes to `path`, companions to names that begin with it (`companion_path`), further traces beside it.
+    The first trace goes to `path`, companions to names that begin with it (`companion_path`), others into its folder.
     name: what to show for the first trace instead of its file's name. first: the first trace, where it lies at `path`
     already. Raises Problem.
     """
@@ -317,7 +317,7 @@ class _Taken:
 
 
 def companion_path(trace: Path, field: str) -> Path:
-    """Where the companion of a trace lies: beside the trace's file, under its name."""
+    """Where the companion of a trace lies: next to the trace's file, under its name."""
     return trace.with_name(f"{trace.name}.{field}")
 
 

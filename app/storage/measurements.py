@@ -40,15 +40,15 @@ def same(connection: sa.Connection, digest: str | None) -> str | None:
     return known
 
 
-def records(database: Database, texts: Collection[str], besides: str | None = None) -> tuple[ArchiveRecord, ...]:
+def records(database: Database, texts: Collection[str], excluded: str | None = None) -> tuple[ArchiveRecord, ...]:
     """Validations of the same programs as these regions', at any sizes, newest first, as the archive's records are.
 
     The newest EACH of a region on a device, of those that timed something on a GPU. `archived.here` tells them from
-    files. besides: the one that is asked for, which is no evidence for itself.
+    files. excluded: the one that is asked for, which is no evidence for itself.
     """
     programs = sorted({likeness(text, "other-sizes") for text in texts})
     measured = sa.and_(validations.c.device.is_not(None), validations.c.outcome.is_not(None))
-    own = sa.and_(validations.c.program.in_(programs), measured, validations.c.id != (besides or ""))
+    own = sa.and_(validations.c.program.in_(programs), measured, validations.c.id != (excluded or ""))
     alike = (validations.c.program, validations.c.region, validations.c.device)
     newest_first = (validations.c.created_at.desc(), validations.c.id.desc())
     place = sa.func.row_number().over(partition_by=alike, order_by=newest_first).label("place")

@@ -1,4 +1,4 @@
-"""What was recorded beside a trace, taken into it: another trace's operations, an execution trace's operands.
+"""What was recorded with a trace, taken into it: another trace's operations, an execution trace's operands.
 
 `strict`: what cannot be used raises TraceError; else the trace goes on without it and has a note of level "error".
 """
@@ -20,19 +20,19 @@ JOINED = 0.9
 """Share of the operations that an execution trace of the same run has; the rest are record functions without an id."""
 
 NOT_USED = ("nothing-borrowed", "nothing-to-borrow")
-"""Notes that say that a trace was given beside this one for nothing."""
+"""Notes that say that a companion was given for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A file that was recorded beside a trace. name: what people call it."""
+    """A file that was recorded with a trace. name: what people call it."""
 
     path: str | Path
     name: str
 
 
 def lend(trace: Trace, companion: Companion, limits: Limits, strict: bool) -> Trace:
-    """The trace with the operations of the one beside it: of its steady step, else of a graph's capture in it."""
+    """The trace with the operations of its companion: of the steady step, else of a graph's capture in it."""
     try:
         lent = _borrow(trace, companion, limits)
     except TraceError as error:
@@ -87,7 +87,7 @@ def _borrow(trace: Trace, companion: Companion, limits: Limits) -> Trace:
         return replace(trace, notes=(*trace.notes, Note("nothing-borrowed", "warning", message, remedy)))
     lent = borrow(trace, lender, companion.name)
     if lent is trace:
-        message = f"No kernel of this trace is hidden by a CUDA graph: {companion.name} beside it was not needed."
+        message = f"No kernel of this trace is hidden by a CUDA graph: its companion {companion.name} was not needed."
         return replace(trace, notes=(*trace.notes, Note("nothing-to-borrow", "warning", message)))
     return lent
 

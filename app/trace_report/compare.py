@@ -208,7 +208,7 @@ def _part_verdict(ratio: float | None, margin: float) -> Verdict:
 
 def _words(rows: Sequence[ComparedPart], step: ComparedStep | None, reasons: Sequence[str]) -> str:
     if reasons:
-        return f"No verdict: {', and '.join(reasons)}. The numbers stand beside each other for reading only."
+        return f"No verdict: {', and '.join(reasons)}. The numbers stand next to each other for reading only."
     counted = [(word, sum(r["verdict"] == word for r in rows)) for word in (FASTER, SLOWER, NEW, GONE)]
     told = ", ".join(f"{n} {word}" for word, n in counted if n) or "nothing changed beyond the spread of the steps"
     if step is None:

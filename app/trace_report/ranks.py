@@ -21,9 +21,11 @@ class RankReports(TypedDict):
     spread: objects.RankSpread | None
 
 
-def report_ranks(paths: Sequence[Path], beside: Path | None = None, thresholds: Thresholds = DEFAULTS) -> RankReports:
+def report_ranks(
+    paths: Sequence[Path], companion: Path | None = None, thresholds: Thresholds = DEFAULTS
+) -> RankReports:
     """The reports of the ranks of one job. Raises what `trace_report.report` raises, with the file's name."""
-    lender = Companion(beside, beside.name) if beside else None
+    lender = Companion(companion, companion.name) if companion else None
     reports = [_report(path, lender, thresholds) for path in paths]
     order = rank_numbers([r["name"] for r in reports], [r.get("rank") for r in reports])
     ranks: list[objects.TraceBody] = [
@@ -36,7 +38,7 @@ def _report(path: Path, lender: Companion | None, thresholds: Thresholds) -> obj
     from app.trace_report.report import report
 
     try:
-        return report(path, path.name, beside=lender, thresholds=thresholds)
+        return report(path, path.name, companion=lender, thresholds=thresholds)
     except TraceError as error:
         raise TraceError(error.code, f"{path.name}: {error.message}", error.remedy) from error
 

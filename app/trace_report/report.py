@@ -87,7 +87,7 @@ REGION_LIMITS = Limits(timeout_s=60.0, grace_s=0.0, memory_bytes=2 * GIB, cpu_s=
 class Options(TypedDict, total=False):
     """What `stages` takes by name."""
 
-    beside: Companion | None
+    companion: Companion | None
     execution: Companion | None
     strict: bool
     thresholds: Thresholds
@@ -102,7 +102,7 @@ def report(path: str | Path, name: str, max_bytes: int | None = None, **options:
 
 
 def stages(
-    path: str | Path, name: str, max_bytes: int | None = None, *, beside: Companion | None = None,
+    path: str | Path, name: str, max_bytes: int | None = None, *, companion: Companion | None = None,
     execution: Companion | None = None, strict: bool = True, thresholds: Thresholds = DEFAULTS,
     what_if: str | None = None, limits: Limits = REGION_LIMITS,
 ) -> Iterator[Stage]:  # fmt: skip
@@ -110,7 +110,7 @@ def stages(
 
     Raises TraceError where the file is no trace, or holds no kernel to advise on.
 
-    beside: another trace of the same model, whose operations and shapes the kernels of CUDA graphs are given.
+    companion: another trace of the same model, whose operations and shapes the kernels of CUDA graphs are given.
     execution: what ExecutionTraceObserver wrote in the same run: which operand is which value is then exact.
     strict: raises TraceError as well where one of those cannot be read, or is of another run; else the trace is read
     without it, and a note of level "error" says why. thresholds: the rule's numbers. limits: of one region's advice.
@@ -122,8 +122,8 @@ def stages(
     room = ReadLimits() if max_bytes is None else ReadLimits(max_bytes=max_bytes)
     trace = read_trace(path, room)
     _require_kernels(trace)
-    if beside is not None:
-        trace = lend(trace, beside, room, strict)
+    if companion is not None:
+        trace = lend(trace, companion, room, strict)
     device, note = choose_device(None, trace.device)
     observed = None
     if execution is not None:

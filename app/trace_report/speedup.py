@@ -148,7 +148,7 @@ def _saved_share(region: AnyRegion, end: End) -> float:
 
 
 def _alone(region: AnyRegion) -> float:
-    """Of a region's part of the GPU's time, the share that must have run with nothing beside it."""
+    """Of a region's part of the GPU's time, the share that must have run alone."""
     busy, time = _busy(region), float(region.get("time_us_per_step") or 0.0)
     return min(1.0, max(0.0, 2 * busy - time) / busy) if busy > 0 else 0.0
 
@@ -264,7 +264,7 @@ def unknown(step: Step, known: Sequence[Item] = ()) -> list[GainUnknown]:
         (
             "streams",
             sum(max(0.0, float(r.get("time_us_per_step") or 0.0) - _busy(r)) for r in regions),
-            "kernels that run beside others on several streams: how they overlap once some are faster is not known; "
+            "kernels that overlap others on several streams: how they overlap once some are faster is not known; "
             "the range's slow end counts only what must run alone",
         ),
         (

@@ -278,7 +278,7 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
 
 
 def _mask_backward(dy: torch.Tensor, p: float, *_: Any) -> torch.Tensor:
-    """torch's: a mask that the forward kept is read beside dy."""
+    """torch's: a mask that the forward kept is read as well as dy."""
     if "mask" not in _kept or _kept["mask"].shape != dy.shape:
         _kept["mask"] = aten.native_dropout(dy, p, True)[1]
     result: torch.Tensor = aten.native_dropout_backward(dy, _kept["mask"], 1 / (1 - p))

@@ -50,7 +50,7 @@ class Row:
 
     @property
     def fastest(self) -> tuple[str, float] | None:
-        """The fastest other candidate and its time; None where eager alone ran beside ours, which proves little."""
+        """The fastest other candidate and its time; None where eager alone ran next to ours, which proves little."""
         others = [(t, n) for n, t in self.times_us.items() if n != OURS]
         return (min(others)[1], min(others)[0]) if any(n != "eager" for _, n in others) else None
 
@@ -143,13 +143,13 @@ def _cells(row: Row) -> str:
 
 
 def _runs(record: Mapping[str, Any]) -> list[str]:
-    """What was measured when, on what, beside what."""
+    """What was measured when, on what, compared with what."""
     lines = []
     for name, run in sorted(record["runs"].items()):
         count = sum(r["run"] == name for r in record["rows"])
         peers = ", ".join(f"{n} {v}" for n, v in sorted(run["peers"].items())) or "no package of others"
         lines.append(
-            f"- {name}, {count} rows: {run['device']}, torch {run['torch']}, triton {run['triton']}, beside "
+            f"- {name}, {count} rows: {run['device']}, torch {run['torch']}, triton {run['triton']}, compared with "
             f"{run['beside'].replace(',', ', ')} ({peers}); copy {run['copy_bytes_per_s'] / 1e12:.2f} TB/s, cuBLAS "
             f"bf16 8192³ {run['matmul_flops_per_s'] / 1e12:.0f} TFLOP/s."
         )
@@ -164,7 +164,7 @@ def page(
     gates = counts(rows)
     mean = memory_bound_geomean(rows)
     lines = [
-        "# The kernels beside what users would pick instead",
+        "# The kernels compared with what users would pick instead",
         "",
         "Written by `python benchmarks/operations/kernel_table.py` from runs of `benchmarks/operations/kernels.py`"
         " (`make bench-kernels`):",

@@ -1,9 +1,9 @@
-"""Every operation of kernels/ beside what a user would pick instead: `make bench-kernels`, or
+"""Every operation of kernels/ compared with what a user would pick instead: `make bench-kernels`, or
 `python benchmarks/operations/kernels.py [NAME ...]`, on a host with a GPU.
 
-Beside ours: the reference in eager mode, torch.compile (default, max-autotune-no-cudagraphs), torch's own library call,
-Liger, FlagGems and quack where installed. With --prepare N, N processes a GPU compile everything first; nothing that
-they choose is kept, only their binaries. Then the rows are measured by one process a GPU
+Against ours: the reference in eager mode, torch.compile (default, max-autotune-no-cudagraphs), torch's own library
+call, Liger, FlagGems and quack where installed. With --prepare N, N processes a GPU compile everything first; nothing
+that they choose is kept, only their binaries. Then the rows are measured by one process a GPU
 (benchmarks/operations/kernel_rows.py),
 which is started again behind a row that it does not survive; inside it the candidates of a row take turns in rounds, so
 that drift of the clocks meets all of them. Times are of cold calls on the device (kernels.measure.candidate.timing),
@@ -214,7 +214,7 @@ def main() -> int:
     """Measure what is asked for, print it, keep it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="operations (default: all)")
-    parser.add_argument("--with", dest="wanted", default="eager,compile,max-autotune,peers", help="beside ours")
+    parser.add_argument("--with", dest="wanted", default="eager,compile,max-autotune,peers", help="compared with ours")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--prepare", type=int, default=0, help="processes a GPU that compile everything first")
     parser.add_argument("--prepare-seconds", type=float, default=300.0, help="the most that they may take")

@@ -61,7 +61,7 @@ SETTLE_S = 15.0
 
 PLAIN = "x: bf16[4096, 1031]\nb: bf16[1031]\ny = gelu(x + b) * 2.5\nreturn y\n"
 REFUSED = frozenset({400, 403, 404, 409, 413, 422, 429, 503, 504})
-"""Beside 200 and 201, what an attack may be answered: refused, too much, or stopped at its limit."""
+"""Apart from 200 and 201, what an attack may be answered: refused, too much, or stopped at its limit."""
 
 
 Send = Callable[[httpx.Client, int], httpx.Response]

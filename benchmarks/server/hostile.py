@@ -1,6 +1,6 @@
 """How long each hostile text takes to be refused, slowest first: `python benchmarks/server/hostile.py [COUNT]`.
 
-Best of three, warm, in one thread: what a request waits for beside the network.
+Best of three, warm, in one thread: what a request waits for apart from the network.
 """
 
 from __future__ import annotations

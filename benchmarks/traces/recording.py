@@ -23,8 +23,8 @@ WITHOUT_KERNEL = frozenset(
 """Operations that launch nothing themselves."""
 
 KERNEL_US = 1000.0
-"""Of every stand-in for a kernel: long beside what a busy host takes to launch it, so that regions rank the same in
-every dry run."""
+"""Of every stand-in for a kernel: long compared with what a busy host takes to launch it, so that regions rank the same
+in every dry run."""
 
 
 def record(model: torch.nn.Module, inputs: Sequence[torch.Tensor], device: str, target: Path, steps: int = 2) -> None:

@@ -1,4 +1,4 @@
-"""How fast traces are read here, beside the tools that are installed: `make bench-trace`, or
+"""How fast traces are read here, compared with the tools that are installed: `make bench-trace`, or
 `python benchmarks/traces/trace.py --help`.
 
 Each tool runs in a process of its own and does the same job: load the file, link kernels to ops, sum their time. The

@@ -158,7 +158,7 @@ def replacement(part: Part, runners: Sequence[tuple[Fit, str, Runner]], signatur
 
 
 def _adapt(part: Part, placed: Fit, name: str, runner: Runner) -> Function:
-    """The candidate under the part's own signature, with the outputs that the region lacks computed beside it."""
+    """The candidate under the part's own signature, with the outputs that the region lacks computed as well."""
     order, given = placed.order, placed.given
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ For each model of benchmarks/validation/blocks.py: a child records a trace of it
 other; the
 regions predicted to save the most are validated; another child puts each winner, built as the validation built it, in
 the place of its region, checks the model's output against float64, and measures the step in turns with eager. Prints
-the step's claimed speed-up beside the one found, and writes a record. Changes no setting of the GPU.
+the step's claimed speed-up next to the one measured, and writes a record. Changes no setting of the GPU.
 
     python benchmarks/validation/step.py --device cpu --small
 

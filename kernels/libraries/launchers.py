@@ -51,7 +51,7 @@ class Launcher:
     """One kernel that takes a whole region.
 
     name: the candidate's, and the kind of its matches. function: in `kernels.MODULE`. arguments: roles, in the
-    function's order; those in `constants` are no tensors. fixed: what it is always called with besides. results: dtype
+    function's order; those in `constants` are no tensors. fixed: what it is always called with as well. results: dtype
     of each ("f32", "i64"), or the role whose dtype it has. rank: of the results, where the region may want other views
     of them; -1: of several. alike: roles of tensors that must have one dtype. strided: roles whose strides the results
     have; contiguous else, or channels_last where the role `planes` is. widened: the role of a flag that makes the

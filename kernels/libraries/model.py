@@ -64,7 +64,7 @@ class Condition:
 class Operation:
     """One row of the catalogue: an operation as people write it, and the verdict on that form.
 
-    kinds: of the matches by which a region's graph shows it; where: what has to hold besides, for a row that shares
+    kinds: of the matches by which a region's graph shows it; where: what has to hold as well, for a row that shares
     its kind with another. inexpressible: why a region's text cannot say it, "" where it can.
     """
 

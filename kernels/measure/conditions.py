@@ -27,7 +27,7 @@ STEADY_SHARE = 0.75
 
 MOST_BAD_SHARE = 0.4  # of the rounds; more of them and the machine is not fit
 SHARED_SCATTER = 0.1
-"""Beside another process, rounds of even the steadiest candidate that scatter by more say nothing."""
+"""Next to another process, rounds of even the steadiest candidate that scatter by more say nothing."""
 
 QUERY: Mapping[str, str] = {
     "clocks.sm": "sm_clock_mhz", "clocks.mem": "memory_clock_mhz", "clocks.max.sm": "sm_clock_max_mhz",

@@ -158,7 +158,7 @@ def main() -> int:
     ways = parser.add_subparsers(dest="way", required=True)
     record = ways.add_parser("record")
     record.add_argument("out", type=Path)
-    record.add_argument("--traces", type=Path, nargs="*", default=[], help="folders beside those of the tests")
+    record.add_argument("--traces", type=Path, nargs="*", default=[], help="folders in addition to those of the tests")
     record.add_argument("--texts", type=Path, nargs="*", default=[], help="JSON files with texts of regions")
     compare = ways.add_parser("compare")
     compare.add_argument("before", type=Path)

@@ -40,7 +40,7 @@ def shorten(value: Any) -> Any:
 
 
 def list_requests(ids: dict[str, list[str]], kernel: str, measured: str) -> list[tuple[str, str, Json]]:
-    """(method, path template, what httpx takes beside the path, with `ids` of its parameters)."""
+    """(method, path template, what httpx takes in addition to the path, with `ids` of its parameters)."""
     trace, region, check, job = (ids[f"{name}_id"][-1] for name in ("trace", "region", "check", "job"))
     of_trace, of_region, of_check, of_job = ({f"{n}_id": i} for n, i in zip(
         ("trace", "region", "check", "job"), (trace, region, check, job), strict=True

@@ -95,7 +95,7 @@ def repeatability(record: Json) -> Iterator[str]:
 def in_place(record: Json) -> Iterator[str]:
     """Winners put back into their models."""
     yield "## The winner in its place\n"
-    yield "The step's speed-up as a validation claims it, beside the one found with the winner in the model.\n"
+    yield "The step's speed-up as a validation claims it, next to the one measured with the winner in the model.\n"
     yield from steps(record)
     yield ""
 
@@ -141,7 +141,7 @@ def chains(record: Json) -> Iterator[str]:
     done = [
         f"{len(c['seeds'])} {c['family']} chains at {c['size']} sizes, {c['right']} right" for c in record["checks"]
     ]
-    yield f"Random chains against float64 on the GPU: {'; '.join(done)}. Beside torch.compile:\n"
+    yield f"Random chains against float64 on the GPU: {'; '.join(done)}. Compared with torch.compile:\n"
     rows = [
         [
             r["case"],

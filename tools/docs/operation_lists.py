@@ -31,7 +31,7 @@ def function_lists() -> str:
     for module, names in vocabulary.functions().items():
         parts.append(f"**`{module}.`** {' '.join(f'`{n}`' for n in sorted(names))}")
     methods = sorted(vocabulary.METHODS - vocabulary.TORCH)
-    parts.append(f"**methods besides** {' '.join(f'`{n}`' for n in methods)}")
+    parts.append(f"**further methods** {' '.join(f'`{n}`' for n in methods)}")
     return "\n\n".join(parts)
 
 

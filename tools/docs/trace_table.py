@@ -48,7 +48,7 @@ and `profiler/trace/analyze/pacing.py`. "GPU's pace" is the share of the step in
 """
 
 COMPILED_HEAD = """
-## Beside torch.compile on the whole model
+## Compared with torch.compile on the whole model
 
 Two models were recorded a second time with torch.compile on all of the model. That is other advice than the one above:
 it replaces no call by hand, and it fuses what is not worth advice of its own. So the two need not agree; the largest
@@ -111,7 +111,7 @@ def _compiled_row(traces: Mapping[str, Json], one: str, other: str) -> str:
 
 
 def _compare_attention(before: Json, after: Json) -> str:
-    """Attention in one recording, beside the longest region of the other."""
+    """Attention in one recording, next to the longest region of the other."""
     left = max(after["regions"], key=lambda r: float(r["time_us_per_step"]))
     title = left["name"] if len(left["name"]) < 60 else f"{left['name'][:57]}..."
     same = ", ".join(

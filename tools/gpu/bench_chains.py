@@ -1,4 +1,4 @@
-"""Generated pointwise kernels beside torch.compile, on chains that move 256 MB or more: the ratio of their times.
+"""Generated pointwise kernels against torch.compile, on chains that move 256 MB or more: the ratio of their times.
 
 python tools/gpu/bench_chains.py [--chains 10] [--seconds 500] [--json OUT] [NAME ...]
 

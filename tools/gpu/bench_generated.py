@@ -1,4 +1,4 @@
-"""Correctness and speed of generated and hand-written kernels beside eager, torch.compile and torch's own calls.
+"""Correctness and speed of generated and hand-written kernels compared with eager, torch.compile and torch's own calls.
 
 Run on a machine with a GPU, from the repository root: python tools/gpu/bench_generated.py [CASE ...]. Every case runs
 in its own process; prints a table and, where the variable OUT names a folder, writes bench_generated.json there.

@@ -8,7 +8,7 @@ off and EXPLAINED says nothing about it.
 Two profiles are taken. Cold (`--cache-control all`): ncu empties the caches before every kernel, so a kernel's reads
 come from memory as counted; what it leaves dirty in L2 at its end is not seen being written, up to the L2's size per
 kernel. Warm (`--cache-control none`): kernels find what the one before left, as in a program; a kernel that only reads
-follows, and what it writes back is added. The cold one is compared, the warm one stands beside it. Copies by the copy
+follows, and what it writes back is added. The cold one is compared, the warm one stands next to it. Copies by the copy
 engine (a clone of a contiguous tensor) are no kernels and are in neither.
 
 `--again RECORD` compares a record's kernels with what is counted today and writes it anew: no GPU is needed.
@@ -255,7 +255,7 @@ def software() -> dict[str, str]:
 
 
 def gpu() -> dict[str, Any]:
-    """Name, L2 and driver, asked of a child: the parent starts no CUDA context beside the profiled one."""
+    """Name, L2 and driver, asked of a child: the parent starts no CUDA context other than the profiled one."""
     ask = (
         "import json, torch; p = torch.cuda.get_device_properties(0);"
         "print(json.dumps({'device': p.name, 'l2_bytes': p.L2_cache_size, 'processors': p.multi_processor_count}))"
@@ -269,7 +269,7 @@ def gpu() -> dict[str, Any]:
 def entries(
     runs: Sequence[Run], warm: Mapping[tuple[str, str], Run], texts: Mapping[str, str], device: str
 ) -> list[dict[str, Any]]:
-    """The record's entries: each run beside what is counted for its text."""
+    """The record's entries: each run next to what is counted for its text."""
     compared = []
     for run in runs:
         whole, parts, floor, _ = count_traffic(texts[run.region], run.mode, device)

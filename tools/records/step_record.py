@@ -71,7 +71,7 @@ def winner_of(validation: Json, share: float | None) -> str | None:
 
 
 def first_correct(validation: Json) -> str | None:
-    """For a dry run: the first candidate beside eager that is correct. It is not timed, and wins nothing."""
+    """For a dry run: the first candidate other than eager that is correct. It is not timed, and wins nothing."""
     names = (c["name"] for c in validation["candidates"] if c["status"] == "correct" and c["tool"] != "eager")
     return next(names, None)
 
@@ -153,7 +153,7 @@ def _row(region: Json) -> str:
     difference = f"{wall['difference']:+.1%}" if wall["difference"] is not None else "-"
     check = region.get("check")
     wrong = "" if check is None or check["ok"] else f"wrong: {check['message']}"
-    extra_outputs = f"{region['missing_outputs']} output computed beside it" if region.get("missing_outputs") else ""
+    extra_outputs = f"{region['missing_outputs']} output computed as well" if region.get("missing_outputs") else ""
     notes = "".join(f" ({text})" for text in (region["why"], extra_outputs, wrong) if text)
     return (
         f"| {region['name']}{notes} | {share} | {region['winner'] or '-'} | {span(region['ratio'])} "

@@ -1,4 +1,4 @@
-"""Counted bytes beside the DRAM bytes that `ncu` read: its CSV, the comparison, the record and its table. Torch-free.
+"""Counted bytes against the DRAM bytes that `ncu` read: its CSV, the comparison, the record and its table. Torch-free.
 
 A run of a region under the profiler is two segments between marker kernels: the region's own kernels, then a kernel
 that only reads a large buffer, so that what the region left dirty in L2 is written back where it can be counted.

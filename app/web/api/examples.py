@@ -34,14 +34,14 @@ def calls(base: str) -> tuple[Call, ...]:
         Call(
             "POST",
             "/api/v1/traces",
-            "The ranks of one job at once, or a trace with what was recorded beside it",
+            "The ranks of one job at once, or a trace with what was recorded with it",
             f"curl -F file=@rank0.json.gz -F file=@rank1.json.gz '{api}/traces?wait=30'",
             "the first, as above, with group; parts of the form: file, companion, execution_trace, group",
         ),
         Call(
             "POST",
             "/api/v1/traces/{id}/again",
-            "Read a trace again with a file beside it; nothing is sent twice",
+            "Read a trace again with a companion; nothing is sent twice",
             f"curl -F companion=@eager.json.gz '{api}/traces/TRACE_ID/again?wait=30'",
             "a new trace, as above, with companions{}; notes[] of level error say what could not be used",
         ),

@@ -34,7 +34,7 @@ class Request(BaseModel):
 
 
 class WidgetAnswers(Request):
-    """The three questions, each answered from 0 to 1, and what is known beside them.
+    """The three questions, each answered from 0 to 1, and what else is known.
 
     A share of the step that is not known counts as worth it, and the advice says so.
     """

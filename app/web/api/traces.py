@@ -1,4 +1,4 @@
-"""/api/v1/traces: upload, once more with files beside it, list, one, gone."""
+"""/api/v1/traces: upload, once more with companions, list, one, gone."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ async def upload(
     Asked for again, it has its step, its timeline and its regions as soon as they are known, then advice on one region
     after the other.
 
-    The same bytes once more, with the same beside them and in the same group, are the trace that is here already: its
+    The same bytes once more, with the same companions and in the same group, are the trace that is here already: its
     id with 200, and nothing is read again. One that failed is read again.
 
-    A file beside it that cannot be used costs nothing: the trace is read without it, and `notes[]` says why.
+    A companion that cannot be used costs nothing: the trace is read without it, and `notes[]` says why.
     """
     state = state_of(request)
     trace, new = await submit_trace.submit_upload(
-        request, state, name=name, group=group, beside=companion or beside, fresh=fresh
+        request, state, name=name, group=group, companion=companion or beside, fresh=fresh
     )
     return await _answer_created(request, trace["id"], wait, 201 if new else 200)
 
@@ -116,7 +116,7 @@ async def upload(
 )
 @declare(Access.UPLOAD, codes=(api_codes.UPLOAD, {422: ("trace-not-ready",)}), queues="read")
 async def again(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
-    """Read a trace that is here once more, with files beside it: a new trace, nothing is sent twice."""
+    """Read a trace that is here once more, with companions: a new trace, nothing is sent twice."""
     trace = await submit_trace.submit_again(request, state_of(request), trace_id)
     return await _answer_created(request, trace["id"], wait)
 

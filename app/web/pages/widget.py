@@ -71,7 +71,7 @@ class Picture(TypedDict):
 
 
 class AnswerContext(TypedDict):
-    """What the answer's template needs besides the advice. decisive: a criterion's name; holes: `mark_reasons`."""
+    """What the answer's template needs as well as the advice. decisive: a criterion's name; holes: `mark_reasons`."""
 
     picture: Picture
     decisive: str
@@ -175,7 +175,7 @@ def _render_answer(advice: Advice, kind: str | None, bound: str | None) -> str:
 
 
 def answer_context(advice: Advice, kind: str | None, bound: str | None) -> AnswerContext:
-    """What the answer's template needs besides the advice."""
+    """What the answer's template needs in addition to the advice."""
     return {"picture": draw_picture(kind, bound), "decisive": find_decisive(advice), "holes": mark_reasons}
 
 

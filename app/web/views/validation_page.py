@@ -216,7 +216,7 @@ def _judge(one: Candidate | None, other: Candidate | None, *, comparable: bool) 
 
 
 def _describe_refusal(reasons: Sequence[str]) -> str:
-    return f"No verdict: {', and '.join(reasons)}. The numbers stand beside each other for reading only."
+    return f"No verdict: {', and '.join(reasons)}. The numbers stand next to each other for reading only."
 
 
 def _describe_verdict(rows: Sequence[ComparedCandidate], left: Figures, right: Figures) -> str:
@@ -227,7 +227,7 @@ def _describe_verdict(rows: Sequence[ComparedCandidate], left: Figures, right: F
     same = sum(r["verdict"] == SAME for r in rows)
     if not names[FASTER] and not names[SLOWER]:
         text = "No difference: every pair of intervals overlaps, or was timed on one side only."
-        text += f" Besides: {counts}." if counts else ""
+        text += f" Also: {counts}." if counts else ""
     else:
         rest = f"; {same} whose intervals overlap" if same else ""
         text = f"Of {count(len(rows), 'candidate')}: {counts}{rest}."

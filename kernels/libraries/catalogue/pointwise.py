@@ -86,7 +86,7 @@ ENTRIES: tuple[Entry, ...] = (
         (HALVES, TWINS, Condition("[batch, heads, time, dimension]", lambda f: len(f.sizes.get("x", ())) == 4)), (41,),
         dtypes=NO_DOUBLE, adapter="liger_rope", since="0.1",
         note="Turns queries and keys at once: measured with the first head of the queries for keys. Heads that lie "
-             "beside each other in memory it turns in place, others it copies first.",
+             "next to each other in memory it turns in place, others it copies first.",
         gives_up="the operand, and in backward the gradient that comes in",
         source="linkedin/Liger-Kernel ead96b61",
     ),

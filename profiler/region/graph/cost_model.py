@@ -172,8 +172,8 @@ def floor_us(counted: Cost, device: Device) -> float:
     """The least time of one call with its inputs in memory: max(bytes / copy rate, FLOPs / rate), in µs.
 
     Measured ceilings where the device has them, the datasheet's otherwise. Bytes are the fewest; of those written, as
-    many as the L2 has room for besides all of them may still be there when the call ends and are not counted. A launch
-    is not free, but the floor does not count it.
+    many as the L2 has room for on top of all of them may still be there when the call ends and are not counted. A
+    launch is not free, but the floor does not count it.
     """
     spare = max(0.0, device.l2_bytes - counted.ideal.bytes_moved)
     written_bytes = max(0.0, counted.ideal.bytes_written - spare)

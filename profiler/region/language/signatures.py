@@ -35,7 +35,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"input": ("self",), "axis": ("dim", "dims"), "keepdims": ("keepdim",), "x": ("self",), "a": ("self",),
      "x1": ("self",), "x2": ("other",), "indices_or_sections": ("sections", "indices")}
 )  # fmt: skip
-"""Names that torch's functions take besides the schema's: their own for `self`, and numpy's."""
+"""Names that torch's functions take in addition to the schema's: their own for `self`, and numpy's."""
 
 Target = Callable[..., object] | str
 """A function of torch, an operation of aten, or the name of a method."""

@@ -14,7 +14,7 @@ from profiler.trace.model import NONE, Longs, Step, Trace
 
 PAST_IT = (
     "Profile the same step without CUDA graphs (eager, or torch.compile in its default mode), with record_shapes=True. "
-    "Given beside this trace (tritonworthy advise THIS --companion OTHER), its operations and shapes are taken for "
+    "Given with this trace (tritonworthy advise THIS --companion OTHER), its operations and shapes are taken for "
     "them."
 )
 """How to see what a graph replays."""

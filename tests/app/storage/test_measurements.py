@@ -46,7 +46,7 @@ def test_a_measurement_is_evidence_for_other_regions_of_the_same_program(store: 
     (found,) = measurements.records(store.database, [renamed, "x: f32[4]\nreturn x + 1\n"])
     assert (found["id"], found["archived"], found["region"]) == (made, {"here": True}, REGION)
     assert measurements.records(store.database, ["x: f32[4]\nreturn x + 1\n"]) == ()
-    assert measurements.records(store.database, [REGION], besides=made) == (), "it is no evidence for itself"
+    assert measurements.records(store.database, [REGION], excluded=made) == (), "it is no evidence for itself"
     chosen = record_store.nearest(renamed, Path("/nowhere"), device="H200", torch="9.9", more=(found,))
     assert chosen is not None and chosen["archived"] == {"here": True, "match": "other-sizes"}
     assert chosen["elsewhere"]["because"].startswith("Measured by this server: the same program at other sizes")

@@ -85,7 +85,7 @@ def test_a_graph_is_shown_with_what_it_hides_and_another_trace_lends_what_is_mis
     assert (graph["kernels_per_replay"], graph["replays_per_step"], graph["hidden_share"]) == (136, 1.0, 1.0)
     assert "--companion" in graph["remedy"]
     assert "Graph launches" in page(alone)
-    lent = report(TRACES / GRAPH, GRAPH, beside=Companion(TRACES / EAGER, EAGER))
+    lent = report(TRACES / GRAPH, GRAPH, companion=Companion(TRACES / EAGER, EAGER))
     assert lent["graphs"][0]["hidden_share"] == 0.0
     assert "attention by hand" in {r["title"] for r in lent["regions"]}
     assert all(r["text"] for r in lent["regions"] if r["share_of_step"] > 0.05)

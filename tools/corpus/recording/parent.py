@@ -33,7 +33,7 @@ class Running:
 
 STATE_SECONDS = {"starting": 60.0, "ready": 90.0, "building": 30.0, "built": 90.0, "recording": 15.0, "recorded": 30.0}
 PATIENCE_S = 8.0
-"""A recording starts beside a slow builder after this long, and the report says so."""
+"""A recording starts next to a slow builder after this long, and the report says so."""
 
 
 class Parent:
