@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from profiler.oracle.kernel_traits import KernelTraits, read_traits
 
 COMPILED = "compiled for this GPU"
-WITHOUT_GPU = "Inductor's own answer, without a GPU"
+WITHOUT_GPU = "from Inductor, without a GPU"
 _FORMER_SPELLINGS: Mapping[str, str] = {"asked of Inductor, without the GPU": WITHOUT_GPU}
 
 MODES = ("default", "max-autotune")
