@@ -1,4 +1,4 @@
-"""Row "disk full", and the promises beside it: quota, least free disk, retention, what one client may take."""
+"""Row "disk full", and the promises that go with it: quota, least free disk, retention, what one client may take."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_server_that_was_stopped_gives_its_job_up(bench: Bench) -> None:
         bench.queue("hang", lease_s=3)
         second = bench.pid(2)
         server.send_signal(signal.SIGCONT)
-        wait_for(lambda: not alive(first), 30, "it goes on beside the second")
+        wait_for(lambda: not alive(first), 30, "it goes on next to the second")
         bench.go()
         job = bench.until(job_id, "done")
     finally:

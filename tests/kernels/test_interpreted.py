@@ -20,7 +20,7 @@ PARTS = [[LONGEST], GENERATED, OTHERS[::2], OTHERS[1::2]]
 
 
 PART_S = 1700
-"""For one process: 103 to 134 s beside two busy loops on two cores, and over 280 s beside more."""
+"""For one process: 103 to 134 s with two busy loops on two cores, and over 280 s with more."""
 
 
 @pytest.mark.timeout(PART_S + 100)

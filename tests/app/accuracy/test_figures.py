@@ -226,7 +226,7 @@ def test_a_target_is_met_from_its_bound_on(name: str, value: float | None, met: 
     assert meets(name, value, {"regret_worst": 1.25}.get(name, 0.95)) is met
 
 
-def test_claims_stand_beside_what_the_recorded_kernels_show() -> None:
+def test_claims_stand_next_to_what_the_recorded_kernels_show() -> None:
     found = {c["name"]: c for c in load_committed()["claims"]}
     shown = json.loads(accuracy_cli.KERNELS.read_text())["demonstrations_us"]
     tile = found["the tile: BLOCK_SIZE 4 against the best"]

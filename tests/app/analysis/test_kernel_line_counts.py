@@ -41,7 +41,7 @@ def test_every_kernel_with_a_file_is_counted_and_the_count_is_of_today() -> None
 
 
 def test_the_kits_file_holds_that_kernel_and_more_for_its_test() -> None:
-    """A kit has everything that was counted, but for imports, and the test and the benchmark besides."""
+    """A kit has everything that was counted, but for imports, and the test and the benchmark as well."""
     text = make_kit(RMS_NORM, candidate="triton:rms_norm").files["triton_rms_norm.py"]
     assert own_lines()["triton:rms_norm"] < code_lines(text) < 2 * own_lines()["triton:rms_norm"]
     assert re.search(r"^def (main|bench)\(", text, re.M)

@@ -35,7 +35,7 @@ def _sarif_schema() -> Any:
 
 
 def sarif(text: str) -> Json:
-    """The log, valid against the SARIF 2.1.0 schema, with what the specification asks beside it."""
+    """The log, valid against the SARIF 2.1.0 schema, with what the specification asks in addition."""
     log: Json = json.loads(text, parse_constant=_no_constant)
     _sarif_schema().validate(log)
     for run in log["runs"]:

@@ -175,7 +175,7 @@ def test_what_the_generator_keeps_apart_costs_a_write_and_a_read():
     made = generated.attempt(graph)
     found = cost(graph)
     apart = FusionGap.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, found))
-    # Its product is kept in f32 where torch.compile reads through the index: 8192 x 1024 x 4 bytes beside the result.
+    # Its product is kept in f32 where torch.compile reads through the index: 8192 x 1024 x 4 bytes in addition.
     assert apart.written == apart.read == pytest.approx(8192 * 1024 * 4 / (4096 * 1024 * 2), rel=0.02)
     shape = shape_facts(graph, found, groups(graph))
     more = predict.generated_us(shape, H200, FITTED, apart) - predict.generated_us(shape, H200, FITTED)

@@ -1,4 +1,4 @@
-"""A server shows the user's records beside the shipped ones, and says which of several it shows."""
+"""A server shows the user's records and the shipped ones, and says which of several it shows."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ def test_an_obstacle_has_its_module_its_function_and_a_remedy():
     assert "torch.cond" in found["remedy"]
 
 
-def test_beside_it_in_its_module_the_region_fuses_and_says_what_to_fix_first():
+def test_next_to_it_in_its_module_the_region_fuses_and_says_what_to_fix_first():
     regions = of("tl_h100_bert_small.json.gz")["regions"]
-    [beside] = [r for r in regions if r["compile_obstacles"]]
-    assert beside["source"]["module"] == "BertLMHeadModel_0/BertModel_0"
-    assert not beside["compile_obstacles"][0]["inside"]
-    assert fuses(beside)["holds"] is True
-    assert "to fix first, in the same module: `aten::is_nonzero`" in fuses(beside)["because"]
+    [affected] = [r for r in regions if r["compile_obstacles"]]
+    assert affected["source"]["module"] == "BertLMHeadModel_0/BertModel_0"
+    assert not affected["compile_obstacles"][0]["inside"]
+    assert fuses(affected)["holds"] is True
+    assert "to fix first, in the same module: `aten::is_nonzero`" in fuses(affected)["because"]
 
 
 def test_between_its_operations_the_region_does_not_fuse():

@@ -77,7 +77,7 @@ def test_graphs_take_the_launches_away_and_leave_the_kernels_and_the_hosts_pause
 
 
 def test_what_overlaps_counts_at_the_slow_end_only_where_it_must_run_alone() -> None:
-    # 1000 of kernels, even part 750: 500 beside another stream, 500 alone.
+    # 1000 of kernels, even part 750: 500 while another stream runs, 500 alone.
     found = trace([region("a", 750.0, time_us_per_step=1000.0), region("b", 250.0, "skip", time_us_per_step=500.0)])
     assert followed(found)[2] == pytest.approx(1000 - 500 / 3)
     assert followed(found)[1] == pytest.approx(1000 - 375)

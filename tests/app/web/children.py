@@ -89,7 +89,7 @@ def crash() -> None:
 
 
 def parts() -> None:
-    """What the file that $PARTS names has of a trace, stage by stage, each when a file of its number appears beside it.
+    """What the file that $PARTS names has of a trace, stage by stage, each when a file of its number appears there.
 
     0: the parts; 1, 2, ...: the advice on one region each, in their order; then the whole, or an error. A validation is
     one without a GPU.

@@ -75,9 +75,9 @@ def test_a_fork_holds_nothing_but_its_own_descriptors(serving: Serving) -> None:
         children = [serving() for _ in range(3)]
         for child in children:
             found = asked(child, do="descriptors")
-            beside = {int(fd): what for fd, what in found["open"].items() if int(fd) > 2}
-            assert beside.keys() == {found["answers"]}
-            assert beside[found["answers"]].startswith("pipe:")
+            others = {int(fd): what for fd, what in found["open"].items() if int(fd) > 2}
+            assert others.keys() == {found["answers"]}
+            assert others[found["answers"]].startswith("pipe:")
             assert not found["inheritable"], "what it starts must not hold its answer open"
 
 

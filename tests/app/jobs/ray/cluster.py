@@ -47,5 +47,5 @@ class Fleet:
 
 
 def command(name: str, file: str = "children.py") -> list[str]:
-    """The command line of a child of that file beside this one."""
+    """The command line of a child of that file next to this one."""
     return [sys.executable, str(Path(__file__).parent / file), name, "{fd}"]

@@ -1,4 +1,4 @@
-"""Files beside a trace: other ranks, a trace that lends operations, an execution trace; and what is wrong with them."""
+"""Files given with a trace: other ranks, a trace that lends operations, an execution trace; what is wrong with them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_trace_of_another_model_lends_nothing_and_the_right_one_is_sent_alone(
 
     assert real.client.delete(f"/api/v1/traces/{wrong['id']}").status_code == 204
     more = post(real, [part("execution_trace", LLAMA_ET)], f"/api/v1/traces/{right['id']}/again")
-    assert more["linked_share"] == 1.0, "what lay beside it is kept, whatever else is deleted"
+    assert more["linked_share"] == 1.0, "its companions are kept, whatever else is deleted"
     assert set(more["companions"]) == {"beside", "execution_trace"}
     for trace in (right, more):
         assert real.client.delete(f"/api/v1/traces/{trace['id']}").status_code == 204

@@ -134,7 +134,7 @@ def test_candidates_are_sorted_and_keep_their_intervals() -> None:
 
 
 def test_where_wall_time_decides_the_chart_is_of_wall_times() -> None:
-    """Beside ratios of wall times, device times of a launch-bound region would have another order."""
+    """Next to ratios of wall times, device times of a launch-bound region would have another order."""
     eager, ours = samples.candidate("eager", "eager", 150.0), samples.candidate("triton:x", "triton", 158.0)
     ours = {**ours, "wall_us": 200.0, "ratio_to_eager": {"low": 0.4, "median": 0.5, "high": 0.6}}
     both = [{**eager, "wall_us": 400.0, "ratio_to_eager": {"low": 1.0, "median": 1.0, "high": 1.0}}, ours]

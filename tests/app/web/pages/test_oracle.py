@@ -151,7 +151,7 @@ def test_a_traces_region_is_asked_about_on_its_page_once(asking: Serving, trace:
 
     fragment = asking.client.post(f"{path}/oracle", headers=HTMX).text
     assert "<html" not in fragment
-    # The archive measured this region on an H200: its compile stands beside the answer, here as on the page.
+    # The archive measured this region on an H200: its compile stands next to the answer, here as on the page.
     assert "compiled and measured on NVIDIA H200" in fragment
     assert "compiled and measured on NVIDIA H200" in asking.client.get(path).text
     for part in ("oracle", "verdict", "why", "operations"):

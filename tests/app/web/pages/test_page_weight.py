@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 def files(page: str) -> set[str]:
-    """What a page loads beside itself."""
+    """What a page loads in addition to itself."""
     return set(re.findall(r'(?:src|href)="(/static/[^"]+)"', page))
 
 

@@ -1,4 +1,4 @@
-"""What templates get beside the API's objects: the notes, the tile of the saving, the choices of /compare."""
+"""What templates get in addition to the API's objects: the notes, the tile of the saving, the choices of /compare."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def max_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(width: int) -> torch.Tensor:
-    """Rows of -inf, of NaN, with one NaN among -inf, +inf beside NaN, +inf, zeros, and one ordinary one."""
+    """Rows of -inf, of NaN, with one NaN among -inf, +inf with NaN, +inf, zeros, and one ordinary one."""
     torch.manual_seed(5)
     x = torch.randn(7, width)
     x[0] = -math.inf

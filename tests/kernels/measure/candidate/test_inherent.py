@@ -87,21 +87,21 @@ def test_one_ill_conditioned_element_excuses_no_other():
     expected, _ = worker.checker.reference(task, values)
     exact = 1 / (x - 0.5)
     coarse = torch.where((x - 0.5).abs() < 1e-3, exact, exact.to(torch.float8_e4m3fn).float())
-    beside = {"distribution": "normal", "precision": "float64",
-              "outputs": [asdict(e) for e in worker.checker.against(task, (exact,), expected, values)]}  # fmt: skip
+    other = {"distribution": "normal", "precision": "float64",
+             "outputs": [asdict(e) for e in worker.checker.against(task, (exact,), expected, values)]}  # fmt: skip
     for result, right in ((exact, True), (coarse, False)):
-        mine = {**beside, "outputs": [asdict(e) for e in worker.checker.against(task, (result,), expected, values)]}
-        assert judge([mine], [beside]).ok is right
+        mine = {**other, "outputs": [asdict(e) for e in worker.checker.against(task, (result,), expected, values)]}
+        assert judge([mine], [other]).ok is right
 
 
-def test_adam_beside_a_zero_of_its_variance_is_held_to_what_float32_can_give():
+def test_adam_next_to_a_zero_of_its_variance_is_held_to_what_float32_can_give():
     (text, plain), (fused, other), (wrong, _) = map(adam_errors, (by_text, with_fused_multiply_add, wrong_beta))
-    assert plain[0].error > 5 * plain[1].error  # the quotient beside the zero
+    assert plain[0].error > 5 * plain[1].error  # the quotient next to the zero
     assert max(text[0].error, fused[0].error) < min(plain[0].error, other[0].error) / 5
-    beside = {"distribution": "normal", "precision": "float64", "outputs": [asdict(e) for e in text]}
+    other = {"distribution": "normal", "precision": "float64", "outputs": [asdict(e) for e in text]}
     for found, right in ((fused, True), (wrong, False)):
         mine = {"distribution": "normal", "precision": "float64", "outputs": [asdict(e) for e in found]}
-        assert judge([mine], [beside]).ok is right
+        assert judge([mine], [other]).ok is right
         assert judge([mine], None).ok is right
 
 

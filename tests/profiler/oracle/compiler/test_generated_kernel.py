@@ -1,6 +1,6 @@
 """Kernels that Inductor wrote, compiled without a GPU: as Inductor would compile them, and only they.
 
-The texts beside this file are Inductor's own output of torch 2.11 and 2.13 for an H200 (gemm80: for an A100), made
+The texts next to this file are Inductor's own output of torch 2.11 and 2.13 for an H200 (gemm80: for an A100), made
 without a GPU: gelu(z + b) * mask; softmax of rows of 1,024; rms_norm of rows of 16,384; x.t() + z; a sum of two slices
 one element apart; gelu(x @ w) * mask with a template, for which the largest tile was chosen; cumsum of 4,194,304.
 """

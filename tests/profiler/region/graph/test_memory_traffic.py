@@ -77,7 +77,7 @@ CASES = {
     "topk": Case(
         "x: f32[1024, 512]\nv, i = torch.topk(x, 8, -1)\nreturn v, i\n", (M * 4, 1024 * 8 * (4 + 8)),
         (M * 4, 1024 * 8 * (4 + 8)), (M * 4, 1024 * 8 * (4 + 8))),
-    "sort writes places beside values": Case(
+    "sort writes places and values": Case(
         "x: f32[512, 1024]\nv, i = torch.sort(x, -1)\nreturn v\n", (M * 4, M * (4 + 8)), (M * 4, M * (4 + 8)),
         (M * 4, M * 4)),
     "a sort of 512, which Inductor does itself, writes no places that nobody reads": Case(
@@ -146,7 +146,7 @@ CASES = {
     "a constant of zeros": Case(
         "x: f32[1024, 512]\nreturn torch.maximum(x, torch.zeros(512))\n", (ROW * 4 + M * 4, ROW * 4 + M * 4),
         (M * 4, M * 4)),
-    # read (row, class) of 64, one weight each; the mean is one number, with the weight's sum beside it
+    # read (row, class) of 64, one weight each; the mean is one number, with the weight's sum
     "cross entropy": Case(
         "x: f32[64, 512]\nt: i64[64].below(512)\nreturn F.cross_entropy(x, t)\n",
         (64 * ROW * 4 + 64 * 8 + 64 * 4, 64 * ROW * 4 + 4 + 4), None, (64 * ROW * 4 + 64 * 8, 4)),
