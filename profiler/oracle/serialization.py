@@ -61,7 +61,11 @@ def to_message(prediction: Prediction) -> Json:
 
 def from_dict(data: Mapping[str, object]) -> Prediction:
     """The prediction that `to_message` or `to_dict` wrote. Raises msgspec.ValidationError for anything else."""
-    prediction = msgspec.convert(data, Prediction)
+    return _in_todays_words(msgspec.convert(data, Prediction))
+
+
+def _in_todays_words(prediction: Prediction) -> Prediction:
+    """Caches and stored regions have predictions of former versions."""
     return replace(prediction, how=how_today(prediction.how))
 
 
@@ -91,4 +95,5 @@ def recompiles_from_dict(data: Mapping[str, object]) -> Recompiles:
     """What `recompiles_to_dict` wrote. Raises msgspec.ValidationError for anything else."""
     read = msgspec.convert(data, _RecompilesJson)
     bindings = tuple(tuple(sorted(b.items())) for b in read.bindings)
-    return Recompiles(bindings, read.served, read.graphs, read.limit, read.because, read.symbolic)
+    symbolic = _in_todays_words(read.symbolic) if read.symbolic else None
+    return Recompiles(bindings, read.served, read.graphs, read.limit, read.because, symbolic)
