@@ -32,7 +32,7 @@ from app.jobs.ray.join import join
 from app.jobs.ray.runner import RayRunner
 from app.jobs.result_checks import check_landscape, check_report, check_trace, check_validation
 from app.objects.task import RegionLimits
-from app.requests.executor import WAITING_CAP, Advisor
+from app.requests.executor import WAITING_CAP, Executor
 from app.requests.state import ServerState
 from app.settings import Settings
 from app.storage.damage import LostError
@@ -117,7 +117,7 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     state.queue = make_queue(state.store, settings, state.host, state.fleet, owner, state.templates)
     template = state.templates[FORK]
     oracle = Oracle(Cache(settings.oracle_dir), template=template) if settings.oracle == "auto" else None
-    state.service = Advisor(
+    state.service = Executor(
         template, limits=settings.advice_limits, size=settings.advice_processes, oracle=oracle,
         oracle_timeout_s=settings.oracle_timeout_s, thresholds=settings.rule, host=state.host.for_children,
         environment=lambda: {worker_identity.MARK: f"{owner}/answers"}, logs=settings.logs_dir,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 
 HELD = Path(__file__).resolve().parent / "labels.json"
 
@@ -31,7 +31,7 @@ class Label:
 
 def key(text: str) -> str:
     """The hash that a label is held by: of the program with its sizes and layouts."""
-    return likeness(text, "same")
+    return fingerprint(text, "same")
 
 
 @cache

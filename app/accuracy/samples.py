@@ -16,7 +16,7 @@ from app.accuracy.case import Case
 from app.accuracy.question import Question
 from app.accuracy.split import program
 from app.accuracy.tables import MODES, PEERS, Row, rows
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 from app.estimate import predict as estimate
 from app.estimate.call_time import (
     HEAD,
@@ -104,7 +104,7 @@ def samples(questions: Sequence[Question], table: KernelTable | None, device: De
     for asked in questions:
         timed += list(_kernel_times(asked))
         calls += list(_library_calls(asked))
-    measured = {likeness(q.case.validation.region, "same"): q.case.program for q in questions}
+    measured = {fingerprint(q.case.validation.region, "same"): q.case.program for q in questions}
     for row in rows(table) if table else ():
         owner = program_of(row.region) or repeated_program(row, measured)
         timed += list(_row_times(row, owner, device))
@@ -121,11 +121,11 @@ def program_of(region: str) -> str:
 def repeated_program(row: Row, measured: Mapping[str, str]) -> str:
     """The program of a record that a row repeats at its sizes, in this type of 16 bits or the other; "" for none.
 
-    measured: likeness of a record's text, sizes and types with it -> its program.
+    measured: fingerprint of a record's text, sizes and types with it -> its program.
     """
     types = SIXTEEN_BIT if row.dtype in SIXTEEN_BIT else (row.dtype,)
     texts = (replace(row, dtype=dtype).text for dtype in types)
-    programs = (measured.get(likeness(text, "same")) for text in texts if text is not None)
+    programs = (measured.get(fingerprint(text, "same")) for text in texts if text is not None)
     return next((program for program in programs if program), "")
 
 

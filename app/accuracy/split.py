@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 
 FROZEN = Path(__file__).resolve().parent / "split.json"
 
@@ -21,7 +21,7 @@ HALVES = (FIT, TEST)
 
 def program(text: str) -> str:
     """16 hex digits of sha256 over the region's structure, sizes aside."""
-    return likeness(text, "other-sizes")
+    return fingerprint(text, "other-sizes")
 
 
 @cache

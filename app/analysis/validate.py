@@ -46,13 +46,13 @@ def validate_region(
     *,
     on_progress: Callable[[objects.Progress], None] = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
-    zygote: ForkServer | None = None,
+    fork_server: ForkServer | None = None,
 ) -> ValidationBody:
     """Measure the candidates of request["region"]; the API's validation, with the advice before and after.
 
     request: region (text); where known advice_before, shapes (as the region object has them), candidates, device
     ("cpu" for none), budget_s, share_of_step, cache_dir, thresholds (of the rule, by name). RegionError for a text that
-    cannot be read. zygote: one that is open already (`kernels.measure.session.open_zygote`).
+    cannot be read. fork_server: one that is open already (`kernels.measure.session.open_fork_server`).
     """
     from app.advice.evidence import decision_thresholds, reissue_json
     from app.thresholds import Thresholds
@@ -76,7 +76,7 @@ def validate_region(
     def tell(progress: Progress) -> None:
         on_progress(to_json(progress))
 
-    measured: Validation = validate(wanted, tell, cancelled, zygote=zygote)
+    measured: Validation = validate(wanted, tell, cancelled, fork_server=fork_server)
     body: dict[str, Any] = to_json(measured)
     body["software"] |= {"tritonworthy": __version__}
     if body["device"] is None:

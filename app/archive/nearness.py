@@ -1,7 +1,7 @@
 """Which record is evidence for a region on another host, and how near it is. Pure functions of texts and names.
 
-Only records of the same program count (`likeness`: the same operations, connections and dtypes). Of two, nearer is, in
-this order: the same sizes and layout, then another layout, then other sizes; the same device; the closest sizes; the
+Only records of the same program count (`fingerprint`: the same operations, connections and dtypes). Of two, nearer is,
+in this order: the same sizes and layout, then another layout, then other sizes; the same device; the closest sizes; the
 device whose rates are closest; the host's version of torch, else the newest; the newest triton; the newest day and
 time; the id.
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from app.archive.program_fingerprint import LEVELS, likeness, roles
+from app.archive.program_fingerprint import LEVELS, fingerprint, roles
 from app.objects.evidence import Figures, Match
 from app.objects.record import ArchiveRecord
 from profiler.hardware import find_device
@@ -94,7 +94,7 @@ def fit(wanted: str, recorded: str) -> tuple[float, float]:
 
 def near(text: str, record: ArchiveRecord, device: str | None = None, torch: str | None = None) -> Near | None:
     """How near a record is to a region on a device under a torch; None where it is no evidence for it."""
-    match = next((level for level in LEVELS if likeness(text, level) == likeness(record["region"], level)), None)
+    match = next((level for level in LEVELS if fingerprint(text, level) == fingerprint(record["region"], level)), None)
     if match is None:
         return None
     try:

@@ -45,7 +45,7 @@ MAX_VISITS = 20_000
 
 
 @lru_cache(maxsize=4096)
-def likeness(text: str, level: Match) -> str:
+def fingerprint(text: str, level: Match) -> str:
     """Equal for texts that are one program at this level; the text's own hash where it cannot be read."""
     try:
         region = parse(text)

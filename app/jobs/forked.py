@@ -59,7 +59,7 @@ def _validate(arguments: list[str]) -> int:
 
     # Of this process and of each candidate: sizes are reduced for checks, what a region makes of them is not.
     impose(os.getpid(), Limits(0.0, 0.0, max(GIB, host_memory_bytes() // 8)))
-    tasks.warm["zygote"] = ForkServer(interpret=True, forked=True)  # before there is any other thread
+    tasks.warm["fork_server"] = ForkServer(interpret=True, forked=True)  # before there is any other thread
     return tasks.main(["validate", *arguments])
 
 

@@ -26,7 +26,7 @@ from app.jobs.exit_reason import Ended, ExitReason, failure
 from app.jobs.leases import Leases
 from app.jobs.local_runner import Limits, LocalRunner, Verdict
 from app.jobs.protocol import Runner
-from app.jobs.stats import GPU_KINDS, Tally
+from app.jobs.stats import GPU_KINDS, JobStats
 from app.logs import JOB
 from app.objects.job import ClaimedJob, Job, JobKind
 from app.objects.task import Context
@@ -102,7 +102,7 @@ class Queue:
         self.context = context
         self.leases = Leases(lease_s)
         self.gpu = gpu_health.Gpu(self._ask_gpu, expected_gpu)
-        self.tally = Tally()
+        self.stats = JobStats()
         self.trouble = ""
         self.stuck: dict[JobKind, int] = {}  # lanes whose last process does not end
         self.stopping = threading.Event()
@@ -313,7 +313,7 @@ class Queue:
         JOB.set(job["id"])
         self.active.add(job["id"])
         try:
-            with self.tally.running(kind):
+            with self.stats.running(kind):
                 return self._attempt(kind, job, context)
         finally:
             self.active.discard(job["id"])
@@ -363,22 +363,22 @@ class Queue:
 
     def _again(self, kind: JobKind, attempt: Attempt, ended: Ended, why: str) -> None:
         if attempt.again(ended, why):
-            self.tally.queued_again(kind)
+            self.stats.queued_again(kind)
             log.warning("%s job is done again: %s", kind, why)
         else:
-            self.tally.ended(kind, ended.reason)
+            self.stats.ended(kind, ended.reason)
             log.error("%s job is given up: %s", kind, why)
 
     def _finish(self, kind: JobKind, attempt: Attempt, ended: Ended, seconds: float) -> None:
         reason = attempt.finish(kind, ended, self.checks[kind])
         if reason is None:
             return
-        self.tally.ended(kind, reason)
+        self.stats.ended(kind, reason)
         log.info("%s job ended: %s, %.1f s", kind, reason, seconds)
         if kind == "read" and reason is ExitReason.OK:
             with self.store.database.read() as connection:
                 size = connection.scalar(sa.select(traces.c.bytes).where(traces.c.id == attempt.job["id"]))
-            self.tally.read(size or 0, seconds)
+            self.stats.read(size or 0, seconds)
 
     # --- its surroundings
 

@@ -28,7 +28,7 @@ class Figures:
     gpu_busy: bool
 
 
-class Tally:
+class JobStats:
     """Counts. Thread-safe."""
 
     def __init__(self) -> None:

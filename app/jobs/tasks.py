@@ -148,7 +148,7 @@ def validate(request: ValidateTask, say: Say) -> ValidationBody:
     def on_progress(progress: Mapping[str, object]) -> None:
         say({"type": "progress", **progress})
 
-    return validate_region(request, on_progress=on_progress, cancelled=stopped, zygote=warm.get("zygote"))
+    return validate_region(request, on_progress=on_progress, cancelled=stopped, fork_server=warm.get("fork_server"))
 
 
 def landscape(request: LandscapeTask, say: Say) -> LandscapeBody:
@@ -237,10 +237,10 @@ def health(request: HealthRequest, say: Say) -> dict[str, object]:
 def warm_up() -> None:
     """The process that candidates are forked from, its imports under way: 9 s of a verdict on an H200's host."""
     import app.analysis.validate  # noqa: F401
-    from kernels.measure.session import open_zygote, stand_by
+    from kernels.measure.session import get_ready, open_fork_server
 
-    warm["zygote"] = open_zygote()
-    threading.Thread(target=stand_by, args=(warm["zygote"],), daemon=True).start()  # behind its imports
+    warm["fork_server"] = open_fork_server()
+    threading.Thread(target=get_ready, args=(warm["fork_server"],), daemon=True).start()  # behind its imports
 
 
 SPARES: dict[str, Callable[[], None]] = {"validate": warm_up}

@@ -1,4 +1,4 @@
-"""Advisor: app.analysis.service for a web server. Every question about a region is answered by a child of the pool.
+"""Executor: app.analysis.service for a web server. Every question about a region is answered by a child of the pool.
 
 This process imports no torch. A child may hang, eat memory or die of what it was asked: it is killed at its limits, the
 question is refused with the reason, and nobody else notices.
@@ -48,7 +48,7 @@ from profiler.child.pool import FailedError, Failure, Pool
 from profiler.child.template import START_S, Template
 from profiler.oracle.process import Oracle, UnansweredError
 
-log = logging.getLogger("tritonworthy.advisor")
+log = logging.getLogger("tritonworthy.executor")
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ RECENT = 128
 RETRY_S = 5
 
 
-class Advisor:
+class Executor:
     """Thread-safe. Methods block the calling thread and raise Problem: 422 for the user's mistakes and for what exceeds
     a limit, 429 when too many wait or one waited too long, 503 when one is not answered in time.
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from app.jobs.host import HostFacts
 from app.jobs.queue import Queue
 from app.jobs.ray.runner import RayRunner
-from app.requests.executor import Advisor
+from app.requests.executor import Executor
 from app.settings import Settings
 from app.storage.store import Store
 from profiler.child.template import Template
@@ -29,7 +29,7 @@ class ServerState(Protocol):
     host: HostFacts
     fleet: RayRunner | None
     queue: Queue
-    service: Advisor
+    service: Executor
     templates: Mapping[str, Template]
     closing: threading.Event
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 from app.archive.schema import timed_candidates
 from app.objects.record import ArchiveRecord, Validation
 from app.storage import job_table
@@ -46,7 +46,7 @@ def records(database: Database, texts: Collection[str], excluded: str | None = N
     The newest EACH of a region on a device, of those that timed something on a GPU. `archived.here` tells them from
     files. excluded: the one that is asked for, which is no evidence for itself.
     """
-    programs = sorted({likeness(text, "other-sizes") for text in texts})
+    programs = sorted({fingerprint(text, "other-sizes") for text in texts})
     measured = sa.and_(validations.c.device.is_not(None), validations.c.outcome.is_not(None))
     own = sa.and_(validations.c.program.in_(programs), measured, validations.c.id != (excluded or ""))
     alike = (validations.c.program, validations.c.region, validations.c.device)
@@ -60,7 +60,7 @@ def records(database: Database, texts: Collection[str], excluded: str | None = N
 
 def earlier(database: Database, validation: Validation | ArchiveRecord) -> tuple[ArchiveRecord, ...]:
     """Validations of the same program on the same device from before one, newest first, as records."""
-    of_program = validations.c.program == likeness(validation["region"], "other-sizes")
+    of_program = validations.c.program == fingerprint(validation["region"], "other-sizes")
     before = validations.c.created_at < validation["created_at"]
     alike = sa.and_(of_program, before, validations.c.device == validation["device"])
     wanted = sa.select(validations.c.id).where(alike).order_by(validations.c.created_at.desc()).limit(MOST)

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 from app.objects.check import Check
 from app.objects.common import Page, State
 from app.objects.job import HistoryEntry, Job, JobEvent, JobKind
@@ -252,7 +252,7 @@ class Store:
         reuse: answer the one of its digest that waits, runs or has measured something, and add nothing for it.
         """
         ids = []
-        programs = {item.region: likeness(item.region, "other-sizes") for item in asked}  # nobody waits for it
+        programs = {item.region: fingerprint(item.region, "other-sizes") for item in asked}  # nobody waits for it
         with self.database.write() as connection:
             # All that is looked for is looked for first, in one order: two that ask for the same wait for each other.
             digests = sorted({a.digest for a in asked if reuse and a.digest})

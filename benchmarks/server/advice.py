@@ -48,7 +48,7 @@ def main() -> None:
 
     from app.jobs import worker_identity
     from app.main import make_templates
-    from app.requests.executor import Advisor
+    from app.requests.executor import Executor
     from app.settings import Settings
     from profiler.child.process import FORK
     from profiler.oracle.process import Oracle
@@ -56,7 +56,7 @@ def main() -> None:
     started = time.perf_counter()
     template = make_templates(worker_identity.owner())[FORK]
     oracle = Oracle(template=template)
-    executor = Advisor(template, limits=Settings().advice_limits, oracle=oracle, oracle_timeout_s=60.0)
+    executor = Executor(template, limits=Settings().advice_limits, oracle=oracle, oracle_timeout_s=60.0)
     executor.start()
     try:
         region = executor.advise_region(text(999))

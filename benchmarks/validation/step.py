@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 
 from app.objects.task import ValidateTask  # noqa: E402
 from kernels.measure.processes.processes import ForkServer  # noqa: E402
-from kernels.measure.session import open_zygote  # noqa: E402
+from kernels.measure.session import open_fork_server  # noqa: E402
 from tools.records.step_record import (  # noqa: E402 (run as a file)
     CLOCKS,
     busy_share,
@@ -89,7 +89,7 @@ def ask(task: Json, seconds: float) -> Json:
 
 
 def region_of(
-    region: Json, profiled: Json, options: argparse.Namespace, ends: float, zygote: ForkServer | None = None
+    region: Json, profiled: Json, options: argparse.Namespace, ends: float, fork_server: ForkServer | None = None
 ) -> Json:
     """A region of the trace, validated: its winner, and what that claims of the step."""
     from app.analysis.validate import validate_region
@@ -112,7 +112,7 @@ def region_of(
         "device": "cpu" if options.device == "cpu" else None, "candidates": _candidates(options.without),
     }  # fmt: skip
     begun = time.monotonic()
-    validation: Any = validate_region(cast("ValidateTask", request), zygote=zygote)
+    validation: Any = validate_region(cast("ValidateTask", request), fork_server=fork_server)
     row |= {
         "outcome": validation["outcome"], "seconds": round(time.monotonic() - begun, 1),
         "candidates": {
@@ -139,7 +139,9 @@ def _candidates(without: Sequence[str]) -> list[str] | None:
     return [name for name in known_names() if name not in without] if without else None
 
 
-def measure(name: str, options: argparse.Namespace, folder: Path, ends: float, zygote: ForkServer) -> tuple[Json, Json]:
+def measure(
+    name: str, options: argparse.Namespace, folder: Path, ends: float, fork_server: ForkServer
+) -> tuple[Json, Json]:
     """One model's part of the record, and what its child said of the machine."""
     from app.trace_report.report import report
 
@@ -150,7 +152,7 @@ def measure(name: str, options: argparse.Namespace, folder: Path, ends: float, z
     profiled = {key: trace_report[key] for key in PROFILED}
     rows = []
     for region in choose_regions(trace_report["regions"], options.regions):
-        row = region_of(region, profiled, options, ends - PLACING_S, zygote)
+        row = region_of(region, profiled, options, ends - PLACING_S, fork_server)
         print(f"{name}: {row['name']}: {row['winner']} {row['ratio'] or ''} {row['why']}", file=sys.stderr, flush=True)
         rows.append(row)
     winners = [row for row in rows if row["winner"] not in (None, "eager")]
@@ -186,11 +188,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     "dry": options.device == "cpu", "models": []}  # fmt: skip
     failed = 0
     device = "cpu" if options.device == "cpu" else None
-    with tempfile.TemporaryDirectory(prefix="tritonworthy-step-") as folder, open_zygote(device) as zygote:
+    with tempfile.TemporaryDirectory(prefix="tritonworthy-step-") as folder, open_fork_server(device) as fork_server:
         for number, name in enumerate(names):
             ends, started = begun + options.seconds * (number + 1) / len(names), time.monotonic()
             try:
-                model, said = measure(name, options, Path(folder), ends, zygote)
+                model, said = measure(name, options, Path(folder), ends, fork_server)
             except ChildError as fault:
                 failed += 1
                 print(f"{name}: {fault}", file=sys.stderr)

@@ -21,12 +21,12 @@ from app.analysis import service  # noqa: E402 (run as a file)
 from app.analysis.validate import validate_region  # noqa: E402
 from app.archive import record_store  # noqa: E402
 from kernels.host import probe_host  # noqa: E402
-from kernels.measure.session import open_zygote  # noqa: E402
+from kernels.measure.session import open_fork_server  # noqa: E402
 
 Json = dict[str, Any]
 
 
-def one(request: Json, zygote: Any) -> Json:
+def one(request: Json, fork_server: Any) -> Json:
     """The region's advice, then its validation, recorded where asked."""
     text = Path(request["text"])
     advised = service.advise_region(text.read_text(), device=probe_host().gpu)
@@ -39,7 +39,7 @@ def one(request: Json, zygote: Any) -> Json:
                 "budget_s": request["budget_s"],
                 "cache_dir": request["cache_dir"],
             },
-            zygote=zygote,
+            fork_server=fork_server,
         )
     }
     body["verdict_s"] = time.monotonic() - started
@@ -56,18 +56,18 @@ def main() -> None:
     """Until stdin ends. What others print goes to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    zygote = open_zygote()
-    zygote.wait_ready()
+    fork_server = open_fork_server()
+    fork_server.wait_ready()
     for line in sys.stdin:
-        if not zygote.alive:
-            zygote = open_zygote()
+        if not fork_server.alive:
+            fork_server = open_fork_server()
         try:
-            body = one(json.loads(line), zygote)
+            body = one(json.loads(line), fork_server)
         except Exception as fault:  # told, and the next region is measured
             body = {"failed": f"{type(fault).__name__}: {str(fault)[:400]}"}
         answers.write(json.dumps(body) + "\n")
         answers.flush()
-    zygote.close()
+    fork_server.close()
 
 
 if __name__ == "__main__":

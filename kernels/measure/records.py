@@ -15,7 +15,7 @@ from kernels.measure.model import CandidateResult, Interval, ShapeResult
 from kernels.measure.outcome import Contender
 
 NOT_REPEATED = "two runs on the same inputs differ in their bits"
-GHOSTS: Mapping[str, str] = {
+ABLATIONS: Mapping[str, str] = {
     "same": "with its Triton kernels left out it returns the same: something else computes it",
     "none": "it launched no Triton kernel",
 }
@@ -46,7 +46,7 @@ class Record:
     drains_us: list[list[float | None]] = field(default_factory=list)
     spans_us: list[list[float | None]] = field(default_factory=list)
     fresh: list[list[list[int]]] = field(default_factory=list)
-    ghost: str = ""
+    ablation: str = ""
     kernels: tuple[str, ...] = ()
     expected_kernels: tuple[str, ...] = ()
     source: str = ""
@@ -71,7 +71,7 @@ class Record:
         self.peak_bytes = [t["peak_bytes"] for t in tasks]
         self.cases = [t["cases"] for t in tasks]
         self.mutated = [t["mutated"] for t in tasks]
-        self.ghost = str(result.get("ghost", ""))
+        self.ablation = str(result.get("ablation", ""))
         self.spent_s = {str(k)[:40]: float(v) for k, v in dict(result.get("spent_s", {})).items()}
 
     def leave_out(self, rounds: Collection[int]) -> None:
@@ -153,8 +153,8 @@ def _same_mutations(own: Sequence[str], eager: Sequence[str], verdict: Verdict) 
 
 def prove_needed(record: Record) -> None:
     """Without its Triton kernels a Triton candidate must not return what it returns with them."""
-    if record.tool == "triton" and record.standing and record.ghost in GHOSTS:
-        record.fail("error", GHOSTS[record.ghost])
+    if record.tool == "triton" and record.standing and record.ablation in ABLATIONS:
+        record.fail("error", ABLATIONS[record.ablation])
 
 
 def prove_kernels(record: Record) -> None:

@@ -159,7 +159,7 @@ def _judge(record: Record, eager: Sequence[Sequence[Mapping[str, Any]]] | None, 
 def _take_kernels(record: Record, answer: Mapping[str, Any]) -> None:
     record.kernels = tuple(map(str, answer["kernels"]))
     record.expected_kernels = tuple(map(str, answer["triton_kernels"]))
-    record.ghost = str(answer.get("ghost", ""))
+    record.ablation = str(answer.get("ablation", ""))
     if answer.get("recompiled"):
         record.remark(f"torch.compile compiled {int(answer['recompiled'])} graphs more while it was timed")
 

@@ -23,13 +23,13 @@ from kernels.measure.plan import Plan
 from kernels.measure.processes.child_pool import ChildPool
 from kernels.measure.processes.poll import BudgetError, CancelledError
 from kernels.measure.processes.processes import Child, ForkServer, ForkServerDied
-from kernels.measure.processes.warm_workers import LEAST_CORES, Standby
+from kernels.measure.processes.warm_workers import LEAST_CORES, WarmWorkers
 from kernels.measure.records import Record
 from kernels.measure.request import WORK_FOLDER, Limits, Progress, ValidationRequest, cores
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
 
-__all__ = ["Limits", "Modules", "Progress", "ValidationRequest", "open_zygote", "validate"]
+__all__ = ["Limits", "Modules", "Progress", "ValidationRequest", "open_fork_server", "validate"]
 
 MEMORY_SHARE = 0.8  # of the free memory, for all children's input sets and checks together
 CHECKING = 8  # a check holds the region's values in float64, and the candidate's own
@@ -52,20 +52,20 @@ def validate(
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     *,
-    zygote: ForkServer | None = None,
+    fork_server: ForkServer | None = None,
     modules: Modules | None = None,
 ) -> Validation:
     """Measure a region's candidates and say what that means for the advice.
 
     Raises RegionError for a text that is no region. Everything else that goes wrong is in the Validation: a
-    candidate's status, or outcome `unmeasured` with the reason. zygote: one to reuse, which then stays open.
+    candidate's status, or outcome `unmeasured` with the reason. fork_server: one to reuse, which then stays open.
     """
     region = parse(request.region_text)  # a text that is no region raises before any process starts
     session = Session(request, region, on_progress, cancelled, modules or Modules())
     with contextlib.ExitStack() as stack:
         stack.callback(session.close)
         try:
-            return session.run(zygote, stack)
+            return session.run(fork_server, stack)
         except CancelledError:
             return session.unmeasured("cancelled", remaining="cancelled")
         except BudgetError:
@@ -74,7 +74,7 @@ def validate(
             return session.unmeasured(str(fault), remaining="error")
 
 
-def open_zygote(device: str | None = None) -> ForkServer:
+def open_fork_server(device: str | None = None) -> ForkServer:
     """The process to keep between validations on this host, so that each starts in milliseconds. Close it at the end.
 
     device: as in ValidationRequest; "cpu", or a host without a GPU, gives one whose children run Triton's interpreter.
@@ -82,13 +82,13 @@ def open_zygote(device: str | None = None) -> ForkServer:
     return ForkServer(interpret=device == "cpu" or not conditions.gpu_present())
 
 
-def stand_by(zygote: ForkServer) -> None:
+def get_ready(fork_server: ForkServer) -> None:
     """What any validation will need, while nobody waits for one: the packages' imports. Leaves the GPU alone."""
-    if zygote.interpret or cores() < LEAST_CORES:
+    if fork_server.interpret or cores() < LEAST_CORES:
         return
-    with zygote.lock, contextlib.suppress(ForkServerDied):  # told where it is used
-        zygote.standby = zygote.standby or Standby(zygote, Modules().worker)
-        zygote.standby.import_packages()
+    with fork_server.lock, contextlib.suppress(ForkServerDied):  # told where it is used
+        fork_server.warm_workers = fork_server.warm_workers or WarmWorkers(fork_server, Modules().worker)
+        fork_server.warm_workers.import_packages()
 
 
 def _take_prepared(record: Record, answer: Mapping[str, Any]) -> None:
@@ -114,12 +114,12 @@ class Session:
         self.plan: Plan | None = None
         self.probe = threading.Thread(target=probe_host, daemon=True)
         self.execute = False
-        self.early: Standby | None = None
+        self.early: WarmWorkers | None = None
 
-    def run(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
+    def run(self, fork_server: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
         self.pool.tell("plan", 0.0, "starting")
         self.probe.start()  # a process of its own, during the imports
-        plan, zygote = self.make_plan(zygote, stack)
+        plan, fork_server = self.make_plan(fork_server, stack)
         self.plan = plan
         advised = outcome.candidate_of_advice(self.request.advice_before)
         self.pool.records = plan.records(self.request.candidates, advised)
@@ -127,7 +127,7 @@ class Session:
             self.pool.tell("plan", 0.04, "waiting for the GPU")
             stack.enter_context(self.pool.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
         with tempfile.TemporaryDirectory(prefix=WORK_FOLDER) as folder:
-            self.start(zygote, plan)
+            self.start(fork_server, plan)
             self.prepare(plan, os.path.join(folder, "turn"))
             self.judge(plan)
             if plan.device is None:
@@ -143,12 +143,12 @@ class Session:
             rounds.finish(self.pool, plan)
         return self.with_gpu(plan)
 
-    def begin_early(self, zygote: ForkServer) -> None:
+    def begin_early(self, fork_server: ForkServer) -> None:
         """Workers for the candidates that there will be, made while these are not known yet."""
         if cores() < LEAST_CORES or self.request.candidates or self.request.device or self.modules != Modules():
             return
-        stand_by(zygote)
-        self.early = zygote.standby
+        get_ready(fork_server)
+        self.early = fork_server.warm_workers
         if self.early is not None and not somebody_measures():
             self.early.open_contexts("cuda:0", self.request.compile_workers)
 
@@ -164,31 +164,31 @@ class Session:
     def pids(self) -> list[int]:
         return [c.pid for c in self.pool.children.values()]
 
-    def make_plan(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> tuple[Plan, ForkServer]:
+    def make_plan(self, fork_server: ForkServer | None, stack: contextlib.ExitStack) -> tuple[Plan, ForkServer]:
         """Ask for the plan where a GPU may be; where none is, again from a parent in interpreter mode."""
         hopeful = self.request.device != "cpu" and self.modules.gpu_present()
         own: ForkServer | None = None
         if hopeful:
-            if zygote is None or not zygote.alive or zygote.interpret:
-                zygote = own = stack.enter_context(ForkServer(start_s=self.limits.start_s))
-            self.begin_early(zygote)
-            plan = self.ask_plan(zygote, execute=False)
+            if fork_server is None or not fork_server.alive or fork_server.interpret:
+                fork_server = own = stack.enter_context(ForkServer(start_s=self.limits.start_s))
+            self.begin_early(fork_server)
+            plan = self.ask_plan(fork_server, execute=False)
             if plan.device is None:  # a fork can be refused CUDA where a fresh interpreter is not
-                fresh = self.ask_plan(zygote, execute=True)
+                fresh = self.ask_plan(fork_server, execute=True)
                 if fresh.device is not None:
                     plan, self.execute = fresh, True
             if plan.device is not None:
-                return plan, zygote
+                return plan, fork_server
             if own is not None:
                 own.close()
-            zygote = None
-        if zygote is None or not zygote.alive or not zygote.interpret:
-            zygote = ForkServer(interpret=True, start_s=self.limits.start_s)
-            stack.enter_context(zygote)
-        return self.ask_plan(zygote, execute=False), zygote
+            fork_server = None
+        if fork_server is None or not fork_server.alive or not fork_server.interpret:
+            fork_server = ForkServer(interpret=True, start_s=self.limits.start_s)
+            stack.enter_context(fork_server)
+        return self.ask_plan(fork_server, execute=False), fork_server
 
-    def ask_plan(self, zygote: ForkServer, execute: bool) -> Plan:
-        planner = zygote.fork("plan", self.modules.plan, execute=execute, limit=self.limits.message_bytes)
+    def ask_plan(self, fork_server: ForkServer, execute: bool) -> Plan:
+        planner = fork_server.fork("plan", self.modules.plan, execute=execute, limit=self.limits.message_bytes)
         self.pool.spare.append(planner)
         sizes = [dict(b.sizes) for b in self.request.bindings] or [dict(b) for b in self.region.bindings]
         calls = [b.calls_per_step for b in self.request.bindings] or [1.0] * len(sizes)
@@ -197,7 +197,7 @@ class Session:
             self.limits.plan_s,
             region=self.request.region_text,
             bindings=sizes,
-            device="cpu" if zygote.interpret else self.request.device,
+            device="cpu" if fork_server.interpret else self.request.device,
             registry=self.modules.registry,
             host=self.host(),
         )
@@ -228,9 +228,9 @@ class Session:
         }
         return {k: os.path.join(folder, v) for k, v in names.items()}
 
-    def start(self, zygote: ForkServer, plan: Plan) -> None:
-        standby, zygote.standby = zygote.standby, None
-        usable = standby is not None and plan.device is not None and plan.device["index"] == 0 and not self.execute
+    def start(self, fork_server: ForkServer, plan: Plan) -> None:
+        warm_workers, fork_server.warm_workers = fork_server.warm_workers, None
+        usable = warm_workers is not None and plan.device is not None and plan.device["index"] == 0 and not self.execute
         for record in self.pool.records:
             if record.status != "not_run" or record.message:
                 continue
@@ -242,16 +242,16 @@ class Session:
                     "not_run", "not checked: no smaller sizes at which the region still fits together were found"
                 )
                 continue
-            early = standby.take(record.name) if standby is not None and usable else None
-            self.pool.children[record.name] = early or zygote.fork(
+            early = warm_workers.take(record.name) if warm_workers is not None and usable else None
+            self.pool.children[record.name] = early or fork_server.fork(
                 record.name,
                 self.modules.worker,
                 env=self.cache_env(),
                 execute=self.execute,
                 limit=self.limits.message_bytes,
             )
-        if standby is not None:
-            standby.close()
+        if warm_workers is not None:
+            warm_workers.close()
 
     def prepare(self, plan: Plan, turn: str) -> None:
         """All at once: compiling is the CPU's work; checks and autotuning take turns on the GPU by the lock `turn`."""

@@ -97,7 +97,7 @@ def main() -> int:
     """`tritonworthy serve`, with the children of children.py in the place of app.jobs.tasks."""
     import app.main
     from app.cli import main as tritonworthy
-    from app.requests.executor import Advisor
+    from app.requests.executor import Executor
 
     made = app.main.make_queue
 
@@ -109,7 +109,7 @@ def main() -> int:
 
     app.main.make_queue = make_queue
     app.main._checks_here = lambda *_: False
-    Advisor.start = lambda self: None  # type: ignore[method-assign]  # nobody asks for advice here: no torch
+    Executor.start = lambda self: None  # type: ignore[method-assign]  # nobody asks for advice here: no torch
     return tritonworthy(["serve"])
 
 

@@ -119,7 +119,7 @@ def test_and_the_worker_is_killed_at_the_same_time(bench: Bench) -> None:
         assert job_table.cancel(connection, job_id) == "running"  # as another server does it
     os.kill(pid, signal.SIGKILL)
     assert_ended_once(bench, job_id)
-    assert queue.tally.figures().again == {}
+    assert queue.stats.figures().again == {}
 
 
 def test_from_another_server(bench: Bench) -> None:

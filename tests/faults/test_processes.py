@@ -51,7 +51,7 @@ def test_a_worker_killed_twice_is_given_up_with_a_clear_error(bench: Bench) -> N
     # The lane serves the next one, and the figures have both.
     bench.go()
     bench.until(bench.add(), "done")
-    figures = queue.tally.figures()
+    figures = queue.stats.figures()
     assert figures.again == {"validate": 1}
     assert figures.ended == {("validate", "out-of-memory"): 1, ("validate", "ok"): 1}
 

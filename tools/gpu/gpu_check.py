@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from kernels.measure.model import Interval, Validation, to_json
-from kernels.measure.session import ValidationRequest, open_zygote, validate
+from kernels.measure.session import ValidationRequest, open_fork_server, validate
 
 TOTAL_S = 450.0
 
@@ -96,14 +96,15 @@ def main(names: list[str]) -> int:
     started = time.monotonic()
     target = Path(os.environ.get("OUT", ".")) / "validations.json"
     results: dict[str, object] = {}
-    with open_zygote() as zygote:
+    with open_fork_server() as fork_server:
         for name, text in REGIONS.items():
             left = TOTAL_S - (time.monotonic() - started)
             if (names and name not in names) or left < 30:
                 continue
             begun = time.monotonic()
             validation = validate(
-                ValidationRequest(text, budget_s=min(120.0, left), advice_before={"tool": "compile"}), zygote=zygote
+                ValidationRequest(text, budget_s=min(120.0, left), advice_before={"tool": "compile"}),
+                fork_server=fork_server,
             )
             seconds = time.monotonic() - begun
             show(name, seconds, validation)

@@ -114,7 +114,7 @@ def advice(request: Request, body: AdviceRequest) -> Response:
 
 
 def workload(body: AdviceRequest) -> dict[str, Any]:
-    """The keyword arguments of Advisor.advise_region."""
+    """The keyword arguments of Executor.advise_region."""
     return {**body.model_dump(exclude={"region", "widget"}), "oracle": body.oracle == "auto"}
 
 

@@ -16,7 +16,7 @@ from app.accuracy.figures import load_committed
 from app.objects.kernel import OwnMachines
 from app.objects.region import RegionBody
 from app.requests import kernel_code, regions
-from app.requests.executor import Advisor
+from app.requests.executor import Executor
 from app.requests.state import state_of
 from app.web.charts.figure import Chart
 from app.web.charts.traffic import Panel
@@ -91,7 +91,7 @@ def _data(request: Request, region: RegionBody) -> Mapping[str, object]:
     }
 
 
-_advised: WeakKeyDictionary[Advisor, dict[str, RegionBody]] = WeakKeyDictionary()
+_advised: WeakKeyDictionary[Executor, dict[str, RegionBody]] = WeakKeyDictionary()
 """By server: the page's own regions, whose answers do not change once the oracle has spoken."""
 
 

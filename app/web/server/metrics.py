@@ -55,7 +55,7 @@ class Server(Collector):
 def _jobs(state: ServerState) -> Iterator[Metric]:
     with state.store.database.read() as connection:
         jobs, waiting = job_table.counts(connection), job_table.oldest_waiting(connection)
-    done: Figures = state.queue.tally.figures()
+    done: Figures = state.queue.stats.figures()
     depth: dict[str, float] = {kind: jobs.get((kind, "queued"), 0) for kind in job_table.KINDS}
     ages: dict[str, float] = {kind: age_s(waiting.get(kind)) for kind in job_table.KINDS}
     yield _gauge("jobs", "Jobs by kind and state, of all servers of this database.", jobs, "kind", "state")

@@ -29,7 +29,7 @@ SLOW_CASE_S = 1.5  # a case slower than this is not repeated for every distribut
 SAMPLES = 60_000  # random elements that are enough to tell a dropout rate of 0.30 from 0.32
 MOST_SAMPLING_S = 2.0
 MOST_CHECKING_S = 2.0  # of one task's timed samples; the latest is checked whatever it takes
-GHOST_SET = 3  # an input set that no case uses
+ABLATION_SET = 3  # an input set that no case uses
 
 
 class Checker:
@@ -155,14 +155,14 @@ class Checker:
         outputs_found = [asdict(e) for e in worst(errors)]
         return [{"distribution": AFTER_TIMING, "precision": precision, "against": against, "outputs": outputs_found}]
 
-    def ghost(self, task: Task) -> str:
+    def ablate_launches(self, task: Task) -> str:
         """What the candidate returns while Triton launches nothing: "same" as else, "differs", "none" asked for.
 
         A call that fails without its kernels needs them. On a GPU it may lose the context: nothing comes after it.
         """
         if task.random:
             return ""
-        given = self.inputs(task.region, task.sizes, task.scales, number=GHOST_SET)
+        given = self.inputs(task.region, task.sizes, task.scales, number=ABLATION_SET)
         self.poison(task)
         try:
             with launch_ablation.silenced() as asked:
@@ -170,7 +170,7 @@ class Checker:
                 self.synchronize()
             if not asked:
                 return "none"
-            given = self.inputs(task.region, task.sizes, task.scales, number=GHOST_SET)
+            given = self.inputs(task.region, task.sizes, task.scales, number=ABLATION_SET)
             spoken = owned(copied(task.call(*given)), task)
             return "same" if all(map(tensors.same_bits, silent, spoken)) else "differs"
         except Exception:

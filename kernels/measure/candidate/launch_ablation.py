@@ -1,4 +1,4 @@
-"""Ghost replay: a call whose Triton kernels do not run. What it returns all the same, something else computed."""
+"""Launch ablation: a call whose Triton kernels do not run. What it returns all the same, something else computed."""
 
 from __future__ import annotations
 

@@ -106,10 +106,10 @@ class Worker:
         spent = {**spans.seconds, "waited": self.checker.turn.waited_s}
         answer: dict[str, Any] = {"tasks": results, "spent_s": {k: round(v, 3) for k, v in spent.items()}}
         if not self.checker.on_gpu and self.candidate.startswith("triton"):
-            answer["ghost"] = self.checker.ghost(self.tasks[0])
+            answer["ablation"] = self.checker.ablate_launches(self.tasks[0])
         return answer
 
-    def stand_by(self, spec: Mapping[str, Any]) -> None:
+    def get_ready(self, spec: Mapping[str, Any]) -> None:
         """Before it is known which candidate this will be: imports (a module's name), the context on `device`."""
         self._begin(tunes=True)
         if spec.get("imports"):
@@ -293,9 +293,9 @@ class Worker:
                 names = self._kernel_names(task, rotation)
             if self.candidate.startswith("triton"):
                 with self.checker.turn():
-                    replays = self.checker.ghost(task)
+                    replays = self.checker.ablate_launches(task)
         return {"cases": cases, "kernels": [n[:300] for n in names[:200]], "triton_kernels": launched,
-                "ghost": replays, "recompiled": recompiled}  # fmt: skip
+                "ablation": replays, "recompiled": recompiled}  # fmt: skip
 
     def _kernel_names(self, task: Task, rotation: timing.Rotation) -> list[str]:
         """[] where this host does not let us profile: that takes nothing from the times."""
@@ -355,7 +355,7 @@ def main(channel: Channel) -> None:
     """Answer commands until the parent closes the channel, or the GPU's context is lost."""
     worker = Worker(channel)
     commands = {"prepare": worker.prepare, "warm": worker.warm, "round": worker.round, "finish": worker.finish}
-    serve(channel, commands, {"stand_by": worker.stand_by})
+    serve(channel, commands, {"get_ready": worker.get_ready})
 
 
 def serve(

@@ -72,20 +72,20 @@ def landscape(
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     *,
-    zygote: ForkServer | None = None,
+    fork_server: ForkServer | None = None,
     modules: Modules | None = None,
 ) -> Landscape:
     """Measure the points of a candidate's kernel.
 
     Raises RegionError for a text that is no region. What else goes wrong is in the answer: a point's status, or outcome
-    `unmeasured` with the reason. zygote: one to reuse, which then stays open.
+    `unmeasured` with the reason. fork_server: one to reuse, which then stays open.
     """
     region = parse(request.region_text)
     survey = _Survey(request, region, on_progress, cancelled, modules or Modules(worker=WORKER))
     with contextlib.ExitStack() as stack:
         stack.callback(survey.close)
         try:
-            survey.run_points(zygote, stack)
+            survey.run_points(fork_server, stack)
         except CancelledError:
             survey.stop("cancelled")
         except BudgetError:
@@ -130,14 +130,14 @@ class _Survey(Session):
         self.spent_s: float | None = None
         self.restarts = 0
 
-    def run_points(self, zygote: ForkServer | None, stack: contextlib.ExitStack) -> None:
+    def run_points(self, fork_server: ForkServer | None, stack: contextlib.ExitStack) -> None:
         """Everything, into self.points, self.duel, self.order."""
         self.pool.tell("plan", 0.0, "starting")
         self.probe.start()
         if self.wanted.target is not None:
             self._compile(stack)
             return
-        plan, zygote = self.make_plan(zygote, stack)
+        plan, fork_server = self.make_plan(fork_server, stack)
         self.plan = plan
         self._offered(plan)
         if plan.device is None:
@@ -146,13 +146,13 @@ class _Survey(Session):
         stack.enter_context(self.pool.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
         card = plan.device["index"]
         self.pool.tell("prepare", 0.05, "compiling, tuning, checking", self.wanted.candidate)
-        child = self._open(zygote, plan, chosen=None)
+        child = self._open(fork_server, plan, chosen=None)
         if child.failure is not None:
             raise UnmeasuredError(child.failure[1])
         self.pool.conditions["before"] = self.modules.read(card, self.pids())
         began = time.monotonic()
         ends = began + self.wanted.budget_s * (1 - LAST_SHARE)
-        last = self._walk(zygote, plan, child, ends)
+        last = self._walk(fork_server, plan, child, ends)
         if last is not None:
             self._compare(last)
         self.spent_s = time.monotonic() - began
@@ -161,15 +161,15 @@ class _Survey(Session):
     def _compile(self, stack: contextlib.ExitStack) -> None:
         """Every point for the target, in a process that sees no GPU and whose Triton is no interpreter."""
         self.modules = replace(self.modules, worker=OFFLINE)
-        zygote = stack.enter_context(ForkServer(env={"CUDA_VISIBLE_DEVICES": ""}, start_s=self.limits.start_s))
-        self.plan = plan = self.ask_plan(zygote, execute=False)
+        fork_server = stack.enter_context(ForkServer(env={"CUDA_VISIBLE_DEVICES": ""}, start_s=self.limits.start_s))
+        self.plan = plan = self.ask_plan(fork_server, execute=False)
         self._offered(plan)
         self.pool.tell("prepare", 0.05, f"compiling for {self.wanted.target}", self.wanted.candidate)
-        child = self._open(zygote, plan, chosen=None)
+        child = self._open(fork_server, plan, chosen=None)
         if child.failure is not None:
             raise UnmeasuredError(child.failure[1])
         began = time.monotonic()
-        self._walk(zygote, plan, child, began + self.wanted.budget_s)
+        self._walk(fork_server, plan, child, began + self.wanted.budget_s)
         self.spent_s = time.monotonic() - began
         self.reason = f"unmeasured: compiled for {self.wanted.target}, nothing was run"
 
@@ -184,11 +184,11 @@ class _Survey(Session):
         if not item["available"]:
             raise UnmeasuredError(item["reason"] or "it is not available here")
 
-    def _open(self, zygote: ForkServer, plan: Plan, chosen: str | None) -> Child:
+    def _open(self, fork_server: ForkServer, plan: Plan, chosen: str | None) -> Child:
         """A process with the candidate built and its points listed; its failure says where that did not work."""
         name = self.wanted.candidate
         env, limit = self.cache_env(), self.limits.message_bytes
-        child = zygote.fork(name, self.modules.worker, env=env, execute=self.execute, limit=limit)
+        child = fork_server.fork(name, self.modules.worker, env=env, execute=self.execute, limit=limit)
         if name in self.pool.children:
             self.pool.children[name].release()
         self.pool.children[name] = child
@@ -214,7 +214,7 @@ class _Survey(Session):
             self.points = {p["key"]: point_from_json(p) for p in self.opened["points"]}
         return child
 
-    def _walk(self, zygote: ForkServer, plan: Plan, child: Child, ends: float) -> Child | None:
+    def _walk(self, fork_server: ForkServer, plan: Plan, child: Child, ends: float) -> Child | None:
         """All points that are not pruned, while there is time; the process that is left, None where none is."""
         todo = [p.key for p in self.points.values() if p.status == "not_run"]
         current: Child | None = child
@@ -225,7 +225,7 @@ class _Survey(Session):
                 self._put(point, reason=f"the budget of {self.wanted.budget_s:g} s was spent")
                 continue
             if current is None:
-                current = self._again(zygote, plan)
+                current = self._again(fork_server, plan)
             if current is None:
                 self._put(point, reason=f"{MOST_RESTARTS} points before it lost their process")
                 continue
@@ -236,14 +236,14 @@ class _Survey(Session):
             self.pool.wait([current])
             self._take(point, current, hurried=limit_s < self.wanted.point_s)
             current = current if current.failure is None else None
-        return current or self._again(zygote, plan, last=True)
+        return current or self._again(fork_server, plan, last=True)
 
-    def _again(self, zygote: ForkServer, plan: Plan, last: bool = False) -> Child | None:
+    def _again(self, fork_server: ForkServer, plan: Plan, last: bool = False) -> Child | None:
         """Another process behind one that was lost. last: for the comparisons at the end, however many there were."""
         if self.restarts >= MOST_RESTARTS and not last:
             return None
         self.restarts += 1
-        child = self._open(zygote, plan, self.opened["chosen"])
+        child = self._open(fork_server, plan, self.opened["chosen"])
         return child if child.failure is None else None
 
     def _said(self, point: Point) -> str:

@@ -47,7 +47,7 @@ class Child:
     failure is None while it lives, else (status, message) as `model.STATUSES` has them.
     """
 
-    def __init__(self, name: str, pid: int, channel: Channel, log: IO[bytes], zygote: ForkServer) -> None:
+    def __init__(self, name: str, pid: int, channel: Channel, log: IO[bytes], fork_server: ForkServer) -> None:
         self.name = name
         self.pid = pid
         self.channel = channel
@@ -59,7 +59,7 @@ class Child:
         self.span_us: float | None = None  # of the last loop that it timed, by the clock of this process
         self._timing_since: float | None = None
         self._log = log
-        self._zygote = zygote
+        self._fork_server = fork_server
         self._number = 0
         self._limit = 0.0
         self._used = 0.0
@@ -105,7 +105,7 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL, unless it is known to have ended: its number may be another process's by then."""
-        self._zygote.collect(self, 0.0)
+        self._fork_server.collect(self, 0.0)
         if self.exited is None:
             kill_all_of(self.pid)
         with contextlib.suppress(OSError):
@@ -155,7 +155,7 @@ class Child:
 
     def _died(self) -> str:
         """How it ended, once its connection is closed: on a busy machine its end is told seconds after that."""
-        self._zygote.collect(self, 20.0)
+        self._fork_server.collect(self, 20.0)
         if self.exited is None:
             return "the process closed its connection" + self._last_words()
         if os.WIFSIGNALED(self.exited):
@@ -212,7 +212,7 @@ class ForkServer:
         theirs.close()
         self._channel = Channel(ours)
         self._exits: dict[int, int] = {}
-        self.standby: Any = None  # kernels.measure.processes.warm_workers.Standby, where one was begun
+        self.warm_workers: Any = None  # kernels.measure.processes.warm_workers.WarmWorkers, where one was begun
         self._start_s = start_s
         self._ready = False
         self.lock = threading.RLock()  # a spare prepares itself while it waits for its request

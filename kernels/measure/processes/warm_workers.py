@@ -25,11 +25,11 @@ EARLY: Mapping[str, int] = {PLAIN: 3, COMPILING: 2}
 LEAST_CORES = 8  # with fewer, they would take from the planning what they are to save
 
 
-class Standby:
+class WarmWorkers:
     """Children by what they have ready, each taken once."""
 
-    def __init__(self, zygote: ForkServer, module: str) -> None:
-        self.zygote = zygote
+    def __init__(self, fork_server: ForkServer, module: str) -> None:
+        self.fork_server = fork_server
         self.module = module
         self._waiting: dict[str, list[Child]] = {}
 
@@ -73,8 +73,8 @@ class Standby:
                 child.release()
 
     def _add(self, kind: str, **hints: Any) -> None:
-        child = self.zygote.fork(f"stand-by {kind}", self.module)
-        child.hint("stand_by", **hints)
+        child = self.fork_server.fork(f"stand-by {kind}", self.module)
+        child.hint("get_ready", **hints)
         self._waiting.setdefault(kind, []).append(child)
 
 

@@ -14,7 +14,7 @@ from app.accuracy.samples import BOUND, Call, Samples, Timed, at_least, lower_te
 from app.accuracy.split import TEST, half
 from app.accuracy.tables import Row, rows
 from app.archive import record_store
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 from app.cli import accuracy as accuracy_cli
 from app.estimate import predict as estimate
 from app.estimate.rates import FITTED, SHIPPED, Rates, interpolate, load_shipped, rates_from_json, rates_to_json
@@ -123,7 +123,7 @@ def test_a_row_at_a_records_sizes_is_its_programs_whatever_the_row_says(
 ) -> None:
     """In the other type of 16 bits too; at other sizes it is nobody's."""
     asked, _ = everything
-    measured = {likeness(q.case.validation.region, "same"): q.case.program for q in asked}
+    measured = {fingerprint(q.case.validation.region, "same"): q.case.program for q in asked}
     sizes = {"m": 262144, "k": 32, "h": 128, "n": 32, "activation": "silu"}
     row = Row("fused_mlp", "bf16", sizes, "", 0, 0, {})
     owner = repeated_program(row, measured)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.archive import nearness, record_store
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 
 Json = dict[str, Any]
 
@@ -108,12 +108,12 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("one", "other", "alike"), PROGRAMS)
 def test_sizes_are_set_aside_and_nothing_else(one: str, other: str, alike: bool) -> None:
-    assert (likeness(one, "other-sizes") == likeness(other, "other-sizes")) is alike
+    assert (fingerprint(one, "other-sizes") == fingerprint(other, "other-sizes")) is alike
 
 
 def test_a_loop_that_is_long_ends() -> None:
     endless = "x: f32[8]\nfor i in range(1000000000):\n    for j in range(0):\n        x = x + 1\nreturn x\n"
-    assert likeness(endless, "same") != likeness(endless.replace("+", "-"), "same")
+    assert fingerprint(endless, "same") != fingerprint(endless.replace("+", "-"), "same")
 
 
 # ------------------------------------------------------------------------------------------------------------- order

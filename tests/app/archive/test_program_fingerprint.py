@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.archive.program_fingerprint import LEVELS, likeness, roles
+from app.archive.program_fingerprint import LEVELS, fingerprint, roles
 from app.objects.evidence import Match
 
 X = "x: bf16[64, 32]\nw: bf16[32, 16]\nb: bf16[16]\n"
@@ -30,31 +30,31 @@ DIFFERENT = [
 
 @pytest.mark.parametrize("pair", ALIKE)
 def test_names_lines_and_spelling_do_not_count(pair: tuple[str, str]) -> None:
-    assert likeness(pair[0], "same") == likeness(pair[1], "same")
+    assert fingerprint(pair[0], "same") == fingerprint(pair[1], "same")
 
 
 @pytest.mark.parametrize("pair", DIFFERENT)
 def test_what_is_computed_does(pair: tuple[str, str]) -> None:
-    assert likeness(pair[0], "other-sizes") != likeness(pair[1], "other-sizes")
+    assert fingerprint(pair[0], "other-sizes") != fingerprint(pair[1], "other-sizes")
 
 
 def test_layouts_count_first_and_sizes_next() -> None:
     plain, laid = ("x: f32[8, 4]SUFFIX\nreturn x * 2\n".replace("SUFFIX", s) for s in ("", ".strides(1, 8)"))
     larger = plain.replace("8", "16")
-    assert likeness(plain, "same") != likeness(laid, "same")
-    assert likeness(plain, "other-layout") == likeness(laid, "other-layout")
-    assert likeness(plain, "other-layout") != likeness(larger, "other-layout")
-    assert likeness(plain, "other-sizes") == likeness(larger, "other-sizes")
+    assert fingerprint(plain, "same") != fingerprint(laid, "same")
+    assert fingerprint(plain, "other-layout") == fingerprint(laid, "other-layout")
+    assert fingerprint(plain, "other-layout") != fingerprint(larger, "other-layout")
+    assert fingerprint(plain, "other-sizes") == fingerprint(larger, "other-sizes")
 
 
 def test_loops_go_by_their_text() -> None:
     loop = "x: f32[8]\nfor i in range(3):\n    x = x * 2\nreturn x\n"
-    assert likeness(loop, "same") == likeness(loop.replace("    x", "  x"), "same")
-    assert likeness(loop, "same") != likeness(loop.replace("range(3)", "range(4)"), "same")
+    assert fingerprint(loop, "same") == fingerprint(loop.replace("    x", "  x"), "same")
+    assert fingerprint(loop, "same") != fingerprint(loop.replace("range(3)", "range(4)"), "same")
 
 
 def test_a_text_that_cannot_be_read_is_like_itself_only() -> None:
-    assert likeness("no region", "same") == likeness("no region", "same") != likeness("none", "same")
+    assert fingerprint("no region", "same") == fingerprint("no region", "same") != fingerprint("none", "same")
 
 
 MANY_INPUTS = "".join(f"a{n}: f32[1]\n" for n in range(127)) + "y: f32[8]\nfor i in range(160):\n"
@@ -64,7 +64,7 @@ LONG = MANY_INPUTS + "".join(f"    t = ({', '.join(['y'] * 640)})\n" for _ in ra
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_text_that_takes_minutes_to_write_out_goes_by_its_text(level: Match) -> None:
     """10 KB: 91 million nodes for 128 inputs. On the web process it held the database for half a minute."""
-    assert likeness(LONG, level) == likeness(LONG.replace("y +  1.0", "y + 1.0"), level)
-    assert likeness(LONG, level) != likeness(LONG.replace("1.0", "2.0"), level)
-    assert likeness(LONG, level) == likeness(LONG, "same"), "a text has no levels"
+    assert fingerprint(LONG, level) == fingerprint(LONG.replace("y +  1.0", "y + 1.0"), level)
+    assert fingerprint(LONG, level) != fingerprint(LONG.replace("1.0", "2.0"), level)
+    assert fingerprint(LONG, level) == fingerprint(LONG, "same"), "a text has no levels"
     assert [place for place, _ in roles(LONG)] == [f"{n:04}" for n in range(128)]

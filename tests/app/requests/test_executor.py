@@ -21,7 +21,7 @@ from app.analysis.candidates import known_names
 from app.analysis.questions import DecidedRegion, DecideRequest, Question
 from app.errors import Problem
 from app.rate_limit import CLIENT, Client
-from app.requests.executor import RECENT, WAITING_CAP, Advisor, refusal
+from app.requests.executor import RECENT, WAITING_CAP, Executor, refusal
 from app.thresholds import DEFAULTS
 from kernels.host import Host, to_json
 from profiler.child.limits import MIB, Limits
@@ -41,7 +41,7 @@ LARGE = "x: f32[64, 128]\n" + "x = gelu(x) * 2 + softmax(x, -1)\n" * 300 + "retu
 
 
 class Make(Protocol):
-    def __call__(self, **more: Any) -> Advisor: ...
+    def __call__(self, **more: Any) -> Executor: ...
 
 
 @dataclass(slots=True)
@@ -62,9 +62,9 @@ class Silent(Oracle):
 def make() -> Iterator[Make]:
     with ExitStack() as made:
 
-        def advisor(**more: Any) -> Advisor:
+        def advisor(**more: Any) -> Executor:
             given: dict[str, Any] = {"limits": LIMITS, "host": lambda: {"host": to_json(Host())}, **more}
-            found = Advisor(shared_templates()[FORK], **given)
+            found = Executor(shared_templates()[FORK], **given)
             made.callback(found.stop)
             found.start()
             wait_for(lambda: len(found.pool.idle) == found.pool.size, 120)
@@ -74,7 +74,7 @@ def make() -> Iterator[Make]:
 
 
 @pytest.fixture(scope="module")
-def advisor(make: Make) -> Advisor:
+def advisor(make: Make) -> Executor:
     return make()
 
 
@@ -88,7 +88,7 @@ def texts(number: int) -> list[str]:
 texts.made = 1  # type: ignore[attr-defined]
 
 
-def problem(advisor: Advisor, text: str) -> Problem:
+def problem(advisor: Executor, text: str) -> Problem:
     with pytest.raises(Problem) as refused:
         advisor.advise_region(text)
     return refused.value
@@ -97,7 +97,7 @@ def problem(advisor: Advisor, text: str) -> Problem:
 class Asking(threading.Thread):
     """A client's request, in a thread as the server has it."""
 
-    def __init__(self, advisor: Advisor, text: str, client: str | None = None) -> None:
+    def __init__(self, advisor: Executor, text: str, client: str | None = None) -> None:
         super().__init__(daemon=True)
         self.advisor, self.text, self.client = advisor, text, client
         self.answer: Any = None
@@ -127,7 +127,7 @@ class Held:
             os.kill(pid, signal.SIGCONT)
 
 
-def hold(advisor: Advisor, number: int = 2) -> Held:
+def hold(advisor: Executor, number: int = 2) -> Held:
     wait_for(lambda: len(advisor.pool.idle) == advisor.pool.size, 60)
     held = Held([member.child.pid for member in advisor.pool.idle[:number]])
     for pid in held.pids:
@@ -135,7 +135,7 @@ def hold(advisor: Advisor, number: int = 2) -> Held:
     return held
 
 
-def test_the_same_question_is_worked_on_once(advisor: Advisor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_question_is_worked_on_once(advisor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     first = advisor.advise_region(TEXT, share_of_step=0.2)
     other = advisor.advise_region(TEXT, share_of_step=0.001)
     assert first["advice"]["tool"] != other["advice"]["tool"]
@@ -149,7 +149,7 @@ def test_the_same_question_is_worked_on_once(advisor: Advisor, monkeypatch: pyte
         advisor.advise_region(TEXT, share_of_step=0.3)
 
 
-def test_its_answer_is_the_services_own(advisor: Advisor) -> None:
+def test_its_answer_is_the_services_own(advisor: Executor) -> None:
     asked: dict[str, Any] = {"share_of_step": 0.25, "device": "NVIDIA H100"}
     assert advisor.advise_region(TEXT, **asked) == service.advise_region(TEXT, **asked)
     question = Question(TEXT, asked)
@@ -159,7 +159,7 @@ def test_its_answer_is_the_services_own(advisor: Advisor) -> None:
     assert advisor.candidates() == known_names()
 
 
-def test_what_the_user_did_wrong_is_said_as_the_region_says_it(advisor: Advisor) -> None:
+def test_what_the_user_did_wrong_is_said_as_the_region_says_it(advisor: Executor) -> None:
     wrong = problem(advisor, "x: f32[4, 5]\nreturn x @ x\n")
     assert (wrong.status, wrong.code.partition("-")[0]) == (422, "region")
     with pytest.raises(Problem) as unknown:
@@ -182,7 +182,7 @@ def test_an_answer_that_the_oracle_did_not_give_is_asked_for_again(make: Make) -
 
 
 def test_what_is_kept_is_bounded(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    advisor = Advisor(shared_templates()[FORK], limits=LIMITS)
+    advisor = Executor(shared_templates()[FORK], limits=LIMITS)
     decided = DecidedRegion({"advice": {}}, AdviceInputs())  # type: ignore[typeddict-item]
     monkeypatch.setattr(advisor, "decide", lambda *_, **__: decided)
     for rows in range(1, RECENT + 10):
@@ -314,7 +314,7 @@ def test_every_reason_has_a_code_of_its_own_and_says_when_to_try_again(failure: 
     assert refused.detail
 
 
-def test_a_fault_of_ours_is_ours_and_the_next_is_answered(advisor: Advisor) -> None:
+def test_a_fault_of_ours_is_ours_and_the_next_is_answered(advisor: Executor) -> None:
     with pytest.raises(RuntimeError, match="TypeError"):
         advisor.advise_region(TEXT, no_such_argument=1)
     assert advisor.advise_region(*texts(1))["advice"]["tool"]

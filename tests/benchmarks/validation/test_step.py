@@ -208,7 +208,7 @@ def test_a_region_claims_of_the_step_what_its_validation_measured(monkeypatch):
     archived = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("schema", "name")}
     asked = []
 
-    def validate_region(request, *, zygote=None):
+    def validate_region(request, *, fork_server=None):
         asked.append(request)
         return archived
 

@@ -6,7 +6,7 @@ from kernels.measure.processes.processes import ForkServer
 
 
 @pytest.fixture(scope="session")
-def zygote():
+def fork_server():
     """One process that children are forked from, in interpreter mode, for all tests."""
     with ForkServer(interpret=True) as made:
         made.wait_ready()

@@ -34,7 +34,7 @@ def parent():
 def measured(parent, *names, told=None, **arguments):
     text = f"x: bf16[8]\nreturn x # candidates: {' '.join(names)}"
     request = ValidationRequest(text, timing_s=0.05, limits=LIMITS, **arguments)
-    found = validate(request, told, zygote=parent, modules=MODULES)
+    found = validate(request, told, fork_server=parent, modules=MODULES)
     return found, {c.name: c for c in found.candidates}
 
 
@@ -129,7 +129,9 @@ def test_cancelling_stops_soon_and_says_so(parent):
     def cancelled():
         return any("building" in p.message for p in seen)
 
-    found = validate(ValidationRequest(text, limits=LIMITS), seen.append, cancelled, zygote=parent, modules=MODULES)
+    found = validate(
+        ValidationRequest(text, limits=LIMITS), seen.append, cancelled, fork_server=parent, modules=MODULES
+    )
     assert found.outcome == "unmeasured"
     assert found.reason == "cancelled"
     # Not "timeout": that is what it would have got at its own limit.
@@ -167,7 +169,7 @@ def test_unknown_and_unwanted_candidates(parent):
 def test_progress_runs_forward_through_all_phases(parent):
     seen = []
     text = "x: bf16[8]\nreturn x # candidates: eager compile:300"
-    validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), seen.append, zygote=parent, modules=MODULES)
+    validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), seen.append, fork_server=parent, modules=MODULES)
     assert [p.fraction for p in seen] == sorted(p.fraction for p in seen)
     assert list(dict.fromkeys(p.phase for p in seen)) == ["plan", "prepare", "time", "finish", "done"]
     assert seen[-1].fraction == 1.0
@@ -176,7 +178,7 @@ def test_progress_runs_forward_through_all_phases(parent):
 def test_a_planner_that_dies_leaves_a_reason(parent):
     modules = Modules("tests.kernels.measure.fake_worker", "tests.kernels.measure.no_such_module",
                       gpu_present=lambda: True)  # fmt: skip
-    found = validate(ValidationRequest("x: bf16[8]\nreturn x", limits=LIMITS), zygote=parent, modules=modules)
+    found = validate(ValidationRequest("x: bf16[8]\nreturn x", limits=LIMITS), fork_server=parent, modules=modules)
     assert found.outcome == "unmeasured"
     assert "no_such_module" in found.reason
 
@@ -225,7 +227,7 @@ def test_one_validation_at_a_time_on_a_gpu(parent):
                 times.append(time.monotonic())
 
         with ForkServer(warm=False) as own:
-            validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), told, zygote=own, modules=MODULES)
+            validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), told, fork_server=own, modules=MODULES)
         spans[name] = (min(times), max(times))
 
     threads = [threading.Thread(target=run, args=(n,)) for n in "ab"]
@@ -252,9 +254,9 @@ def test_timed_outputs_that_were_not_checked_again_are_said_so(parent):
     assert "not checked again" not in by_name["compile:400"].message
 
 
-def test_a_device_that_is_not_here_is_named(zygote):
+def test_a_device_that_is_not_here_is_named(fork_server):
     request = ValidationRequest("x: bf16[8]\nreturn x * 2", candidates=("eager",), device="cuda:9")
-    found = validate(request, zygote=zygote, modules=Modules(gpu_present=lambda: True))
+    found = validate(request, fork_server=fork_server, modules=Modules(gpu_present=lambda: True))
     assert found.outcome == "unmeasured"
     assert "no cuda:9" in found.reason
 

@@ -76,8 +76,8 @@ def test_a_killed_child_frees_the_turn(path, mine):
     assert select.select([heard.end], [], [], 0.0)[0] == []  # it did not wait, or it would have said so
 
 
-def test_benchmarks_of_inductor_and_triton_take_their_turn(zygote, path):
-    child = zygote.fork("guarded", "tests.kernels.measure.guarded")
+def test_benchmarks_of_inductor_and_triton_take_their_turn(fork_server, path):
+    child = fork_server.fork("guarded", "tests.kernels.measure.guarded")
     child.ask("look", ANSWER_S, path=path)
     pump([child], time.monotonic() + ANSWER_S)
     assert child.answer["result"] == [True, True, True, True], child.failure

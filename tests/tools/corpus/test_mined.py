@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 from profiler.region.language.text import parse
 from profiler.region.mining.mine import mine
 from profiler.trace import read_trace
@@ -28,8 +28,8 @@ def programs(trace: Path) -> list[MinedProgram]:
 
 def test_the_programs_are_the_miners_regions_that_compute(trace: Path, programs: list[MinedProgram]) -> None:
     regions = [r for r in mine(read_trace(trace)).regions if r.text is not None]
-    texts = {likeness(at_sizes(r.text or "", dict(s.sizes)), "same") for r in regions for s in r.shapes}
-    chosen = {likeness(p.text, "same") for p in programs}
+    texts = {fingerprint(at_sizes(r.text or "", dict(s.sizes)), "same") for r in regions for s in r.shapes}
+    chosen = {fingerprint(p.text, "same") for p in programs}
     assert len(chosen) == len(programs) >= 3
     assert chosen <= texts
     assert {"attention", "rms_norm"} <= {p.kind for p in programs}

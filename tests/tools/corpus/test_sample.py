@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 from tools.corpus.mined import MinedProgram, Source
 from tools.corpus.sample import MAX_OF_STRUCTURE, sample
 
@@ -31,7 +31,7 @@ def test_the_same_programs_in_another_order_give_the_same_sample() -> None:
 
 def test_no_structure_has_more_than_its_sizes_and_every_family_its_turn() -> None:
     kept = sample(programs(), 30)
-    structures = Counter(likeness(s.program.text, "other-sizes") for s in kept)
+    structures = Counter(fingerprint(s.program.text, "other-sizes") for s in kept)
     assert max(structures.values()) == MAX_OF_STRUCTURE
     families = Counter(s.admitted.family.label for s in kept)
     assert set(families) == {"pointwise", "reduction", "norm", "scan", "matmul"}

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from app.accuracy.corpus.programs import BLIND, FILE, FIT, THIRDS, load_corpus, load_programs
-from app.archive.program_fingerprint import likeness
+from app.archive.program_fingerprint import fingerprint
 from profiler.region.language.text import parse, to_text
 from tools.corpus.admission import admit
 from tools.corpus.families import LABELS
@@ -25,11 +25,11 @@ def test_there_are_600_programs_under_names_of_their_own() -> None:
 
 
 def test_no_program_and_no_structure_is_in_two_thirds() -> None:
-    assert len({likeness(p.text, "same") for p in PROGRAMS}) == len(PROGRAMS)
+    assert len({fingerprint(p.text, "same") for p in PROGRAMS}) == len(PROGRAMS)
     for level in ("other-layout", "other-sizes"):
         thirds: dict[str, set[str]] = defaultdict(set)
         for program in PROGRAMS:
-            thirds[likeness(program.text, level)].add(program.third)
+            thirds[fingerprint(program.text, level)].add(program.third)
         assert {len(t) for t in thirds.values()} == {1}, level
 
 
@@ -40,7 +40,7 @@ def test_the_third_is_the_familys_hash() -> None:
 
 
 def test_no_structure_has_more_than_three_sizes_of_one_origin() -> None:
-    counts = Counter((likeness(p.text, "other-sizes"), p.origin.kind) for p in PROGRAMS)
+    counts = Counter((fingerprint(p.text, "other-sizes"), p.origin.kind) for p in PROGRAMS)
     assert max(counts.values()) <= 3
 
 

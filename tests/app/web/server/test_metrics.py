@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.stats import Tally
+from app.jobs.stats import JobStats
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import ROOT
 
@@ -139,10 +139,10 @@ def test_memory_and_descriptors_are_the_processes_own(web: Serving) -> None:
 
 
 def test_two_measurements_at_once_count_once() -> None:
-    tally = Tally()
-    with tally.running("validate"), tally.running("landscape"), tally.running("read"):
+    stats = JobStats()
+    with stats.running("validate"), stats.running("landscape"), stats.running("read"):
         time.sleep(0.1)
-    figures = tally.figures()
+    figures = stats.figures()
     assert 0.1 <= figures.gpu_busy_seconds < 0.15
     assert not figures.gpu_busy
     assert all(0.1 <= figures.seconds[kind] < 0.2 for kind in ("validate", "landscape", "read"))

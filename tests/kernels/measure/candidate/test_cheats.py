@@ -39,14 +39,14 @@ DOUBLE = "x: f32[40, 64]\nreturn x * 2"
 class Measured:
     """All of a session but its plan, which says that the region is to be timed here as it stands."""
 
-    def __init__(self, zygote, text, names, folder, least_us=0.0):
+    def __init__(self, fork_server, text, names, folder, least_us=0.0):
         request = ValidationRequest(text, timing_s=1.0, rounds=5, budget_s=240, limits=Limits(prepare_s=60))
         modules = Modules("tests.kernels.measure.candidate.host_clock", registry=REGISTRY)
         offered = [{**BASE, "name": n, "tool": n.partition(":")[0]} for n in ("eager", *names)]
         plan = Plan({**ANSWER, "device": None, "reduced": text, "reduced_wide": text, "candidates": offered}, [{}], [1])
         self.session = session = Session(request, parse(text), None, None, modules)
         session.pool.records = plan.records(None)
-        session.start(zygote, plan)
+        session.start(fork_server, plan)
         session.prepare(plan, str(folder / "turn"))
         session.judge(plan)
         self.unfit = rounds.measure(session.pool, plan)
@@ -94,9 +94,9 @@ REPORTED = {
 
 
 @pytest.fixture(scope="module")
-def measured(zygote, tmp_path_factory):
+def measured(fork_server, tmp_path_factory):
     names = [f"library:cheat.{n}" for n in (*CAUGHT, *REPORTED)]
-    made = Measured(zygote, PRODUCT, names, tmp_path_factory.mktemp("turn"))
+    made = Measured(fork_server, PRODUCT, names, tmp_path_factory.mktemp("turn"))
     yield made
     made.session.close()
 
@@ -127,10 +127,10 @@ def test_an_endless_log_is_cut(measured):
     assert measured.log_bytes["library:cheat.prints_200_megabytes"] <= 17 * Limits().log_bytes
 
 
-def test_a_kernel_that_does_not_compute_the_result_is_told_by_its_ghost(zygote):
+def test_a_kernel_that_does_not_compute_the_result_is_told_by_launch_ablation(fork_server):
     names = [f"triton:cheat.{f.__name__}" for f in cheats.TRITON]
     request = ValidationRequest(DOUBLE, candidates=tuple(names), device="cpu", limits=Limits(prepare_s=60))
-    found = validate(request, zygote=zygote, modules=Modules(registry=REGISTRY))
+    found = validate(request, fork_server=fork_server, modules=Modules(registry=REGISTRY))
     by_name = {c.name.partition(".")[2] or c.name: c for c in found.candidates}
     assert by_name["launches_its_kernel"].status == "correct", by_name["launches_its_kernel"].message
     assert by_name["falls_back"].status == "error"
@@ -139,8 +139,8 @@ def test_a_kernel_that_does_not_compute_the_result_is_told_by_its_ghost(zygote):
     assert "something else computes it" in by_name["launches_for_show"].message
 
 
-def test_a_time_below_the_roofline_is_impossible(zygote, tmp_path):
-    made = Measured(zygote, DOUBLE, [], tmp_path, least_us=1e6)
+def test_a_time_below_the_roofline_is_impossible(fork_server, tmp_path):
+    made = Measured(fork_server, DOUBLE, [], tmp_path, least_us=1e6)
     made.session.close()
     assert made.by_name["eager"].status == "impossible"
     assert "datasheet" in made.by_name["eager"].message
@@ -321,7 +321,7 @@ def test_an_unfit_machine_measures_nothing_and_says_why(bad):
                       read=lambda card, ours: HOT if next(count) - 1 in bad else CALM)  # fmt: skip
     text = "x: bf16[8]\nreturn x # candidates: eager compile:300"
     with ForkServer(warm=False) as parent:
-        found = validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), zygote=parent, modules=modules)
+        found = validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), fork_server=parent, modules=modules)
     if len(bad) > 2:
         assert found.outcome == "unmeasured"
         assert found.reason.startswith("this machine is not fit to measure, because the GPU was slowed")

@@ -46,31 +46,31 @@ EXPECTED = {
 }
 
 
-def check(zygote, text, *names, limits=None):
+def check(fork_server, text, *names, limits=None):
     request = ValidationRequest(
         text,
         candidates=tuple(f"library:test.{n}" for n in names),
         device="cpu",
         limits=limits or Limits(prepare_s=60),
     )
-    found = validate(request, zygote=zygote, modules=MODULES)
+    found = validate(request, fork_server=fork_server, modules=MODULES)
     return found, {c.name.removeprefix("library:test."): c for c in found.candidates}
 
 
 @pytest.fixture(scope="module")
-def example(zygote, tmp_path_factory):
+def example(fork_server, tmp_path_factory):
     pids = tmp_path_factory.mktemp("pids") / "pids"
     candidates_env = {"TRITONWORTHY_TEST_PIDS": str(pids)}
-    original = zygote.fork
+    original = fork_server.fork
 
     def fork(name, module, *, env=None, **rest):
         return original(name, module, env={**(env or {}), **candidates_env}, **rest)
 
-    zygote.fork = fork
+    fork_server.fork = fork
     try:
-        found, by_name = check(zygote, EXAMPLE, *EXPECTED, limits=Limits(prepare_s=7))
+        found, by_name = check(fork_server, EXAMPLE, *EXPECTED, limits=Limits(prepare_s=7))
     finally:
-        zygote.fork = original
+        fork_server.fork = original
     return found, by_name, [int(p) for p in pids.read_text().split()]
 
 
@@ -94,9 +94,9 @@ def test_processes_that_a_candidate_started_are_gone(example):
     wait_for(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids), what=f"of {pids} some still run")
 
 
-def test_compile_and_absent_libraries_say_what_they_need(zygote):
+def test_compile_and_absent_libraries_say_what_they_need(fork_server):
     request = ValidationRequest(EXAMPLE, candidates=("compile", "library:absent.call"), device="cpu")
-    by_name = {c.name: c for c in validate(request, zygote=zygote, modules=MODULES).candidates}
+    by_name = {c.name: c for c in validate(request, fork_server=fork_server, modules=MODULES).candidates}
     assert by_name["compile"].status == "not_run"
     assert "GPU" in by_name["compile"].message
     assert by_name["library:absent.call"].status == "not_installed"
@@ -108,33 +108,33 @@ y = F.layer_norm(x, [1024], w)
 return y"""
 
 
-def test_gradients_are_outputs_too(zygote):
-    _, by_name = check(zygote, GRADIENTS, "wrong_gradient", "right")
+def test_gradients_are_outputs_too(fork_server):
+    _, by_name = check(fork_server, GRADIENTS, "wrong_gradient", "right")
     assert by_name["right"].status == "correct"
     assert by_name["wrong_gradient"].status == "mismatch"
     assert "output 2" in by_name["wrong_gradient"].message  # y, dx, dw
 
 
-def test_dropout_is_compared_by_distribution(zygote):
+def test_dropout_is_compared_by_distribution(fork_server):
     text = "x: f32[4096, 1024]\nreturn F.dropout(gelu(x), 0.3)"
-    _, by_name = check(zygote, text, "right", "keeps_everything", "other_rate")
+    _, by_name = check(fork_server, text, "right", "keeps_everything", "other_rate")
     assert by_name["eager"].status == by_name["right"].status == "correct"
     assert by_name["keeps_everything"].status == "mismatch"
     assert "zeros" in by_name["keeps_everything"].message or "deviation" in by_name["keeps_everything"].message
     assert by_name["other_rate"].status == "mismatch"
 
 
-def test_indices_are_compared_by_what_they_select(zygote):
+def test_indices_are_compared_by_what_they_select(fork_server):
     text = "x: bf16[512, 1024]\nv, i = torch.topk(x, 4, dim=-1)\nreturn i"
-    _, by_name = check(zygote, text, "last_of_ties", "one_index_repeated", "shifted_indices")
+    _, by_name = check(fork_server, text, "last_of_ties", "one_index_repeated", "shifted_indices")
     assert by_name["last_of_ties"].status == "correct", by_name["last_of_ties"].message
     assert by_name["one_index_repeated"].status == "mismatch"
     assert by_name["shifted_indices"].status == "mismatch"
 
 
-def test_a_region_that_writes_into_its_input_wants_that_too(zygote):
+def test_a_region_that_writes_into_its_input_wants_that_too(fork_server):
     text = "x: f32[512, 64]\nx.mul_(2)\nreturn x + 1"
-    _, by_name = check(zygote, text, "right", "works_on_a_copy")
+    _, by_name = check(fork_server, text, "right", "works_on_a_copy")
     assert by_name["right"].status == "correct", by_name["right"].message
     assert by_name["works_on_a_copy"].status == "mismatch"
     assert "unchanged" in by_name["works_on_a_copy"].message

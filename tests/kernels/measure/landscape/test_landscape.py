@@ -35,15 +35,15 @@ HANGS = "x 16 warps"
 LINEAR = "x: f32[9, 8]\nreturn x * 2 + 1"
 
 
-def surveyed(zygote, candidate="triton:mixed", text=LINEAR, modules=MIXED, told=None, **more):
+def surveyed(fork_server, candidate="triton:mixed", text=LINEAR, modules=MIXED, told=None, **more):
     request = LandscapeRequest(text, candidate, **{"budget_s": 3600.0, "points": 60, "point_s": ANSWER_S, **more})
-    return landscape(request, told, zygote=zygote, modules=modules)
+    return landscape(request, told, fork_server=fork_server, modules=modules)
 
 
 @pytest.fixture(scope="module")
-def mixed(zygote):
+def mixed(fork_server):
     with short_for(lambda _, command, arguments: command == "point" and HANGS in arguments["key"]):
-        return surveyed(zygote)
+        return surveyed(fork_server)
 
 
 def by(found, **wanted):
@@ -115,15 +115,15 @@ def test_it_survives_the_way_through_json(mixed):
     assert {p.status for p in mixed.points} <= set(landscape_model.STATUSES)
 
 
-def test_points_behind_the_budget_are_not_run_and_say_so(zygote):
-    found = surveyed(zygote, budget_s=0.05)
+def test_points_behind_the_budget_are_not_run_and_say_so(fork_server):
+    found = surveyed(fork_server, budget_s=0.05)
     assert found.outcome == "measured", "what was chosen is timed whatever it takes"
     late = by(found, status="not_run")
     assert {p.reason for p in late} == {"the budget of 0.05 s was spent"}
     assert len(late) >= len(found.points) - 3
 
 
-def test_a_point_cut_off_by_the_budget_is_not_said_to_hang(zygote):
+def test_a_point_cut_off_by_the_budget_is_not_said_to_hang(fork_server):
     clock = Clock(held=True)
 
     def told(progress):
@@ -132,7 +132,7 @@ def test_a_point_cut_off_by_the_budget_is_not_said_to_hang(zygote):
             clock.passed_s = 3600.0
 
     with clock_of(sys.modules[landscape.__module__], clock):
-        found = surveyed(zygote, told=told, budget_s=4.0, points=30)
+        found = surveyed(fork_server, told=told, budget_s=4.0, points=30)
     assert by(found, status="timeout") == []
     assert any("under way" in p.reason for p in by(found, status="not_run", warps=16))
 
@@ -146,43 +146,43 @@ def test_a_point_cut_off_by_the_budget_is_not_said_to_hang(zygote):
         ("library:some", "is no Triton kernel"),
     ],
 )
-def test_what_cannot_be_surveyed_says_why(zygote, candidate, reason):
-    found = surveyed(zygote, candidate)
+def test_what_cannot_be_surveyed_says_why(fork_server, candidate, reason):
+    found = surveyed(fork_server, candidate)
     assert found.outcome == "unmeasured"
     assert reason in found.reason
     assert found.points == ()
 
 
-def test_without_a_gpu_nothing_is_measured(zygote):
-    found = surveyed(zygote, modules=Modules("kernels.measure.landscape.worker", gpu_present=lambda: False),
+def test_without_a_gpu_nothing_is_measured(fork_server):
+    found = surveyed(fork_server, modules=Modules("kernels.measure.landscape.worker", gpu_present=lambda: False),
                      candidate="triton:softmax", text="x: f32[4, 8]\nreturn F.softmax(x, dim=-1)")  # fmt: skip
     assert found.outcome == "unmeasured"
     assert "needs a GPU" in found.reason
     assert found.device is None
 
 
-def test_a_cancelled_survey_keeps_what_it_has(zygote):
+def test_a_cancelled_survey_keeps_what_it_has(fork_server):
     asked = []
     request = LandscapeRequest(LINEAR, "triton:mixed", budget_s=30.0, points=20)
 
     def told(progress):
         asked.append(progress.phase)
 
-    found = landscape(request, told, lambda: asked.count("points") > 2, zygote=zygote, modules=MIXED)
+    found = landscape(request, told, lambda: asked.count("points") > 2, fork_server=fork_server, modules=MIXED)
     assert found.reason == "cancelled"
     assert found.outcome == "measured"
     assert by(found, status="ok")
     assert {p.reason for p in by(found, status="not_run")} == {"cancelled"}
 
 
-def test_a_text_that_is_no_region_raises(zygote):
+def test_a_text_that_is_no_region_raises(fork_server):
     with pytest.raises(RegionError):
-        surveyed(zygote, text="x: f32[4]\nreturn y")
+        surveyed(fork_server, text="x: f32[4]\nreturn y")
 
 
-def test_a_matrix_product_is_timed_in_both_orders_of_programs(zygote):
+def test_a_matrix_product_is_timed_in_both_orders_of_programs(fork_server):
     text = "x: f16[64, 32]\nw: f16[32, 64]\nreturn F.relu(x @ w)"
-    found = surveyed(zygote, "triton:matmul_epilogue", text, REAL, points=7, budget_s=20.0)
+    found = surveyed(fork_server, "triton:matmul_epilogue", text, REAL, points=7, budget_s=20.0)
     assert found.outcome == "measured", found.reason
     assert found.order is not None
     assert found.order.group == 8
@@ -191,9 +191,14 @@ def test_a_matrix_product_is_timed_in_both_orders_of_programs(zygote):
     assert found.order.grouped_to_plain.median == pytest.approx(ratio)
 
 
-def test_a_generated_kernel_has_a_landscape_down_to_a_tile_of_four(zygote):
+def test_a_generated_kernel_has_a_landscape_down_to_a_tile_of_four(fork_server):
     found = surveyed(
-        zygote, "triton:generated", "x: f32[4, 64]\nb: f32[64]\nreturn F.gelu(x + b)", REAL, points=8, budget_s=20.0
+        fork_server,
+        "triton:generated",
+        "x: f32[4, 64]\nb: f32[64]\nreturn F.gelu(x + b)",
+        REAL,
+        points=8,
+        budget_s=20.0,
     )
     assert found.outcome == "measured", found.reason
     tiny = by(found, tile="BLOCK=4")
@@ -207,7 +212,7 @@ def test_a_generated_kernel_has_a_landscape_down_to_a_tile_of_four(zygote):
 def test_on_a_gpu_points_have_registers_and_the_smallest_tile_is_far_off():
     text = "x: bf16[16384, 4096]\nreturn torch.softmax(x.float(), -1).to(bf16)"  # 16 x between its 30 points there
     with ForkServer() as made:
-        found = landscape(LandscapeRequest(text, "triton:softmax", budget_s=30.0), zygote=made)
+        found = landscape(LandscapeRequest(text, "triton:softmax", budget_s=30.0), fork_server=made)
     assert found.outcome == "measured", found.reason
     timed = [p for p in found.points if p.time_us]
     assert all(p.registers and p.shared_bytes is not None and p.spill_bytes is not None for p in timed)

@@ -11,9 +11,9 @@ from kernels.measure.processes.processes import ForkServer
 from tests.processes import wait_for
 
 
-def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: ForkServer) -> None:
+def test_one_that_is_asked_after_its_death_is_told_with_its_signal(fork_server: ForkServer) -> None:
     """The question meets a closed connection before anybody has read that it is closed."""
-    child = zygote.fork("eager", "kernels.measure.candidate.worker")
+    child = fork_server.fork("eager", "kernels.measure.candidate.worker")
     os.kill(child.pid, signal.SIGABRT)
     select.select([child.channel.end], [], [], 60.0)
     child.ask("point", 1.0)
@@ -24,12 +24,12 @@ def test_one_that_is_asked_after_its_death_is_told_with_its_signal(zygote: ForkS
     child.release()
 
 
-def test_two_that_end_at_once_are_both_told_with_their_signals(zygote: ForkServer) -> None:
+def test_two_that_end_at_once_are_both_told_with_their_signals(fork_server: ForkServer) -> None:
     """One read brings both ends: the second waits in no socket, so waiting for the socket missed it."""
-    children = [zygote.fork(name, "kernels.measure.candidate.worker") for name in ("eager", "compile")]
+    children = [fork_server.fork(name, "kernels.measure.candidate.worker") for name in ("eager", "compile")]
     for child in children:
         os.kill(child.pid, signal.SIGABRT)
-    told = zygote._channel.end
+    told = fork_server._channel.end
     wait_for(lambda: told.recv(65536, socket.MSG_PEEK).count(b'"exit"') >= 2)
     for child in children:
         child.read()

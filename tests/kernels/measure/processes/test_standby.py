@@ -12,7 +12,7 @@ import pytest
 from kernels.measure import gpu_lock
 from kernels.measure.processes import warm_workers
 from kernels.measure.processes.poll import pump
-from kernels.measure.processes.warm_workers import Standby
+from kernels.measure.processes.warm_workers import WarmWorkers
 from tests.kernels.measure.limits import ANSWER_S
 from tests.processes import alive, wait_for
 
@@ -21,9 +21,9 @@ REGION = "x: f32[4, 8]\nreturn torch.softmax(x, -1)\n"
 
 
 @pytest.fixture
-def waiting(zygote, monkeypatch):
+def waiting(fork_server, monkeypatch):
     monkeypatch.setattr(warm_workers, "PACKAGES", {"wave": "wave", "absent": "absent"})
-    made = Standby(zygote, WORKER)
+    made = WarmWorkers(fork_server, WORKER)
     made.import_packages()
     yield made
     made.close()
@@ -51,42 +51,42 @@ def test_a_package_that_is_installed_has_one_child_that_only_its_candidate_takes
     child.release()
 
 
-def test_what_a_package_replaces_when_it_is_imported_is_found_at_its_candidate(zygote, monkeypatch, tmp_path):
+def test_what_a_package_replaces_when_it_is_imported_is_found_at_its_candidate(fork_server, monkeypatch, tmp_path):
     monkeypatch.setattr(warm_workers, "PACKAGES", {"tests": "tests.kernels.measure.processes.replacing"})
-    made = Standby(zygote, WORKER)
+    made = WarmWorkers(fork_server, WORKER)
     made.import_packages()
     child = prepared(made.take("library:tests.any"), "eager", tmp_path)
     assert child.failure is not None
     assert "allclose" in child.failure[1]
     child.release()
-    other = zygote.fork("eager", WORKER)
+    other = fork_server.fork("eager", WORKER)
     assert prepared(other, "eager", tmp_path).failure is None
     other.release()
 
 
-def test_one_that_died_meanwhile_is_passed_over(zygote, monkeypatch):
+def test_one_that_died_meanwhile_is_passed_over(fork_server, monkeypatch):
     monkeypatch.setattr(warm_workers, "PACKAGES", {"wave": "wave"})
-    made = Standby(zygote, WORKER)
+    made = WarmWorkers(fork_server, WORKER)
     made.import_packages()
     (child,) = made._waiting["wave"]
     os.kill(child.pid, signal.SIGKILL)
-    zygote.collect(child, ANSWER_S)
+    fork_server.collect(child, ANSWER_S)
     assert child.exited
     assert made.take("library:wave.any") is None
 
 
-def test_a_hint_that_fails_leaves_a_worker_that_can_be_asked(zygote, monkeypatch, tmp_path):
+def test_a_hint_that_fails_leaves_a_worker_that_can_be_asked(fork_server, monkeypatch, tmp_path):
     monkeypatch.setattr(warm_workers, "PACKAGES", {"wave": "wave.of_no_such_module"})
-    made = Standby(zygote, WORKER)
+    made = WarmWorkers(fork_server, WORKER)
     made.import_packages()
     child = prepared(made.take("library:wave.any"), "eager", tmp_path)
     assert child.failure is None, child.failure
     child.release()
 
 
-def test_contexts_are_given_up_and_imports_kept_where_another_measures(zygote, monkeypatch):
+def test_contexts_are_given_up_and_imports_kept_where_another_measures(fork_server, monkeypatch):
     monkeypatch.setattr(warm_workers, "PACKAGES", {"wave": "wave"})
-    made = Standby(zygote, WORKER)
+    made = WarmWorkers(fork_server, WORKER)
     made.import_packages()
     made.open_contexts("cpu", 0)
     held = [c for kind in warm_workers.EARLY for c in made._waiting[kind]]
