@@ -15,7 +15,7 @@ from app.objects.record import ValidationBody
 from app.objects.region import RegionShape
 from app.objects.task import ValidateTask
 from kernels.measure.model import Validation, to_json
-from kernels.measure.request import Progress, ValidationRequest
+from kernels.measure.request import Progress, SharedGpu, ValidationRequest
 from profiler.region.model import Binding
 
 if TYPE_CHECKING:
@@ -47,12 +47,14 @@ def validate_region(
     on_progress: Callable[[objects.Progress], None] = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
     fork_server: ForkServer | None = None,
+    shared: SharedGpu | None = None,
 ) -> ValidationBody:
     """Measure the candidates of request["region"]; the API's validation, with the advice before and after.
 
     request: region (text); where known advice_before, shapes (as the region object has them), candidates, device
     ("cpu" for none), budget_s, share_of_step, cache_dir, thresholds (of the rule, by name). RegionError for a text that
-    cannot be read. fork_server: one that is open already (`kernels.measure.session.open_fork_server`).
+    cannot be read. fork_server: one that is open already (`kernels.measure.session.open_fork_server`). shared: of a GPU
+    that several validations use side by side.
     """
     from app.advice.evidence import decision_thresholds, reissue_json
     from app.thresholds import Thresholds
@@ -67,6 +69,7 @@ def validate_region(
         share_of_step=request.get("share_of_step"),
         advice_before=dict(advice) if (advice := request.get("advice_before")) else None,
         decision=decision_thresholds(thresholds),
+        shared=shared,
     )
     if budget_s := request.get("budget_s"):
         wanted = replace(wanted, budget_s=float(budget_s))

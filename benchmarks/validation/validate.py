@@ -26,10 +26,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.validation.validate_table import repeatability, summary, table  # noqa: E402
+from kernels.measure.gpu_lock import locked, open_lock  # noqa: E402
 from tools.gpu.visible import visible_gpus  # noqa: E402 (run as a file)
 
 Json = dict[str, Any]
@@ -44,7 +47,8 @@ WORKER = [sys.executable, str(Path(__file__).resolve().with_name("validate_worke
 class Worker:
     """benchmarks/validation/validate_worker.py on one GPU, started again behind a region that it does not survive."""
 
-    def __init__(self, gpu: str, cores: frozenset[int] = frozenset()) -> None:
+    def __init__(self, gpu: str, cores: frozenset[int] = frozenset(), shared: Json | None = None) -> None:
+        self.shared = shared
         self.environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
         # Its own cores: one GPU's compiling is not to move the wall times that another's candidates are judged by.
         self.command = ["taskset", "-c", ",".join(map(str, sorted(cores))), *WORKER] if cores else WORKER
@@ -101,6 +105,15 @@ def siblings(core: int) -> frozenset[int]:
     return frozenset(n for span in spans for n in range(int(span[0]), int(span[-1]) + 1))
 
 
+def share_gpu(gpu: str, count: int, cores: frozenset[int], folder: Path) -> list[Worker]:
+    """`count` workers of one GPU, each with its own part of the cores, that compile side by side and take turns."""
+    turn = folder / f"turn-{gpu.replace('/', '-')}"
+    whole = list(dict.fromkeys(siblings(core) & cores for core in sorted(cores)))
+    each = max(1, len(whole) // count)
+    parts = [frozenset[int]().union(*whole[n * each : (n + 1) * each]) for n in range(count)]
+    return [Worker(gpu, part, {"turn": str(turn), "parts": count}) for part in parts]
+
+
 def runs(
     worker: Worker, repeat: int, budget_s: float, ends: float, records: Path, jobs: queue.Queue[Path], caches: Path
 ) -> Iterator[tuple[Path, int, Json]]:
@@ -123,7 +136,7 @@ def runs(
             budget = min(budget_s, left - 5)
             body = worker.ask(
                 budget + 25, text=str(text), cache_dir=str(caches / text.stem), budget_s=budget,
-                record=None if run else str(records),
+                record=None if run else str(records), shared=worker.shared,
             )  # fmt: skip
             if run == 0 and "failed" not in body:
                 done.append(text)
@@ -132,7 +145,7 @@ def runs(
 
 
 def measure(
-    texts: Sequence[Path], repeat: int, budget_s: float, total_s: float, out: Path, caches: Path
+    texts: Sequence[Path], repeat: int, budget_s: float, total_s: float, out: Path, caches: Path, side_by_side: int = 1
 ) -> dict[str, list[Json]]:
     """Every text's validations, by its name; the summary is written after each."""
     ends = time.monotonic() + total_s
@@ -151,12 +164,30 @@ def measure(
                 write(runs_by_region, out)
 
     parts = share_cores(visible_gpus(), sorted(os.sched_getaffinity(0)))
-    threads = [threading.Thread(target=work, args=(Worker(gpu, cores),)) for gpu, cores in parts.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with contextlib.ExitStack() as stack:
+        workers: list[Worker] = []
+        for number, (gpu, cores) in enumerate(parts.items()):
+            if side_by_side > 1:
+                stack.enter_context(hold_card(number))
+                workers += share_gpu(gpu, side_by_side, cores or frozenset(os.sched_getaffinity(0)), caches)
+            else:
+                workers.append(Worker(gpu, cores))
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     return runs_by_region
+
+
+@contextlib.contextmanager
+def hold_card(number: int) -> Iterator[None]:
+    """The card's lock (number: among the visible ones): others' validations wait, and ours make no context early."""
+    properties = torch.cuda.get_device_properties(number)
+    with open_lock(str(getattr(properties, "uuid", "")) or str(number)) as file:
+        if not locked(file):
+            raise SystemExit(f"another measures on GPU {number}")
+        yield
 
 
 def write(runs_by_region: Mapping[str, Sequence[Json]], out: Path) -> None:
@@ -179,6 +210,9 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=2, help="validations of each region")
     parser.add_argument("--budget", type=float, default=150.0, help="seconds for one validation")
     parser.add_argument("--total", type=float, default=1e9, help="seconds for all of them")
+    parser.add_argument(
+        "--side-by-side", type=int, default=1, help="validations of one GPU that compile together and take turns at it"
+    )
     parser.add_argument("--caches", type=Path, help="folder of caches to begin with and to keep; else empty ones")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     asked = parser.parse_args()
@@ -189,7 +223,7 @@ def main() -> int:
     texts = asked.texts or sorted(asked.regions.glob("*.txt"))
     with tempfile.TemporaryDirectory(prefix="tritonworthy-caches-") as folder:
         caches = asked.caches or Path(folder)
-        runs_by_region = measure(texts, asked.repeat, asked.budget, asked.total, asked.out, caches)
+        runs_by_region = measure(texts, asked.repeat, asked.budget, asked.total, asked.out, caches, asked.side_by_side)
     print(table(json.loads((asked.out / "validations.json").read_text())))
     return (
         0 if all(len(r) == asked.repeat and not any("failed" in v for v in r) for r in runs_by_region.values()) else 1

@@ -1,7 +1,8 @@
 """One GPU's part of benchmarks/validation/validate.py: a line of JSON in, a validation as a line of JSON out, until
 stdin ends.
 
-A request has text (a region's file), cache_dir, budget_s, and record (a folder of records, or null). The process that
+A request has text (a region's file), cache_dir, budget_s, record (a folder of records, or null) and shared (turn and
+parts of a `SharedGpu`, or null). The process that
 candidates are forked from stays between validations, as a server keeps it.
 """
 
@@ -21,6 +22,7 @@ from app.analysis import service  # noqa: E402 (run as a file)
 from app.analysis.validate import validate_region  # noqa: E402
 from app.archive import record_store  # noqa: E402
 from kernels.host import probe_host  # noqa: E402
+from kernels.measure.request import SharedGpu  # noqa: E402
 from kernels.measure.session import open_fork_server  # noqa: E402
 
 Json = dict[str, Any]
@@ -40,6 +42,7 @@ def one(request: Json, fork_server: Any) -> Json:
                 "cache_dir": request["cache_dir"],
             },
             fork_server=fork_server,
+            shared=SharedGpu(**request["shared"]) if request["shared"] else None,
         )
     }
     body["verdict_s"] = time.monotonic() - started

@@ -34,6 +34,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedGpu:
+    """A GPU that several validations of one owner use side by side: they compile together and take turns at it.
+
+    turn: the file whose lock is the turn, the same for all. parts: how many share; each plans with that part of the
+    free memory. Who starts them holds the card's own lock (`kernels.measure.gpu_lock`), and gives each its own cores,
+    or one's compiling would move the wall times of another.
+    """
+
+    turn: str
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
 class ValidationRequest:
     """A region to measure.
 
@@ -42,6 +55,7 @@ class ValidationRequest:
     host, "cpu" none. budget_s bounds the whole; timing_s is what all timed rounds together aim at.
     share_of_step: 0 to 1, None when unknown. advice_before: Advice as JSON.
     launch_bound: True decides by wall time; None finds out from eager's own times. decision: when one tool wins.
+    shared: with whom the GPU is shared; None has it alone.
     """
 
     region_text: str
@@ -57,6 +71,7 @@ class ValidationRequest:
     launch_bound: bool | None = None
     decision: Thresholds = field(default_factory=Thresholds)
     limits: Limits = field(default_factory=Limits)
+    shared: SharedGpu | None = None
     cache_dir: str | None = None  # of torch.compile, Triton and the tuner; None leaves their own defaults
     compile_workers: int = field(default_factory=lambda: max(1, min(8, cores() // 2)))
 

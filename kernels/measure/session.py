@@ -123,19 +123,21 @@ class Session:
         self.plan = plan
         advised = outcome.candidate_of_advice(self.request.advice_before)
         self.pool.records = plan.records(self.request.candidates, advised)
-        if plan.device is not None:
+        shared = self.request.shared
+        if plan.device is not None and shared is None:
             self.pool.tell("plan", 0.04, "waiting for the GPU")
             stack.enter_context(self.pool.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
         with tempfile.TemporaryDirectory(prefix=WORK_FOLDER) as folder:
             self.start(fork_server, plan)
-            self.prepare(plan, os.path.join(folder, "turn"))
+            self.prepare(plan, shared.turn if shared else os.path.join(folder, "turn"))
             self.judge(plan)
             if plan.device is None:
                 return self.without_gpu(plan)
             card = plan.device["index"]
-            self.pool.conditions["before"] = self.modules.read(card, self.pids())
-            unfit = rounds.measure(self.pool, plan, lambda: self.modules.read(card, self.pids()))
-            self.pool.conditions["after"] = self.modules.read(card, self.pids())
+            with self.pool.turn_alone(shared):
+                self.pool.conditions["before"] = self.read(card)
+                unfit = rounds.measure(self.pool, plan, lambda: self.read(card))
+                self.pool.conditions["after"] = self.read(card)
             if unfit:
                 for record in self.pool.records:
                     record.status = "correct" if record.status == "ok" else record.status
@@ -161,8 +163,12 @@ class Session:
         self.pool.close()
         self.give_way()
 
-    def pids(self) -> list[int]:
-        return [c.pid for c in self.pool.children.values()]
+    def read(self, card: int) -> dict[str, Any]:
+        """The GPU's state now. Of a shared one the other processes are not told: they are its owner's, and wait."""
+        reading = self.modules.read(card, [c.pid for c in self.pool.children.values()])
+        if self.request.shared is not None:
+            reading.pop("other_processes", None)
+        return reading
 
     def make_plan(self, fork_server: ForkServer | None, stack: contextlib.ExitStack) -> tuple[Plan, ForkServer]:
         """Ask for the plan where a GPU may be; where none is, again from a parent in interpreter mode."""
@@ -257,9 +263,10 @@ class Session:
         """All at once: compiling is the CPU's work; checks and autotuning take turns on the GPU by the lock `turn`."""
         count = max(1, len(self.pool.children))
         device = plan.device
-        crowded = device is not None and count * plan.working_bytes > MEMORY_SHARE * device["free_bytes"]
-        wide = CHECKING * count * plan.working_bytes
-        roomy = device is not None and wide < MEMORY_SHARE * device["free_bytes"]
+        parts = self.request.shared.parts if self.request.shared else 1
+        memory_bytes = MEMORY_SHARE * device["free_bytes"] / parts if device else 0.0
+        crowded = device is not None and count * plan.working_bytes > memory_bytes
+        roomy = device is not None and CHECKING * count * plan.working_bytes < memory_bytes
         for record in self.pool.alive():
             autotunes = "autotune" in record.name or "autotune" in record.note
             self.pool.children[record.name].ask(
@@ -270,11 +277,11 @@ class Session:
                 device=f"cuda:{device['index']}" if device else "cpu",
                 seed=self.request.seed,
                 turn=turn,
-                memory_bytes=MEMORY_SHARE * device["free_bytes"] / count if device else float(2**31),
+                memory_bytes=memory_bytes / count if device else float(2**31),
                 l2_bytes=device["l2_bytes"] if device else 0.0,
                 compile_workers=self.request.compile_workers,
                 crowded=crowded,
-                free_bytes=MEMORY_SHARE * device["free_bytes"] if device else 0.0,
+                free_bytes=memory_bytes,
                 env=self.cache_env(),
                 roomy=roomy,
                 registry=self.modules.registry,

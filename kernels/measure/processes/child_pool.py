@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from kernels.measure.gpu_lock import locked, open_lock
 from kernels.measure.processes.poll import BudgetError, CancelledError, pump
 from kernels.measure.processes.processes import Child
 from kernels.measure.records import Record
-from kernels.measure.request import Progress, ValidationRequest
+from kernels.measure.request import Progress, SharedGpu, ValidationRequest
+
+LOCK_POLL_S = 0.1
+TURN_POLL_S = 0.002  # the children's shares of a turn overlap and leave gaps of milliseconds
 
 
 class ChildPool:
@@ -108,13 +111,28 @@ class ChildPool:
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(open_lock(card))
-                while not locked(file):
-                    self.give_way()
-                    if self.cancelled():
-                        raise CancelledError
-                    if time.monotonic() > self.deadline:
-                        raise BudgetError
-                    time.sleep(0.1)
+                self._await_lock(file, LOCK_POLL_S)
             except OSError as fault:
                 self.conditions["unlocked"] = f"nothing kept other validations off this GPU meanwhile: {fault.strerror}"
             yield
+
+    @contextlib.contextmanager
+    def turn_alone(self, shared: SharedGpu | None) -> Iterator[None]:
+        """The turn of those that share the GPU, held by this process for all its children. None: nobody shares it."""
+        if shared is None:
+            yield
+            return
+        started = time.monotonic()
+        with open(shared.turn, "a") as file:
+            self._await_lock(file, TURN_POLL_S)
+            self.conditions["turn_wait_s"] = round(time.monotonic() - started, 3)
+            yield
+
+    def _await_lock(self, file: TextIO, poll_s: float) -> None:
+        while not locked(file):
+            self.give_way()
+            if self.cancelled():
+                raise CancelledError
+            if time.monotonic() > self.deadline:
+                raise BudgetError
+            time.sleep(poll_s)
