@@ -106,12 +106,11 @@ def siblings(core: int) -> frozenset[int]:
 
 
 def share_gpu(gpu: str, count: int, cores: frozenset[int], folder: Path) -> list[Worker]:
-    """`count` workers of one GPU, each with its own part of the cores, that compile side by side and take turns."""
+    """`count` workers of one GPU, which compile side by side on all of these cores but one; that one is for timing."""
     turn = folder / f"turn-{gpu.replace('/', '-')}"
-    whole = list(dict.fromkeys(siblings(core) & cores for core in sorted(cores)))
-    each = max(1, len(whole) // count)
-    parts = [frozenset[int]().union(*whole[n * each : (n + 1) * each]) for n in range(count)]
-    return [Worker(gpu, part, {"turn": str(turn), "parts": count}) for part in parts]
+    timing = siblings(min(cores)) & cores
+    shared = {"turn": str(turn), "parts": count, "cores": sorted(timing)}
+    return [Worker(gpu, cores - timing, shared) for _ in range(count)]
 
 
 def runs(

@@ -38,12 +38,13 @@ class SharedGpu:
     """A GPU that several validations of one owner use side by side: they compile together and take turns at it.
 
     turn: the file whose lock is the turn, the same for all. parts: how many share; each plans with that part of the
-    free memory. Who starts them holds the card's own lock (`kernels.measure.gpu_lock`), and gives each its own cores,
-    or one's compiling would move the wall times of another.
+    free memory. cores: kept free by all of them for the candidates of the one that times, or another's compiling would
+    move its wall times. Who starts them holds the card's own lock (`kernels.measure.gpu_lock`).
     """
 
     turn: str
     parts: int
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

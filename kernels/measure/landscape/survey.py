@@ -149,14 +149,14 @@ class _Survey(Session):
         child = self._open(fork_server, plan, chosen=None)
         if child.failure is not None:
             raise UnmeasuredError(child.failure[1])
-        self.pool.conditions["before"] = self.modules.read(card, self.pids())
+        self.pool.conditions["before"] = self.read(card)
         began = time.monotonic()
         ends = began + self.wanted.budget_s * (1 - LAST_SHARE)
         last = self._walk(fork_server, plan, child, ends)
         if last is not None:
             self._compare(last)
         self.spent_s = time.monotonic() - began
-        self.pool.conditions["after"] = self.modules.read(card, self.pids())
+        self.pool.conditions["after"] = self.read(card)
 
     def _compile(self, stack: contextlib.ExitStack) -> None:
         """Every point for the target, in a process that sees no GPU and whose Triton is no interpreter."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from kernels.measure.gpu_lock import locked, open_lock
@@ -126,7 +127,15 @@ class ChildPool:
         with open(shared.turn, "a") as file:
             self._await_lock(file, TURN_POLL_S)
             self.conditions["turn_wait_s"] = round(time.monotonic() - started, 3)
-            yield
+            self._move(shared.cores)
+            try:
+                yield
+            finally:
+                self._move(sorted(os.sched_getaffinity(0)) if shared.cores else ())
+
+    def _move(self, cores: Collection[int]) -> None:
+        for child in self.children.values():
+            move_to_cores(child.pid, cores)
 
     def _await_lock(self, file: TextIO, poll_s: float) -> None:
         while not locked(file):
@@ -136,3 +145,14 @@ class ChildPool:
             if time.monotonic() > self.deadline:
                 raise BudgetError
             time.sleep(poll_s)
+
+
+def move_to_cores(pid: int, cores: Collection[int]) -> None:
+    """All threads of this process run on these cores from now on; where the system has no such call, or none are given,
+    or it has ended, nothing changes."""
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        return
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), cores)

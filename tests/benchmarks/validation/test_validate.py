@@ -26,3 +26,10 @@ def test_one_gpu_or_few_cores_are_not_parted(monkeypatch):
 
 def test_a_machine_that_does_not_tell_has_cores_of_one_thread():
     assert validate.siblings(10**6) == frozenset({10**6})
+
+
+def test_those_that_share_a_gpu_leave_one_core_to_the_one_that_times(monkeypatch, tmp_path):
+    monkeypatch.setattr(validate, "siblings", lambda core: frozenset({core % 4, core % 4 + 4}))
+    workers = validate.share_gpu("0", 3, frozenset(range(1, 8)), tmp_path)
+    assert [w.shared for w in workers] == [{"turn": str(tmp_path / "turn-0"), "parts": 3, "cores": [1, 5]}] * 3
+    assert {w.command[2] for w in workers} == {"2,3,4,6,7"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from kernels.measure import gpu_lock, planner
 from kernels.measure.model import to_json, validation_from_json
 from kernels.measure.processes import poll
 from kernels.measure.processes.processes import ForkServer
+from kernels.measure.request import SharedGpu
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
 from profiler.child.process import descendants
 from profiler.region.model import Binding, RegionError
@@ -40,6 +43,11 @@ def measured(parent, *names, told=None, **arguments):
 
 def below(pid):
     return [p for p in descendants(pid) if alive(p)]
+
+
+def affinity(pid):
+    with contextlib.suppress(ProcessLookupError):
+        return os.sched_getaffinity(pid)
 
 
 def test_good_candidates_are_timed_and_the_fastest_wins(parent):
@@ -237,6 +245,56 @@ def test_one_validation_at_a_time_on_a_gpu(parent):
         thread.join()
     first, second = sorted(spans.values())
     assert first[1] <= second[0]
+
+
+def test_those_that_share_a_gpu_prepare_together_and_time_in_turns(tmp_path):
+    """Each waits at preparing for the other, so both come to its end only if they are there at once; their rounds lie
+    one behind the other all the same, on the cores kept for that."""
+    together = threading.Barrier(2, timeout=ANSWER_S)
+    cores = sorted(os.sched_getaffinity(0))
+    rounds, told_cores, answers = {}, {}, {}
+
+    def run(name):
+        times = []
+
+        def told(progress):
+            if progress.phase == "prepare" and progress.candidate is None:
+                together.wait()
+            if progress.phase == "time":
+                times.append(time.monotonic())
+                told_cores[name] = [affinity(pid) for pid in below(os.getpid())]
+
+        shared = SharedGpu(str(tmp_path / "turn"), 2, tuple(cores[:1]))
+        text = "x: bf16[8]\nreturn x # candidates: eager compile:300"
+        with ForkServer(warm=False) as own:
+            wanted = ValidationRequest(text, timing_s=0.02, limits=LIMITS, shared=shared)
+            answers[name] = validate(wanted, told, fork_server=own, modules=MODULES)
+        rounds[name] = (min(times), max(times))
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first, second = sorted(rounds.values())
+    assert first[1] <= second[0]
+    assert all({c.status for c in a.candidates} == {"ok"} for a in answers.values())
+    assert all("turn_wait_s" in a.conditions for a in answers.values())
+    assert all(set(cores[:1]) in affinities for affinities in told_cores.values())
+
+
+def test_another_process_on_a_shared_gpu_is_no_fault_of_the_measurement(parent, tmp_path):
+    """Its owner's other validations hold contexts there and wait; on a GPU that is not shared the same is said."""
+    modules = dataclasses.replace(MODULES, read=lambda index, ours: {"other_processes": 3})
+    said = {}
+    for shared in (None, SharedGpu(str(tmp_path / "turn"), 2)):
+        wanted = ValidationRequest(
+            "x: bf16[8]\nreturn x # candidates: eager", timing_s=0.02, limits=LIMITS, shared=shared
+        )
+        said[shared] = " ".join(validate(wanted, fork_server=parent, modules=modules).conditions["warnings"])
+    alone, together = said.values()
+    assert "3 other processes on the GPU" in alone
+    assert "other process" not in together
 
 
 def test_a_fresh_interpreter_speaks_the_same_protocol(parent):
