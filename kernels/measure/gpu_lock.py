@@ -9,6 +9,8 @@ import os
 import re
 import stat
 import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -47,3 +49,40 @@ def locked(file: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def door_of(turn: str) -> str:
+    """The file whose lock is held by the one that has the turn next (kernels.measure.turn)."""
+    return f"{turn}-door"
+
+
+@contextlib.contextmanager
+def turn_alone(turn: str, check: Callable[[], None], every_s: float = 0.05) -> Iterator[None]:
+    """The turn held by this process, alone. check: called while waiting; what it raises ends the wait.
+
+    The wait is a thread's: who only looked from time to time would always come behind those that wait all the time.
+    """
+    lock, held, abandoned = threading.Lock(), threading.Event(), threading.Event()
+    files: list[TextIO] = []
+
+    def wait() -> None:
+        with open(door_of(turn), "a") as door:
+            fcntl.flock(door, fcntl.LOCK_EX)
+            file = open(turn, "a")  # noqa: SIM115 (handed over, or closed below)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with lock:
+            if abandoned.is_set():
+                file.close()
+            files.append(file)
+            held.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        while not held.wait(every_s):
+            check()
+        yield
+    finally:
+        with lock:
+            abandoned.set()
+            for file in files:
+                file.close()

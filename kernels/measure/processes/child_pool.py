@@ -6,16 +6,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
-from kernels.measure.gpu_lock import locked, open_lock
+from kernels.measure.gpu_lock import locked, open_lock, turn_alone
 from kernels.measure.processes.poll import BudgetError, CancelledError, pump
 from kernels.measure.processes.processes import Child
 from kernels.measure.records import Record
 from kernels.measure.request import Progress, SharedGpu, ValidationRequest
-
-LOCK_POLL_S = 0.1
-TURN_POLL_S = 0.002  # the children's shares of a turn overlap and leave gaps of milliseconds
 
 
 class ChildPool:
@@ -112,7 +109,9 @@ class ChildPool:
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(open_lock(card))
-                self._await_lock(file, LOCK_POLL_S)
+                while not locked(file):
+                    self._check()
+                    time.sleep(0.1)
             except OSError as fault:
                 self.conditions["unlocked"] = f"nothing kept other validations off this GPU meanwhile: {fault.strerror}"
             yield
@@ -124,8 +123,7 @@ class ChildPool:
             yield
             return
         started = time.monotonic()
-        with open(shared.turn, "a") as file:
-            self._await_lock(file, TURN_POLL_S)
+        with turn_alone(shared.turn, self._check):
             self.conditions["turn_wait_s"] = round(time.monotonic() - started, 3)
             self._move(shared.cores)
             try:
@@ -137,14 +135,12 @@ class ChildPool:
         for child in self.children.values():
             move_to_cores(child.pid, cores)
 
-    def _await_lock(self, file: TextIO, poll_s: float) -> None:
-        while not locked(file):
-            self.give_way()
-            if self.cancelled():
-                raise CancelledError
-            if time.monotonic() > self.deadline:
-                raise BudgetError
-            time.sleep(poll_s)
+    def _check(self) -> None:
+        self.give_way()
+        if self.cancelled():
+            raise CancelledError
+        if time.monotonic() > self.deadline:
+            raise BudgetError
 
 
 def move_to_cores(pid: int, cores: Collection[int]) -> None:

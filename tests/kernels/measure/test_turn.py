@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from kernels.measure.gpu_lock import turn_alone
 from kernels.measure.processes.channel import Channel
 from kernels.measure.processes.poll import pump
 from kernels.measure.turn import Turn, _held_while_tuning
@@ -65,6 +66,51 @@ def test_a_second_child_waits_and_says_so(path, mine):
         other.wait()
     assert events == [({"event": "waiting"}, False)]
     assert heard.receive() == {"event": "running"}
+
+
+SHARERS = """
+import socket, sys, time
+from kernels.measure.processes.channel import Channel
+from kernels.measure.turn import Turn
+turn = Turn(sys.argv[1], Channel(socket.socketpair()[0]))
+print("ready", flush=True)
+while True:
+    with turn(shared=True):
+        time.sleep(0.05)
+"""
+
+
+def test_one_that_would_be_alone_gets_its_turn_among_many_that_share(path, mine):
+    """Two that share overlap without end: by the lock alone, the third waits for a gap that never comes."""
+    turn, _ = mine
+    command = [sys.executable, "-c", SHARERS, path]
+    sharers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        assert [s.stdout.readline() for s in sharers] == ["ready\n"] * 3
+        for _ in range(5):
+            with turn():
+                assert not is_free(path)
+        assert turn.waited_s < ANSWER_S
+        with turn_alone(path, lambda: None):
+            assert not is_free(path)
+    finally:
+        for sharer in sharers:
+            sharer.kill()
+            sharer.communicate()
+
+
+def test_a_wait_for_the_turn_that_is_given_up_leaves_it_to_others(path):
+    def stop():
+        raise TimeoutError
+
+    with holder(path) as other:
+        with pytest.raises(TimeoutError), turn_alone(path, stop, every_s=0.01):
+            raise AssertionError("another has it")
+        other.stdin.close()
+        other.wait()
+    with turn_alone(path, lambda: None):  # the given-up wait got it meanwhile, and let it go
+        assert not is_free(path)
+    assert is_free(path)
 
 
 def test_a_killed_child_frees_the_turn(path, mine):
