@@ -61,13 +61,20 @@ class Reaper(threading.Thread):
         self.fault: BaseException | None = None
 
     def run(self) -> None:
+        """Each kind in a thread of its own: a server that starts again takes longer than all jobs may last."""
+        threads = [threading.Thread(target=self._kill, args=(what,), daemon=True) for what in self.every]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _kill(self, what: str) -> None:
         try:
-            due = {what: time.monotonic() + self._pause(what) for what in self.every}
+            due = time.monotonic() + self._pause(what)
             while not self.over.wait(0.05):
-                for what, when in due.items():
-                    if time.monotonic() >= when:
-                        getattr(self, what)()
-                        due[what] = time.monotonic() + self._pause(what)
+                # Where nothing was there to be killed, at the next look.
+                if time.monotonic() >= due and getattr(self, what)():
+                    due = time.monotonic() + self._pause(what)
         except BaseException as fault:
             self.fault = fault
             raise
@@ -75,22 +82,27 @@ class Reaper(threading.Thread):
     def _pause(self, what: str) -> float:
         return self.chance.uniform(0.3, 1.7) * self.every[what]
 
-    def worker(self) -> None:
+    def worker(self) -> bool:
+        """Whether one was killed."""
         children = self.fleet.processes("fleet_child")
         if children:
             with suppress(ProcessLookupError):
                 os.kill(self.chance.choice(children), signal.SIGKILL)
                 self.kills["worker"] += 1
+                return True
+        return False
 
-    def web(self) -> None:
+    def web(self) -> bool:
+        """Whether one was killed, and is up again."""
         if self.kills["web"] == self.web_kills:
-            return
+            return False
         server = self.chance.choice(self.fleet.servers)
         server.kill()
         self.kills["web"] += 1
         self.over.wait(self.chance.uniform(0.0, 2 * LEASE_S))  # at once, or long after its leases were over
         server.start()
         server.wait()
+        return True
 
 
 def follow(fleet: Fleet, job_id: str, chance: random.Random) -> tuple[list[int], float]:

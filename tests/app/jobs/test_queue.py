@@ -128,7 +128,8 @@ def test_cancel_queued_and_running(bench: Bench) -> None:
     waiting = bench.add(pid_file=str(pid_file))
     wait_for(pid_file.exists, 10)
     assert queue.cancel(waiting)["state"] == "cancelled"  # type: ignore[index]
-    assert queue.cancel(running)["state"] == "running"  # type: ignore[index]
+    # What runs ends by itself, mostly after the answer.
+    assert queue.cancel(running)["state"] in ("running", "cancelled")  # type: ignore[index]
     job = bench.until(running, "cancelled")
     assert job["error"] is None
     assert job["attempt"] == 1
