@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from kernels.measure.candidate.reference import Reference  # noqa: E402
 from kernels.measure.candidate.timing import Call, Clock, DeviceClock, Estimate, Rotation, back_to_back, cold_calls  # noqa: E402
 from kernels.measure.candidate.timing import warm as warm_up  # noqa: E402
 from kernels.measure.judge import judge  # noqa: E402
+from kernels.measure.messages import Case  # noqa: E402
 from kernels.measure.model import to_json  # noqa: E402
 from kernels.measure.planner import software  # noqa: E402
 from profiler.region.language.text import parse  # noqa: E402
@@ -121,20 +122,20 @@ def checks(
     outputs = [t.double() if t.is_floating_point() else t for t in inputs]
     reference = Reference((wide(*outputs),), {}, "float64")
     del wide, outputs
-    cases: dict[str, list[Json]] = {}
+    cases: dict[str, list[Case]] = {}
     verdicts: Json = {}
     for variant, functions in tried.items():
         model.place(functions)
         try:
-            errors = [asdict(e) for e in compare([model(*inputs)], reference)]
+            errors = compare([model(*inputs)], reference)
         except Exception as fault:  # a candidate's own, of any kind: it costs this variant alone
             if variant == EAGER:
                 raise
             verdicts[variant] = {"ok": False, "error": None, "error_vs_eager": None, "message": repr(fault)[:400]}
             continue
-        cases[variant] = [{"distribution": "normal", "precision": reference.precision, "outputs": errors}]
+        cases[variant] = [Case("normal", reference.precision, errors)]
         verdict = judge(cases[variant], cases[EAGER])
-        verdicts[variant] = {"ok": verdict.ok, "error": errors[0]["error"], "error_vs_eager": verdict.error_vs_eager,
+        verdicts[variant] = {"ok": verdict.ok, "error": errors[0].error, "error_vs_eager": verdict.error_vs_eager,
                              "message": verdict.message}  # fmt: skip
     return verdicts
 

@@ -10,9 +10,9 @@ import importlib
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, cast
 
 THROTTLE_BITS: Mapping[int, str] = {
     0x1: "idle", 0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
@@ -36,12 +36,52 @@ QUERY: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def read(index: int = 0, ours: Sequence[int] = ()) -> dict[str, Any]:
-    """One reading. ours: process ids that are not to be counted as others.
+class Reading(TypedDict, total=False):
+    """What the GPU said of itself; a figure that it does not tell is left out. throttle: reasons, by THROTTLE_BITS.
 
-    Keys: sm_clock_mhz, memory_clock_mhz, sm_clock_max_mhz, temperature_c, power_w, power_limit_w, memory_used_mib,
-    throttle (list of reasons), other_processes (count; None where it cannot be told). A missing figure is left out.
+    other_processes: None where it cannot be told.
     """
+
+    sm_clock_mhz: float
+    memory_clock_mhz: float
+    sm_clock_max_mhz: float
+    temperature_c: float
+    power_w: float
+    power_limit_w: float
+    memory_used_mib: float
+    throttle: list[str]
+    other_processes: int | None
+
+
+class RoundReading(Reading, total=False):
+    """A reading between rounds. rounds: so many were done."""
+
+    rounds: int
+
+
+class Conditions(TypedDict, total=False):
+    """Under which conditions was measured, as a validation keeps it: the GPU's own figures come to it at the end.
+
+    phases_s, prepare_s: seconds by phase, and by candidate and what they were spent on. decided_by: "device time" or
+    "wall time". unlocked: why other validations were not kept off the GPU. turn_wait_s: waited for those that share it.
+    """
+
+    phases_s: dict[str, float]
+    prepare_s: dict[str, dict[str, float]]
+    before: Reading
+    after: Reading
+    during: list[RoundReading]
+    rounds: int
+    order_seed: int
+    decided_by: str
+    launch_bound: bool | None
+    warnings: list[str]
+    unlocked: str
+    turn_wait_s: float
+
+
+def read(index: int = 0, ours: Sequence[int] = ()) -> Reading:
+    """One reading, {} where nothing can be asked. ours: process ids that are not to be counted as others."""
     reading = _by_nvml(index, ours)
     return reading if reading is not None else _by_smi(index, ours)
 
@@ -61,7 +101,7 @@ def _nvml() -> Any | None:
     return nvml
 
 
-def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
+def _by_nvml(index: int, ours: Sequence[int]) -> Reading | None:
     nvml = _nvml()
     if nvml is None:
         return None
@@ -69,7 +109,7 @@ def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
         card = _physical(index)
         by_number = isinstance(card, int)
         handle = nvml.nvmlDeviceGetHandleByIndex(card) if by_number else nvml.nvmlDeviceGetHandleByUUID(card)
-        calls: dict[str, Any] = {
+        calls: dict[str, Callable[[], object]] = {
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
             "sm_clock_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
@@ -80,18 +120,18 @@ def _by_nvml(index: int, ours: Sequence[int]) -> dict[str, Any] | None:
             "throttle": lambda: throttle_reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
             "other_processes": lambda: others({p.pid for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}, ours),
         }
-        reading: dict[str, Any] = {}
+        reading: dict[str, object] = {}
         for key, call in calls.items():
             try:
                 reading[key] = call()
             except (nvml.NVMLError, AttributeError):  # not every driver, binding or card answers everything
                 continue
-        return reading
+        return cast(Reading, reading)
     except nvml.NVMLError:
         return None
 
 
-def _by_smi(index: int, ours: Sequence[int]) -> dict[str, Any]:
+def _by_smi(index: int, ours: Sequence[int]) -> Reading:
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -107,15 +147,15 @@ def _by_smi(index: int, ours: Sequence[int]) -> dict[str, Any]:
     return reading
 
 
-def smi_row(line: str) -> dict[str, Any]:
+def smi_row(line: str) -> Reading:
     """One row of `nvidia-smi --query-gpu` over QUERY; fields that say [N/A] are left out."""
-    reading: dict[str, Any] = {}
+    reading: dict[str, object] = {}
     for key, text in zip(QUERY.values(), (part.strip() for part in line.split(",")), strict=False):
         try:
             reading[key] = throttle_reasons(int(text, 16)) if key == "throttle" else float(text)
         except ValueError:
             continue
-    return reading
+    return cast(Reading, reading)
 
 
 def _run(command: Sequence[str]) -> list[str] | None:
@@ -148,7 +188,7 @@ def _physical(index: int) -> int | str:
     return int(device) if device.isascii() and device.isdigit() else device
 
 
-def warnings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def warnings(before: Reading, after: Reading) -> list[str]:
     """What a reader should know before trusting the times. `after` is read while the GPU is still under clocks."""
     texts = []
     slowed = sorted(SLOWING & set(after.get("throttle", ())))
@@ -172,7 +212,7 @@ class Fitness:
     warnings: tuple[str, ...] = ()
 
 
-def slowed(reading: Mapping[str, Any]) -> str:
+def slowed(reading: Reading) -> str:
     """Why times at this reading are not to be trusted, "" where they are."""
     throttle = set(reading.get("throttle", ()))
     if reasons := sorted(DISTRUSTED & throttle):
@@ -183,7 +223,7 @@ def slowed(reading: Mapping[str, Any]) -> str:
     return ""
 
 
-def fitness(readings: Sequence[tuple[int, Mapping[str, Any]]], rounds: int, steadiest: float | None) -> Fitness:
+def fitness(readings: Sequence[tuple[int, Reading]], rounds: int, steadiest: float | None) -> Fitness:
     """Which rounds to leave out, and whether the rest is enough.
 
     readings: (rounds done by then, reading), in order; one stands for the rounds since the one before. steadiest: the

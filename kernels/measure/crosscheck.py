@@ -31,9 +31,9 @@ class Clocks:
 
     times_us: list[list[float]] = field(default_factory=list)
     wall_us: list[float] = field(default_factory=list)
-    drain_us: list[float | None] = field(default_factory=list)
-    span_us: list[float | None] = field(default_factory=list)
-    fresh: list[list[int]] = field(default_factory=list)
+    drain_us: Sequence[float | None] = field(default_factory=list)
+    span_us: Sequence[float | None] = field(default_factory=list)
+    fresh: Sequence[Sequence[int]] = field(default_factory=list)
 
 
 def contradiction(clocks: Clocks) -> str:

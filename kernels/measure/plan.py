@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from kernels.measure.messages import Card, Offered, Planned, Shape
 from kernels.measure.records import INTERPRETER_LOOSEST, Record, label_of
 from kernels.measure.stats import least_possible_us
 from profiler.hardware import find_device
@@ -15,25 +15,23 @@ from profiler.hardware import find_device
 class Plan:
     """What there is to measure. Per tool, since without a GPU the tools are checked in different ways."""
 
-    def __init__(self, answer: Mapping[str, Any], sizes: Sequence[Mapping[str, int]], calls: Sequence[float]) -> None:
+    def __init__(self, answer: Planned, sizes: Sequence[Mapping[str, int]], calls: Sequence[float]) -> None:
         self.sizes = [dict(s) for s in sizes]
         self.calls = list(calls)
-        self.region: str = answer["region"]
-        self.device: dict[str, Any] | None = answer["device"]
-        self.software: dict[str, str] = dict(answer["software"])
-        self.coverage: str = answer["coverage"]
-        self.reduced: str | None = answer["reduced"]
-        self.reduced_wide: str | None = answer["reduced_wide"]
-        self.offered: list[dict[str, Any]] = list(answer["candidates"])
-        bindings = answer["bindings"]
-        known = find_device(self.device["name"]) if self.device else None
-        self.floors_us: list[float | None] = [b["floor_us"] for b in bindings]
+        self.region = answer.region
+        self.device: Card | None = answer.device
+        self.software = answer.software
+        self.coverage = answer.coverage
+        self.reduced = answer.reduced
+        self.reduced_wide = answer.reduced_wide
+        self.offered = answer.candidates
+        known = find_device(self.device.name) if self.device else None
+        self.floors_us = [b.floor_us for b in answer.bindings]
         self.least_us = [
-            least_possible_us(b["bytes_touched"], b["flops"], b["matmul_dtype"], known) if known else 0.0
-            for b in bindings
+            least_possible_us(b.bytes_touched, b.flops, b.matmul_dtype, known) if known else 0.0
+            for b in answer.bindings
         ]
-
-        self.working_bytes: float = max((b["working_bytes"] + b["set_bytes"] for b in bindings), default=0.0)
+        self.working_bytes = max((b.working_bytes + b.set_bytes for b in answer.bindings), default=0)
 
     @property
     def floor_us(self) -> float | None:
@@ -53,15 +51,15 @@ class Plan:
         """
         records = []
         for item in self.offered:
-            if wanted is None and item.get("on_request") and item["name"] != advised:
+            if wanted is None and item.on_request and item.name != advised:
                 continue
-            if wanted is not None and item["name"] not in wanted and item["tool"] != "eager":
+            if wanted is not None and item.name not in wanted and item.tool != "eager":
                 continue
-            record = Record(item["name"], item["tool"], item["call"], item["note"], source=item["source"])
-            if not item["available"] and not self._compile_without_gpu(item):
-                missing = "not installed" in item["reason"] or "not_installed" in item["reason"]
-                status = "not_run" if item.get("untried") else "not_installed" if missing else "unsupported"
-                record.fail(status, item["reason"] or "not available here")
+            record = Record(item.name, item.tool, item.call, item.note, source=item.source)
+            if not item.available and not self._compile_without_gpu(item):
+                missing = "not installed" in item.reason or "not_installed" in item.reason
+                status = "not_run" if item.untried else "not_installed" if missing else "unsupported"
+                record.fail(status, item.reason or "not available here")
             records.append(record)
         names = {r.name for r in records}
         for name in wanted or ():
@@ -72,19 +70,19 @@ class Plan:
                 records.append(record)
         return records
 
-    def _compile_without_gpu(self, item: Mapping[str, Any]) -> bool:
+    def _compile_without_gpu(self, item: Offered) -> bool:
         """Said with its own message by the session."""
-        return self.device is None and item["tool"] == "compile"
+        return self.device is None and item.tool == "compile"
 
-    def tasks(self, tool: str) -> list[dict[str, Any]]:
+    def tasks(self, tool: str) -> list[Shape]:
         """What a worker builds and checks: every binding on a GPU, smaller sizes without one.
 
         Triton's interpreter cuts f32 to bf16 where a GPU rounds, so bf16 is checked as f32 first.
         """
         if self.device is not None:
-            return [{"region": self.region, "sizes": s} for s in self.sizes]
+            return [Shape(self.region, s) for s in self.sizes]
         texts = [self.reduced_wide, self.reduced] if tool in ("eager", "triton") else [self.reduced]
-        return [{"region": t, "sizes": {}} for t in dict.fromkeys(texts) if t is not None]
+        return [Shape(t, {}) for t in dict.fromkeys(texts) if t is not None]
 
     def eager_tasks(self, tool: str) -> list[int]:
         """For each of a tool's tasks, the number of eager's task on the same region."""

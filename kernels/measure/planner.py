@@ -1,7 +1,7 @@
 """What there is to measure: the host's GPU, the region's candidates, what its data cost. Runs in a child of its own.
 
-`main(channel)` answers one command, "plan". It may initialise CUDA (it ends right after), and lowers the region, so
-that neither happens in the parent.
+`main(channel)` answers one question, `MakePlan`. It may initialise CUDA (it ends right after), and lowers the region,
+so that neither happens in the parent.
 """
 
 from __future__ import annotations
@@ -13,16 +13,27 @@ import platform
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
+import msgspec
 import torch
 
 from kernels import libraries
-from kernels.host import Host, driver, from_json
+from kernels.host import Host, driver
 from kernels.measure.candidate import inputs as tensors
 from kernels.measure.candidate.reduce import reduced, with_sizes
+from kernels.measure.messages import (
+    Answer,
+    BindingCost,
+    Card,
+    MakePlan,
+    Offered,
+    PlanAnswer,
+    Planned,
+    Question,
+    RegionFault,
+)
 from kernels.measure.processes.channel import Channel
 from profiler.hardware import find_device
 from profiler.region.graph.cost import cost
@@ -35,33 +46,23 @@ from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
 
 
-def plan(message: Mapping[str, Any]) -> dict[str, Any]:
-    """message: region, bindings [{symbol: size}], device, registry, host (as Host's probe says it).
-
-    RegionError passes through.
-    """
-    region = parse(message["region"])
-    host = from_json(message["host"])
-    index = _index(message["device"])
-    device = _device(index)
-    graphs = [lower(region, sizes) for sizes in message["bindings"]]
-    answer: dict[str, Any] = {
-        "region": to_text(region),
-        "device": device,
-        "software": software(),
-        "candidates": _candidates(message["registry"], graphs[0], host),
-        "coverage": _coverage(graphs[0], host),
-        "bindings": [_binding(region, sizes, g, device) for sizes, g in zip(message["bindings"], graphs, strict=True)],
-        "reduced": None,
-        "reduced_wide": None,
-    }
-    if device is None:
-        small = reduced(region, message["bindings"][0])
-        if small is not None:
-            answer["reduced"] = to_text(small)
-            wide = with_sizes(small, {}, {}, {"bf16": "f32"})
-            answer["reduced_wide"] = to_text(wide) if wide is not None else None
-    return answer
+def plan(request: MakePlan) -> Planned:
+    """What there is to measure. RegionError passes through."""
+    region = parse(request.region)
+    card = _card(_index(request.device))
+    graphs = [lower(region, sizes) for sizes in request.bindings]
+    small = reduced(region, request.bindings[0]) if card is None else None
+    wide = with_sizes(small, {}, {}, {"bf16": "f32"}) if small is not None else None
+    return Planned(
+        region=to_text(region),
+        device=card,
+        software=software(),
+        candidates=_candidates(request.registry, graphs[0], request.host),
+        coverage=_coverage(graphs[0], request.host),
+        bindings=[_binding(region, sizes, g, card) for sizes, g in zip(request.bindings, graphs, strict=True)],
+        reduced=to_text(small) if small is not None else None,
+        reduced_wide=to_text(wide) if wide is not None else None,
+    )
 
 
 def _index(device: str | None) -> int | None:
@@ -74,7 +75,7 @@ def _index(device: str | None) -> int | None:
     return int(number) if re.fullmatch("[0-9]{1,4}", number) else None
 
 
-def _device(index: int | None) -> dict[str, Any] | None:
+def _card(index: int | None) -> Card | None:
     """The GPU's own figures, after one real allocation on it. None where there is none."""
     if index is None or not torch.cuda.is_available() or index >= torch.cuda.device_count():
         return None
@@ -82,21 +83,21 @@ def _device(index: int | None) -> dict[str, Any] | None:
     properties = torch.cuda.get_device_properties(index)
     free, total = torch.cuda.mem_get_info(index)
     known = find_device(properties.name)
-    return {
-        "name": properties.name,
-        "index": index,
-        "uuid": str(getattr(properties, "uuid", "")),
-        "memory_bytes": total,
-        "free_bytes": free,
-        "l2_bytes": float(getattr(properties, "L2_cache_size", 0) or (known.l2_bytes if known else 64 * 2**20)),
-        "processors": properties.multi_processor_count,
-        "capability": f"{properties.major}.{properties.minor}",
-    }
+    return Card(
+        name=properties.name,
+        index=index,
+        uuid=str(getattr(properties, "uuid", "")),
+        memory_bytes=total,
+        free_bytes=free,
+        l2_bytes=float(getattr(properties, "L2_cache_size", 0) or (known.l2_bytes if known else 64 * 2**20)),
+        processors=properties.multi_processor_count,
+        capability=f"{properties.major}.{properties.minor}",
+    )
 
 
 def software() -> dict[str, str]:
     """Versions that a measurement depends on."""
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
     if torch.version.hip:
@@ -107,10 +108,9 @@ def software() -> dict[str, str]:
     return versions | ({"driver": version} if (version := driver()) else {})
 
 
-def _candidates(registry: str, graph: Graph, host: Host) -> list[dict[str, Any]]:
+def _candidates(registry: str, graph: Graph, host: Host) -> list[Offered]:
     offered = importlib.import_module(registry).candidates(graph, host)
-    fields = ("name", "tool", "call", "note", "available", "reason", "source", "on_request", "untried")
-    return [{f: getattr(c, f, "") for f in fields} for c in offered]
+    return [msgspec.convert(c, Offered, from_attributes=True) for c in offered]
 
 
 def _coverage(graph: Graph, host: Host) -> str:
@@ -124,20 +124,18 @@ def _coverage(graph: Graph, host: Host) -> str:
     return f"no library covers it{part}"
 
 
-def _binding(
-    region: Region, sizes: Mapping[str, int], graph: Graph, device: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _binding(region: Region, sizes: Mapping[str, int], graph: Graph, card: Card | None) -> BindingCost:
     counted = cost(graph)
-    known = find_device(device["name"]) if device else None
+    known = find_device(card.name) if card else None
     certain = certain_flops(graph)
-    return {
-        "bytes_touched": certain_bytes(region, graph, counted.ideal.bytes_moved),
-        "flops": certain,
-        "matmul_dtype": _fastest_dtype(region, counted.matmul_dtype),
-        "working_bytes": sum(t.bytes for o in graph.operations for t in o.writes),
-        "set_bytes": tensors.set_bytes(region, sizes),
-        "floor_us": floor_us(_unmasked(counted, graph, certain), known) if known else None,
-    }
+    return BindingCost(
+        bytes_touched=certain_bytes(region, graph, counted.ideal.bytes_moved),
+        flops=certain,
+        matmul_dtype=_fastest_dtype(region, counted.matmul_dtype),
+        working_bytes=sum(t.bytes for o in graph.operations for t in o.writes),
+        set_bytes=tensors.set_bytes(region, sizes),
+        floor_us=floor_us(_unmasked(counted, graph, certain), known) if known else None,
+    )
 
 
 def _fastest_dtype(region: Region, written: str | None) -> str | None:
@@ -216,20 +214,21 @@ def _seen(matched: Match, graph: Graph) -> float:
     return (shorter + 1) / (2 * longer)
 
 
-def answer_to(message: Mapping[str, Any]) -> dict[str, Any]:
+def answer_to(request: MakePlan) -> PlanAnswer:
     """The plan, or the region's error with its place."""
     try:
-        return {"result": plan(message)}
+        return PlanAnswer(plan=plan(request))
     except RegionError as fault:
-        fields = ("message", "code", "line", "column", "end_column", "hint")
-        return {"result": {"region_error": {f: getattr(fault, f) for f in fields}}}
+        return PlanAnswer(region_error=msgspec.convert(fault, RegionFault, from_attributes=True))
 
 
-def main(channel: Channel) -> None:
-    """One command, then the end."""
+def main(channel: Channel, answered: Callable[[MakePlan], PlanAnswer] = answer_to) -> None:
+    """One question, then the end."""
     message = channel.receive()
     if message is not None:
-        channel.send({"id": message["id"], **answer_to(message)})
+        question = msgspec.convert(message, Question)
+        if question.id is not None:
+            channel.send(Answer(question.id, answered(msgspec.convert(question.request, MakePlan))))
 
 
 if __name__ == "__main__":

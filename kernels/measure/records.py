@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from kernels.measure import stats
 from kernels.measure.crosscheck import Clocks, contradiction
 from kernels.measure.judge import Verdict, judge
+from kernels.measure.messages import Case, Prepared
 from kernels.measure.model import CandidateResult, Interval, ShapeResult
 from kernels.measure.outcome import Contender
 
@@ -38,12 +40,12 @@ class Record:
     compile_s: float | None = None
     spent_s: dict[str, float] = field(default_factory=dict)  # of preparing: context, build, first calls, checks, ...
     peak_bytes: list[int | None] = field(default_factory=list)
-    cases: list[list[dict[str, Any]]] = field(default_factory=list)
+    cases: list[list[Case]] = field(default_factory=list)
     mutated: list[list[str]] = field(default_factory=list)
     errors: list[float | None] = field(default_factory=list)
     times_us: list[list[list[float]]] = field(default_factory=list)
     walls_us: list[list[float]] = field(default_factory=list)
-    drains_us: list[list[float | None]] = field(default_factory=list)
+    drains_us: list[list[float]] = field(default_factory=list)
     spans_us: list[list[float | None]] = field(default_factory=list)
     fresh: list[list[list[int]]] = field(default_factory=list)
     ablation: str = ""
@@ -64,31 +66,45 @@ class Record:
         if text and text not in self.message:
             self.message = f"{self.message}; {text}" if self.message else text
 
-    def take_prepared(self, result: Mapping[str, Any]) -> None:
-        """The worker's answer to prepare."""
-        tasks = result["tasks"]
-        self.compile_s = sum(t["compile_s"] for t in tasks)
-        self.peak_bytes = [t["peak_bytes"] for t in tasks]
-        self.cases = [t["cases"] for t in tasks]
-        self.mutated = [t["mutated"] for t in tasks]
-        self.ablation = str(result.get("ablation", ""))
-        self.spent_s = {str(k)[:40]: float(v) for k, v in dict(result.get("spent_s", {})).items()}
+    def take_prepared(self, prepared: Prepared) -> None:
+        """The worker's answer to `Prepare`."""
+        self.compile_s = sum(t.compile_s for t in prepared.tasks)
+        self.peak_bytes = [t.peak_bytes for t in prepared.tasks]
+        self.cases = [t.cases for t in prepared.tasks]
+        self.mutated = [t.mutated for t in prepared.tasks]
+        self.ablation = prepared.ablation
+        self.spent_s = {k[:40]: v for k, v in prepared.spent_s.items()}
 
     def leave_out(self, rounds: Collection[int]) -> None:
         """Forget these rounds at every binding."""
-        measured: Sequence[Any] = (self.times_us, self.walls_us, self.drains_us, self.spans_us, self.fresh)
-        for kept in measured:
-            kept[:] = [[v for n, v in enumerate(values) if n not in rounds] for values in kept]
+        self.times_us = _without(rounds, self.times_us)
+        self.walls_us = _without(rounds, self.walls_us)
+        self.drains_us = _without(rounds, self.drains_us)
+        self.spans_us = _without(rounds, self.spans_us)
+        self.fresh = _without(rounds, self.fresh)
 
     def clocks(self, number: int) -> Clocks:
         """All that was timed at one binding."""
-        told: Sequence[Any] = (self.drains_us, self.spans_us, self.fresh)
-        drains, spans, fresh = (values[number] if number < len(values) else [] for values in told)
-        return Clocks(self.times_us[number], self.walls_us[number], drains, spans, fresh)
+        return Clocks(
+            self.times_us[number], self.walls_us[number], _at(number, self.drains_us), _at(number, self.spans_us),
+            _at(number, self.fresh),
+        )  # fmt: skip
+
+
+Item = TypeVar("Item")
+
+
+def _without(rounds: Collection[int], per_binding: Sequence[Sequence[Item]]) -> list[list[Item]]:
+    return [[item for n, item in enumerate(per_round) if n not in rounds] for per_round in per_binding]
+
+
+def _at(number: int, per_binding: Sequence[Sequence[Item]]) -> Sequence[Item]:
+    """[] where that was not timed."""
+    return per_binding[number] if number < len(per_binding) else []
 
 
 def judge_record(
-    record: Record, eager: Sequence[Sequence[Mapping[str, Any]]] | None, eager_mutated: Sequence[Sequence[str]] | None,
+    record: Record, eager: Sequence[Sequence[Case]] | None, eager_mutated: Sequence[Sequence[str]] | None,
     labels: Sequence[str], loosest: Sequence[float] = (),
 ) -> None:  # fmt: skip
     """Set status correct or mismatch from its cases. eager: eager's cases per binding, None where it gave none."""
@@ -108,22 +124,22 @@ def judge_record(
             return
         # A library and the compiler are taken as they are: people use them so. It is said.
         record.remark(verdict.special)
-        for against in dict.fromkeys(c.get("against", "") for c in cases):
+        for against in dict.fromkeys(c.against for c in cases):
             record.remark(against)
-        if any(c.get("repeats") is False for c in cases):
+        if any(c.repeats is False for c in cases):
             record.remark(NOT_REPEATED)
     record.status = "correct"
 
 
-def insensitive(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+def insensitive(cases: Sequence[Case]) -> list[str]:
     """Which changes of the inputs would pass unseen: eager's outputs for other inputs are within the bound on errors.
 
     cases: eager's own, with "stale". Names of inputs; "" for all of them at once.
     """
     inputs = []
     for case in cases:
-        if case.get("stale") and judge([{**case, "outputs": case["stale"]}], [case]).ok:
-            _, _, name = case["distribution"].partition("changed ")
+        if case.stale and judge([msgspec.structs.replace(case, outputs=case.stale)], [case]).ok:
+            _, _, name = case.distribution.partition("changed ")
             inputs.append(name)
     return inputs
 
@@ -137,10 +153,10 @@ def blind_spot(names: Sequence[str]) -> str:
     return ""
 
 
-def common(cases: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
+def common(cases: Sequence[Case], base: Sequence[Case] | None) -> list[Case]:
     """The cases that eager ran too: one of the two may have been too slow for all of them."""
-    known = {c["distribution"] for c in base} if base else None
-    return [c for c in cases if known is None or c["distribution"] in known]
+    known = {c.distribution for c in base} if base else None
+    return [c for c in cases if known is None or c.distribution in known]
 
 
 def _same_mutations(own: Sequence[str], eager: Sequence[str], verdict: Verdict) -> Verdict:
@@ -283,10 +299,20 @@ def untimed(record: Record, bindings: Sequence[Mapping[str, int]], calls: Sequen
     )
 
 
-def _shape(record: Record, n: int, bindings: Any, calls: Any, floors_us: Any, device: Any, deciding: Any, tools: Any,
-           seed: int) -> ShapeResult:  # fmt: skip
+def _shape(
+    record: Record,
+    n: int,
+    bindings: Sequence[Mapping[str, int]],
+    calls: Sequence[float],
+    floors_us: Sequence[float | None],
+    device: Mapping[str, Sequence[stats.Rounds]],
+    deciding: Mapping[str, Sequence[stats.Rounds]],
+    tools: Mapping[str, str],
+    seed: int,
+) -> ShapeResult:
     here = {name: rounds[n] for name, rounds in deciding.items()}
     spread = stats.interval(device[record.name][n], seed)
+    floor_us = floors_us[n]
     return ShapeResult(
         binding=dict(bindings[n]),
         calls=calls[n],
@@ -295,7 +321,7 @@ def _shape(record: Record, n: int, bindings: Any, calls: Any, floors_us: Any, de
         wall_us=float(np.median(record.walls_us[n])),
         ratio_to_eager=_ratio(record.name, "eager", here, seed),
         ratio_to_best_other=_ratio_to_best(record.name, here, tools, seed),
-        share_of_limit=floors_us[n] / spread.median if floors_us[n] is not None else None,
+        share_of_limit=floor_us / spread.median if floor_us is not None else None,
         peak_bytes=record.peak_bytes[n] if n < len(record.peak_bytes) else None,
     )
 

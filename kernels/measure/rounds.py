@@ -7,10 +7,11 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from kernels.measure import conditions, records, stats
+from kernels.measure.conditions import Reading, RoundReading
 from kernels.measure.crosscheck import scatter
+from kernels.measure.messages import Case, Finish, Finished, Round, RoundTimes, Warm, Warmed
 from kernels.measure.plan import Plan
 from kernels.measure.processes.child_pool import ChildPool
 from kernels.measure.processes.poll import BudgetError
@@ -30,14 +31,14 @@ READ_EVERY = 3  # rounds, where a reading takes longer
 NOT_CHECKED_AGAIN = "the timed calls' outputs were not checked again"
 
 
-def measure(pool: ChildPool, plan: Plan, read: Callable[[], dict[str, Any]] = dict) -> str:
+def measure(pool: ChildPool, plan: Plan, read: Callable[[], Reading] = Reading) -> str:
     """Rounds over all standing candidates, in a new order each round; those that came through get status ok.
 
     read: the GPU's state now; rounds in which it was slowed are left out. Returns why this machine is not fit to
     measure, "" where it is.
     """
-    estimates = _warm(pool)
-    readings: list[tuple[int, Mapping[str, Any]]] = []
+    estimates = _warm(pool, len(plan.sizes))
+    readings: list[tuple[int, Reading]] = []
     every = 1
     count = len(plan.sizes)
     timed = [r for r in pool.standing() if r.name in estimates]
@@ -66,16 +67,17 @@ def measure(pool: ChildPool, plan: Plan, read: Callable[[], dict[str, Any]] = di
             readings.append((done, read()))
             every = 1 if time.monotonic() - started < QUICK_READING_S else READ_EVERY
         pool.tell("time", 0.5 + 0.4 * done / rounds, f"round {done} of {rounds}")
-    pool.conditions |= {"rounds": done, "order_seed": pool.request.seed}
+    pool.conditions["rounds"], pool.conditions["order_seed"] = done, pool.request.seed
     for record in timed:
         if record.standing and done and all(len(t) == done for t in record.times_us):
             record.status = "ok"
-    if told := [{"rounds": n, **reading} for n, reading in readings if reading]:
+    told: list[RoundReading] = [{"rounds": n, **reading} for n, reading in readings if reading]
+    if told:
         pool.conditions["during"] = told
     return _weed(pool, readings, done)
 
 
-def _weed(pool: ChildPool, readings: list[tuple[int, Mapping[str, Any]]], done: int) -> str:
+def _weed(pool: ChildPool, readings: list[tuple[int, Reading]], done: int) -> str:
     """Leave out the rounds in which the GPU was slowed; why nothing is left, if so."""
     came = [r for r in pool.records if r.status == "ok"]
     spreads = [scatter(list(stats.medians(times))) for r in came for times in r.times_us]
@@ -87,14 +89,14 @@ def _weed(pool: ChildPool, readings: list[tuple[int, Mapping[str, Any]]], done: 
     return unfit.reason
 
 
-def _warm(pool: ChildPool) -> dict[str, list[float]]:
+def _warm(pool: ChildPool, count: int) -> dict[str, list[float]]:
     """Input sets made, clocks up: candidate -> µs that one call takes of a turn, per binding."""
     times_us: dict[str, list[float]] = {}
     standing = pool.standing()
     for record in standing:
-        answer = pool.ask_one(record, "warm", ms=WARM_MS / len(standing))
-        if answer is not None:
-            pool.guarded(record, partial(_take_estimates, answer=answer, times_us=times_us))
+        warmed = pool.ask_one(record, Warm(WARM_MS / len(standing)), Warmed)
+        if warmed is not None:
+            pool.guarded(record, partial(_take_estimates, warmed=warmed, count=count, times_us=times_us))
     return times_us
 
 
@@ -106,73 +108,72 @@ def _turn(pool: ChildPool, record: Record, number: int, turn_us: float, estimate
     calls = int(min(MOST_CALLS, max(LEAST_CALLS, turn_us / max(1.0, estimate_us))))
     warm_us = min(TURN_WARM_US, turn_us / 2)
     warm = 1 if estimate_us > SLOW_CALL_US else int(min(MOST_WARM_CALLS, max(3, warm_us / max(1.0, estimate_us))))
-    answer = pool.ask_one(record, "round", task=number, calls=_jittered(calls), warm_calls=_jittered(warm))
+    answer = pool.ask_one(record, Round(number, _jittered(calls), _jittered(warm)), RoundTimes)
     if answer is not None:
         span_us = pool.children[record.name].span_us
         pool.guarded(record, lambda r: _take(r, number, answer, span_us))
 
 
-def _take(record: Record, number: int, answer: Mapping[str, Any], span_us: float | None) -> None:
-    times = [float(t) for t in answer["times_us"]]
-    wall = float(answer["wall_us"])
-    if not times or not all(0 < t < float("inf") for t in [*times, wall]):
+def _take(record: Record, number: int, answer: RoundTimes, span_us: float | None) -> None:
+    if not answer.times_us or not all(0 < t < float("inf") for t in [*answer.times_us, answer.wall_us]):
         raise ValueError("times that are none")
-    record.times_us[number].append(times)
-    record.walls_us[number].append(wall)
-    drain = answer.get("drain_us")
-    record.drains_us[number].append(float(drain) if drain is not None else None)
+    record.times_us[number].append(answer.times_us)
+    record.walls_us[number].append(answer.wall_us)
+    record.drains_us[number].append(answer.drain_us)
     record.spans_us[number].append(span_us)
-    record.fresh[number].append([int(n) for n in answer.get("fresh", ())])
+    record.fresh[number].append(answer.fresh)
 
 
 def finish(pool: ChildPool, plan: Plan) -> None:
     """Outputs of the timed calls checked, kernels named: all children at once, since nothing is timed any more."""
     pool.tell("finish", 0.92, "checking the timed results again")
     for record in pool.standing():
-        pool.children[record.name].ask("finish", pool.limits.finish_s, profile=True)
+        pool.children[record.name].ask(Finish(profile=True), pool.limits.finish_s)
     try:
         pool.wait(pool.asked())
     except BudgetError:
         for child in pool.asked():
             child.fail("timeout", "checking the timed results took too long for the time budget")
-    answers: dict[str, Mapping[str, Any]] = {}
+    answers: dict[str, Finished] = {}
     for record in pool.records:
         if record.name not in pool.children or not record.standing:
             continue
-        answer = pool.answer(record)
+        answer = pool.answer(record, Finished)
         if answer is not None:
             answers[record.name] = answer
-            pool.guarded(record, partial(_take_kernels, answer=answer))
+            _take_kernels(record, answer)
     _judge_again(pool, plan, answers)
     for record in pool.records:
         records.prove_kernels(record)
 
 
-def _take_estimates(record: Record, answer: Mapping[str, Any], times_us: dict[str, list[float]]) -> None:
-    times_us[record.name] = [float(e["cold_us"]) for e in answer["estimates"]]
+def _take_estimates(record: Record, warmed: Warmed, count: int, times_us: dict[str, list[float]]) -> None:
+    if len(warmed.cold_us) != count:
+        raise ValueError("estimates of other tasks than there are")
+    times_us[record.name] = warmed.cold_us
 
 
-def _judge(record: Record, eager: Sequence[Sequence[Mapping[str, Any]]] | None, plan: Plan) -> None:
+def _judge(record: Record, eager: Sequence[Sequence[Case]] | None, plan: Plan) -> None:
     records.judge_record(record, eager, None, plan.labels(record.tool))
 
 
-def _take_kernels(record: Record, answer: Mapping[str, Any]) -> None:
-    record.kernels = tuple(map(str, answer["kernels"]))
-    record.expected_kernels = tuple(map(str, answer["triton_kernels"]))
-    record.ablation = str(answer.get("ablation", ""))
-    if answer.get("recompiled"):
-        record.remark(f"torch.compile compiled {int(answer['recompiled'])} graphs more while it was timed")
+def _take_kernels(record: Record, answer: Finished) -> None:
+    record.kernels = tuple(answer.kernels)
+    record.expected_kernels = tuple(answer.triton_kernels)
+    record.ablation = answer.ablation
+    if answer.recompiled:
+        record.remark(f"torch.compile compiled {answer.recompiled} graphs more while it was timed")
 
 
-def _judge_again(pool: ChildPool, plan: Plan, answers: Mapping[str, Mapping[str, Any]]) -> None:
+def _judge_again(pool: ChildPool, plan: Plan, answers: Mapping[str, Finished]) -> None:
     """The last timed outputs, by the same bound: a candidate that goes wrong after many calls is wrong."""
     eager = next((r for r in pool.records if r.tool == "eager" and r.name in answers), None)
     for record in pool.records:
         if record.name not in answers or record.status != "ok":
             continue
         kept = record.cases, record.errors
-        record.cases = list(answers[record.name]["cases"])
-        base = answers[eager.name]["cases"] if eager is not None else None
+        record.cases = answers[record.name].cases
+        base = answers[eager.name].cases if eager is not None else None
         pool.guarded(record, partial(_judge, eager=base, plan=plan))
         if record.status == "mismatch":
             record.remark("found in the timed calls' outputs")

@@ -11,13 +11,16 @@ import datetime
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from kernels.host import probe_host, to_json
+import msgspec
+
+from kernels.host import probe_host
 from kernels.measure import conditions, outcome, records, rounds
+from kernels.measure.conditions import Reading
 from kernels.measure.gpu_lock import somebody_measures
+from kernels.measure.messages import MakePlan, PlanAnswer, Prepare, Prepared
 from kernels.measure.model import Validation
 from kernels.measure.plan import Plan
 from kernels.measure.processes.child_pool import ChildPool
@@ -44,7 +47,7 @@ class Modules:
     plan: str = "kernels.measure.planner"
     registry: str = "kernels.candidates"
     gpu_present: Callable[[], bool] = conditions.gpu_present
-    read: Callable[[int, list[int]], dict[str, Any]] = conditions.read
+    read: Callable[[int, list[int]], Reading] = conditions.read
 
 
 def validate(
@@ -91,10 +94,6 @@ def get_ready(fork_server: ForkServer) -> None:
         fork_server.warm_workers.import_packages()
 
 
-def _take_prepared(record: Record, answer: Mapping[str, Any]) -> None:
-    record.take_prepared(answer["result"])
-
-
 class Session:
     """One validation, from the text to the outcome."""
 
@@ -126,14 +125,14 @@ class Session:
         shared = self.request.shared
         if plan.device is not None and shared is None:
             self.pool.tell("plan", 0.04, "waiting for the GPU")
-            stack.enter_context(self.pool.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
+            stack.enter_context(self.pool.exclusive_gpu(plan.device.uuid or str(plan.device.index)))
         with tempfile.TemporaryDirectory(prefix=WORK_FOLDER) as folder:
             self.start(fork_server, plan)
             self.prepare(plan, shared.turn if shared else os.path.join(folder, "turn"))
             self.judge(plan)
             if plan.device is None:
                 return self.without_gpu(plan)
-            card = plan.device["index"]
+            card = plan.device.index
             with self.pool.turn_alone(shared):
                 self.pool.conditions["before"] = self.read(card)
                 unfit = rounds.measure(self.pool, plan, lambda: self.read(card))
@@ -163,7 +162,7 @@ class Session:
         self.pool.close()
         self.give_way()
 
-    def read(self, card: int) -> dict[str, Any]:
+    def read(self, card: int) -> conditions.Reading:
         """The GPU's state now. Of a shared one the other processes are not told: they are its owner's, and wait."""
         reading = self.modules.read(card, [c.pid for c in self.pool.children.values()])
         if self.request.shared is not None:
@@ -198,30 +197,34 @@ class Session:
         self.pool.spare.append(planner)
         sizes = [dict(b.sizes) for b in self.request.bindings] or [dict(b) for b in self.region.bindings]
         calls = [b.calls_per_step for b in self.request.bindings] or [1.0] * len(sizes)
-        planner.ask(
-            "plan",
-            self.limits.plan_s,
+        self.probe.join()
+        request = MakePlan(
             region=self.request.region_text,
             bindings=sizes,
             device="cpu" if fork_server.interpret else self.request.device,
             registry=self.modules.registry,
-            host=self.host(),
+            host=probe_host(),
         )
+        planner.ask(request, self.limits.plan_s)
         self.pool.wait([planner])
-        if planner.failure is not None:
-            raise ForkServerDied(f"the region could not be planned: {planner.failure[1]}")
-        answer = planner.answer or {}
+        answer = planner.result(PlanAnswer)
+        if answer is None or planner.failure is not None:
+            why = planner.failure[1] if planner.failure is not None else "no answer"
+            raise ForkServerDied(f"the region could not be planned: {why}")
         planner.kill()
-        result = answer["result"]
-        if "region_error" in result:
-            fault = dict(result["region_error"])
-            raise RegionError(fault.pop("message"), text=self.request.region_text, **fault)
-        return Plan(result, sizes, calls)
+        if answer.plan is None:
+            raise self.region_error(answer)
+        return Plan(answer.plan, sizes, calls)
 
-    def host(self) -> dict[str, Any]:
-        """The Host as its probe writes it, for the planner."""
-        self.probe.join()
-        return to_json(probe_host())
+    def region_error(self, answer: PlanAnswer) -> RegionError:
+        """What the planner says is wrong with the region, with its place in the text."""
+        fault = answer.region_error
+        if fault is None:
+            raise ForkServerDied("the region could not be planned: neither a plan nor why there is none")
+        return RegionError(
+            fault.message, code=fault.code, line=fault.line, column=fault.column, end_column=fault.end_column,
+            hint=fault.hint, text=self.request.region_text,
+        )  # fmt: skip
 
     def cache_env(self) -> dict[str, str]:
         folder = self.request.cache_dir
@@ -236,7 +239,7 @@ class Session:
 
     def start(self, fork_server: ForkServer, plan: Plan) -> None:
         warm_workers, fork_server.warm_workers = fork_server.warm_workers, None
-        usable = warm_workers is not None and plan.device is not None and plan.device["index"] == 0 and not self.execute
+        usable = warm_workers is not None and plan.device is not None and plan.device.index == 0 and not self.execute
         for record in self.pool.records:
             if record.status != "not_run" or record.message:
                 continue
@@ -264,21 +267,19 @@ class Session:
         count = max(1, len(self.pool.children))
         device = plan.device
         parts = self.request.shared.parts if self.request.shared else 1
-        memory_bytes = MEMORY_SHARE * device["free_bytes"] / parts if device else 0.0
+        memory_bytes = MEMORY_SHARE * device.free_bytes / parts if device else 0.0
         crowded = device is not None and count * plan.working_bytes > memory_bytes
         roomy = device is not None and CHECKING * count * plan.working_bytes < memory_bytes
         for record in self.pool.alive():
             autotunes = "autotune" in record.name or "autotune" in record.note
-            self.pool.children[record.name].ask(
-                "prepare",
-                self.limits.autotune_s if autotunes else self.limits.prepare_s,
+            request = Prepare(
                 candidate=record.name,
                 tasks=plan.tasks(record.tool),
-                device=f"cuda:{device['index']}" if device else "cpu",
+                device=f"cuda:{device.index}" if device else "cpu",
                 seed=self.request.seed,
                 turn=turn,
                 memory_bytes=memory_bytes / count if device else float(2**31),
-                l2_bytes=device["l2_bytes"] if device else 0.0,
+                l2_bytes=device.l2_bytes if device else 0.0,
                 compile_workers=self.request.compile_workers,
                 crowded=crowded,
                 free_bytes=memory_bytes,
@@ -286,6 +287,8 @@ class Session:
                 roomy=roomy,
                 registry=self.modules.registry,
             )
+            limit_s = self.limits.autotune_s if autotunes else self.limits.prepare_s
+            self.pool.children[record.name].ask(request, limit_s)
         done = 0
 
         def told(child: Child) -> None:
@@ -302,13 +305,10 @@ class Session:
             for child in self.pool.asked():
                 child.fail("timeout", "building and checking took too long for the time budget")
         for record in self.pool.records:
-            asked = self.pool.children.get(record.name)
-            if asked is None:
-                continue
-            if asked.failure is not None:
-                record.fail(*asked.failure)
-            elif asked.answer is not None:
-                self.pool.guarded(record, partial(_take_prepared, answer=asked.answer))
+            if record.name in self.pool.children:
+                prepared = self.pool.answer(record, Prepared)
+                if prepared is not None:
+                    record.take_prepared(prepared)
         self.pool.conditions["prepare_s"] = {r.name: r.spent_s for r in self.pool.records if r.spent_s}
 
     def judge(self, plan: Plan) -> None:
@@ -352,7 +352,8 @@ class Session:
             summary.results, summary.contenders, self.request.advice_before, self.request.share_of_step, summary.by,
             self.request.decision,
         )  # fmt: skip
-        self.pool.conditions |= {"decided_by": summary.by, "launch_bound": summary.launch_bound}
+        self.pool.conditions["decided_by"] = summary.by
+        self.pool.conditions["launch_bound"] = summary.launch_bound
         paced = outcome.host_paced(summary.results, decided.winner) if summary.by == "device time" else ""
         self.pool.conditions["warnings"] = [
             *self.pool.conditions.get("warnings", ()),
@@ -366,9 +367,9 @@ class Session:
             reason=decided.reason,
             region=to_text(self.region),
             candidates=summary.results,
-            device=plan.device["name"],
+            device=plan.device.name,
             software=plan.software,
-            conditions={**self.pool.conditions, "device": plan.device},
+            conditions={**self.pool.conditions, "device": msgspec.to_builtins(plan.device)},
             best=decided.best,
             floor_us=plan.floor_us,
             date=datetime.date.today().isoformat(),
@@ -404,9 +405,9 @@ class Session:
             reason=reason,
             region=to_text(self.region),
             candidates=results,
-            device=plan.device["name"] if plan and plan.device else None,
+            device=plan.device.name if plan and plan.device else None,
             software=plan.software if plan else {},
-            conditions=self.pool.conditions,
+            conditions={**self.pool.conditions},
             date=datetime.date.today().isoformat(),
             coverage=plan.coverage if plan else "",
             advice_before=self.request.advice_before,

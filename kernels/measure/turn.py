@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kernels.measure.gpu_lock import door_of
+from kernels.measure.messages import Running, Waiting
 from kernels.measure.processes.channel import Channel
 
 
@@ -79,11 +80,11 @@ class Turn:
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._channel.send({"event": "waiting"})
+            self._channel.send(Waiting())
             started = time.monotonic()
             fcntl.flock(file, kind)
             self.waited_s += time.monotonic() - started
-            self._channel.send({"event": "running"})
+            self._channel.send(Running())
 
     def close(self) -> None:
         """Give up the files; a held turn is freed."""

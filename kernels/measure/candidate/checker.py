@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
+import msgspec
 import torch
 
 from kernels.measure.candidate import inputs as tensors
 from kernels.measure.candidate import integrity, launch_ablation
-from kernels.measure.candidate.correctness import OutputError, compare
+from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.indices import reads_by_value
 from kernels.measure.candidate.reference import NoReferenceError, Reference, reference
 from kernels.measure.candidate.samples import copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.judge import AFTER_TIMING, remarkable
+from kernels.measure.messages import Case, Note, OutputError
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import Turn
 from profiler.region.language.program import Program
@@ -30,6 +31,19 @@ SAMPLES = 60_000  # random elements that are enough to tell a dropout rate of 0.
 MOST_SAMPLING_S = 2.0
 MOST_CHECKING_S = 2.0  # of one task's timed samples; the latest is checked whatever it takes
 ABLATION_SET = 3  # an input set that no case uses
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The inputs of one case. number: of the set; fresh: names of the inputs that are another set's."""
+
+    number: int = 0
+    distribution: str = "normal"
+    fresh: tuple[str, ...] = ()
+
+
+FIRST = Draw()
+FRESH_SET = 2
 
 
 class Checker:
@@ -77,65 +91,69 @@ class Checker:
                 value.requires_grad_(item.requires_grad)
         return made
 
+    def drawn(self, task: Task, draw: Draw) -> list[torch.Tensor]:
+        """The inputs of a case."""
+        fresh = dict.fromkeys(draw.fresh, FRESH_SET) or None
+        return self.inputs(task.region, task.sizes, task.scales, draw.number, draw.distribution, fresh)
+
     def timed_inputs(self, task: Task, number: int, secret: int) -> list[torch.Tensor]:
         """Inputs of a timed call: of a seed that is drawn when they are made, and used for nothing else."""
         seed = tensors.seed_of(self.seed, "timed", secret)
         return self.inputs(task.region, task.sizes, task.scales, number=number, seed=seed)
 
-    def cases(self, task: Task, thorough: bool, sensitivity: bool = False) -> list[dict[str, Any]]:
+    def cases(self, task: Task, thorough: bool, sensitivity: bool = False) -> list[Case]:
         """Errors on several inputs: two seeds, all distributions, and each input changed alone (does it matter?).
 
-        sensitivity: also the errors that the first inputs' outputs would have for the changed ones ("stale").
+        sensitivity: also the errors that the first inputs' outputs would have for the changed ones (`Case.stale`).
         """
         self.note("checking against float64")
-        plan: list[tuple[str, dict[str, Any]]] = [("normal", {}), ("normal again", {"number": 1})]
+        plan = [("normal", FIRST), ("normal again", Draw(number=1))]
         by_value = reads_by_value(task.built.module)
         others = [d for d in tensors.DISTRIBUTIONS[1 : 4 if thorough else 2] if not (by_value and d == "large")]
-        plan += [(d, {"distribution": d}) for d in others]
+        plan += [(d, Draw(distribution=d)) for d in others]
         if thorough and not by_value and not task.region.requires_grad and not task.random:
-            plan.append((tensors.SPECIAL, {"distribution": tensors.SPECIAL}))
+            plan.append((tensors.SPECIAL, Draw(distribution=tensors.SPECIAL)))
         if thorough and len(task.region.inputs) > 1:
             names = [i.name for i in task.region.inputs][:MOST_CHANGED_INPUTS]
-            plan += [(f"changed {name}", {"fresh": {name: 2}}) for name in names]
-        cases: list[dict[str, Any]] = []
-        for name, arguments in plan:
+            plan += [(f"changed {name}", Draw(fresh=(name,))) for name in names]
+        cases: list[Case] = []
+        for name, draw in plan:
             started = time.perf_counter()
-            task.base = task.first if sensitivity and (name == "normal again" or "fresh" in arguments) else None
-            cases.append({"distribution": name, **self._case(task, arguments)})
+            task.base = task.first if sensitivity and (name == "normal again" or draw.fresh) else None
+            cases.append(self._case(task, name, draw))
             if time.perf_counter() - started > SLOW_CASE_S and len(cases) >= 2:
                 break
         task.first = task.base = None
         return cases
 
-    def _case(self, task: Task, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _case(self, task: Task, name: str, draw: Draw) -> Case:
         """The candidate first, its reference after: no memory that was freed holds what is expected of it."""
-        given = self.inputs(task.region, task.sizes, task.scales, **arguments)
+        given = self.drawn(task, draw)
         self.poison(task)
-        torch.manual_seed(tensors.seed_of(self.seed, "random", str(arguments)))
+        torch.manual_seed(tensors.seed_of(self.seed, "random", str(draw)))
         running = integrity.threads()
         outputs = owned(kept(task.call(*given), task), task)
         self.synchronize()
         check_kind(outputs, task, self.device)
         check_threads(running)
-        fresh = self.inputs(task.region, task.sizes, task.scales, **arguments)
+        fresh = self.drawn(task, draw)
         for item, used, original in zip(task.region.inputs, given, fresh, strict=True):
             if item.name not in task.mutated and not tensors.same_bits(used, original):
                 task.mutated.append(item.name)
         del given
         expected, against = self.reference(task, fresh)
-        if task.random and not arguments:
-            outputs, expected = self._more_samples(task, arguments, outputs, expected)
+        if task.random and draw == FIRST:
+            outputs, expected = self._more_samples(task, draw, outputs, expected)
         errors = self.against(task, outputs, expected, fresh)
-        case: dict[str, Any] = {"precision": expected.precision, "against": against}
-        if not arguments and task.first is not None and not task.random:
-            case["repeats"] = all(map(tensors.same_bits, task.first, outputs))
-            if not case["repeats"]:
+        repeats: bool | None = None
+        if draw == FIRST and task.first is not None and not task.random:
+            repeats = all(map(tensors.same_bits, task.first, outputs))
+            if not repeats:
                 errors = worst([errors, compare(task.first, expected)])
-        if task.base is not None:
-            case["stale"] = [asdict(e) for e in compare(task.base, expected, task.random)]
-        return {**case, "outputs": [asdict(e) for e in errors]}
+        stale = compare(task.base, expected, task.random) if task.base is not None else None
+        return Case(name, expected.precision, errors, against, repeats, stale)
 
-    def timed_case(self, task: Task) -> list[dict[str, Any]]:
+    def timed_case(self, task: Task) -> list[Case]:
         """The worst of the timed calls whose outputs were copied, as one case; [] where there is none."""
         ends = time.perf_counter() + MOST_CHECKING_S
         errors: list[list[OutputError]] = []
@@ -152,8 +170,7 @@ class Checker:
             self.free()
         if not errors:
             return []
-        outputs_found = [asdict(e) for e in worst(errors)]
-        return [{"distribution": AFTER_TIMING, "precision": precision, "against": against, "outputs": outputs_found}]
+        return [Case(AFTER_TIMING, precision, worst(errors), against)]
 
     def ablate_launches(self, task: Task) -> str:
         """What the candidate returns while Triton launches nothing: "same" as else, "differs", "none" asked for.
@@ -177,7 +194,7 @@ class Checker:
             return "differs"
 
     def _more_samples(
-        self, task: Task, arguments: Mapping[str, Any], outputs: tuple[torch.Tensor, ...], expected: Reference
+        self, task: Task, draw: Draw, outputs: tuple[torch.Tensor, ...], expected: Reference
     ) -> tuple[tuple[torch.Tensor, ...], Reference]:
         """Random outputs of few elements, drawn again until a distribution can be told from another."""
         ends = time.perf_counter() + MOST_SAMPLING_S
@@ -186,10 +203,9 @@ class Checker:
         for number in range(SAMPLES // max(1, fewest)):
             if time.perf_counter() > ends:
                 break
-            torch.manual_seed(tensors.seed_of(self.seed, "random", str(arguments), number))
-            values = self.inputs(task.region, task.sizes, task.scales, **arguments)
-            made = owned(kept(task.call(*values), task), task)
-            again, _ = self.reference(task, self.inputs(task.region, task.sizes, task.scales, **arguments))
+            torch.manual_seed(tensors.seed_of(self.seed, "random", str(draw), number))
+            made = owned(kept(task.call(*self.drawn(task, draw)), task), task)
+            again, _ = self.reference(task, self.drawn(task, draw))
             for n, (own, right) in drawn.items():
                 own.append(made[n].flatten())
                 right.append(again.outputs[n].flatten())
@@ -224,14 +240,14 @@ class Checker:
     ) -> list[OutputError]:
         """The errors, without those of single elements that the inputs excuse. values: what was computed."""
         errors = compare(outputs, expected, task.random)
-        if expected.precision == "eager" or not any(map(remarkable, map(asdict, errors))):
+        if expected.precision == "eager" or not any(map(remarkable, errors)):
             return errors
         try:
             excused = self._excused(task, outputs, expected, values)
         except (torch.OutOfMemoryError, NoReferenceError):
             return errors
         return [
-            again if remarkable(asdict(own)) else own
+            again if remarkable(own) else own
             for own, again in zip(errors, compare(excused, expected, task.random), strict=True)
         ]
 
@@ -283,7 +299,7 @@ class Checker:
 
     def note(self, message: str) -> None:
         """Tell the parent what is being done."""
-        self.channel.send({"event": "note", "message": message})
+        self.channel.send(Note(message))
 
 
 def check_threads(before: frozenset[int]) -> None:
@@ -295,7 +311,7 @@ def check_threads(before: frozenset[int]) -> None:
 def worst(errors: Sequence[Sequence[OutputError]]) -> list[OutputError]:
     """Per output, the largest of each figure over several runs; statistics of the first."""
     return [
-        replace(
+        msgspec.structs.replace(
             same[0],
             error=largest(e.error for e in same),
             outlier=largest(e.outlier for e in same),

@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from kernels.agreement import pointed
 from kernels.measure.candidate.reference import Reference
+from kernels.measure.messages import OutputError
 from profiler.region.language.vocabulary import DTYPE_NAMES, DTYPES
 
 STEP = 1 << 24  # elements compared at once: 128 MiB of float64
-
-
-@dataclass(frozen=True, slots=True)
-class OutputError:
-    """One output against its reference. kind: float, index, exact, random.
-
-    error: ||out - ref|| / ||ref|| over elements finite in both (exact: share of differing elements);
-    outlier: max |out - ref| / rms(ref); misfits: elements that are NaN or infinite in one and not in the other.
-    statistics: for random outputs (mean, standard deviation, share of zeros) of out, then of the reference.
-    """
-
-    kind: str
-    dtype: str
-    elements: int
-    error: float
-    outlier: float
-    misfits: int
-    statistics: tuple[float, ...] = ()
 
 
 def compare(

@@ -1,6 +1,6 @@
 """One candidate's process: builds it, checks it against float64, then times it whenever it is its turn.
 
-`main(channel)` serves commands until the channel closes: prepare, warm, round, finish. Outputs are measured here
+`main(channel)` answers questions until the channel closes (`messages`). Outputs are measured here
 and judged by the parent. Only here, in a child, is CUDA ever initialised.
 """
 
@@ -12,11 +12,11 @@ import os
 import socket
 import sys
 import time
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
+from typing import TypeVar
 
+import msgspec
 import torch
 
 from kernels.baselines import GRAPHED
@@ -27,6 +27,30 @@ from kernels.measure.candidate.indices import with_distinct
 from kernels.measure.candidate.reference import random_outputs
 from kernels.measure.candidate.samples import MOST_SAMPLES, Sample, Sampling, below, copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
+from kernels.measure.messages import (
+    Answer,
+    CandidateRequest,
+    Case,
+    Failed,
+    Fault,
+    Finish,
+    Finished,
+    GetReady,
+    Prepare,
+    Prepared,
+    PreparedTask,
+    Question,
+    Round,
+    RoundTimes,
+    Running,
+    TimingBegins,
+    TimingEnds,
+    ToldStatus,
+    Waiting,
+    Warm,
+    Warmed,
+    candidate_request,
+)
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import exclusive_autotuning
 from profiler.region.language.program import program
@@ -68,54 +92,53 @@ class Worker:
         self.opened = False
         self.roomy = False
 
-    def prepare(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Build, call once, check. spec: candidate, tasks [{region, sizes}], device, seed, turn, memory_bytes, ..."""
-        self.checker.device, self.checker.seed = spec["device"], spec["seed"]
-        self.checker.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
-        os.environ.update(spec.get("env") or {})
-        self.candidate, self.roomy = spec["candidate"], bool(spec.get("roomy"))
+    def prepare(self, request: Prepare) -> Prepared:
+        """Build, call once, check."""
+        self.checker.device, self.checker.seed = request.device, request.seed
+        self.checker.memory_bytes, self.l2_bytes = request.memory_bytes, request.l2_bytes
+        os.environ.update(request.env)
+        self.candidate, self.roomy = request.candidate, request.roomy
         spans = Spans()
         self._begin(tunes=self.checker.on_gpu)
-        self.checker.turn.open(spec["turn"])
+        self.checker.turn.open(request.turn)
         if self.checker.on_gpu:
-            self._open_gpu(self.checker.device, spec["compile_workers"] if self.candidate.startswith("compile") else 0)
+            self._open_gpu(self.checker.device, request.compile_workers if self.candidate.startswith("compile") else 0)
             spans.end("context")
-        build = importlib.import_module(spec["registry"]).build
+        build = importlib.import_module(request.registry).build
         # All built before any is called: torch.compile's registration resets Dynamo, which would throw away what
         # the first calls compiled.
-        self.tasks = [self._build(build, spec["candidate"], parse(t["region"]), t["sizes"]) for t in spec["tasks"]]
+        self.tasks = [self._build(build, request.candidate, parse(t.region), t.sizes) for t in request.tasks]
         spans.end("build")
         results = []
         for number, task in enumerate(self.tasks):
             # Where all first calls together would not fit into memory, each has the GPU to itself.
-            with self.checker.turn(to_the_end=True) if spec.get("crowded") else contextlib.nullcontext():
-                self._await_memory(spec)
+            with self.checker.turn(to_the_end=True) if request.crowded else contextlib.nullcontext():
+                self._await_memory(request)
                 compile_s = self._first_call(task)
-                if spec.get("crowded"):
+                if request.crowded:
                     self.checker.free()
             spans.end("first calls")
             # Checks are not timed: they run side by side where memory is enough. Autotuning waits until it is alone.
-            with self.checker.turn(shared=self.roomy, to_the_end=bool(spec.get("crowded"))):
-                self._await_memory(spec)
+            with self.checker.turn(shared=self.roomy, to_the_end=request.crowded):
+                self._await_memory(request)
                 cases = self.checker.cases(task, number == 0, sensitivity=number == 0 and self.candidate == "eager")
                 peak = self._peak_bytes(task)
                 self.checker.free()
             spans.end("checks")
-            results.append({"compile_s": compile_s, "cases": cases, "mutated": task.mutated, "peak_bytes": peak})
+            results.append(PreparedTask(compile_s, cases, task.mutated, peak))
         integrity.check(self.untouched)
         spent = {**spans.seconds, "waited": self.checker.turn.waited_s}
-        answer: dict[str, Any] = {"tasks": results, "spent_s": {k: round(v, 3) for k, v in spent.items()}}
-        if not self.checker.on_gpu and self.candidate.startswith("triton"):
-            answer["ablation"] = self.checker.ablate_launches(self.tasks[0])
-        return answer
+        interpreted = not self.checker.on_gpu and self.candidate.startswith("triton")
+        ablation = self.checker.ablate_launches(self.tasks[0]) if interpreted else ""
+        return Prepared(results, {k: round(v, 3) for k, v in spent.items()}, ablation)
 
-    def get_ready(self, spec: Mapping[str, Any]) -> None:
-        """Before it is known which candidate this will be: imports (a module's name), the context on `device`."""
+    def get_ready(self, request: GetReady) -> None:
+        """Before it is known which candidate this will be."""
         self._begin(tunes=True)
-        if spec.get("imports"):
-            importlib.import_module(spec["imports"])
-        if spec.get("device"):
-            self._open_gpu(spec["device"], int(spec.get("workers") or 0))
+        if request.imports:
+            importlib.import_module(request.imports)
+        if request.device:
+            self._open_gpu(request.device, request.workers)
 
     def _begin(self, tunes: bool) -> None:
         """Once, before any code of the candidate's: what it may not replace, and whose benchmarks take turns."""
@@ -133,7 +156,7 @@ class Worker:
             torch.cuda.synchronize()
             self.opened = True
 
-    def _build(self, build: Callable[..., Any], name: str, region: Region, sizes: Mapping[str, int]) -> Task:
+    def _build(self, build: Callable[..., timing.Call], name: str, region: Region, sizes: Mapping[str, int]) -> Task:
         torch.set_grad_enabled(region.requires_grad)
         built = program(region, sizes, self.checker.device)
         upstream = self.checker.upstream(built) if region.requires_grad else tuple(None for _ in built.outputs)
@@ -163,20 +186,20 @@ class Worker:
             task.first = outputs
         return seconds
 
-    def _await_memory(self, spec: Mapping[str, Any]) -> None:
+    def _await_memory(self, request: Prepare) -> None:
         """In a crowd, until what one that has just ended held is free: the driver takes its time over that.
 
         Where the others' contexts leave less than was free before them, until it gets no more.
         """
-        if not spec.get("crowded"):
+        if not request.crowded:
             return
         most, since = 0, time.monotonic()
-        self.channel.send({"event": "waiting"})
-        while (free := torch.cuda.mem_get_info()[0]) < spec["free_bytes"] and time.monotonic() - since < STEADY_S:
+        self.channel.send(Waiting())
+        while (free := torch.cuda.mem_get_info()[0]) < request.free_bytes and time.monotonic() - since < STEADY_S:
             if free > most:
                 most, since = free, time.monotonic()
             time.sleep(0.05)
-        self.channel.send({"event": "running"})
+        self.channel.send(Running())
 
     def _peak_bytes(self, task: Task) -> int | None:
         """Bytes allocated at the height of one call, its inputs included."""
@@ -192,8 +215,8 @@ class Worker:
         del results
         return peak + tensors.set_bytes(task.region, task.sizes)
 
-    def warm(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Make the input sets and run for spec["ms"] of GPU time; the estimated times of one call, per task."""
+    def warm(self, request: Warm) -> Warmed:
+        """Make the input sets and run; the estimated times of one call, per task."""
         share = self.checker.memory_bytes / max(1, len(self.tasks))
         self.evict = timing.Flush(self.l2_bytes, self.checker.device)
         for task in self.tasks:
@@ -206,10 +229,9 @@ class Worker:
             if touches_little and not task.lean:
                 task.flush = timing.Flush(self.l2_bytes, self.checker.device)
             with self._rotating(task) as rotation:
-                task.estimate = timing.warm(task.call, rotation, spec["ms"] / len(self.tasks), self.clock)
+                task.estimate = timing.warm(task.call, rotation, request.ms / len(self.tasks), self.clock)
         self.recompiled = compilations()
-        estimates = [{**asdict(t.estimate), "cold_us": t.estimate.cold_us} for t in self.tasks]
-        return {"estimates": estimates, "sets": [t.sets for t in self.tasks]}
+        return Warmed([t.estimate.cold_us for t in self.tasks], [t.sets for t in self.tasks])
 
     @contextlib.contextmanager
     def _rotating(self, task: Task) -> Iterator[Sampling]:
@@ -241,15 +263,15 @@ class Worker:
             self.evict()
         return sorted((n - rotation.position) % count for n in chosen)
 
-    def round(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """One turn: a short warm-up, spec["calls"] cold calls, as many back to back.
+    def round(self, request: Round) -> RoundTimes:
+        """One turn: a short warm-up, cold calls, as many back to back.
 
         Inputs are new behind the warm-up, of a seed drawn then: no earlier call can have read either.
         """
-        task, calls = self.tasks[spec["task"]], spec["calls"]
+        task, calls = self.tasks[request.task], request.calls
         running = integrity.threads()
         with self._rotating(task) as rotation:
-            host_us = timing.enqueued(task.call, rotation, spec["warm_calls"])
+            host_us = timing.enqueued(task.call, rotation, request.warm_calls)
             estimate = replace(task.estimate, host_us=max(host_us, task.estimate.host_us))
             picked = below(calls)
             fresh = self._renew(task, rotation, (picked, 2 * calls - 1))
@@ -258,16 +280,15 @@ class Worker:
             if rotation.pick:
                 rotation.pick = 0
                 rotation.take()
-            self.channel.send({"event": "timing"})
+            self.channel.send(TimingBegins())
             together = timing.back_to_back(task.call, rotation, calls, self.clock)
-            self.channel.send({"event": "timed"})
+            self.channel.send(TimingEnds())
             if not task.lean and not task.mutated:
                 self._keep(task, rotation)
             rotation.last = rotation.taken = None
         integrity.check(self.untouched)
         check_threads(running)
-        return {"times_us": times, "wall_us": together.wall_us, "drain_us": together.drain_us,
-                "fresh": [n for n in fresh if n < calls]}  # fmt: skip
+        return RoundTimes(times, together.wall_us, together.drain_us, [n for n in fresh if n < calls])
 
     def _keep(self, task: Task, rotation: Sampling) -> None:
         """The picked cold call and the last of all, for the check after timing."""
@@ -276,9 +297,9 @@ class Worker:
         if rotation.last is not None:
             task.samples.offer(Sample(copied(rotation.last), rotation.last_set, task.secrets[rotation.last_set]))
 
-    def finish(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, request: Finish) -> Finished:
         """Check outputs of timed calls, and ask the profiler which kernels ran."""
-        cases: list[list[dict[str, Any]]] = []
+        cases: list[list[Case]] = []
         names: list[str] = []
         launched: list[str] = []
         recompiled = compilations() - self.recompiled
@@ -286,7 +307,7 @@ class Worker:
             with self.checker.turn(shared=self.roomy):
                 cases.append(self.checker.timed_case(task))
         replays = ""
-        if spec.get("profile") and self.checker.on_gpu:
+        if request.profile and self.checker.on_gpu:
             task = self.tasks[0]
             with self._rotating(task) as rotation:
                 launched = timing.triton_launches(task.call, rotation.next())
@@ -294,15 +315,14 @@ class Worker:
             if self.candidate.startswith("triton"):
                 with self.checker.turn():
                     replays = self.checker.ablate_launches(task)
-        return {"cases": cases, "kernels": [n[:300] for n in names[:200]], "triton_kernels": launched,
-                "ablation": replays, "recompiled": recompiled}  # fmt: skip
+        return Finished(cases, [n[:300] for n in names[:200]], launched, replays, recompiled)
 
     def _kernel_names(self, task: Task, rotation: timing.Rotation) -> list[str]:
         """[] where this host does not let us profile: that takes nothing from the times."""
         try:
             return timing.kernel_names(task.call, rotation.next())
         except (RuntimeError, OSError) as fault:
-            if fault_of(fault)["status"] != "error":
+            if fault_of(fault).status != "error":
                 raise
             self.checker.note(f"the profiler failed: {fault}")
             return []
@@ -332,49 +352,72 @@ def compilations() -> int:
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
 
 
-def fault_of(fault: BaseException) -> dict[str, str]:
-    """An exception as {status, message}. A CUDA error leaves the context broken: `fault`."""
+def fault_of(fault: BaseException) -> Fault:
+    """An exception as what is told of it. A CUDA error leaves the context broken: `fault`."""
     text = " ".join(str(fault).split())[:MOST_MESSAGE] or type(fault).__name__
+    status = _status_of(fault, text)
+    if status == "error" and not isinstance(fault, integrity.TamperedError):
+        text = f"{type(fault).__name__}: {text}"
+    return Fault(status, text)
+
+
+def _status_of(fault: BaseException, text: str) -> ToldStatus:
     if isinstance(fault, WrongOutputError):
-        return {"status": "mismatch", "message": text}
+        return "mismatch"
     if isinstance(fault, integrity.TamperedError):
-        return {"status": "error", "message": text}
+        return "error"
     kinds = [c.__name__ for c in type(fault).__mro__]
     if isinstance(fault, torch.OutOfMemoryError | MemoryError) or any(w in text for w in OUT_OF_MEMORY):
-        return {"status": "out_of_memory", "message": text}
+        return "out_of_memory"
     if "AcceleratorError" in kinds or "CUDA error" in text:
-        return {"status": "fault", "message": text}
+        return "fault"
     if any(k.startswith("Unsupported") for k in kinds) or isinstance(fault, NotImplementedError):
-        return {"status": "unsupported", "message": text}
-    if isinstance(fault, ImportError):
-        return {"status": "not_installed", "message": text}
-    return {"status": "error", "message": f"{type(fault).__name__}: {text}"}
+        return "unsupported"
+    return "not_installed" if isinstance(fault, ImportError) else "error"
 
 
 def main(channel: Channel) -> None:
-    """Answer commands until the parent closes the channel, or the GPU's context is lost."""
+    """Answer questions until the parent closes the channel, or the GPU's context is lost."""
     worker = Worker(channel)
-    commands = {"prepare": worker.prepare, "warm": worker.warm, "round": worker.round, "finish": worker.finish}
-    serve(channel, commands, {"get_ready": worker.get_ready})
+
+    def answer(request: CandidateRequest) -> msgspec.Struct | None:
+        match request:
+            case GetReady():
+                worker.get_ready(request)
+                return None
+            case Prepare():
+                return worker.prepare(request)
+            case Warm():
+                return worker.warm(request)
+            case Round():
+                return worker.round(request)
+            case Finish():
+                return worker.finish(request)
+
+    serve(channel, candidate_request, answer)
 
 
-def serve(
-    channel: Channel,
-    commands: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]],
-    hints: Mapping[str, Callable[[Mapping[str, Any]], None]] = types.MappingProxyType({}),
-) -> None:
-    """Any set of commands, until the channel closes or the GPU's context is lost. A hint has no answer."""
+Asked = TypeVar("Asked")
+
+
+def serve(channel: Channel, read: Callable[[object], Asked], answer: Callable[[Asked], msgspec.Struct | None]) -> None:
+    """Answer questions until the channel closes or the GPU's context is lost. read: of a question's request.
+
+    A hint has no answer.
+    """
     while (message := channel.receive()) is not None:
-        if message["id"] is None:
+        question = msgspec.convert(message, Question)
+        if question.id is None:
             with contextlib.suppress(Exception):  # fails again, and is told, where it is asked for
-                hints[message["command"]](message)
+                answer(read(question.request))
             continue
+        told: Answer | Failed
         try:
-            answer: dict[str, Any] = {"result": commands[message["command"]](message)}
+            told = Answer(question.id, answer(read(question.request)))
         except Exception as fault:
-            answer = {"error": fault_of(fault)}
-        channel.send({"id": message["id"], **answer})
-        if answer.get("error", {}).get("status") == "fault":
+            told = Failed(question.id, fault_of(fault))
+        channel.send(told)
+        if isinstance(told, Failed) and told.fault.status == "fault":
             return
 
 

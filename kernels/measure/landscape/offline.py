@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
@@ -18,9 +19,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels import tuning
 from kernels.measure.candidate.worker import serve
 from kernels.measure.landscape.grid import Cell, cells, key_of
+from kernels.measure.landscape.messages import (
+    CompileRequest,
+    Machine,
+    Open,
+    Opened,
+    PointResult,
+    RunPoint,
+    compile_request,
+)
 from kernels.measure.landscape.tuned_kernels import TunedKernel, tuned_kernels
 from kernels.measure.landscape.worker import MOST_REASON, NothingTunedError
-from kernels.measure.model import to_json
 from kernels.measure.processes.channel import Channel
 from kernels.ops.matmul import gemm
 from kernels.tuning import Limits, Variant
@@ -49,15 +58,15 @@ class Draft:
         self.target = ""
         self.cells: dict[str, Cell] = {}
 
-    def open(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """List the points of the candidate's kernel of the most bytes. spec: as of the worker on a GPU, and target."""
-        self.target = spec["target"]
+    def open(self, request: Open) -> Opened:
+        """List the points of the candidate's kernel of the most bytes."""
+        self.target = request.target or ""
         limits = limits_of(self.target)
         torch.set_grad_enabled(False)
-        region = parse(spec["region"])
-        build = importlib.import_module(spec["registry"]).build
-        call = build(spec["candidate"], region, dict(spec["sizes"]), NO_MEMORY)
-        fakes = program(region, spec["sizes"], NO_MEMORY).inputs
+        region = parse(request.region)
+        build = importlib.import_module(request.registry).build
+        call = build(request.candidate, region, dict(request.sizes), NO_MEMORY)
+        fakes = program(region, request.sizes, NO_MEMORY).inputs
         given = [torch.empty_strided(tuple(f.shape), f.stride(), dtype=f.dtype, device=NO_MEMORY) for f in fakes]
         with unlaunched(self.target):
             kernels = tuned_kernels(call, given)
@@ -65,28 +74,22 @@ class Draft:
             raise NothingTunedError("it has no kernel that is tuned: nothing was chosen for these sizes")
         self.kernel: TunedKernel = kernels[0]
         listed = cells(
-            self.kernel.variants, self.kernel.chosen, self.kernel.arguments, limits, self.kernel.more, spec["points"]
+            self.kernel.variants, self.kernel.chosen, self.kernel.arguments, limits, self.kernel.more, request.points
         )
         self.cells = {key_of(c.variant): c for c in listed}
-        return {
-            "kernel": self.kernel.name,
-            "beside": [k.name for k in kernels[1:]],
-            "chosen": None,
-            "points": [to_json(c.point) for c in listed],
-        }
+        return Opened(self.kernel.name, [k.name for k in kernels[1:]], None, [c.point for c in listed])
 
-    def point(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Compile one: {status, reason, times_us (none), registers, spill_bytes, shared_bytes, occupancy}."""
-        variant = self.cells[spec["key"]].variant
+    def point(self, request: RunPoint) -> PointResult:
+        """Compile one."""
+        variant = self.cells[request.key].variant
         with unlaunched(self.target) as asked:
             self.kernel.run(variant)
         function, arguments, options = _of(asked, variant)
         try:
             made = compiled(function, arguments, options, self.target)
         except CompileError as fault:
-            return {"status": "refused", "reason": str(fault)[:MOST_REASON], "times_us": []}
-        figures = {k: getattr(made, k) for k in ("registers", "spill_bytes", "shared_bytes", "occupancy")}
-        return {"status": "compiled", "reason": "", "times_us": [], **figures}
+            return PointResult("refused", str(fault)[:MOST_REASON])
+        return PointResult("compiled", machine=msgspec.convert(made, Machine, from_attributes=True))
 
 
 def limits_of(target: str) -> Limits:
@@ -176,4 +179,8 @@ def type_of(value: Any) -> str:
 def main(channel: Channel) -> None:
     """Answer commands until the parent closes the channel."""
     draft = Draft(channel)
-    serve(channel, {"open": draft.open, "point": draft.point})
+
+    def answer(request: CompileRequest) -> Opened | PointResult:
+        return draft.open(request) if isinstance(request, Open) else draft.point(request)
+
+    serve(channel, compile_request, answer)

@@ -9,24 +9,35 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from kernels.measure import conditions, stats
 from kernels.measure.landscape.grid import MOST_POINTS
+from kernels.measure.landscape.messages import (
+    CompareOrders,
+    Duel,
+    DuelTimes,
+    Open,
+    Opened,
+    OrderTimes,
+    PointResult,
+    RunPoint,
+)
 from kernels.measure.landscape.model import (
     Landscape,
     Order,
     Point,
     axes_of,
     best_of,
-    point_from_json,
     ranked,
     worst_to_best,
 )
+from kernels.measure.messages import Request
 from kernels.measure.model import Interval, to_json
 from kernels.measure.plan import Plan
 from kernels.measure.processes.poll import BudgetError, CancelledError
@@ -42,7 +53,7 @@ ROUNDS = 7
 LAST_SHARE = 0.1
 """Of the budget is kept for the two comparisons at the end."""
 MOST_RESTARTS = 6
-MACHINE = ("registers", "spill_bytes", "shared_bytes", "occupancy")
+Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,7 @@ class _Survey(Session):
         self.wanted = wanted
         self.began = time.monotonic()
         self.points: dict[str, Point] = {}
-        self.opened: Mapping[str, Any] = {}
+        self.opened: Opened | None = None
         self.duel: Interval | None = None
         self.order: Order | None = None
         self.warnings: list[str] = []
@@ -143,8 +154,8 @@ class _Survey(Session):
         if plan.device is None:
             raise UnmeasuredError(NEEDS_GPU)
         self.pool.tell("plan", 0.03, "waiting for the GPU")
-        stack.enter_context(self.pool.exclusive_gpu(plan.device.get("uuid") or str(plan.device["index"])))
-        card = plan.device["index"]
+        stack.enter_context(self.pool.exclusive_gpu(plan.device.uuid or str(plan.device.index)))
+        card = plan.device.index
         self.pool.tell("prepare", 0.05, "compiling, tuning, checking", self.wanted.candidate)
         child = self._open(fork_server, plan, chosen=None)
         if child.failure is not None:
@@ -176,13 +187,13 @@ class _Survey(Session):
     def _offered(self, plan: Plan) -> None:
         """Raises UnmeasuredError where the candidate is none of Triton's, or cannot run this region."""
         name = self.wanted.candidate
-        item = next((c for c in plan.offered if c["name"] == name), None)
+        item = next((c for c in plan.offered if c.name == name), None)
         if item is None:
             raise UnmeasuredError(f"no candidate {name} exists for this region")
-        if item["tool"] != "triton":
+        if item.tool != "triton":
             raise UnmeasuredError(f"{name} is no Triton kernel of this repository: what it chooses from is not known")
-        if not item["available"]:
-            raise UnmeasuredError(item["reason"] or "it is not available here")
+        if not item.available:
+            raise UnmeasuredError(item.reason or "it is not available here")
 
     def _open(self, fork_server: ForkServer, plan: Plan, chosen: str | None) -> Child:
         """A process with the candidate built and its points listed; its failure says where that did not work."""
@@ -192,26 +203,26 @@ class _Survey(Session):
         if name in self.pool.children:
             self.pool.children[name].release()
         self.pool.children[name] = child
-        device = plan.device or {"index": 0, "free_bytes": 0.0, "l2_bytes": 0.0}
-        child.ask(
-            "open",
-            self.limits.autotune_s,
+        card = plan.device
+        request = Open(
             candidate=name,
             region=plan.region,
             sizes=plan.sizes[0],
-            device=f"cuda:{device['index']}",
+            device=f"cuda:{card.index if card else 0}",
             seed=self.request.seed,
-            memory_bytes=MEMORY_SHARE * device["free_bytes"],
-            l2_bytes=device["l2_bytes"],
+            memory_bytes=MEMORY_SHARE * card.free_bytes if card else 0.0,
+            l2_bytes=card.l2_bytes if card else 0.0,
             registry=self.modules.registry,
             points=self.wanted.points,
             chosen=chosen,
             target=self.wanted.target,
         )
+        child.ask(request, self.limits.autotune_s)
         self.pool.wait([child])
-        if child.answer is not None and chosen is None:
-            self.opened = child.answer["result"]
-            self.points = {p["key"]: point_from_json(p) for p in self.opened["points"]}
+        opened = child.result(Opened)
+        if opened is not None and chosen is None:
+            self.opened = opened
+            self.points = {p.key: p for p in opened.points}
         return child
 
     def _walk(self, fork_server: ForkServer, plan: Plan, child: Child, ends: float) -> Child | None:
@@ -222,17 +233,17 @@ class _Survey(Session):
             point = self.points[key]
             left_s = ends - time.monotonic()
             if done and left_s <= 0:
-                self._put(point, reason=f"the budget of {self.wanted.budget_s:g} s was spent")
+                self._put(replace(point, reason=f"the budget of {self.wanted.budget_s:g} s was spent"))
                 continue
             if current is None:
                 current = self._again(fork_server, plan)
             if current is None:
-                self._put(point, reason=f"{MOST_RESTARTS} points before it lost their process")
+                self._put(replace(point, reason=f"{MOST_RESTARTS} points before it lost their process"))
                 continue
             self.pool.tell("points", 0.1 + 0.8 * done / len(todo), self._said(point), self.wanted.candidate)
             # What was chosen is timed whatever it takes: all else is held against it.
             limit_s = self.wanted.point_s if not done else min(self.wanted.point_s, max(1.0, left_s + 5.0))
-            current.ask("point", limit_s, key=key)
+            current.ask(RunPoint(key), limit_s)
             self.pool.wait([current])
             self._take(point, current, hurried=limit_s < self.wanted.point_s)
             current = current if current.failure is None else None
@@ -243,65 +254,67 @@ class _Survey(Session):
         if self.restarts >= MOST_RESTARTS and not last:
             return None
         self.restarts += 1
-        child = self._open(fork_server, plan, self.opened["chosen"])
+        child = self._open(fork_server, plan, self.opened.chosen if self.opened else None)
         return child if child.failure is None else None
 
     def _said(self, point: Point) -> str:
         stages = "" if point.stages is None else f", {point.stages} stages"
         return f"{point.tile}, {point.warps} warps{stages}"
 
-    def _put(self, point: Point, **changes: Any) -> None:
-        self.points[point.key] = replace(point, **changes)
+    def _put(self, point: Point) -> None:
+        self.points[point.key] = point
 
     def _take(self, point: Point, child: Child, hurried: bool) -> None:
         """What became of a point. hurried: it had less time than a point may take, which is no proof that it hangs."""
+        result = child.result(PointResult)
         if child.failure is not None:
             status, message = child.failure
             if status == "timeout" and hurried:
-                self._put(point, reason=f"the budget of {self.wanted.budget_s:g} s was spent while it was under way")
+                budget = f"the budget of {self.wanted.budget_s:g} s was spent while it was under way"
+                self._put(replace(point, reason=budget))
                 return
-            self._put(point, status="timeout" if status == "timeout" else "fault", reason=message)
+            self._put(replace(point, status="timeout" if status == "timeout" else "fault", reason=message))
             return
-        result = (child.answer or {})["result"]
-        figures = {k: result.get(k) for k in MACHINE}
-        times = result["times_us"]
-        time_us = stats.interval(np.array(times, dtype=np.float64), self.request.seed) if times else None
-        self._put(point, status=result["status"], reason=result["reason"], time_us=time_us, **figures)
+        assert result is not None  # it owes no answer, and did not fail
+        times = np.array(result.times_us, dtype=np.float64)
+        time_us = stats.interval(times, self.request.seed) if result.times_us else None
+        figures = msgspec.structs.asdict(result.machine)
+        self._put(replace(point, status=result.status, reason=result.reason, time_us=time_us, **figures))
 
     def _compare(self, child: Child) -> None:
         """The chosen point against the fastest, and the two orders of programs, each in turns."""
-        chosen, best = self.opened["chosen"], best_of(list(self.points.values()))
-        if best is None or self.points[chosen].status != "ok":
+        chosen, best = self.opened.chosen if self.opened else None, best_of(list(self.points.values()))
+        if best is None or chosen is None or self.points[chosen].status != "ok":
             return
         self.pool.tell("points", 0.92, "the chosen and the fastest in turns", self.wanted.candidate)
-        reply = self._reply(child, "duel", keys=[chosen, best.key], rounds=ROUNDS)
-        if reply and reply["wrong"]:
-            self.warnings.append(f"what was chosen gave another result at the end than at first: {reply['wrong']}")
-        elif reply and best.key != chosen:
-            self.duel = _ratio(reply["rounds_us"], self.request.seed)
-        reply = self._reply(child, "order", key=chosen, rounds=ROUNDS) if child.alive else None
-        if reply:
-            grouped, plain = (stats.medians(r) for r in reply["rounds_us"])
+        duel = self._reply(child, Duel([chosen, best.key], ROUNDS), DuelTimes)
+        if duel and duel.wrong:
+            self.warnings.append(f"what was chosen gave another result at the end than at first: {duel.wrong}")
+        elif duel and best.key != chosen:
+            self.duel = _ratio(duel.rounds_us, self.request.seed)
+        orders = self._reply(child, CompareOrders(chosen, ROUNDS), OrderTimes) if child.alive else None
+        if orders and orders.group is not None:
+            grouped, plain = (stats.medians(r) for r in orders.rounds_us)
             self.order = Order(
-                reply["group"], stats.interval(grouped, self.request.seed), stats.interval(plain, self.request.seed),
+                orders.group, stats.interval(grouped, self.request.seed), stats.interval(plain, self.request.seed),
                 stats.ratio(grouped, plain, self.request.seed),
             )  # fmt: skip
 
-    def _reply(self, child: Child, command: str, **arguments: Any) -> Mapping[str, Any] | None:
-        child.ask(command, self.limits.turn_s, **arguments)
+    def _reply(self, child: Child, request: Request, form: type[Reply]) -> Reply | None:
+        child.ask(request, self.limits.turn_s)
         self.pool.wait([child])
-        return None if child.failure is not None or child.answer is None else child.answer["result"]
+        return child.result(form)
 
     def stop(self, reason: str) -> None:
         """Points that were not run were not for this reason."""
         self.reason = reason
         for point in list(self.points.values()):
             if point.status == "not_run" and not point.reason:
-                self._put(point, reason=reason)
+                self._put(replace(point, reason=reason))
 
     def result(self) -> Landscape:
         """All that is known."""
-        plan = self.plan
+        plan, opened = self.plan, self.opened
         points = ranked(list(self.points.values()))
         best = best_of(points)
         timed = sum(p.time_us is not None for p in points)
@@ -316,16 +329,16 @@ class _Survey(Session):
             region=to_text(self.region),
             binding=dict(plan.sizes[0]) if plan else dict(self.wanted.sizes),
             reason=self.reason or ("" if best else "no point was right and timed"),
-            kernel=str(self.opened.get("kernel", "")),
-            beside=tuple(self.opened.get("beside", ())),
+            kernel=opened.kernel if opened else "",
+            beside=tuple(opened.beside) if opened else (),
             points=points,
             axes=axes_of(points),
-            chosen=self.opened.get("chosen"),
+            chosen=opened.chosen if opened else None,
             best=best.key if best else None,
             worst_to_best=worst_to_best(points),
             chosen_to_best=self.duel,
             order=self.order,
-            device=plan.device["name"] if plan and plan.device else None,
+            device=plan.device.name if plan and plan.device else None,
             software=plan.software if plan else {},
             conditions={**known, "warnings": warnings},
             budget_s=self.wanted.budget_s,

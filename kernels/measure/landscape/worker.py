@@ -1,6 +1,6 @@
 """The process that runs one kernel's points: each checked once against float64, then timed, its machine code read off.
 
-`main(channel)` serves commands until the channel closes: open, point, duel, order. A point that faults or hangs ends
+`main(channel)` answers questions until the channel closes (`landscape.messages`). A point that faults or hangs ends
 this process; the parent starts another and goes on with the next.
 """
 
@@ -10,8 +10,7 @@ import contextlib
 import importlib
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,9 +23,22 @@ from kernels.measure.candidate.task import WrongOutputError, as_call, check_kind
 from kernels.measure.candidate.worker import Worker, fault_of, serve
 from kernels.measure.judge import judge
 from kernels.measure.landscape.grid import Cell, cells, key_of
+from kernels.measure.landscape.messages import (
+    CompareOrders,
+    Duel,
+    DuelTimes,
+    Machine,
+    Open,
+    Opened,
+    OrderTimes,
+    PointResult,
+    RunPoint,
+    SurveyRequest,
+    survey_request,
+)
 from kernels.measure.landscape.tiles import remade
 from kernels.measure.landscape.tuned_kernels import TunedKernel, tuned_kernels
-from kernels.measure.model import to_json
+from kernels.measure.messages import Case
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import Turn
 from kernels.tuning import REFUSALS, Limits, Variant, limits_of
@@ -53,19 +65,15 @@ class Surveyor(Worker):
         self.cells: dict[str, Cell] = {}
         self.limits = Limits()
 
-    def open(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Build the candidate, let it tune itself, list the points of its kernel that is launched on the most bytes.
-
-        spec: candidate, region, sizes, device, seed, memory_bytes, l2_bytes, registry, points (at most), chosen (a
-        point's key that is to count as chosen: what another process opened; None for the tuner's own).
-        """
-        self.checker.device, self.checker.seed = spec["device"], spec["seed"]
-        self.checker.memory_bytes, self.l2_bytes = spec["memory_bytes"], spec["l2_bytes"]
+    def open(self, request: Open) -> Opened:
+        """Build the candidate, let it tune itself, list the points of its kernel that is launched on the most bytes."""
+        self.checker.device, self.checker.seed = request.device, request.seed
+        self.checker.memory_bytes, self.l2_bytes = request.memory_bytes, request.l2_bytes
         self.checker.turn = Turn(None, self.channel)
         if self.checker.on_gpu:
             torch.cuda.set_device(self.checker.device)
-        build = importlib.import_module(spec["registry"]).build
-        self.task = self._build(build, spec["candidate"], parse(spec["region"]), spec["sizes"])
+        build = importlib.import_module(request.registry).build
+        self.task = self._build(build, request.candidate, parse(request.region), request.sizes)
         self.checker.note("compiling and tuning")
         self.task.call(*self._given())
         kernels = tuned_kernels(self.task.call, self._given())
@@ -73,19 +81,14 @@ class Surveyor(Worker):
             raise NothingTunedError("it has no kernel that is tuned: nothing was chosen for these sizes")
         self.kernel = kernels[0]
         self.limits = limits_of(torch.device(self.checker.device))
-        chosen = next((v for v in self.kernel.variants if key_of(v) == spec["chosen"]), self.kernel.chosen)
+        chosen = next((v for v in self.kernel.variants if key_of(v) == request.chosen), self.kernel.chosen)
         listed = cells(
-            self.kernel.variants, chosen, self.kernel.arguments, self.limits, self.kernel.more, spec["points"]
+            self.kernel.variants, chosen, self.kernel.arguments, self.limits, self.kernel.more, request.points
         )
         self.cells = {key_of(c.variant): c for c in listed}
         self.evict = timing.Flush(self.l2_bytes, self.checker.device) if self.l2_bytes else None
         self._expect()
-        return {
-            "kernel": self.kernel.name,
-            "beside": [k.name for k in kernels[1:]],
-            "chosen": key_of(chosen),
-            "points": [to_json(c.point) for c in listed],
-        }
+        return Opened(self.kernel.name, [k.name for k in kernels[1:]], key_of(chosen), [c.point for c in listed])
 
     def _given(self) -> list[torch.Tensor]:
         return self.checker.inputs(self.task.region, self.task.sizes, self.task.scales)
@@ -104,30 +107,29 @@ class Surveyor(Worker):
     def _random_seed(self) -> int:
         return tensors.seed_of(self.checker.seed, "random", "{}")
 
-    def _case_of(self, outputs: Sequence[Any]) -> dict[str, Any]:
-        errors = [asdict(e) for e in compare(outputs, self.expected, self.task.random)]
-        return {"distribution": "normal", "precision": self.expected.precision, "outputs": errors}
+    def _case_of(self, outputs: Sequence[torch.Tensor]) -> Case:
+        return Case("normal", self.expected.precision, compare(outputs, self.expected, self.task.random))
 
-    def point(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """spec: key. {status, reason, times_us, registers, spill_bytes, shared_bytes, occupancy}."""
-        variant = self.cells[spec["key"]].variant
+    def point(self, request: RunPoint) -> PointResult:
+        """Compiled, checked once, timed."""
+        variant = self.cells[request.key].variant
         try:
             with compiled() as made:
                 self.kernel.run(variant)
                 self.checker.synchronize()
-            result: dict[str, Any] = {**machine(made, variant, self._arch), "status": "ok", "reason": ""}
+            taken = machine(made, variant, self._arch)
             wrong = self._wrong(variant)
             if wrong:
-                return {**result, "status": "wrong", "reason": wrong, "times_us": []}
-            return {**result, "times_us": self._times(variant)}
+                return PointResult("wrong", wrong, machine=taken)
+            return PointResult("ok", times_us=self._times(variant), machine=taken)
         except REFUSALS as fault:
-            return {"status": "refused", "reason": said(fault), "times_us": []}
+            return PointResult("refused", said(fault))
         except WrongOutputError as fault:
-            return {"status": "wrong", "reason": said(fault), "times_us": []}
+            return PointResult("wrong", said(fault))
         except Exception as fault:
-            if fault_of(fault)["status"] == "fault":
+            if fault_of(fault).status == "fault":
                 raise
-            return {"status": "refused", "reason": said(fault), "times_us": []}
+            return PointResult("refused", said(fault))
 
     def _wrong(self, variant: Variant) -> str:
         """What is wrong with the candidate's outputs when its kernel is launched so; "" where nothing is."""
@@ -148,14 +150,11 @@ class Surveyor(Worker):
         count = max(FEWEST, min(MOST, int(SAMPLE_MS * 1e3 / estimate.device_us)))
         return timing.cold_calls(call, rotation, count, estimate, self.clock, self.evict)
 
-    def duel(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Points in turns, checked once more: one that wrote where it should not may have spoilt what came after.
-
-        spec: keys, rounds. {wrong: of the first that is, "" where none is; rounds_us: per key, each round's samples}.
-        """
-        variants = [self.cells[k].variant for k in spec["keys"]]
+    def duel(self, request: Duel) -> DuelTimes:
+        """Points in turns, checked once more: one that wrote where it should not may have spoilt what came after."""
+        variants = [self.cells[k].variant for k in request.keys]
         wrong = next((w for v in variants if (w := self._wrong(v))), "")
-        return {"wrong": wrong, "rounds_us": [] if wrong else self._duel(variants, spec["rounds"])}
+        return DuelTimes(wrong, [] if wrong else self._duel(variants, request.rounds))
 
     def _duel(self, variants: Sequence[Variant], rounds: int) -> list[list[list[float]]]:
         rotation = timing.Rotation([()])
@@ -168,20 +167,17 @@ class Surveyor(Worker):
                 times_us[n].append(timing.cold_calls(call, rotation, count, estimate, self.clock, self.evict))
         return times_us
 
-    def order(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """The chosen tile in groups of rows of tiles and in plain order, in turns; {} for kernels without groups.
-
-        spec: key, rounds. {group, rounds_us: of the groups, of the plain order}.
-        """
-        chosen = self.cells[spec["key"]].variant
+    def order(self, request: CompareOrders) -> OrderTimes:
+        """The chosen tile in groups of rows of tiles and in plain order, in turns; no group for kernels without."""
+        chosen = self.cells[request.key].variant
         group = dict(chosen.constants).get("GROUP_M")
         if group is None:
-            return {}
+            return OrderTimes()
         group = group if group > 1 else GROUP
         both = [remade(chosen, {"GROUP_M": g}, self.kernel.arguments, chosen.warps, None) for g in (group, 1)]
         if any(self._wrong(v) for v in both):
-            return {}
-        return {"group": group, "rounds_us": self._duel(both, spec["rounds"])}
+            return OrderTimes()
+        return OrderTimes(group, self._duel(both, request.rounds))
 
     @property
     def _arch(self) -> str:
@@ -223,17 +219,17 @@ def compiled() -> Iterator[list[Any]]:
         JITFunction.run = original
 
 
-def machine(made: Sequence[Any], variant: Variant, arch: str) -> dict[str, Any]:
+def machine(made: Sequence[Any], variant: Variant, arch: str) -> Machine:
     """Registers and spilled bytes of a thread, shared memory of a program, and the occupancy that these allow."""
     own = [k for name, k in made if name == variant.kernel.__name__] or [k for _, k in made]
     if not own or own[0] is None:
-        return {}
+        return Machine()
     kernel = own[0]
     registers, spills = getattr(kernel, "n_regs", None), getattr(kernel, "n_spills", None)
     shared = int(kernel.metadata.shared)
     share = residence(TARGETS[arch], registers, variant.warps, shared).share if arch in TARGETS and registers else None
     spilled = None if spills is None else SPILL_BYTES * spills
-    return {"registers": registers, "spill_bytes": spilled, "shared_bytes": shared, "occupancy": share}
+    return Machine(registers, spilled, shared, share)
 
 
 def said(fault: BaseException) -> str:
@@ -243,10 +239,21 @@ def said(fault: BaseException) -> str:
 
 
 def main(channel: Channel) -> None:
-    """Answer commands until the parent closes the channel, or the GPU's context is lost."""
+    """Answer questions until the parent closes the channel, or the GPU's context is lost."""
     surveyor = Surveyor(channel)
-    commands = {"open": surveyor.open, "point": surveyor.point, "duel": surveyor.duel, "order": surveyor.order}
-    serve(channel, commands)
+
+    def answer(request: SurveyRequest) -> Opened | PointResult | DuelTimes | OrderTimes:
+        match request:
+            case Open():
+                return surveyor.open(request)
+            case RunPoint():
+                return surveyor.point(request)
+            case Duel():
+                return surveyor.duel(request)
+            case CompareOrders():
+                return surveyor.order(request)
+
+    serve(channel, survey_request, answer)
 
 
 if __name__ == "__main__":

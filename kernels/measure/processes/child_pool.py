@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
+from kernels.measure.conditions import Conditions
 from kernels.measure.gpu_lock import locked, open_lock, turn_alone
+from kernels.measure.messages import Request
 from kernels.measure.processes.poll import BudgetError, CancelledError, pump
 from kernels.measure.processes.processes import Child
 from kernels.measure.records import Record
 from kernels.measure.request import Progress, SharedGpu, ValidationRequest
+
+Result = TypeVar("Result")
 
 
 class ChildPool:
@@ -36,7 +40,7 @@ class ChildPool:
         self.records: list[Record] = []
         self.children: dict[str, Child] = {}
         self.spare: list[Child] = []
-        self.conditions: dict[str, Any] = {}
+        self.conditions: Conditions = {}
         self._on_progress = on_progress
         self._fraction = 0.0
         self._phase = ("plan", time.monotonic())
@@ -76,16 +80,16 @@ class ChildPool:
         """Correct so far and alive."""
         return [r for r in self.alive() if r.standing]
 
-    def answer(self, record: Record) -> Mapping[str, Any] | None:
+    def answer(self, record: Record, form: type[Result]) -> Result | None:
         """What the candidate's child answered last; None where it failed, which the record then says."""
         child = self.children[record.name]
+        result = child.result(form)
         if child.failure is not None:
             record.fail(*child.failure)
-            return None
-        return child.answer["result"] if child.answer is not None else None
+        return result
 
     def guarded(self, record: Record, take: Callable[[Record], None]) -> None:
-        """Take an answer in; one of another form than agreed fails the candidate."""
+        """Take an answer in; one that does not fit together, such as too few outputs, fails the candidate."""
         try:
             take(record)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as fault:
@@ -93,12 +97,12 @@ class ChildPool:
             child.fail("bad_output", f"the process answered in another form than agreed: {fault!r}"[:300])
             record.fail(*(child.failure or ("bad_output", "")))
 
-    def ask_one(self, record: Record, command: str, **arguments: Any) -> Mapping[str, Any] | None:
-        """One command with the GPU to itself; None where the candidate failed at it."""
+    def ask_one(self, record: Record, request: Request, form: type[Result]) -> Result | None:
+        """One request with the GPU to itself, and its answer; None where the candidate failed at it."""
         child = self.children[record.name]
-        child.ask(command, self.limits.turn_s, **arguments)
+        child.ask(request, self.limits.turn_s)
         self.wait([child])
-        return self.answer(record)
+        return self.answer(record, form)
 
     @contextlib.contextmanager
     def exclusive_gpu(self, card: str) -> Iterator[None]:

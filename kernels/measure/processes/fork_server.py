@@ -2,7 +2,7 @@
 
 `python -m kernels.measure.processes.fork_server FD` serves one socket. A request carries the new child's socket and
 log; the answer
-is its pid; the end of a child is told as {"exit": pid, "status": waitpid's}. Being a child subreaper, it also ends
+is its pid; the end of a child is told with waitpid's status (`messages`). Being a child subreaper, it also ends
 what its children left behind. A fork takes about 10 ms, where a fresh import of torch takes seconds.
 """
 
@@ -19,8 +19,10 @@ import signal
 import socket
 import sys
 import traceback
-from typing import Any
 
+import msgspec
+
+from kernels.measure.messages import Exited, Fork, Forked, Ready
 from kernels.measure.processes.channel import Channel, ProtocolError, decode
 from profiler.child.process import children_of, descendants
 
@@ -47,7 +49,7 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _become(request: dict[str, Any], end: socket.socket, log: int, parent: int) -> None:
+def _become(request: Fork, end: socket.socket, log: int, parent: int) -> None:
     """In the fork: own session and group, streams to the log, then the module's main. Never returns."""
     status = EXIT_EXCEPTION
     try:
@@ -65,11 +67,11 @@ def _become(request: dict[str, Any], end: socket.socket, log: int, parent: int) 
         os.dup2(null, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        os.environ.update(request.get("env") or {})
-        if request.get("exec"):
+        os.environ.update(request.env)
+        if request.execute:
             os.set_inheritable(end.fileno(), True)
-            os.execv(sys.executable, [sys.executable, "-m", request["module"], str(end.fileno())])
-        importlib.import_module(request["module"]).main(Channel(end))
+            os.execv(sys.executable, [sys.executable, "-m", request.module, str(end.fileno())])
+        importlib.import_module(request.module).main(Channel(end))
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -98,10 +100,10 @@ def _reap(channel: Channel, known: set[int]) -> None:
             if orphan not in known:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(orphan, signal.SIGKILL)
-        channel.send({"exit": pid, "status": status})
+        channel.send(Exited(pid, status))
 
 
-def _fork(channel: Channel, request: dict[str, Any], fds: list[int]) -> int:
+def _fork(channel: Channel, request: Fork, fds: list[int]) -> int:
     end, log = socket.socket(fileno=fds[0]), fds[1]
     sys.stdout.flush()
     sys.stderr.flush()
@@ -112,7 +114,7 @@ def _fork(channel: Channel, request: dict[str, Any], fds: list[int]) -> int:
         _become(request, end, log, parent)
     end.close()
     os.close(log)
-    channel.send({"pid": pid})
+    channel.send(Forked(pid))
     return pid
 
 
@@ -139,7 +141,7 @@ def serve(channel: Channel) -> None:
             message, fds, _, _ = socket.recv_fds(channel.end, 65536, 2)
             if not message:
                 return
-            request = decode(message)
+            request = msgspec.convert(decode(message), Fork)
             if len(fds) != 2:
                 raise ProtocolError("a fork needs a socket and a log")
             known.add(_fork(channel, request, fds))
@@ -173,10 +175,10 @@ def main(descriptor: int, warmed: bool) -> None:
     # Collected now and never looked at again: pages stay shared with the children.
     gc.collect()
     gc.freeze()
-    channel.send({"ready": os.getpid()})
+    channel.send(Ready(os.getpid()))
     try:
         serve(channel)
-    except (OSError, ProtocolError):
+    except (OSError, ProtocolError, msgspec.ValidationError):
         traceback.print_exc()
     finally:
         for one in descendants(os.getpid()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import select
 import signal
@@ -17,9 +16,29 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from kernels.measure.processes.channel import Channel, ProtocolError
+import msgspec
+
+from kernels.measure.messages import (
+    Answer,
+    Exited,
+    Failed,
+    Fork,
+    Forked,
+    Note,
+    Question,
+    Ready,
+    Request,
+    Running,
+    ServerEvent,
+    TimingBegins,
+    TimingEnds,
+    Waiting,
+    child_event,
+    server_event,
+)
+from kernels.measure.processes.channel import Channel, ProtocolError, encode
 from profiler.child.process import kill_all_of
 
 FORK_SERVER_ENV = {
@@ -32,9 +51,7 @@ FORK_SERVER_ENV = {
     "TORCH_WARM_POOL": "0",
 }
 
-
-TELLABLE = frozenset({"unsupported", "not_installed", "error", "fault", "out_of_memory", "mismatch", "not_run"})
-"""Statuses that a child may give itself; the rest is for the parent to say."""
+Result = TypeVar("Result")
 
 
 class ForkServerDied(Exception):  # noqa: N818 - an event, told in the Validation's reason
@@ -52,7 +69,7 @@ class Child:
         self.pid = pid
         self.channel = channel
         self.failure: tuple[str, str] | None = None
-        self.answer: dict[str, Any] | None = None
+        self.answer: Answer | None = None
         self.pending: int | None = None
         self.exited: int | None = None
         self.note = ""
@@ -69,21 +86,31 @@ class Child:
     def alive(self) -> bool:
         return self.failure is None
 
-    def ask(self, command: str, limit_s: float, **arguments: Any) -> None:
-        """Send a command; `pump` then collects the answer within limit_s of running time."""
+    def ask(self, request: Request, limit_s: float) -> None:
+        """Send a request; `pump` then collects the answer within limit_s of running time."""
         self._number += 1
         self.pending, self.answer = self._number, None
         self.span_us = self._timing_since = None
         self._limit, self._used, self._running_since = limit_s, 0.0, time.monotonic()
         try:
-            self.channel.send({"id": self._number, "command": command, **arguments})
+            self.channel.send(Question(self._number, request))
         except OSError:
             self.fail("fault", self._died())
 
-    def hint(self, command: str, **arguments: Any) -> None:
-        """A command without an answer: what it may do before it is asked."""
+    def hint(self, request: Request) -> None:
+        """A request without an answer: what it may do before it is asked."""
         with contextlib.suppress(OSError):
-            self.channel.send({"id": None, "command": command, **arguments})
+            self.channel.send(Question(None, request))
+
+    def result(self, form: type[Result]) -> Result | None:
+        """The answer to the last request; None where there is none. One of another form fails the child."""
+        if self.answer is None or self.failure is not None:
+            return None
+        try:
+            return msgspec.convert(self.answer.result, form)
+        except msgspec.ValidationError as fault:
+            self.fail("bad_output", f"the process answered in another form than agreed: {fault}"[:300])
+            return None
 
     def still_there(self) -> bool:
         """Whether it lives, asked of its connection now: nobody else reads that of a child which owes no answer."""
@@ -125,33 +152,33 @@ class Child:
         if not still_open and self.alive:
             self.fail("fault", self._died())
 
-    def _take(self, message: dict[str, Any]) -> None:
-        event = message.get("event")
-        if event == "waiting" and self._running_since is not None:
-            self._used += time.monotonic() - self._running_since
-            self._running_since = None
-        elif event == "running" and self._running_since is None:
-            self._running_since = time.monotonic()
-        elif event == "note":
-            self.note = str(message.get("message", ""))[:300]
-        elif event == "timing":
-            self._timing_since = time.monotonic()
-        elif event == "timed":
-            if self._timing_since is not None:
-                self.span_us = (time.monotonic() - self._timing_since) * 1e6
-        elif event in ("waiting", "running"):
+    def _take(self, message: dict[str, object]) -> None:
+        try:
+            event = child_event(message)
+        except msgspec.ValidationError as fault:
+            self.fail("bad_output", f"the process broke the protocol: {fault}: {str(message)[:200]}")
             return
-        elif self.pending is not None and message.get("id") == self.pending and "error" in message:
-            error = message["error"]
-            status = error.get("status") if isinstance(error, dict) else None
-            if status not in TELLABLE:
-                self.fail("bad_output", f"the process answered with an unknown error: {str(error)[:200]}")
-                return
-            self.fail(status, str(error.get("message", ""))[:2000])
-        elif self.pending is not None and message.get("id") == self.pending and "result" in message:
-            self.answer, self.pending = message, None
-        else:
-            self.fail("bad_output", f"the process sent what nobody asked for: {str(message)[:200]}")
+        match event:
+            case Waiting():
+                if self._running_since is not None:
+                    self._used += time.monotonic() - self._running_since
+                    self._running_since = None
+            case Running():
+                if self._running_since is None:
+                    self._running_since = time.monotonic()
+            case Note():
+                self.note = event.message[:300]
+            case TimingBegins():
+                self._timing_since = time.monotonic()
+            case TimingEnds():
+                if self._timing_since is not None:
+                    self.span_us = (time.monotonic() - self._timing_since) * 1e6
+            case Answer() | Failed() if self.pending is None or event.id != self.pending:
+                self.fail("bad_output", f"the process sent what nobody asked for: {str(message)[:200]}")
+            case Failed():
+                self.fail(event.fault.status, event.fault.message[:2000])
+            case Answer():
+                self.answer, self.pending = event, None
 
     def _died(self) -> str:
         """How it ended, once its connection is closed: on a busy machine its end is told seconds after that."""
@@ -208,7 +235,9 @@ class ForkServer:
         self.interpret = interpret
         ours, theirs = socket.socketpair()
         self._log = _appending()
-        self._process: Any = _fork(ours, theirs, self._log) if forked else self._start(theirs, interpret, warm, env)
+        self._process: subprocess.Popen[bytes] | _Forked = (
+            _fork(ours, theirs, self._log) if forked else self._start(theirs, interpret, warm, env)
+        )
         theirs.close()
         self._channel = Channel(ours)
         self._exits: dict[int, int] = {}
@@ -255,7 +284,7 @@ class ForkServer:
     def wait_ready(self) -> None:
         """Until its imports are done. Raises ForkServerDied."""
         if not self._ready:
-            if "ready" not in self._next(self._start_s):
+            if not isinstance(self._next(self._start_s), Ready):
                 raise ForkServerDied("the process that candidates start from answered out of turn")
             self._ready = True
 
@@ -266,17 +295,17 @@ class ForkServer:
             self.wait_ready()
             ours, theirs = socket.socketpair()
             log = _appending()
-            request = {"module": module, "env": dict(env or {}), "exec": execute}
+            request = Fork(module, dict(env or {}), execute)
             try:
                 payload = [theirs.fileno(), log.fileno()]
-                socket.send_fds(self._channel.end, [json.dumps(request).encode() + b"\n"], payload)
+                socket.send_fds(self._channel.end, [encode(request)], payload)
             except OSError as fault:
                 raise ForkServerDied(f"the process that candidates start from is gone: {fault}") from None
             finally:
                 theirs.close()
-            while "pid" not in (message := self._next(10.0)):
-                self._note(message)
-        return Child(name, int(message["pid"]), Channel(ours, limit), log, self)
+            while not isinstance(event := self._next(10.0), Forked):
+                self._note(event)
+        return Child(name, event.pid, Channel(ours, limit), log, self)
 
     def collect(self, child: Child, wait_s: float) -> None:
         """Note the child's wait status, waiting a little for it."""
@@ -302,23 +331,24 @@ class ForkServer:
         self._channel.close()
         self._log.close()
 
-    def _note(self, message: dict[str, Any]) -> None:
-        if "exit" in message:
-            self._exits[int(message["exit"])] = int(message["status"])
+    def _note(self, event: ServerEvent) -> None:
+        if isinstance(event, Exited):
+            self._exits[event.pid] = event.status
 
-    def _next(self, wait_s: float) -> dict[str, Any]:
+    def _next(self, wait_s: float) -> ServerEvent:
         self._channel.end.settimeout(max(0.001, wait_s))
         try:
             message = self._channel.receive()
+            event = None if message is None else server_event(message)
         except TimeoutError:
             raise ForkServerDied(f"no answer within {wait_s:.0f} s{self._tail()}") from None
-        except (OSError, ProtocolError) as fault:
+        except (OSError, ProtocolError, msgspec.ValidationError) as fault:
             raise ForkServerDied(f"{fault}{self._tail()}") from None
         finally:
             self._channel.end.settimeout(None)
-        if message is None:
+        if event is None:
             raise ForkServerDied(f"the process that candidates start from ended{self._tail()}")
-        return message
+        return event
 
     def _tail(self) -> str:
         self._log.seek(0)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from kernels.measure.messages import GetReady
 from kernels.measure.processes.processes import Child, ForkServer
 
 PACKAGES: Mapping[str, str] = {
@@ -37,13 +37,13 @@ class WarmWorkers:
         """One child for each installed package, which begins with its import. Again: nothing new."""
         for package, module in PACKAGES.items():
             if package not in self._waiting and installed(package):
-                self._add(package, imports=module)
+                self._add(package, GetReady(imports=module))
 
     def open_contexts(self, device: str, workers: int) -> None:
         """Children that make their context on the device now. workers: of torch.compile's pool, which comes first."""
         for kind, count in EARLY.items():
             for _ in range(count):
-                self._add(kind, device=device, workers=workers if kind == COMPILING else 0)
+                self._add(kind, GetReady(device=device, workers=workers if kind == COMPILING else 0))
 
     def take(self, name: str) -> Child | None:
         """One that has ready what the candidate needs, under the candidate's name."""
@@ -72,9 +72,9 @@ class WarmWorkers:
             for child in self._waiting.pop(kind, []):
                 child.release()
 
-    def _add(self, kind: str, **hints: Any) -> None:
+    def _add(self, kind: str, request: GetReady) -> None:
         child = self.fork_server.fork(f"stand-by {kind}", self.module)
-        child.hint("get_ready", **hints)
+        child.hint(request)
         self._waiting.setdefault(kind, []).append(child)
 
 

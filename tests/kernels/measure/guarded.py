@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import triton.testing
 from torch._inductor.runtime import benchmarking
 from triton.runtime.autotuner import Autotuner
 
 from kernels import tuning
+from kernels.measure.messages import Answer, Question, Request
 from kernels.measure.turn import Turn, exclusive_autotuning
+
+
+class Look(Request, frozen=True, tag="look"):
+    path: str
 
 
 def functions():
@@ -26,8 +32,9 @@ def within(function):
 
 
 def main(channel):
-    message = channel.receive()
+    question = msgspec.convert(channel.receive(), Question)
+    look = msgspec.convert(question.request, Look)
     before = functions()
-    exclusive_autotuning(Turn(message["path"], channel))
+    exclusive_autotuning(Turn(look.path, channel))
     guarded = [b in list(within(a)) for a, b in zip(functions(), before, strict=True)]
-    channel.send({"id": message["id"], "result": guarded})
+    channel.send(Answer(question.id, guarded))

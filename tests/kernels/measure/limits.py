@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
 
 import pytest
 
+from kernels.measure.messages import Request
 from kernels.measure.processes.processes import Child
 
 ANSWER_S = 200.0
@@ -20,12 +20,12 @@ HANG_S = 2.0
 
 
 @contextlib.contextmanager
-def short_for(hangs: Callable[[Child, str, Mapping[str, Any]], bool]) -> Iterator[None]:
-    """Until the block ends a command that hangs(child, command, arguments) names has HANG_S, whatever was asked for."""
+def short_for(hangs: Callable[[Child, Request], bool]) -> Iterator[None]:
+    """Until the block ends a request that hangs(child, request) names has HANG_S, whatever was asked for."""
     ask = Child.ask
 
-    def asked(child: Child, command: str, limit_s: float, **arguments: Any) -> None:
-        ask(child, command, HANG_S if hangs(child, command, arguments) else limit_s, **arguments)
+    def asked(child: Child, request: Request, limit_s: float) -> None:
+        ask(child, request, HANG_S if hangs(child, request) else limit_s)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Child, "ask", asked)

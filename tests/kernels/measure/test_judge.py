@@ -10,14 +10,14 @@ import torch
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.reference import Reference
 from kernels.measure.judge import EPS, SHORT, floor_error, judge
+from kernels.measure.messages import Case, OutputError
 from kernels.measure.records import Record, judge_record
 from profiler.region.language.vocabulary import DTYPES
 
 
 def case(error, outlier=None, misfits=0, dtype="bf16", distribution="normal", precision="float64"):
-    output = {"kind": "float", "dtype": dtype, "elements": 1000, "error": error,
-              "outlier": 3 * error if outlier is None else outlier, "misfits": misfits, "statistics": []}  # fmt: skip
-    return {"distribution": distribution, "precision": precision, "outputs": [output]}
+    output = OutputError("float", dtype, 1000, error, 3 * error if outlier is None else outlier, misfits)
+    return Case(distribution, precision, [output])
 
 
 def test_the_table_of_types_is_torchs():
@@ -99,9 +99,7 @@ def test_a_nan_error_fails():
 
 def test_integers_are_exact_or_as_inexact_as_eager():
     def integers(share):
-        made = case(share, 0.0, dtype="i32")
-        made["outputs"][0]["kind"] = "exact"
-        return [made]
+        return [Case("normal", "float64", [OutputError("exact", "i32", 1000, share, 0.0, 0)])]
 
     assert judge(integers(0.0), integers(0.0)).ok
     assert not judge(integers(1e-6), integers(0.0)).ok
@@ -122,9 +120,8 @@ def test_comparing_takes_chunks_as_it_takes_the_whole(monkeypatch):
 
 
 def special(misfits):
-    output = {"kind": "float", "dtype": "bf16", "elements": 64, "error": 0.0, "outlier": 0.0, "misfits": misfits}
-    usual = {"distribution": "normal", "precision": "float64", "outputs": [{**output, "misfits": 0}]}
-    return [usual, {"distribution": "special", "precision": "float64", "outputs": [output]}]
+    usual, odd = (OutputError("float", "bf16", 64, 0.0, 0.0, n) for n in (0, misfits))
+    return [Case("normal", "float64", [usual]), Case("special", "float64", [odd])]
 
 
 def test_nan_in_other_places_is_told_where_eager_has_them_right():

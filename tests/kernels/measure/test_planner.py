@@ -48,11 +48,11 @@ def test_other_products_count_whole() -> None:
 def test_eight_bit_operands_are_held_to_the_fastest_units() -> None:
     text = "a: f8e4m3[64, 32]\nb: f8e4m3[16, 32]\nreturn (a.to(f32) @ b.to(f32).t()).to(bf16)\n"
     region = parse(text)
-    assert _binding(region, {}, lower(region), None)["matmul_dtype"] == "f8e4m3"
+    assert _binding(region, {}, lower(region), None).matmul_dtype == "f8e4m3"
     wide = parse(text.replace("f8e4m3", "bf16"))
-    assert _binding(wide, {}, lower(wide), None)["matmul_dtype"] == "f32"
+    assert _binding(wide, {}, lower(wide), None).matmul_dtype == "f32"
 
 
 def test_all_that_eager_writes_counts_as_memory_of_a_call() -> None:
     region = parse("x: f32[64, 32]\ny = x * 2\nreturn y.sum()\n")
-    assert _binding(region, {}, lower(region), None)["working_bytes"] == 4 * (64 * 32 + 1)
+    assert _binding(region, {}, lower(region), None).working_bytes == 4 * (64 * 32 + 1)

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from kernels.measure.messages import BindingCost, Planned
 from kernels.measure.plan import Plan
 from kernels.measure.records import Record, prove_kernels
+from tests.kernels.measure.fake_planner import CARD, offered
 
-ANSWER = {
-    "region": "x: f32[8]\nreturn x",
-    "device": {"name": "NVIDIA H200", "index": 0},
-    "software": {},
-    "coverage": "",
-    "reduced": None,
-    "reduced_wide": None,
-    "bindings": [
-        {"floor_us": None, "bytes_touched": 1, "flops": 0, "matmul_dtype": None, "set_bytes": 1, "working_bytes": 1}
-    ],
-}
-BASE = {"tool": "compile", "call": "", "note": "", "available": True, "reason": "", "source": ""}
+ANSWER = Planned("x: f32[8]\nreturn x", CARD, {}, [], "", [BindingCost(1, 0, None, 1, 1, None)])
 
 
 @pytest.mark.parametrize(
@@ -33,12 +25,12 @@ def test_all_of_its_kernels_must_have_run(seen, status):
         assert "second" in record.message
 
 
-def planned(*offered):
-    return Plan({**ANSWER, "candidates": [{**BASE, **o} for o in offered]}, [{}], [1.0])
+def planned(*candidates):
+    return Plan(replace(ANSWER, candidates=list(candidates)), [{}], [1.0])
 
 
 def test_a_candidate_on_request_is_measured_when_named_or_advised():
-    plan = planned({"name": "eager", "tool": "eager"}, {"name": "compile-reduce-overhead", "on_request": True})
+    plan = planned(offered("eager"), replace(offered("compile-reduce-overhead"), on_request=True))
     names = lambda *a: [r.name for r in plan.records(*a)]  # noqa: E731
     assert names(None) == ["eager"]
     assert names(None, "compile-reduce-overhead") == ["eager", "compile-reduce-overhead"]
@@ -47,7 +39,7 @@ def test_a_candidate_on_request_is_measured_when_named_or_advised():
 
 def test_a_call_that_cannot_be_tried_here_was_not_run():
     found = planned(
-        {"name": "library:a", "tool": "library", "available": False, "reason": "no adapter", "untried": True},
-        {"name": "library:b", "tool": "library", "available": False, "reason": "needs fp16"},
+        replace(offered("library:a"), available=False, reason="no adapter", untried=True),
+        replace(offered("library:b"), available=False, reason="needs fp16"),
     ).records(None)
     assert [(r.status, r.message) for r in found] == [("not_run", "no adapter"), ("unsupported", "needs fp16")]

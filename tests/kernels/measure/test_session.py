@@ -13,7 +13,9 @@ import time
 
 import pytest
 
+from kernels.host import Host
 from kernels.measure import gpu_lock, planner
+from kernels.measure.messages import MakePlan, PlanAnswer
 from kernels.measure.model import to_json, validation_from_json
 from kernels.measure.processes import poll
 from kernels.measure.processes.processes import ForkServer
@@ -85,6 +87,7 @@ BAD = {
     "library:315.exit-at-finish": "fault",
     "library:316.empty-answer-at-finish": "bad_output",
     "library:317.abort-at-warm": "fault",
+    "library:319.too-many-at-warm": "bad_output",
     "library:20": "impossible",  # 480 MB in 20 µs
     "triton:318.pretends": "error",
 }
@@ -92,7 +95,7 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def hostile(parent):
-    with short_for(lambda child, command, _: child.name.endswith(f".hang-at-{command}")):
+    with short_for(lambda child, request: child.name.endswith(f".hang-at-{type(request).__name__.lower()}")):
         return measured(parent, "eager", "compile:400", *BAD, advice_before={"tool": "compile"})
 
 
@@ -299,9 +302,9 @@ def test_another_process_on_a_shared_gpu_is_no_fault_of_the_measurement(parent, 
 
 def test_a_fresh_interpreter_speaks_the_same_protocol(parent):
     child = parent.fork("plan", "kernels.measure.planner", execute=True)
-    child.ask("plan", ANSWER_S, region="x: bf16[8", bindings=[{}], device="cpu", registry="none", host={})
+    child.ask(MakePlan("x: bf16[8", [{}], "cpu", "none", Host()), ANSWER_S)
     poll.pump([child], time.monotonic() + ANSWER_S)
-    assert child.answer["result"]["region_error"]["code"] == "region-syntax"
+    assert child.result(PlanAnswer).region_error.code == "region-syntax"
     child.release()
 
 

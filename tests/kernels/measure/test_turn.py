@@ -16,6 +16,7 @@ from kernels.measure.gpu_lock import turn_alone
 from kernels.measure.processes.channel import Channel
 from kernels.measure.processes.poll import pump
 from kernels.measure.turn import Turn, _held_while_tuning
+from tests.kernels.measure.guarded import Look
 from tests.kernels.measure.limits import ANSWER_S
 
 HOLDER = """
@@ -124,9 +125,9 @@ def test_a_killed_child_frees_the_turn(path, mine):
 
 def test_benchmarks_of_inductor_and_triton_take_their_turn(fork_server, path):
     child = fork_server.fork("guarded", "tests.kernels.measure.guarded")
-    child.ask("look", ANSWER_S, path=path)
+    child.ask(Look(path), ANSWER_S)
     pump([child], time.monotonic() + ANSWER_S)
-    assert child.answer["result"] == [True, True, True, True], child.failure
+    assert child.result(list[bool]) == [True, True, True, True], child.failure
     child.release()
 
 

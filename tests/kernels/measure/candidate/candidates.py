@@ -24,6 +24,9 @@ class Candidate:
     note: str = ""
     available: bool = True
     reason: str = ""
+    source: str = ""
+    on_request: bool = False
+    untried: bool = False
 
 
 class Lazy(torch.Tensor):

@@ -16,11 +16,13 @@ from types import ModuleType
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from kernels.measure import conditions, records, rounds
 from kernels.measure.candidate import inputs, samples
 from kernels.measure.candidate.worker import MOST_RENEWED
 from kernels.measure.crosscheck import Clocks, contradiction
+from kernels.measure.messages import Prepare, Round, Shape, Warm
 from kernels.measure.plan import Plan
 from kernels.measure.records import Record
 from kernels.measure.session import Limits, Modules, Session, ValidationRequest, validate
@@ -28,7 +30,8 @@ from profiler.region.language.text import parse
 from tests.conftest import ROOT
 from tests.kernels.measure.candidate import cheats
 from tests.kernels.measure.candidate.host_clock import HostClock
-from tests.kernels.measure.test_records import ANSWER, BASE
+from tests.kernels.measure.fake_planner import offered
+from tests.kernels.measure.test_records import ANSWER
 from tests.kernels.measure.test_session import LIMITS, MODULES
 
 REGISTRY = "tests.kernels.measure.candidate.cheats"
@@ -42,8 +45,8 @@ class Measured:
     def __init__(self, fork_server, text, names, folder, least_us=0.0):
         request = ValidationRequest(text, timing_s=1.0, rounds=5, budget_s=240, limits=Limits(prepare_s=60))
         modules = Modules("tests.kernels.measure.candidate.host_clock", registry=REGISTRY)
-        offered = [{**BASE, "name": n, "tool": n.partition(":")[0]} for n in ("eager", *names)]
-        plan = Plan({**ANSWER, "device": None, "reduced": text, "reduced_wide": text, "candidates": offered}, [{}], [1])
+        candidates = [offered(n) for n in ("eager", *names)]
+        plan = Plan(replace(ANSWER, device=None, reduced=text, reduced_wide=text, candidates=candidates), [{}], [1])
         self.session = session = Session(request, parse(text), None, None, modules)
         session.pool.records = plan.records(None)
         session.start(fork_server, plan)
@@ -195,7 +198,7 @@ def test_a_launch_with_too_much_shared_memory_is_an_error():
     x = torch.randn(512, 512, device="cuda")
     with pytest.raises(Exception, match=r"(?i)shared memory|resource") as raised:
         cheats.square_kernel[(1,)](x, torch.empty_like(x), SIDE=512)
-    assert fault_of(raised.value)["status"] in ("error", "out_of_memory")
+    assert fault_of(raised.value).status in ("error", "out_of_memory")
 
 
 @pytest.fixture
@@ -213,11 +216,13 @@ def worker():
 
 
 def prepared(worker, candidate, text, *bindings):
-    tasks = [{"region": text, "sizes": b} for b in bindings or ({},)]
-    return worker.prepare({
-        "candidate": candidate, "tasks": tasks, "device": "cpu", "seed": 3, "turn": None, "memory_bytes": 1e9,
-        "l2_bytes": 1e5, "compile_workers": 1, "registry": REGISTRY,
-    })  # fmt: skip
+    tasks = [Shape(text, b) for b in bindings or ({},)]
+    return worker.prepare(
+        Prepare(
+            candidate=candidate, tasks=tasks, device="cpu", seed=3, turn=None, memory_bytes=1e9, l2_bytes=1e5,
+            compile_workers=1, registry=REGISTRY,
+        )
+    )  # fmt: skip
 
 
 SIZES = ({"N": 64}, {"N": 37}, {"N": 129})
@@ -241,7 +246,7 @@ def test_a_kernel_for_one_dtype_is_wrong_in_another(worker):
 
 def test_a_region_that_hides_its_inputs_is_said(worker):
     def blind(text):
-        return records.blind_spot(records.insensitive(prepared(worker, "eager", text)["tasks"][0]["cases"]))
+        return records.blind_spot(records.insensitive(prepared(worker, "eager", text).tasks[0].cases))
 
     assert blind("x: bf16[16, 64]\nreturn softmax(x, -1).sum(-1)").startswith("the outputs are about the same")
     assert "depend on b:" in blind("x: bf16[16, 64]\nb: bf16[64]\nreturn x + 1e-6 * b")
@@ -253,10 +258,10 @@ def test_every_timed_input_is_random_and_of_no_check(worker):
     prepared(worker, "eager", PRODUCT)
     (task,) = worker.tasks
     seen = [inputs.input_set(task.region, {}, "cpu", 3, number=n)[0] for n in range(samples.MOST_SAMPLES)]
-    worker.warm({"ms": 0.1})
+    worker.warm(Warm(0.1))
     before = [[v.clone() for v in values] for values in task.rotation.sets]
     where = [v.data_ptr() for values in task.rotation.sets for v in values]
-    worker.round({"task": 0, "calls": 50, "warm_calls": 1})
+    worker.round(Round(0, 50, 1))
     kept = [torch.equal(old[0], new[0]) for old, new in zip(before, task.rotation.sets, strict=True)]
     assert len(kept) == 25
     assert sum(kept) <= 25 - MOST_RENEWED

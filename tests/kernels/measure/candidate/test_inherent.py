@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 import torch
 
-from kernels.measure.candidate.correctness import OutputError, compare
+from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.inputs import input_set, moved
 from kernels.measure.candidate.worker import Worker
 from kernels.measure.judge import judge
+from kernels.measure.messages import Case, OutputError
 from profiler.region.language.text import parse
 
 ADAM = """p: f32[64, 64]
@@ -29,8 +28,8 @@ class Silent:
         pass
 
 
-def case(output, distribution="normal"):
-    return {"distribution": distribution, "precision": "float64", "outputs": [asdict(output)]}
+def case(*outputs, distribution="normal"):
+    return Case(distribution, "float64", list(outputs))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -87,10 +86,9 @@ def test_one_ill_conditioned_element_excuses_no_other():
     expected, _ = worker.checker.reference(task, values)
     exact = 1 / (x - 0.5)
     coarse = torch.where((x - 0.5).abs() < 1e-3, exact, exact.to(torch.float8_e4m3fn).float())
-    other = {"distribution": "normal", "precision": "float64",
-             "outputs": [asdict(e) for e in worker.checker.against(task, (exact,), expected, values)]}  # fmt: skip
+    other = case(*worker.checker.against(task, (exact,), expected, values))
     for result, right in ((exact, True), (coarse, False)):
-        mine = {**other, "outputs": [asdict(e) for e in worker.checker.against(task, (result,), expected, values)]}
+        mine = case(*worker.checker.against(task, (result,), expected, values))
         assert judge([mine], [other]).ok is right
 
 
@@ -98,9 +96,9 @@ def test_adam_next_to_a_zero_of_its_variance_is_held_to_what_float32_can_give():
     (text, plain), (fused, other), (wrong, _) = map(adam_errors, (by_text, with_fused_multiply_add, wrong_beta))
     assert plain[0].error > 5 * plain[1].error  # the quotient next to the zero
     assert max(text[0].error, fused[0].error) < min(plain[0].error, other[0].error) / 5
-    other = {"distribution": "normal", "precision": "float64", "outputs": [asdict(e) for e in text]}
+    other = case(*text)
     for found, right in ((fused, True), (wrong, False)):
-        mine = {"distribution": "normal", "precision": "float64", "outputs": [asdict(e) for e in found]}
+        mine = case(*found)
         assert judge([mine], [other]).ok is right
         assert judge([mine], None).ok is right
 
@@ -110,7 +108,7 @@ def random_output(mean, ref_mean):
 
 
 def test_a_random_output_of_other_inputs_than_eagers_is_held_to_its_own_mean():
-    eager = case(random_output(0.3, 0.3), "after timing")
-    assert judge([case(random_output(-0.2, -0.2), "after timing")], [eager]).ok
-    assert not judge([case(random_output(0.3, -0.2), "after timing")], [eager]).ok
+    eager = case(random_output(0.3, 0.3), distribution="after timing")
+    assert judge([case(random_output(-0.2, -0.2), distribution="after timing")], [eager]).ok
+    assert not judge([case(random_output(0.3, -0.2), distribution="after timing")], [eager]).ok
     assert not judge([case(random_output(-0.2, -0.2))], [case(random_output(0.3, 0.3))]).ok

@@ -11,6 +11,7 @@ import torch
 
 from kernels.measure.candidate import inputs as tensors
 from kernels.measure.candidate.worker import Worker, fault_of
+from kernels.measure.messages import Finish, Prepare, Round, Shape, Warm
 from kernels.measure.processes.channel import Channel
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
 from tests.kernels.measure.candidate import candidates
@@ -170,49 +171,42 @@ def worker():
 
 
 def prepared(worker, text, candidate="eager", memory_bytes=1e9):
-    spec = {
-        "candidate": candidate,
-        "tasks": [{"region": text, "sizes": {}}],
-        "device": "cpu",
-        "seed": 3,
-        "turn": None,
-        "memory_bytes": memory_bytes,
-        "l2_bytes": 1e5,
-        "compile_workers": 1,
-        "registry": "tests.kernels.measure.candidate.candidates",
-    }
-    worker.prepare(spec)
+    request = Prepare(
+        candidate=candidate, tasks=[Shape(text, {})], device="cpu", seed=3, turn=None, memory_bytes=memory_bytes,
+        l2_bytes=1e5, compile_workers=1, registry="tests.kernels.measure.candidate.candidates",
+    )  # fmt: skip
+    worker.prepare(request)
     return worker
 
 
 def test_rounds_rotate_the_inputs_and_the_last_outputs_are_checked(worker):
     prepared(worker, "x: f32[64, 64]\nreturn gelu(x)")
-    warmed = worker.warm({"ms": 1.0})
-    assert warmed["sets"] == [19]  # three times the L2 of 1e5 bytes, over 16 KiB
-    found = worker.round({"task": 0, "calls": 25, "warm_calls": 2})
-    assert len(found["times_us"]) == 25
-    assert all(t > 0 for t in found["times_us"])
-    assert 0 < found["wall_us"] < 1e5
+    warmed = worker.warm(Warm(1.0))
+    assert warmed.sets == [19]  # three times the L2 of 1e5 bytes, over 16 KiB
+    found = worker.round(Round(0, 25, 2))
+    assert len(found.times_us) == 25
+    assert all(t > 0 for t in found.times_us)
+    assert 0 < found.wall_us < 1e5
     assert worker.clock.slept_us > 0
-    finished = worker.finish({"profile": False})
-    (case,) = finished["cases"][0]
-    assert case["outputs"][0]["error"] < 1e-6
+    finished = worker.finish(Finish(False))
+    (case,) = finished.cases[0]
+    assert case.outputs[0].error < 1e-6
 
 
 def test_an_output_that_goes_wrong_while_timed_is_seen(worker):
     prepared(worker, "x: f32[64, 64]\nreturn gelu(x)", "library:test.wrong_after_twenty_calls")
-    worker.warm({"ms": 0.1})
-    worker.round({"task": 0, "calls": 30, "warm_calls": 0})
-    (case,) = worker.finish({"profile": False})["cases"][0]
-    assert case["outputs"][0]["error"] > 0.1
+    worker.warm(Warm(0.1))
+    worker.round(Round(0, 30, 0))
+    (case,) = worker.finish(Finish(False)).cases[0]
+    assert case.outputs[0].error > 0.1
 
 
 def test_sets_too_large_to_keep_are_made_anew_for_each_turn(worker):
     prepared(worker, "x: f32[64, 64]\nreturn gelu(x)", memory_bytes=10_000)
-    assert worker.warm({"ms": 0.1})["sets"] == [1]
+    assert worker.warm(Warm(0.1)).sets == [1]
     assert worker.tasks[0].lean
     assert worker.tasks[0].rotation is None
-    assert len(worker.round({"task": 0, "calls": 3, "warm_calls": 0})["times_us"]) == 3
+    assert len(worker.round(Round(0, 3, 0)).times_us) == 3
 
 
 @pytest.mark.parametrize(
@@ -226,8 +220,8 @@ def test_sets_too_large_to_keep_are_made_anew_for_each_turn(worker):
     ],
 )
 def test_exceptions_are_told_apart(fault, status):
-    assert fault_of(fault)["status"] == status
-    assert fault_of(fault)["message"]
+    assert fault_of(fault).status == status
+    assert fault_of(fault).message
 
 
 def test_all_candidates_of_this_file_exist():
@@ -246,18 +240,18 @@ def test_the_last_timed_outputs_of_a_graph_are_kept_apart_from_its_memory(worker
         return (memory,)
 
     task.call = replayed
-    worker.warm({"ms": 0.1})
-    worker.round({"task": 0, "calls": 5, "warm_calls": 0})
+    worker.warm(Warm(0.1))
+    worker.round(Round(0, 5, 0))
     memory.fill_(7.0)  # the next step of the graph
-    (case,) = worker.finish({"profile": False})["cases"][0]
-    assert case["outputs"][0]["error"] < 1e-6
+    (case,) = worker.finish(Finish(False)).cases[0]
+    assert case.outputs[0].error < 1e-6
 
 
 def test_small_inputs_that_rotation_cannot_keep_out_of_the_cache_are_flushed(worker):
     prepared(worker, "x: f32[8]\nreturn x * 2")  # 32 bytes a set: the most sets are far from three times the L2
-    worker.warm({"ms": 0.1})
+    worker.warm(Warm(0.1))
     assert worker.tasks[0].sets == tensors.MAX_SETS
     assert worker.tasks[0].flush is not None
     prepared(worker, "x: f32[64, 64]\nreturn x * 2")
-    worker.warm({"ms": 0.1})
+    worker.warm(Warm(0.1))
     assert worker.tasks[0].flush is None

@@ -9,43 +9,43 @@ import os
 import time
 
 import torch
+from msgspec.structs import replace
 
 from kernels.measure import planner
 from kernels.measure.candidate import timing
 from kernels.measure.landscape import worker
+from kernels.measure.messages import Card
 from kernels.tuning import Variant
 from tests.kernels.measure.candidate.host_clock import HostClock
 
-DEVICE = {"name": "host clock", "index": 0, "free_bytes": 1e9, "l2_bytes": 0.0, "uuid": "host-clock"}
+CARD = Card("host clock", 0, "host-clock", 10**9, 10**9, 0.0, 1, "0.0")
 
 
 class Surveyor(worker.Surveyor):
     """On the CPU, whatever card is asked for. LANDSCAPE_FAULTS: number of warps -> "die" or "hang"."""
 
-    def open(self, spec):
-        return super().open({**spec, "device": "cpu"})
+    def open(self, request):
+        return super().open(replace(request, device="cpu"))
 
-    def point(self, spec):
-        variant: Variant = self.cells[spec["key"]].variant
+    def point(self, request):
+        variant: Variant = self.cells[request.key].variant
         faults = dict(f.split("=") for f in os.environ.get("LANDSCAPE_FAULTS", "").split() if f)
         what = faults.get(str(variant.warps))
         if what == "die":
             os.abort()
         if what == "hang":
             time.sleep(60)
-        return super().point(spec)
+        return super().point(request)
 
 
-class Planner:
+def plan(channel):
     """The real planner, with a card."""
 
-    @staticmethod
-    def main(channel):
-        message = channel.receive()
-        answer = planner.answer_to(message)
-        if "region_error" not in answer["result"]:
-            answer["result"]["device"] = DEVICE
-        channel.send({"id": message["id"], **answer})
+    def with_card(request):
+        answer = planner.answer_to(request)
+        return replace(answer, plan=replace(answer.plan, device=CARD)) if answer.plan else answer
+
+    planner.main(channel, with_card)
 
 
 def main(channel):

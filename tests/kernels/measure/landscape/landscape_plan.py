@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.kernels.measure.landscape.landscape_host import Planner
+from tests.kernels.measure.landscape.landscape_host import plan
 
-main = Planner.main
+main = plan

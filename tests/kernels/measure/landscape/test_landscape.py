@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from kernels.measure.landscape import model as landscape_model
+from kernels.measure.landscape.messages import RunPoint
 from kernels.measure.landscape.model import landscape_from_json
 from kernels.measure.landscape.survey import LandscapeRequest, landscape
 from kernels.measure.model import Interval, to_json
 from kernels.measure.processes.processes import ForkServer
 from kernels.measure.session import Modules
 from profiler.region.model import RegionError
-from tests.kernels.measure.landscape.landscape_host import DEVICE
+from tests.kernels.measure.landscape.landscape_host import CARD
 from tests.kernels.measure.limits import ANSWER_S, Clock, clock_of, short_for
 
 REAL = Modules(
@@ -42,7 +43,7 @@ def surveyed(fork_server, candidate="triton:mixed", text=LINEAR, modules=MIXED, 
 
 @pytest.fixture(scope="module")
 def mixed(fork_server):
-    with short_for(lambda _, command, arguments: command == "point" and HANGS in arguments["key"]):
+    with short_for(lambda _, request: isinstance(request, RunPoint) and HANGS in request.key):
         return surveyed(fork_server)
 
 
@@ -52,7 +53,7 @@ def by(found, **wanted):
 
 def test_the_fastest_of_the_right_points_is_best_and_a_wrong_one_never(mixed):
     assert mixed.outcome == "measured", mixed.reason
-    assert mixed.device == DEVICE["name"]
+    assert mixed.device == CARD.name
     best = next(p for p in mixed.points if p.key == mixed.best)
     wrong = by(mixed, tile="BLOCK=4096", warps=4)
     assert [p.status for p in wrong] == ["wrong"]

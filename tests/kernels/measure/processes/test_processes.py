@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 
+from kernels.measure.messages import Warm
 from kernels.measure.processes.processes import ForkServer
 from tests.processes import wait_for
 
@@ -16,7 +17,7 @@ def test_one_that_is_asked_after_its_death_is_told_with_its_signal(fork_server: 
     child = fork_server.fork("eager", "kernels.measure.candidate.worker")
     os.kill(child.pid, signal.SIGABRT)
     select.select([child.channel.end], [], [], 60.0)
-    child.ask("point", 1.0)
+    child.ask(Warm(1.0), 1.0)
     if child.alive:  # the system took the question for the one that was just gone
         child.read()
     assert child.failure is not None
@@ -30,7 +31,7 @@ def test_two_that_end_at_once_are_both_told_with_their_signals(fork_server: Fork
     for child in children:
         os.kill(child.pid, signal.SIGABRT)
     told = fork_server._channel.end
-    wait_for(lambda: told.recv(65536, socket.MSG_PEEK).count(b'"exit"') >= 2)
+    wait_for(lambda: told.recv(65536, socket.MSG_PEEK).count(b'"exited"') >= 2)
     for child in children:
         child.read()
         assert child.failure is not None and "SIGABRT" in child.failure[1]

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from kernels.measure import gpu_lock
+from kernels.measure.messages import Prepare, Prepared, Shape
 from kernels.measure.processes import warm_workers
 from kernels.measure.processes.poll import pump
 from kernels.measure.processes.warm_workers import WarmWorkers
@@ -30,11 +31,12 @@ def waiting(fork_server, monkeypatch):
 
 
 def prepared(child, candidate, tmp_path):
-    child.ask(
-        "prepare", ANSWER_S, candidate=candidate, tasks=[{"region": REGION, "sizes": {}}], device="cpu", seed=0,
-        turn=str(tmp_path / "turn"), memory_bytes=1e9, l2_bytes=0.0, compile_workers=1, registry="kernels.candidates",
+    request = Prepare(
+        candidate=candidate, tasks=[Shape(REGION, {})], device="cpu", seed=0, turn=str(tmp_path / "turn"),
+        memory_bytes=1e9, l2_bytes=0.0, compile_workers=1, registry="kernels.candidates",
         env={"TRITON_CACHE_DIR": str(tmp_path)},
     )  # fmt: skip
+    child.ask(request, ANSWER_S)
     pump([child], time.monotonic() + ANSWER_S)
     return child
 
@@ -47,7 +49,7 @@ def test_a_package_that_is_installed_has_one_child_that_only_its_candidate_takes
     assert waiting.take("library:wave.softmax") is None
     found = prepared(child, "eager", tmp_path)
     assert found.failure is None, found.failure
-    assert found.answer["result"]["tasks"][0]["cases"]
+    assert found.result(Prepared).tasks[0].cases
     child.release()
 
 
