@@ -6,7 +6,7 @@ import datetime
 import fcntl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 import triton
@@ -32,8 +32,34 @@ class Ceiling:
     how: str
 
 
-def measure() -> dict[str, Any]:
-    """device, date, software, conditions {before, after}, ceilings. Takes the GPU for a few seconds, by its lock.
+class CeilingRow(TypedDict):
+    """A Ceiling, as it is stored."""
+
+    name: str
+    value: float
+    unit: str
+    how: str
+
+
+class BeforeAndAfter(TypedDict):
+    """The GPU's state around the measurement."""
+
+    before: conditions.Reading
+    after: conditions.Reading
+
+
+class Ceilings(TypedDict):
+    """All that was measured. date: ISO 8601, in UTC."""
+
+    device: str
+    date: str
+    software: dict[str, str]
+    conditions: BeforeAndAfter
+    ceilings: list[CeilingRow]
+
+
+def measure() -> Ceilings:
+    """The GPU's rates. Takes it for a few seconds, by its lock.
 
     RuntimeError where there is no GPU.
     """

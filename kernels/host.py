@@ -8,9 +8,10 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from kernels.packages import DISTRIBUTIONS
 
@@ -147,13 +148,30 @@ def driver(told: Path = Path("/proc/driver/nvidia/version")) -> str:
     return next((word for word in words if word[0].isdigit() and "." in word), "")
 
 
-def to_json(host: Host) -> dict[str, Any]:
+class ProbedHost(TypedDict):
+    """A Host as JSON has it."""
+
+    gpu: str | None
+    capability: list[int] | None
+    versions: dict[str, str]
+    packages: list[str]
+    features: list[str]
+    note: str
+
+
+def to_json(host: Host) -> ProbedHost:
     """A Host as `from_json` reads it."""
-    lists = {"packages": sorted(host.packages), "features": sorted(host.features)}
-    return asdict(host) | lists
+    return {
+        "gpu": host.gpu,
+        "capability": None if host.capability is None else list(host.capability),
+        "versions": dict(host.versions),
+        "packages": sorted(host.packages),
+        "features": sorted(host.features),
+        "note": host.note,
+    }
 
 
-def from_json(data: dict[str, object]) -> Host:
+def from_json(data: Mapping[str, object]) -> Host:
     """A Host from the probe's answer."""
     capability = data.get("capability")
     return Host(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
+import msgspec
 import torch
 
 from kernels.candidates import Candidate, build, candidates
@@ -20,8 +20,6 @@ from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 
-Json = Mapping[str, Any]
-
 RIGHT = ("ok", "correct")
 """What became of a candidate whose code may be shown as one that works."""
 MOST_KERNELS = 8
@@ -29,11 +27,15 @@ MOST_KERNELS = 8
 
 
 def own(
-    text: str, sizes: Mapping[str, int] | None = None, candidate: str | None = None, validation: Json | None = None
+    text: str,
+    sizes: Mapping[str, int] | None = None,
+    candidate: str | None = None,
+    validation: Mapping[str, object] | None = None,
 ) -> Own:
     """Our Triton for a region. candidate: by default the fastest of the validation that was right, else the first.
 
-    Raises RegionError for a text that cannot be read, KeyError for a candidate that does not fit the region.
+    validation: as the API has it. Raises RegionError for a text that cannot be read, KeyError for a candidate that does
+    not fit the region.
     """
     region = parse(text)
     offered = [c for c in candidates(lower(region, sizes), Host()) if c.tool == "triton"]
@@ -49,11 +51,27 @@ def own(
     return Own(name, chosen.call, source, tuple(n for n in order if n != name))
 
 
-def _order(able: Mapping[str, Candidate], validation: Json | None) -> list[str]:
+class _Time(msgspec.Struct):
+    median: float
+
+
+class _Measured(msgspec.Struct):
+    name: str
+    status: str = ""
+    time_us: _Time | None = None
+
+
+class _Validation(msgspec.Struct):
+    """What is read of one."""
+
+    candidates: list[_Measured] | None = None
+
+
+def _order(able: Mapping[str, Candidate], validation: Mapping[str, object] | None) -> list[str]:
     """The measured ones first, the fastest in front; none that was wrong."""
-    seen = {c["name"]: c for c in (validation or {}).get("candidates") or ()}
-    right = [n for n in able if n not in seen or seen[n].get("status") in RIGHT]
-    times = {n: seen[n]["time_us"]["median"] for n in right if seen.get(n, {}).get("time_us")}
+    seen = {c.name: c for c in msgspec.convert(validation or {}, _Validation).candidates or ()}
+    right = [n for n in able if n not in seen or seen[n].status in RIGHT]
+    times = {n: time_us.median for n in right if n in seen and (time_us := seen[n].time_us)}
     return sorted(right, key=lambda n: times.get(n, float("inf")))
 
 
@@ -69,7 +87,7 @@ def _functions(name: str) -> str:
     return "\n\n".join("@triton.jit\n" + inspect.getsource(f.fn).split("@triton.jit", 1)[-1].strip() for f in functions)
 
 
-def machines(text: str, sizes: Mapping[str, int] | None, candidate: str, target: str) -> list[dict[str, Any]]:
+def machines(text: str, sizes: Mapping[str, int] | None, candidate: str, target: str) -> list[dict[str, object]]:
     """Every kernel that one call of a candidate launches, compiled for a target: `Machine.to_dict` with `findings`.
 
     Of a tuned kernel the configuration that its model puts first. Raises Unsupported, CompileError. For a process of
@@ -91,8 +109,8 @@ def machines(text: str, sizes: Mapping[str, int] | None, candidate: str, target:
         wanted = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
         if wanted:
             torch.autograd.backward(wanted, [torch.empty_like(r) for r in wanted])
-    made: list[dict[str, Any]] = []
-    seen: set[Any] = set()
+    made: list[dict[str, object]] = []
+    seen: set[object] = set()
     for function, arguments, options in asked:
         if function in seen or len(made) == MOST_KERNELS:
             continue

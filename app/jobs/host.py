@@ -8,11 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import cast
 
 from app.errors import Problem
 from app.objects.device import DeviceRow, HostDevice
-from app.objects.task import Context, ProbedHost
+from app.objects.task import Context
 from kernels.host import PROBE_TIMEOUT_S, Host, probe_host, to_json
 from profiler.hardware import DEVICES, Device, find_device
 
@@ -72,7 +71,7 @@ class HostFacts:
         done, _ = wait([self.probe], PROBE_TIMEOUT_S)
         if not done or self.probe.exception() is not None:
             return {}
-        return {"host": cast("ProbedHost", to_json(self.probe.result()))}
+        return {"host": to_json(self.probe.result())}
 
 
 def describe(host: Host) -> HostDevice:

@@ -261,7 +261,7 @@ def _know_the_host(request: AnyTask) -> None:
     if probed:
         from kernels import host
 
-        host.assume(host.from_json(dict(probed)))
+        host.assume(host.from_json(probed))
 
 
 def _out_of_memory(error: Exception) -> Error | None:

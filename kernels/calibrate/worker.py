@@ -19,7 +19,6 @@ from kernels.calibrate import points
 from kernels.calibrate.bench import Bench, run_in_turn, shorten_benchmarks
 from kernels.calibrate.points import CompiledTimes, Point, Times
 from kernels.calibrate.programs import FUSED, draw, pick
-from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import Turn, exclusive_autotuning
 from profiler.region.language.text import parse
 from profiler.region.model import Region
@@ -36,7 +35,7 @@ class Timing(Protocol):
 
 
 class _Silent:
-    def send(self, _message: object) -> None:
+    def send(self, message: object) -> None:
         """Nobody waits for messages of a calibration's worker."""
 
 
@@ -80,7 +79,7 @@ def main(arguments: list[str]) -> None:
 
     inductor_config.compile_threads = 1
     inductor_config.force_disable_caches = True
-    turn = Turn(turn_file, cast(Channel, _Silent()))
+    turn = Turn(turn_file, _Silent())
     shorten_benchmarks()
     exclusive_autotuning(turn)
     run_in_turn(turn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.fx
@@ -28,9 +28,13 @@ def computed(dtype: str) -> str:
     return "f32" if dtype in ("bf16", "f16", "f8e4m3", "f8e5m2") else dtype
 
 
-def bind(node: torch.fx.Node) -> dict[str, Any]:
-    """Argument name -> value of an aten call, defaults filled in."""
-    bound: dict[str, Any] = {}
+Arguments: TypeAlias = dict[str, Any]
+"""Argument name -> value of an aten call. A value is what the call's schema says, which each rule knows of its own."""
+
+
+def bind(node: torch.fx.Node) -> Arguments:
+    """The arguments of an aten call, defaults filled in."""
+    bound: Arguments = {}
     for i, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if i < len(node.args):
             bound[argument.name] = node.args[i]
@@ -55,7 +59,7 @@ def base(node: torch.fx.Node) -> str:
 
 
 @functools.cache
-def _named(target: Any) -> str:
+def _named(target: object) -> str:
     return base_name(str(target))
 
 

@@ -21,7 +21,7 @@ from kernels.libraries.patterns.terms import promoted
 from kernels.packages import install_command
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, calls, covered_operations, role
+from profiler.region.graph.match_model import Match, Role, calls, covered_operations, role
 from profiler.region.graph.nodes import argument, is_call, value
 
 ALONE = "alone: torch.compile fuses it with its neighbours"
@@ -94,7 +94,7 @@ def cover_of(entry: Entry, match: Match, asked: Asked) -> Cover:
     roles = asked.spelling.roles(match)
     wider = _wider(match, graph)
     if wider and not entry.takes_dtype:
-        roles["x"] = f"{atom(roles['x'])}.to({wider})"
+        roles["x"] = f"{atom(str(roles['x']))}.to({wider})"
     call = shown(entry.call, roles | _mask_as_passed(roles, facts))
     if wider and entry.takes_dtype:
         call = f"{call[:-1]}, dtype={wider})"
@@ -155,7 +155,7 @@ def is_call_already(entry: Entry, match: Match, graph: Graph) -> bool:
     return len(real) == 1 and op_kinds.base_name(real[0].target) in entry.targets
 
 
-def _mask_as_passed(roles: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+def _mask_as_passed(roles: Mapping[str, Role], facts: Facts) -> dict[str, Role]:
     """The mask as SDPA's fast backends want it: true stays, and two or four dimensions.
 
     [16, 2048, 2048] took 1115 µs, [1, 16, 2048, 2048] 476 µs (H200, torch 2.11): three leave the memory-efficient one.
@@ -175,7 +175,7 @@ def _mask_as_passed(roles: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     }
 
 
-def _blocks(roles: Mapping[str, Any]) -> str:
+def _blocks(roles: Mapping[str, Role]) -> str:
     """FlexAttention's block mask for a causal order."""
     if not roles.get("causal"):
         return "None"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch.fx import Node
 
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match
+from profiler.region.graph.match_model import Match, Role
 from profiler.region.graph.nodes import is_call, name_of, value
 from profiler.region.language import trees
 from profiler.region.language.recorder import place_of
@@ -51,17 +50,17 @@ class Spelling:
         self.nodes |= {self.inputs[n.name]: n for n in holders}
         self.results: dict[Place, str] = {at: n.name for n in self.nodes.values() if (at := _place(n)) is not None}
 
-    def roles(self, match: Match) -> dict[str, Any]:
+    def roles(self, match: Match) -> dict[str, Role]:
         """The match's roles with operations as the user would write them where the match's lines stand."""
         lines = {self.graph.operation(n).line for n in match.operations}
-        texts: dict[str, Any] = dict(match.roles)
+        texts = dict(match.roles)
         for key, name in match.roles.items():
             if key not in WORDS and isinstance(name, str) and name in self.nodes:
                 texts[key] = self._spelled(self.nodes[name], lines, VIEWS_DEEP)
         if texts.get("b_turned") is True:
-            texts["b"] = turned(texts["b"])
-        if texts.get("k_transposed") is False and isinstance(texts.get("k"), str):
-            texts["k"] = f"{atom(texts['k'])}.transpose(-2, -1)"
+            texts["b"] = turned(str(texts["b"]))
+        if texts.get("k_transposed") is False and isinstance(k := texts.get("k"), str):
+            texts["k"] = f"{atom(k)}.transpose(-2, -1)"
         return texts
 
     def _read(self, statement: ast.stmt, repeated: bool) -> None:
@@ -98,8 +97,8 @@ class Spelling:
         if not is_call(node, "getitem") if several else self.results[at] != node.name:
             return ""
         target = self.named.get(at)
-        index: Any = node.args[1] if several else None
-        if several and isinstance(target, ast.Tuple):
+        index = node.args[1] if several else None
+        if isinstance(index, int) and isinstance(target, ast.Tuple):
             target = target.elts[index]
             several = False
         if not several and isinstance(target, ast.Name) and self._holds(target.id, at[0], lines, own=True):
@@ -125,7 +124,7 @@ class Spelling:
 
     def _by_view(self, node: Node, lines: set[int], deep: int) -> str:
         """A view, a cast or a negation of what can be said."""
-        source: Any = node.args[0] if node.args else None
+        source = node.args[0] if node.args else None
         if node.op != "call_function" or not isinstance(source, Node):
             return ELSEWHERE
         said = self._spelled(source, lines, deep)
@@ -142,8 +141,7 @@ class Spelling:
         if is_call(node, "view", "_unsafe_view", "reshape"):
             return f"{atom(said)}.reshape({', '.join(str(n) for n in value(node).shape)})"
         if is_call(node, "transpose", "unsqueeze", "squeeze", "permute", "expand"):
-            rest: Any = node.args[1:]
-            return f"{atom(said)}.{name_of(node)}({', '.join(str(a) for a in rest)})"
+            return f"{atom(said)}.{name_of(node)}({', '.join(map(str, node.args[1:]))})"
         return ELSEWHERE
 
     def _cut(self, at: Place) -> str:
@@ -206,13 +204,13 @@ class Shown(str):
         return turned(str(self)) if how == "turned" else str(self)
 
 
-class Roles(dict[str, Any]):
+class Roles(dict[str, object]):
     """Roles for a call's text: what no role names is left as it is."""
 
     def __missing__(self, key: str) -> Shown:
         return Shown(key)
 
 
-def shown(call: str, roles: Mapping[str, Any]) -> str:
+def shown(call: str, roles: Mapping[str, Role]) -> str:
     """The call's text with the roles in their places."""
     return call.format_map(Roles({k: Shown(v) if isinstance(v, str) else v for k, v in roles.items()}))

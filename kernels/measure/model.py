@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +76,10 @@ class CandidateResult:
     source: str = ""  # the generated kernel's text, where there is one
 
 
+INTERVALS = tuple(f.name for f in dataclasses.fields(ShapeResult) if f.type == "Interval | None")
+"""Fields of a candidate and of its shapes: a median with its bounds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Validation:
     """The measured candidates and the outcome. device is None where the host has no GPU."""
@@ -85,13 +90,14 @@ class Validation:
     candidates: tuple[CandidateResult, ...]
     device: str | None = None
     software: dict[str, str] = field(default_factory=dict)  # torch, triton, cuda, driver, python
-    conditions: dict[str, Any] = field(default_factory=dict)  # clocks, temperature, throttle reasons, rounds, ...
+    # measure.conditions.Conditions and the GPU's figures; records of former versions have what those wrote
+    conditions: dict[str, Any] = field(default_factory=dict)
     best: str | None = None  # name of the fastest correct candidate
     floor_us: float | None = None
     date: str = ""  # ISO 8601 day of the measurement
     coverage: str = ""  # "no library covers it", or which call does
-    advice_before: dict[str, Any] | None = None
-    advice_after: dict[str, Any] | None = None
+    advice_before: Mapping[str, object] | None = None  # as the API has advice
+    advice_after: Mapping[str, object] | None = None
 
 
 def to_json(value: Any) -> Any:
@@ -116,23 +122,26 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
     return tuple(f.name for f in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
-def _interval(data: dict[str, Any] | None) -> Interval | None:
-    return None if data is None else Interval(data["median"], data["low"], data["high"])
+def interval_from_json(data: Mapping[str, float]) -> Interval:
+    """Inverse of to_json for an Interval."""
+    return Interval(data["median"], data["low"], data["high"])
 
 
-def shape_from_json(data: dict[str, Any]) -> ShapeResult:
+def _intervals(data: Mapping[str, Any]) -> dict[str, Interval | None]:
+    return {k: None if data.get(k) is None else interval_from_json(data[k]) for k in INTERVALS}
+
+
+def shape_from_json(data: Mapping[str, Any]) -> ShapeResult:
     """Inverse of to_json for a ShapeResult; unknown keys raise TypeError."""
-    spans = {k: _interval(data.get(k)) for k in ("time_us", "ratio_to_eager", "ratio_to_best_other")}
-    return ShapeResult(**{**data, **spans})
+    return ShapeResult(**{**data, **_intervals(data)})
 
 
-def candidate_from_json(data: dict[str, Any]) -> CandidateResult:
+def candidate_from_json(data: Mapping[str, Any]) -> CandidateResult:
     """Inverse of to_json for a CandidateResult; unknown keys raise TypeError."""
-    spans = {k: _interval(data.get(k)) for k in ("time_us", "ratio_to_eager", "ratio_to_best_other")}
     shapes = tuple(shape_from_json(s) for s in data.get("shapes", ()))
-    return CandidateResult(**{**data, **spans, "kernels": tuple(data.get("kernels", ())), "shapes": shapes})
+    return CandidateResult(**{**data, **_intervals(data), "kernels": tuple(data.get("kernels", ())), "shapes": shapes})
 
 
-def validation_from_json(data: dict[str, Any]) -> Validation:
+def validation_from_json(data: Mapping[str, Any]) -> Validation:
     """Inverse of to_json for a Validation; unknown keys raise TypeError."""
     return Validation(**{**data, "candidates": tuple(candidate_from_json(c) for c in data["candidates"])})

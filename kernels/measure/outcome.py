@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kernels.measure.model import CandidateResult, Interval
 
@@ -65,7 +64,7 @@ def tool_of_advice(tool: str) -> str:
     return "eager" if tool == "skip" else tool
 
 
-def candidate_of_advice(advice: Mapping[str, Any] | None) -> str | None:
+def candidate_of_advice(advice: Mapping[str, object] | None) -> str | None:
     """compile-reduce-overhead where that was advised; None where any candidate of the tool is meant.
 
     Default and max-autotune are one piece of advice, with the mode left to the measurement; CUDA graphs are another.
@@ -121,7 +120,7 @@ def clears(contender: Contender, thresholds: Thresholds) -> bool:
 def decide(
     results: Sequence[CandidateResult],
     contenders: Sequence[Contender],
-    advice: Mapping[str, Any] | None,
+    advice: Mapping[str, object] | None,
     share_of_step: float | None = None,
     by: str = "device time",
     thresholds: Thresholds = Thresholds(),
@@ -139,7 +138,7 @@ def decide(
 def _decide(
     results: Sequence[CandidateResult],
     contenders: Sequence[Contender],
-    advice: Mapping[str, Any] | None,
+    advice: Mapping[str, object] | None,
     share_of_step: float | None,
     by: str,
     thresholds: Thresholds,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kernels.measure.outcome import Thresholds
 from profiler.region.model import Binding
@@ -68,7 +68,7 @@ class ValidationRequest:
     rounds: int = 9
     seed: int = 0
     share_of_step: float | None = None
-    advice_before: dict[str, Any] | None = None
+    advice_before: Mapping[str, object] | None = None
     launch_bound: bool | None = None
     decision: Thresholds = field(default_factory=Thresholds)
     limits: Limits = field(default_factory=Limits)

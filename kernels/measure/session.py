@@ -25,7 +25,7 @@ from kernels.measure.model import Validation
 from kernels.measure.plan import Plan
 from kernels.measure.processes.child_pool import ChildPool
 from kernels.measure.processes.poll import BudgetError, CancelledError
-from kernels.measure.processes.processes import Child, ForkServer, ForkServerDied
+from kernels.measure.processes.processes import Child, EarlyChildren, ForkServer, ForkServerDied
 from kernels.measure.processes.warm_workers import LEAST_CORES, WarmWorkers
 from kernels.measure.records import Record
 from kernels.measure.request import WORK_FOLDER, Limits, Progress, ValidationRequest, cores
@@ -113,7 +113,7 @@ class Session:
         self.plan: Plan | None = None
         self.probe = threading.Thread(target=probe_host, daemon=True)
         self.execute = False
-        self.early: WarmWorkers | None = None
+        self.early: EarlyChildren | None = None
 
     def run(self, fork_server: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
         self.pool.tell("plan", 0.0, "starting")

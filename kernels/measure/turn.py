@@ -7,14 +7,21 @@ import fcntl
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
+import msgspec
 import torch
 
 from kernels.measure.gpu_lock import door_of
 from kernels.measure.messages import Running, Waiting
-from kernels.measure.processes.channel import Channel
+
+
+class Teller(Protocol):
+    """Who is told of waiting: a Channel to the parent, or what stands for it where nobody listens."""
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Pass it on."""
 
 
 class Turn:
@@ -28,7 +35,7 @@ class Turn:
     Waiting is told to the parent, whose time limits do not count it, and added up in `waited_s`.
     """
 
-    def __init__(self, path: str | None, channel: Channel) -> None:
+    def __init__(self, path: str | None, channel: Teller) -> None:
         self._file: int | None = None
         self._door: int | None = None
         self._channel = channel
@@ -159,7 +166,7 @@ def _held_while_tuning(owner: Any, turn: Turn) -> None:
     owner.run, owner._bench = tuned, _untraced(benchmarked)
 
 
-def _compile(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], all_of_them: bool) -> None:
+def _compile(tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], all_of_them: bool) -> None:
     """Compile, without a launch, the configurations that this benchmark and its followers are about to time.
 
     By Triton's internals: what fails here is compiled, or fails, where it is benchmarked.

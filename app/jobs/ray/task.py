@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import psutil
 
@@ -174,4 +173,4 @@ def look() -> ProbedHost:
     for name in SEES:
         if os.environ.get(name) == "":
             del os.environ[name]
-    return cast("ProbedHost", to_json(probe_host()))
+    return to_json(probe_host())

@@ -12,7 +12,7 @@ import torch.fx
 
 from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import Index, Unsupported, address, contiguous_strides
-from kernels.codegen.nodes import base, bind, computed, dtype_of, fake
+from kernels.codegen.nodes import Arguments, base, bind, computed, dtype_of, fake
 
 SEED = "seed"
 """The kernel's parameter."""
@@ -59,7 +59,7 @@ def dropout(b: Builder, node: torch.fx.Node, place: int, index: Index) -> Value:
     return b.expression("tl.where({0}, {1}, {2})", value.dtype, keep, scaled, b.number(0.0, value.dtype))
 
 
-def random(b: Builder, node: torch.fx.Node, a: dict[str, Any], index: Index) -> Value:
+def random(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
     """rand, randn, their _like forms, and bernoulli."""
     name, shape = base(node), tuple(fake(node).shape)
     inner = dtype_of(fake(node))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.fx
@@ -11,9 +10,7 @@ import torch.fx
 from kernels.codegen.expressions import ops, random
 from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import ZERO, Index, Unsupported
-from kernels.codegen.nodes import base, bind, computed, dtype_of, fake
-
-Arguments = dict[str, Any]
+from kernels.codegen.nodes import Arguments, base, bind, computed, dtype_of, fake
 
 
 def dims_of(node: torch.fx.Node, a: Arguments) -> tuple[int, ...]:

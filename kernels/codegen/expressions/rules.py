@@ -13,9 +13,8 @@ import torch.fx
 from kernels.codegen.expressions import ops, random, reductions
 from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast
-from kernels.codegen.nodes import base, bind, computed, constant_of, dtype_of, fake
+from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake
 
-Arguments = dict[str, Any]
 Rule = Callable[[Builder, torch.fx.Node, Arguments, Index], Value]
 
 

@@ -36,7 +36,7 @@ def _as_by_hand(graph: Graph, match: Match) -> Match:
         return match
     arguments: tuple[Any, ...] = node.args
     if is_call(node, "gelu"):
-        extra: dict[str, Any] = {"approximate": node.kwargs.get("approximate", "none")}
+        extra: dict[str, object] = {"approximate": node.kwargs.get("approximate", "none")}
     elif is_call(node, "nll_loss_forward"):
         number: Any = argument(node, 3, "reduction", 1)
         ignored = argument(node, 4, "ignore_index", -100)

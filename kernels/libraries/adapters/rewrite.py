@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 import torch.fx
@@ -60,7 +59,7 @@ def _gelu_tanh(e: Editor, match: Match) -> torch.fx.Node:
 def _attention(e: Editor, match: Match) -> torch.fx.Node:
     roles = match.roles
     heads, mask = attention_operands(e, match)
-    more: dict[str, Any] = {"enable_gqa": True} if heads.grouped else {}
+    more = {"enable_gqa": True} if heads.grouped else {}
     made = e.call(
         F.scaled_dot_product_attention, heads.q, heads.k, heads.v, attn_mask=mask,
         dropout_p=roles.get("dropout") or 0.0, is_causal=bool(roles.get("causal")), scale=roles.get("scale"),

@@ -177,12 +177,11 @@ def _tail_limits(facts: Facts, graph: Graph) -> str:
 
 def _half(x: Term, index: int) -> Term:
     """The first or the second half of x along the last axis: a slice, or a part of a split or chunk."""
-    ends: dict[str, Any] = (
-        {"start": Constant("half"), "end": ANY} if index else {"start": Fixed((0, None)), "end": Constant("half")}
-    )  # fmt: skip
+    half = Constant("half")
+    start, end = (half, ANY) if index else (Fixed((0, None)), half)
     return either(
-        call("slice", x, dim=Constant(f"dim_{index}"), **ends),
-        part(call("split", x, split_size=Constant("half"), dim=Constant(f"dim_{index}")), index),
+        call("slice", x, dim=Constant(f"dim_{index}"), start=start, end=end),
+        part(call("split", x, split_size=half, dim=Constant(f"dim_{index}")), index),
     )
 
 

@@ -8,7 +8,7 @@ from torch.fx import Node
 
 from kernels.libraries.patterns.matrix_products import behind_views, is_product, product_and_bias
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role, covered_operations, role
+from profiler.region.graph.match_model import Match, covered_operations, role
 from profiler.region.graph.nodes import argument, behind_casts, is_call, operands, shape
 
 
@@ -24,7 +24,7 @@ def tail(graph: Graph) -> tuple[Match, ...]:
         return ()
     node: Any = results[0]
     output = node
-    by_role: dict[str, Any] = {"residual": None, "mask": None, "activation": "none"}
+    by_role: dict[str, object] = {"residual": None, "mask": None, "activation": "none"}
     node, by_role["residual"] = _without(node, "add")
     node, by_role["mask"] = _without(node, "mul")
     if is_call(node, "relu", "silu", "gelu"):
@@ -37,13 +37,11 @@ def tail(graph: Graph) -> tuple[Match, ...]:
         by_role |= {"a": product.args[0], "b": product.args[1]}
     if by_role["a"] is None or output is node:
         return ()
-    leaves = [by_role[n] for n in ("a", "b", "bias", "mask", "residual")]
-    inside = covered_operations(graph, output, [leaf for leaf in leaves if leaf is not None])
+    leaves = [leaf for n in ("a", "b", "bias", "mask", "residual") if isinstance(leaf := by_role[n], Node)]
+    inside = covered_operations(graph, output, leaves)
     if inside is None:
         return ()
-    roles: dict[str, Role] = {
-        n: v if n == "activation" else role(graph, v) if v is not None else None for n, v in by_role.items()
-    }
+    roles = {name: role(graph, value) for name, value in by_role.items()}
     return (Match("gemm_tail", "GEMM with its tail", True, inside, output.name, roles),)
 
 

@@ -89,7 +89,10 @@ def selections(module: torch.fx.GraphModule) -> dict[int, tuple[torch.fx.Node, i
 
 
 class _Wide(torch.fx.Interpreter):
-    """Runs the program with every floating type as `wide`; keeps the values that index outputs select from."""
+    """Runs the program with every floating type as `wide`; keeps the values that index outputs select from.
+
+    Arguments are what any operation may be given, as torch.fx has them.
+    """
 
     def __init__(self, module: torch.fx.GraphModule, wide: torch.dtype, keep: Sequence[torch.fx.Node]) -> None:
         super().__init__(module)

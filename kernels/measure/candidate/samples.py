@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -28,7 +27,7 @@ def below(bound: int) -> int:
 class Sample:
     """The outputs of one timed call, and what its inputs are made from: set number and secret."""
 
-    outputs: tuple[Any, ...]
+    outputs: tuple[object, ...]
     number: int
     secret: int
 
@@ -56,7 +55,7 @@ class Reservoir:
         return first + [s for s in self.kept if s is not self.latest]
 
 
-def copied(results: Sequence[Any]) -> tuple[Any, ...]:
+def copied(results: Sequence[object]) -> tuple[object, ...]:
     """Copies of plain tensors, in stream order; anything else as it is, for its type to be told."""
     return tuple(r.detach().clone() if type(r) is torch.Tensor else r for r in results)
 
@@ -66,7 +65,7 @@ class Sampling(timing.Rotation):
     """A rotation that copies one call's outputs, before the next call: at the call number `pick` from now on."""
 
     pick: int = 0
-    taken: tuple[Any, ...] | None = None
+    taken: tuple[object, ...] | None = None
     taken_set: int = 0
 
     def next(self) -> Sequence[torch.Tensor]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 import torch
 
@@ -43,20 +43,22 @@ class Task:
     estimate: timing.Estimate = field(default_factory=lambda: timing.Estimate(0.0, 0.0))
 
 
-def kept(results: Sequence[Any], task: Task) -> tuple[Any, ...]:
+def kept(results: Sequence[object], task: Task) -> tuple[object, ...]:
     """The results of a call for longer than until the next one: copies where that would overwrite them."""
     if not task.graphed:
         return tuple(results)
     return tuple(r.clone() if isinstance(r, torch.Tensor) else r for r in results)
 
 
-def as_call(implementation: Any, region: Region, upstream: Sequence[torch.Tensor | None]) -> timing.Call:
+def as_call(
+    implementation: Callable[..., Iterable[torch.Tensor]], region: Region, upstream: Sequence[torch.Tensor | None]
+) -> timing.Call:
     """implementation(*inputs) -> outputs; with gradients wanted, outputs then gradients (None where unused)."""
     if not region.requires_grad:
         return lambda *values: tuple(implementation(*values))
     wanted = [n for n, item in enumerate(region.inputs) if item.requires_grad]
 
-    def forward_and_backward(*values: torch.Tensor) -> tuple[Any, ...]:
+    def forward_and_backward(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         outputs = tuple(implementation(*values))
         pairs = [(o, g) for o, g in zip(outputs, upstream, strict=True) if g is not None and o.requires_grad]
         gradients = torch.autograd.grad(
@@ -67,20 +69,23 @@ def as_call(implementation: Any, region: Region, upstream: Sequence[torch.Tensor
     return forward_and_backward
 
 
-def owned(results: Sequence[Any], task: Task) -> tuple[torch.Tensor, ...]:
-    """Outputs apart from the graph that made them; a gradient that is None is one of zeros."""
+def owned(results: Sequence[object], task: Task) -> tuple[torch.Tensor, ...]:
+    """Outputs apart from the graph that made them; a gradient that is None is one of zeros.
+
+    Whether each is a tensor is for `check_kind` to say.
+    """
     count = len(task.built.outputs)
     wanted = [fake for fake, item in zip(task.built.inputs, task.region.inputs, strict=True) if item.requires_grad]
     if len(results) != count + len(wanted):
         raise WrongOutputError(f"{len(results)} results where {count + len(wanted)} are due")
     owned = list(results[:count])
     for fake, value in zip(wanted, results[count:], strict=True):
-        device = owned[0].device if isinstance(owned[0], torch.Tensor) else "cpu"
+        device = owned[0].device if isinstance(owned[0], torch.Tensor) else torch.device("cpu")
         owned.append(torch.zeros(tuple(fake.shape), dtype=fake.dtype, device=device) if value is None else value)
-    return tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in owned)
+    return cast(tuple[torch.Tensor, ...], tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in owned))
 
 
-def check_kind(outputs: Sequence[Any], task: Task, device: str) -> None:
+def check_kind(outputs: Sequence[object], task: Task, device: str) -> None:
     """Exactly torch.Tensor, with memory of its own on the device, right dtype and shape: nothing lazy, nothing else."""
     wanted = [fake for fake, item in zip(task.built.inputs, task.region.inputs, strict=True) if item.requires_grad]
     for number, (value, fake) in enumerate(zip(outputs, [*task.built.outputs, *wanted], strict=True)):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.measure.landscape.model import Point
+from kernels.measure.landscape.model import Constant, Point
 from kernels.measure.landscape.tiles import FAMILIES, remade
 from kernels.tuning import Limits, Variant, misfit
 
@@ -20,6 +20,9 @@ WAITING = frozenset({"sync_ptr", "ticket_ptr"})
 """Arguments of kernels whose programs wait for each other: they hang unless all are on the GPU at once."""
 MOST_POINTS = 240
 WHOLE = "whole row"
+
+Place = tuple[str, str, int, int | None]
+"""Where a point lies: kernel, tile, warps, stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,11 @@ def key_of(variant: Variant) -> str:
     return f"{variant}{options}"
 
 
-def _chosen(variant: Variant) -> dict[str, Any]:
-    names = variant.tuned or tuple(name for name, _ in variant.constants)
-    return {name: value for name, value in variant.constants if name in names and name != "STAGES"}
-
-
-def constants_of(variant: Variant) -> dict[str, Any]:
+def constants_of(variant: Variant) -> dict[str, Constant]:
     """The constants that are a choice, without the stages, and the compile options."""
-    return {k: v if isinstance(v, int | str) else str(v) for k, v in (*_chosen(variant).items(), *variant.options)}
+    names = variant.tuned or tuple(name for name, _ in variant.constants)
+    chosen = [(name, value) for name, value in variant.constants if name in names and name != "STAGES"]
+    return {k: v if isinstance(v, int | str) else str(v) for k, v in (*chosen, *variant.options)}
 
 
 def tile_of(variant: Variant) -> str:
@@ -82,7 +82,7 @@ def cells(
     listed = [Cell(v, True, pruned(v, limits)) for v in own.values()]
     # What was chosen runs, whatever a model says: where nothing fits the tuner takes them all.
     listed[0] = Cell(chosen, True)
-    wide: dict[Any, Variant] = {}
+    wide: dict[Place, Variant] = {}
     taken = {_place(v) for v in own.values()}
     for variant in _wider([*own.values(), *more], arguments):
         if _place(variant) not in taken:
@@ -114,7 +114,7 @@ def _wider(own: Sequence[Variant], arguments: Sequence[Any]) -> Iterator[Variant
                     yield remade(variant, tile, arguments, warps, count)
 
 
-def _place(variant: Variant) -> tuple[str, str, int, int | None]:
+def _place(variant: Variant) -> Place:
     """Where a point lies; constants that are no choice do not show there."""
     return variant.kernel.__name__, tile_of(variant), variant.warps, stages_of(variant)
 

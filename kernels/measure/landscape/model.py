@@ -6,11 +6,11 @@ Field names are the API's. Times are in µs, sizes in bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from kernels.measure.model import Interval
+from kernels.measure.model import Interval, interval_from_json
 
 OUTCOMES = ("measured", "compiled", "unmeasured")
 """measured: timed here; compiled: for a GPU that is not here, nothing was run; unmeasured: neither, see `reason`."""
@@ -27,6 +27,10 @@ STATUSES = (
 )
 
 
+Constant: TypeAlias = str | int | float | bool | None
+"""Of a kernel."""
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """One way to launch the kernel.
@@ -39,7 +43,7 @@ class Point:
     key: str
     kernel: str
     tile: str
-    constants: dict[str, Any]
+    constants: dict[str, Constant]
     warps: int
     stages: int | None = None
     own: bool = False
@@ -100,7 +104,7 @@ class Landscape:
     order: Order | None = None
     device: str | None = None
     software: dict[str, str] = field(default_factory=dict)
-    conditions: dict[str, Any] = field(default_factory=dict)
+    conditions: dict[str, Any] = field(default_factory=dict)  # as a Validation keeps them
     budget_s: float | None = None
     seconds: float | None = None
     date: str = ""
@@ -144,31 +148,27 @@ def _median(point: Point) -> float:
     return point.time_us.median if point.time_us is not None else math.inf
 
 
-def _interval(data: dict[str, Any] | None) -> Interval | None:
-    return None if data is None else Interval(data["median"], data["low"], data["high"])
+def _maybe_interval(data: Mapping[str, float] | None) -> Interval | None:
+    return None if data is None else interval_from_json(data)
 
 
-def _given(data: dict[str, Any]) -> Interval:
-    return Interval(data["median"], data["low"], data["high"])
-
-
-def point_from_json(data: dict[str, Any]) -> Point:
+def point_from_json(data: Mapping[str, Any]) -> Point:
     """Inverse of to_json for a Point; unknown keys raise TypeError."""
-    return Point(**{**data, "time_us": _interval(data.get("time_us"))})
+    return Point(**{**data, "time_us": _maybe_interval(data.get("time_us"))})
 
 
-def landscape_from_json(data: dict[str, Any]) -> Landscape:
+def landscape_from_json(data: Mapping[str, Any]) -> Landscape:
     """Inverse of to_json for a Landscape; unknown keys raise TypeError, missing ones KeyError."""
     order, axes = data.get("order"), data["axes"]
     timed = ("grouped_us", "plain_us", "grouped_to_plain")
-    made = None if order is None else Order(**{**order, **{k: _given(order[k]) for k in timed}})
+    made = None if order is None else Order(**{**order, **{k: interval_from_json(order[k]) for k in timed}})
     return Landscape(
         **{
             **data,
             "points": tuple(point_from_json(p) for p in data["points"]),
             "axes": Axes(tuple(axes["tiles"]), tuple(axes["warps"]), tuple(axes["stages"])),
             "beside": tuple(data.get("beside", ())),
-            "chosen_to_best": _interval(data.get("chosen_to_best")),
+            "chosen_to_best": _maybe_interval(data.get("chosen_to_best")),
             "order": made,
         }
     )

@@ -10,7 +10,6 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
 import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
@@ -33,6 +32,7 @@ from kernels.measure.landscape.worker import MOST_REASON, NothingTunedError
 from kernels.measure.processes.channel import Channel
 from kernels.ops.matmul import gemm
 from kernels.tuning import Limits, Variant
+from profiler.oracle.compiler.machine import Machine as Compiled
 from profiler.oracle.compiler.machine_code import DEFAULT_STAGES, CompileError, compile_for, multiples_of_16
 from profiler.oracle.compiler.targets import TARGETS
 from profiler.region.language.program import program
@@ -89,7 +89,9 @@ class Draft:
             made = compiled(function, arguments, options, self.target)
         except CompileError as fault:
             return PointResult("refused", str(fault)[:MOST_REASON])
-        return PointResult("compiled", machine=msgspec.convert(made, Machine, from_attributes=True))
+        return PointResult(
+            "compiled", machine=Machine(made.registers, made.spill_bytes, made.shared_bytes, made.occupancy)
+        )
 
 
 def limits_of(target: str) -> Limits:
@@ -98,7 +100,8 @@ def limits_of(target: str) -> Limits:
     return Limits(known.shared_block_bytes, MOST_REGISTERS if known.backend == "cuda" else 512, known.registers)
 
 
-Launch = tuple[Any, tuple[Any, ...], dict[str, Any]]
+Launch = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
+"""A jit function with the arguments and options that Triton was asked to launch it with."""
 
 
 @contextlib.contextmanager
@@ -138,12 +141,12 @@ SETTINGS = frozenset({"num_warps", "num_stages", "num_ctas", "debug"})
 """Of a launch what is told to the compiler by itself, or left as it is."""
 
 
-def compiled(function: Any, arguments: tuple[Any, ...], options: dict[str, Any], target: str) -> Any:
+def compiled(function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any], target: str) -> Compiled:
     """Compile a function for what it would be launched with, specialised as Triton's launcher specialises."""
     names = list(function.arg_names)
     given = {**dict(zip(names, arguments, strict=False)), **{k: v for k, v in options.items() if k in names}}
     signature: dict[str, str] = {}
-    constants: dict[str, Any] = {}
+    constants: dict[str, object] = {}
     divisible: list[str] = []
     constexprs = {p.name for p in function.params if p.is_constexpr}
     for name, value in given.items():

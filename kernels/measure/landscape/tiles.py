@@ -18,6 +18,7 @@ from kernels.tuning import Variant
 
 Constants = Mapping[str, Any]
 Arguments = Sequence[Any]
+Tiles = Callable[[Constants, Arguments], Iterator[Constants]]
 
 PIECES = 32
 """Most pieces of a row that are unrolled: more take minutes to compile."""
@@ -39,7 +40,7 @@ class Family:
     kernel's own file has them; None where it has no model.
     """
 
-    tiles: Callable[[Constants, Arguments], Iterator[Constants]]
+    tiles: Tiles
     follow: Callable[[Constants, Arguments, int], Constants] = lambda constants, arguments, warps: {}
     needs: Callable[[Constants, Arguments, int, int | None], tuple[int, int]] | None = None
 
@@ -91,7 +92,7 @@ def _power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-def _blocks(name: str, length: Callable[[Constants, Arguments], int], least: int = 1, pieces: int = 0) -> Any:
+def _blocks(name: str, length: Callable[[Constants, Arguments], int], least: int = 1, pieces: int = 0) -> Tiles:
     """`name` over BLOCKS, no wider than `length` needs; pieces: into so many at most it may cut that length."""
 
     def tiles(constants: Constants, arguments: Arguments) -> Iterator[Constants]:
@@ -163,7 +164,7 @@ def _products(constants: Constants, arguments: Arguments) -> Iterator[Constants]
 
 
 def _product_follows(constants: Constants, arguments: Arguments, warps: int) -> Constants:
-    follows: dict[str, Any] = {"EVEN_K": arguments[0].shape[1] % constants["BK"] == 0}
+    follows: dict[str, int] = {"EVEN_K": arguments[0].shape[1] % constants["BK"] == 0}
     return follows | ({"PIECES": 4 if constants["BN"] >= 64 else 2} if "PIECES" in constants else {})
 
 

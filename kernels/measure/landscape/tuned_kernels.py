@@ -117,7 +117,7 @@ def _of_source(kernel: generated.Kernel, tensors: tuple[torch.Tensor, ...]) -> T
     return TunedKernel(source.kernel, own, chosen, tensors, run, force, more)
 
 
-def _settings(config: triton.Config) -> tuple[dict[str, Any], int]:
+def _settings(config: triton.Config) -> tuple[dict[str, object], int]:
     return dict(config.kwargs), config.num_warps
 
 

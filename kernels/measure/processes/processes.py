@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Protocol, TypeVar
 
 import msgspec
 
@@ -215,6 +215,25 @@ class Child:
         self._log.close()
 
 
+class EarlyChildren(Protocol):
+    """Children that are under way before it is known who needs them."""
+
+    def import_packages(self) -> None:
+        """One for each installed package."""
+
+    def open_contexts(self, device: str, workers: int) -> None:
+        """Some that make their context on the device."""
+
+    def take(self, name: str) -> Child | None:
+        """One for the candidate of that name."""
+
+    def close(self) -> None:
+        """End those that nobody took."""
+
+    def close_contexts(self) -> None:
+        """End those that hold a part of the GPU."""
+
+
 class ForkServer:
     """Start once, fork often. Use as a context manager, or keep it between validations.
 
@@ -241,7 +260,7 @@ class ForkServer:
         theirs.close()
         self._channel = Channel(ours)
         self._exits: dict[int, int] = {}
-        self.warm_workers: Any = None  # kernels.measure.processes.warm_workers.WarmWorkers, where one was begun
+        self.warm_workers: EarlyChildren | None = None  # warm_workers.WarmWorkers, where they were begun
         self._start_s = start_s
         self._ready = False
         self.lock = threading.RLock()  # a spare prepares itself while it waits for its request
