@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from app.objects.region import StoredInputs
 from profiler.region.model import Workload
 from profiler.trace.analyze.compile_blockers import Obstacle
 
@@ -37,7 +38,7 @@ class TraceFacts:
     obstacles: tuple[Obstacle, ...] = ()
 
     def known(self) -> dict[str, Any]:
-        """The fields that are known, by the name that RegionFacts has for them."""
+        """The fields that are known, by the name that RegionFacts has for them: keywords, each of its field's type."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value not in (None, "", ())}
 
@@ -60,11 +61,11 @@ class AdviceInputs:
     version: int = VERSION
 
 
-def to_stored(inputs: AdviceInputs) -> dict[str, Any]:
+def to_stored(inputs: AdviceInputs) -> StoredInputs:
     """The inputs as JSON, for the store. When each obstacle was met is left out: no advice says it."""
     observed = inputs.observed
     obstacles = tuple(replace(obstacle, at=()) for obstacle in observed.obstacles)
-    stored: dict[str, Any] = msgspec.to_builtins(replace(inputs, observed=replace(observed, obstacles=obstacles)))
+    stored: StoredInputs = msgspec.to_builtins(replace(inputs, observed=replace(observed, obstacles=obstacles)))
     return stored
 
 

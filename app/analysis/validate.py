@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from app import __version__
 from app.objects import common as objects
 from app.objects.record import ValidationBody
 from app.objects.region import RegionShape
 from app.objects.task import ValidateTask
-from kernels.measure.model import Validation, to_json
+from kernels.measure.model import CandidateResult, Validation, to_json
 from kernels.measure.request import Progress, SharedGpu, ValidationRequest
 from profiler.region.model import Binding
 
@@ -30,15 +30,16 @@ def bindings(shapes: list[RegionShape] | None) -> tuple[Binding, ...]:
     )
 
 
-TIMES = ("time_us", "wall_us", "ratio_to_eager", "ratio_to_best_other", "share_of_limit", "compile_s")
-
-
-def _without_times(candidate: dict[str, Any]) -> dict[str, Any]:
+def _without_times(candidate: CandidateResult) -> CandidateResult:
     """What a CPU or Triton's interpreter took is no evidence of what a GPU would take: null."""
-    bare: dict[str, Any] = {key: None if key in TIMES else value for key, value in candidate.items()}
-    if "shapes" in bare:
-        bare["shapes"] = [_without_times(shape) for shape in bare["shapes"]]
-    return bare
+    shapes = tuple(
+        replace(s, time_us=None, wall_us=None, ratio_to_eager=None, ratio_to_best_other=None, share_of_limit=None)
+        for s in candidate.shapes
+    )
+    return replace(
+        candidate, time_us=None, wall_us=None, ratio_to_eager=None, ratio_to_best_other=None, share_of_limit=None,
+        compile_s=None, shapes=shapes,
+    )  # fmt: skip
 
 
 def validate_region(
@@ -67,7 +68,7 @@ def validate_region(
         candidates=tuple(candidates) if (candidates := request.get("candidates")) else None,
         device=request.get("device"),
         share_of_step=request.get("share_of_step"),
-        advice_before=dict(advice) if (advice := request.get("advice_before")) else None,
+        advice_before=request.get("advice_before") or None,
         decision=decision_thresholds(thresholds),
         shared=shared,
     )
@@ -80,11 +81,10 @@ def validate_region(
         on_progress(to_json(progress))
 
     measured: Validation = validate(wanted, tell, cancelled, fork_server=fork_server)
-    body: dict[str, Any] = to_json(measured)
-    body["software"] |= {"tritonworthy": __version__}
-    if body["device"] is None:
-        body["candidates"] = [_without_times(c) for c in body["candidates"]]
-    validation = cast("ValidationBody", body)
+    told = replace(measured, software={**measured.software, "tritonworthy": __version__})
+    if told.device is None:
+        told = replace(told, candidates=tuple(map(_without_times, told.candidates)))
+    validation: ValidationBody = to_json(told)
     before = request.get("advice_before")
     if before is None:
         return validation

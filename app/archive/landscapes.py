@@ -11,55 +11,111 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Literal, NotRequired
 
-from app.objects.landscape import Point, Survey
+from typing_extensions import TypedDict
+
+from app.objects.common import Interval
+from app.objects.landscape import Order, Point, PointStatus, Survey
 
 SHIPPED = Path(__file__).with_name("landscapes.json")
 """Written by `python -m tools.records.record_landscapes`."""
 
 
+class RecordedPoint(TypedDict):
+    """As the file has it. time_us: the median."""
+
+    kernel: str
+    tile: str
+    warps: int
+    stages: int | None
+    own: bool
+    status: PointStatus
+    reason: str
+    registers: NotRequired[int | None]
+    spill_bytes: NotRequired[int | None]
+    shared_bytes: NotRequired[int | None]
+    time_us: float | None
+
+
+class RecordedSurvey(TypedDict):
+    """As the file has it. chosen, best: places among the points."""
+
+    kind: Literal["survey", "tuner"]
+    candidate: str
+    kernel: str
+    what: str
+    dtype: str
+    bytes: int
+    points: list[RecordedPoint]
+    chosen: int
+    best: int
+    chosen_to_best: Interval | None
+    order: Order | None
+    reason: str
+    device: str
+    torch: str
+    triton: str
+    date: str
+
+
 @cache
 def surveys() -> tuple[Survey, ...]:
     """Every recorded landscape. Points have a median without an interval."""
-    entries: list[dict[str, Any]] = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    entries: list[RecordedSurvey] = json.loads(SHIPPED.read_text(encoding="utf-8"))
     return tuple(_read(number, entry) for number, entry in enumerate(entries))
 
 
-def _read(number: int, entry: dict[str, Any]) -> Survey:
+def _read(number: int, entry: RecordedSurvey) -> Survey:
     points = [_point(place, p) for place, p in enumerate(entry["points"])]
     timed = [p["time_us"]["median"] for p in points if p["time_us"]]
     best = min(timed)
     for point in points:
         point["ratio_to_best"] = point["time_us"]["median"] / best if point["time_us"] else None
-    survey = {
+    return {
         "number": number,
-        **entry,
+        "kind": entry["kind"],
+        "candidate": entry["candidate"],
+        "kernel": entry["kernel"],
+        "what": entry["what"],
+        "dtype": entry["dtype"],
+        "bytes": entry["bytes"],
         "points": points,
         "chosen": points[entry["chosen"]]["key"],
         "best": points[entry["best"]]["key"],
+        "chosen_to_best": entry["chosen_to_best"],
+        "order": entry["order"],
+        "reason": entry["reason"],
+        "device": entry["device"],
+        "torch": entry["torch"],
+        "triton": entry["triton"],
+        "date": entry["date"],
         "axes": {
             "tiles": list(dict.fromkeys(p["tile"] for p in points)),
             "warps": sorted({p["warps"] for p in points}),
-            "stages": sorted({p["stages"] or 0 for p in points}),
+            "stages": [*sorted({p["stages"] or 0 for p in points})],
         },
         "worst_to_best": max(timed) / best,
     }
-    return cast("Survey", survey)
 
 
-def _point(place: int, entry: dict[str, Any]) -> Point:
-    time_us = entry.get("time_us")
-    point = {
-        "registers": None,
-        "spill_bytes": None,
-        "shared_bytes": None,
+def _point(place: int, entry: RecordedPoint) -> Point:
+    time_us = entry["time_us"]
+    return {
+        "registers": entry.get("registers"),
+        "spill_bytes": entry.get("spill_bytes"),
+        "shared_bytes": entry.get("shared_bytes"),
         "occupancy": None,
-        **entry,
-        "key": f"point {place}",
+        "kernel": entry["kernel"],
+        "tile": entry["tile"],
+        "warps": entry["warps"],
+        "stages": entry["stages"],
+        "own": entry["own"],
+        "status": entry["status"],
+        "reason": entry["reason"],
         "time_us": None if time_us is None else {"median": time_us, "low": time_us, "high": time_us},
+        "key": f"point {place}",
     }
-    return cast("Point", point)
 
 
 def nearest(candidates: Sequence[str], dtype: str, bytes_moved: int) -> Survey | None:

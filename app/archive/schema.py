@@ -19,6 +19,7 @@ import msgspec
 from app.objects.evidence import Candidate, CandidateShape, Figures
 from app.objects.record import RecordBody, ValidationBody
 from kernels.measure.model import (
+    INTERVALS,
     OUTCOMES,
     STATUSES,
     CandidateResult,
@@ -36,7 +37,6 @@ OF_THE_API = frozenset(
     {"id", "state", "created_at", "region_id", "error", "progress", "ahead", "archived", "archive", "elsewhere"}
 )
 """What the API's validation has in addition to a Validation; not recorded."""
-SPANS = ("time_us", "ratio_to_eager", "ratio_to_best_other")
 SAID = 3
 """Problems named in one message."""
 
@@ -137,7 +137,9 @@ def _candidate_problems(candidate: CandidateResult, region: Region) -> Iterator[
         yield f"status {candidate.status!r} is unknown"
     symbols = {s.name for s in region.symbols}
     for part in (candidate, *candidate.shapes):
-        yield from (f"{name} is no interval of positive figures" for name in SPANS if not _sound(getattr(part, name)))
+        yield from (
+            f"{name} is no interval of positive figures" for name in INTERVALS if not _sound(getattr(part, name))
+        )
     for shape in candidate.shapes:
         if shape.binding.keys() != symbols:
             yield f"sizes {sorted(shape.binding)} are not those of the region ({', '.join(sorted(symbols)) or 'none'})"

@@ -14,9 +14,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.estimate.range import Range
+from app.objects.accuracy import FittedRates
 from profiler.region import op_kinds
 
 SHIPPED = Path(__file__).resolve().parent / "rates.json"
@@ -221,32 +222,47 @@ class Rates:
     devices: tuple[str, ...] = ("NVIDIA H200",)
 
 
-GROUPS: Mapping[str, type] = {
-    "times": Times, "host": Host, "eager": Eager, "default": Fused, "autotuned": Fused, "generated": Fused,
-    "hand": Fused, "matrix": Matrix,
-}  # fmt: skip
+Group: TypeAlias = Times | Host | Eager | Fused | Matrix
+
+GROUPS: Mapping[str, type[Group]] = {f.name: type(f.default) for f in fields(Rates) if isinstance(f.default, Group)}
+"""Fields of Rates that are numbers by name."""
+MOVABLE = tuple(name for name in GROUPS if name != "hand")
+"""Those that the fit may move."""
+TABLES = tuple(f.name for f in fields(Rates) if str(f.type).startswith("Mapping"))
+"""Fields of Rates that are tables by the name of a call or of a candidate."""
 
 
 def rates_from_json(body: Mapping[str, Any]) -> Rates:
-    """Inverse of `rates_to_json`. TypeError for a name that is none."""
-    groups = {name: made(**body[name]) for name, made in GROUPS.items()}
+    """Inverse of `rates_to_json`, of JSON that nobody has checked. TypeError for a name that is none."""
     rows = {name: tuple((float(x), float(y)) for x, y in curve) for name, curve in body["rows"].items()}
     spans = {name: (float(low), float(high)) for name, (low, high) in body["spread"].items()}
-    return Rates(**groups, rows=rows, calls=dict(body["calls"]), flops=dict(body["flops"]), spread=spans,
-                 devices=tuple(body["devices"]))  # fmt: skip
+    return Rates(
+        times=Times(**body["times"]),
+        host=Host(**body["host"]),
+        eager=Eager(**body["eager"]),
+        default=Fused(**body["default"]),
+        autotuned=Fused(**body["autotuned"]),
+        generated=Fused(**body["generated"]),
+        hand=Fused(**body["hand"]),
+        matrix=Matrix(**body["matrix"]),
+        rows=rows,
+        calls=dict(body["calls"]),
+        flops=dict(body["flops"]),
+        spread=spans,
+        devices=tuple(body["devices"]),
+    )
 
 
-def rates_to_json(rates: Rates) -> dict[str, Any]:
+def rates_to_json(rates: Rates) -> dict[str, object]:
     """The rates as an object of plain lists and numbers."""
-    groups: dict[str, Any] = {name: asdict(getattr(rates, name)) for name in GROUPS}
-    tables = {f.name: dict(sorted(getattr(rates, f.name).items())) for f in fields(rates)
-              if f.name in ("rows", "calls", "flops", "spread")}  # fmt: skip
-    return groups | tables | {"devices": list(rates.devices)}
+    groups = {name: asdict(getattr(rates, name)) for name in GROUPS}
+    tables = {name: dict(sorted(getattr(rates, name).items())) for name in TABLES}
+    return {**groups, **tables, "devices": list(rates.devices)}
 
 
-def load_shipped() -> dict[str, Any]:
+def load_shipped() -> FittedRates:
     """rates.json: the rates with what they were fitted on and how well."""
-    shipped: dict[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    shipped: FittedRates = json.loads(SHIPPED.read_text(encoding="utf-8"))
     return shipped
 
 
@@ -264,7 +280,7 @@ SIXTEEN_BIT = frozenset({"bf16", "f16"})
 MATRIX_KINDS = frozenset({op_kinds.GEMM, op_kinds.ATTENTION, op_kinds.CONVOLUTION})
 
 
-def longest_prefix(table: Mapping[str, Any], name: str) -> str | None:
+def longest_prefix(table: Mapping[str, object], name: str) -> str | None:
     """The longest key that begins the name. Keys that end in " backward" are for names that do, and no others."""
     backward = name.endswith(BACKWARD)
     stem = name.removesuffix(BACKWARD)
@@ -312,8 +328,6 @@ def spread(mid: float, candidate: str, rates: Rates = FITTED, device: str | None
     return Range(mid * min(low, 1.0), mid, mid * max(high, 1.0))
 
 
-def names(
-    group: Sequence[str] = ("times", "host", "eager", "default", "autotuned", "generated", "matrix"),
-) -> list[tuple[str, str]]:
+def names(group: Sequence[str] = MOVABLE) -> list[tuple[str, str]]:
     """(group, name) of every number that the fit may move."""
     return [(g, f.name) for g in group for f in fields(GROUPS[g]) if f.type in ("float", float)]

@@ -8,9 +8,7 @@ from typing import Any
 from app import exit_status
 from kernels.measure.landscape import model as landscape_model
 from kernels.measure.landscape.model import landscape_from_json
-from kernels.measure.model import OUTCOMES, STATUSES, Interval, Validation, validation_from_json
-
-POSITIVE = ("time_us", "ratio_to_eager", "ratio_to_best_other")
+from kernels.measure.model import INTERVALS, OUTCOMES, STATUSES, Interval, Validation, validation_from_json
 
 
 def check_validation(answer: Any) -> str:
@@ -31,7 +29,7 @@ def _check_candidates(validation: Validation) -> str:
         if candidate.status not in STATUSES:
             return "unknown status"
         for figures in (candidate, *candidate.shapes):
-            for name in POSITIVE:
+            for name in INTERVALS:
                 if not _sensible(getattr(figures, name)):
                     return f"{name} is no positive time or ratio"
     return ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Required, TypeAlias
+from collections.abc import Mapping
+from typing import Required, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -105,7 +106,7 @@ class CheckSource(TypedDict, total=False):
 class CheckTask(AnyTask, total=False):
     """Sources to check. config: as app.check.config.from_mapping reads it. archives: folders of records."""
 
-    config: dict[str, Any]
+    config: Mapping[str, object]
     sources: Required[list[CheckSource]]
     baseline: CheckSource | None
     archives: list[str]

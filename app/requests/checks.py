@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -32,7 +31,7 @@ FILE = "tritonworthy.toml"
 FORM = Form(companions=("baseline", "config"), texts=("config",), text_bytes=CONFIG_BYTES)
 
 
-def read_config(data: Mapping[str, Any] | str, file: str = "config") -> Config:
+def read_config(data: Mapping[str, object] | str, file: str = "config") -> Config:
     """A configuration as TOML or JSON; 422 with the key, and the line of TOML, for one that cannot be taken.
 
     file: what the message calls a TOML text.
@@ -40,7 +39,7 @@ def read_config(data: Mapping[str, Any] | str, file: str = "config") -> Config:
     try:
         config = read_toml(data, file) if isinstance(data, str) else from_mapping(data)
     except ConfigError as error:
-        more: dict[str, Any] = {"key": error.key} | ({"line": error.line} if error.line else {})
+        more: dict[str, str | int] = {"key": error.key, **({"line": error.line} if error.line else {})}
         raise Problem(422, "config-invalid", "The assertions cannot be taken", error.message, **more) from None
     if config.device is not None and find_device(config.device) is None:
         detail = f"check.device: there is no device called {config.device[:80]!r} in the table."
@@ -107,7 +106,7 @@ def submit_json(
     region_ids: list[str],
     regions: list[str],
     baseline: str | None,
-    config: dict[str, Any],
+    config: Mapping[str, object],
 ) -> tuple[Job, bool]:
     """The same for traces and regions that are here already, by id, and for regions by their text."""
     taken = read_config(config)
@@ -159,7 +158,7 @@ def _advise(state: ServerState, config: Config, name: str, text: str) -> CheckSo
 def _queue(
     state: ServerState,
     config: Config,
-    given: dict[str, Any],
+    given: Mapping[str, object],
     sources: list[CheckSource],
     baseline: CheckSource | None,
     sent: Mapping[str, str] = MappingProxyType({}),

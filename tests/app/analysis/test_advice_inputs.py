@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from app.analysis.advice_inputs import AdviceInputs, TraceFacts, from_stored, to_stored
+from app.estimate.facts import RegionFacts
 from profiler.region.model import Binding, Workload
 from profiler.trace.analyze.compile_blockers import Obstacle
 
@@ -58,3 +59,10 @@ def test_what_a_trace_is_silent_about_does_not_replace_what_the_text_tells() -> 
     assert TraceFacts(gpu_idle_share=0.0, communication=False).known() == {
         "gpu_idle_share": 0.0, "communication": False,
     }  # fmt: skip
+
+
+def test_what_a_trace_tells_is_asked_for_by_the_names_of_the_facts() -> None:
+    """`known` goes into RegionFacts as keywords, which no type checker follows."""
+    facts = {f.name: f.type for f in fields(RegionFacts)}
+    for told in fields(TraceFacts):
+        assert str(told.type).removesuffix(" | None") == str(facts[told.name]).removesuffix(" | None"), told.name

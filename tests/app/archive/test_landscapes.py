@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from app.archive import landscapes
 from app.web.charts import landscape
 from app.web.views import recorded_landscape
@@ -80,3 +82,9 @@ def test_a_tuners_few_points_are_bars_and_the_chosen_one_says_so() -> None:
     assert len(trace["y"]) == len(set(trace["y"])) == len(few["points"])
     assert [t for t in trace["text"] if "chosen" in t] == [t for t in trace["text"] if t.endswith("chosen")]
     assert sum("chosen" in t for t in trace["text"]) == 1
+
+
+def test_the_shipped_file_has_the_form_that_is_read() -> None:
+    """It is read without a look, since it is ours."""
+    recorded = json.loads(landscapes.SHIPPED.read_text(encoding="utf-8"))
+    assert msgspec.convert(recorded, list[landscapes.RecordedSurvey]) == recorded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from app.cli import main
 from app.trace_report.companions import Companion
 from app.trace_report.ranks import report_ranks
 from app.trace_report.report import report
+from app.trace_report.step import IDLE_WORDS
 from app.web.templating import environment
 from app.web.views import trace_page
 from profiler.trace import TraceError
+from profiler.trace.analyze.idle_breakdown import StepParts
 from tests.app.trace_report.reports import reported
 from tests.profiler.trace.analyze.test_ranks import rank_file
 from tests.profiler.trace.files import EXPECTED, TRACES
@@ -162,3 +165,7 @@ def test_what_is_wrong_with_one_of_several_files_names_it(tmp_path: Path) -> Non
     trace, no_execution = TRACES / EAGER, TRACES / "expected.json"
     with pytest.raises(TraceError, match=r"^expected\.json: This is no execution trace"):
         report(trace, EAGER, execution=Companion(no_execution, no_execution.name))
+
+
+def test_every_kind_of_idle_time_has_its_words() -> None:
+    assert list(IDLE_WORDS) == [f.name for f in fields(StepParts) if f.name.startswith("idle_")]

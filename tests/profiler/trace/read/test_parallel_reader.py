@@ -15,7 +15,8 @@ from benchmarks.traces.repeated import LONG_BYTES, TRAINING, repeat
 from profiler.trace import Limits, TraceError, read_trace
 from profiler.trace.model import Trace
 from profiler.trace.read.assemble import assemble
-from profiler.trace.read.parallel_reader import pays, read_in_two
+from profiler.trace.read.columns import Columns, GpuColumns, LaunchColumns, OpColumns, Spans
+from profiler.trace.read.parallel_reader import GROUPS, pays, read_in_two
 from tests.profiler.trace.files import LARGER, TRACES, loaded, op, plain, real, written
 
 SEGMENT_BYTES = 150_000
@@ -195,3 +196,8 @@ def test_memory_is_that_of_the_columns_not_of_the_file(long_trace: Path) -> None
     )
     done = subprocess.run([sys.executable, "-c", code, str(long_trace)], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 130 * 1024
+
+
+def test_every_group_of_columns_comes_over_from_the_other_process() -> None:
+    groups = OpColumns | GpuColumns | LaunchColumns | Spans
+    assert list(GROUPS) == [name for name, value in vars(Columns()).items() if isinstance(value, groups)]
