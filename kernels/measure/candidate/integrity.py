@@ -6,6 +6,7 @@ that replaced a function of this package. It cannot hold against code that rewri
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -14,9 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
 OUTSIDE: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("json", json, ("dumps", "loads")),
+    ("msgspec", msgspec, ("to_builtins", "convert")),
     ("time", time, ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "sleep")),
     ("torch", torch, ("allclose", "equal", "isclose", "randn", "rand", "randint", "where")),
     ("torch.testing", torch.testing, ("assert_close",)),
@@ -74,10 +78,11 @@ def _functions(module: types.ModuleType, name: str) -> dict[str, Stood]:
     for key, value in vars(module).items():
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
             stood[key] = _stood(module, key)
-        elif isinstance(value, type) and value.__module__ == name:
+        elif isinstance(value, type) and value.__module__.startswith(OWN):  # such as what its answers are made of
             stood[key] = _stood(module, key)
-            methods = [part for part, method in vars(value).items() if isinstance(method, types.FunctionType)]
-            stood |= {f"{key}.{part}": _stood(value, part) for part in methods}
+            if value.__module__ == name:
+                methods = [part for part, method in vars(value).items() if isinstance(method, types.FunctionType)]
+                stood |= {f"{key}.{part}": _stood(value, part) for part in methods}
     return stood
 
 

@@ -36,10 +36,10 @@ class Open(Request, frozen=True, kw_only=True, tag="open"):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """beside: other kernels that are tuned too. chosen: a point's key; None where nothing was tuned."""
+    """others: kernels that are tuned too. chosen: a point's key; None where nothing was tuned."""
 
     kernel: str
-    beside: list[str]
+    others: list[str]
     chosen: str | None
     points: list[Point]
 

@@ -330,7 +330,7 @@ class _Survey(Session):
             binding=dict(plan.sizes[0]) if plan else dict(self.wanted.sizes),
             reason=self.reason or ("" if best else "no point was right and timed"),
             kernel=opened.kernel if opened else "",
-            beside=tuple(opened.beside) if opened else (),
+            beside=tuple(opened.others) if opened else (),
             points=points,
             axes=axes_of(points),
             chosen=opened.chosen if opened else None,

@@ -73,6 +73,7 @@ CAUGHT = {
     "stops_the_clock": ("error", "replaced time.perf_counter"),
     "fakes_the_events": ("error", "replaced torch.cuda"),
     "agrees_with_everything": ("error", "replaced .*compare"),
+    "writes_its_own_times": ("error", "replaced .*worker.RoundTimes"),
     "slows_its_clock": ("impossible", "outside of its process"),
     "reads_inputs_while_warming": ("mismatch", "timed calls"),
     "works_ahead": ("impossible", "keeps results|others' work"),
