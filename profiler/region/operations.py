@@ -71,7 +71,7 @@ class Op:
     pointwise or random, of the largest operand where it reduces or scans, of a norm without weight and bias.
     weighted: of a norm's backward with a weight; tanh: with approximate="tanh". Matrix products, attention,
     convolutions, pools, scatters and FFTs are counted by rules of `flops`. title: what pages call it where that is not
-    its name or its kind's. language: modules that spell it in a region.
+    its name or its kind's. language: modules that spell it in a region: F, torch, torch.special, aten.
     """
 
     name: str
@@ -326,6 +326,7 @@ OPERATIONS: tuple[Op, ...] = (
     Op("special_chebyshev_polynomial_u", POINTWISE, falls=Falls.ALWAYS),
     Op("special_chebyshev_polynomial_v", POINTWISE, falls=Falls.ALWAYS),
     Op("special_chebyshev_polynomial_w", POINTWISE, falls=Falls.ALWAYS),
+    Op("special_entr", POINTWISE, flops=3, language="torch.special"),
     Op("special_gammainc", POINTWISE),
     Op("special_gammaincc", POINTWISE),
     Op("special_hermite_polynomial_h", POINTWISE, falls=Falls.ALWAYS),
@@ -779,6 +780,11 @@ def flops_of(name: str, kind: str, weighted: bool = False, tanh: bool = False) -
     return KIND_FLOPS.get(kind, 1) if row_flops is None else row_flops
 
 
+LANGUAGE_PREFIX: Mapping[str, str] = MappingProxyType({"F": "", "torch": "", "torch.special": "special_", "aten": ""})
+"""A module that spells operations in a region -> how their names in the table begin that it leaves out."""
+
+
 def spellings(module: str) -> frozenset[str]:
-    """Names that a module of the region language ("F", "torch", "aten") has for operations of this table."""
-    return frozenset(o.name for o in OPERATIONS if module in o.language.split())
+    """Names that a module of the region language has for operations of this table: `entr` for `special_entr`."""
+    prefix = LANGUAGE_PREFIX[module]
+    return frozenset(o.name.removeprefix(prefix) for o in OPERATIONS if module in o.language.split())

@@ -56,6 +56,8 @@ FFT = frozenset("fft ifft rfft irfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn ir
 
 LINALG = frozenset("norm vector_norm vecdot matmul cross".split())
 
+SPECIAL = spellings("torch.special")
+
 MODULES: Mapping[str, str] = MappingProxyType({"torch.nn.functional": "F", "nn.functional": "F"})
 """Other ways to say a module."""
 
@@ -125,6 +127,8 @@ def function(module: str, name: str) -> Callable[..., object] | None:
         return getattr(torch, name, None)
     if module == "torch.linalg" and name in LINALG:
         return getattr(torch.linalg, name, None)
+    if module == "torch.special" and name in SPECIAL:
+        return getattr(torch.special, name, None)
     if module == "torch.fft" and name in FFT:
         return getattr(torch.fft, name, None)
     if module == "aten" and name in ATEN:
@@ -155,4 +159,7 @@ def known_names(module: str) -> frozenset[str]:
 
 def functions() -> Mapping[str, frozenset[str]]:
     """Every function by module."""
-    return {"F": FUNCTIONAL, "torch": TORCH, "torch.fft": FFT, "torch.linalg": LINALG, "aten": ATEN}
+    return {
+        "F": FUNCTIONAL, "torch": TORCH, "torch.fft": FFT, "torch.linalg": LINALG, "torch.special": SPECIAL,
+        "aten": ATEN,
+    }  # fmt: skip

@@ -64,6 +64,13 @@ def test_every_function_of_the_language_is_called() -> None:
     assert names - calls.lowered().keys() == UNCALLED.keys()
 
 
+def test_a_region_can_call_an_operation_by_every_module_of_its_row() -> None:
+    for row in OPERATIONS:
+        for module in row.language.split():
+            name = row.name.removeprefix("special_") if module == "torch.special" else row.name
+            assert vocabulary.function(module, name) is not None, f"no region can say {module}.{name}"
+
+
 def test_every_operation_that_the_language_reaches_has_a_row() -> None:
     reached = {o.target for _, graph in calls.lowered().values() for o in graph.operations if "aten." in o.target}
     assert len(reached) > 300
