@@ -8,7 +8,9 @@ from typing import NotRequired, TypedDict
 
 from app.accuracy.labels import Label, label_of
 from app.accuracy.split import half, program
+from app.advice.evidence import decision_thresholds
 from app.objects.record import ArchiveRecord
+from app.thresholds import DEFAULTS
 from kernels.measure import outcome as measured
 from kernels.measure.model import CandidateResult, Interval, Validation, validation_from_json
 
@@ -69,7 +71,8 @@ class Case:
     def decided(self, advice: Taken) -> measured.Outcome:
         """What DESIGN's rule makes of the measured figures, and how that stands to this advice (tool and mode)."""
         share = self.share_of_step if self.objective == "time" else None  # bytes are no share of a step's time
-        return measured.decide(self.validation.candidates, self.contenders, advice, share, self.by)
+        thresholds = decision_thresholds(DEFAULTS)
+        return measured.decide(self.validation.candidates, self.contenders, advice, share, self.by, thresholds)
 
 
 def case_of(record: ArchiveRecord, asked: str | None = None) -> Case | None:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+import app.accuracy.case
 from app.accuracy.labels import Label
 from app.accuracy.policies import POLICIES, follow
+from app.thresholds import DEFAULTS
 from tests.app.accuracy.made import candidate, case
 
 LABEL = Label("made", "library", ("triton",), 0.05, "time")
@@ -31,6 +33,19 @@ def test_each_policy_takes_its_own_candidate(policy: str, chosen: str, regret: f
     assert found is not None
     assert (found.candidate, found.right) == (chosen, right)
     assert found.regret == pytest.approx(regret)
+
+
+def test_the_threshold_of_the_rule_is_the_one_that_measured_figures_are_judged_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = case(
+        candidate("eager", 100),
+        candidate("compile", 50, best_other=40),
+        candidate("triton:generated", 40, best_other=50),
+    )
+    assert measured.decided({"tool": "skip"}).winner == "triton:generated"  # 25 % faster than torch.compile
+    monkeypatch.setattr(app.accuracy.case, "DEFAULTS", DEFAULTS.from_mapping({"win_margin": 0.5}))
+    assert measured.decided({"tool": "skip"}).winner == "compile"
 
 
 def test_what_was_not_measured_falls_back_to_less() -> None:
