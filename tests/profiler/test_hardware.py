@@ -21,6 +21,12 @@ def test_devices_are_found_by_their_drivers_names(name: str | None, found: str |
     assert (device.name if device else None) == found
 
 
+def test_a_device_is_not_taken_for_one_whose_name_begins_like_its_own() -> None:
+    for device in DEVICES:
+        for name in (*device.matches, f"{device.name} PCIe"):
+            assert find_device(name) is device, f"{name}: its row belongs before that of the shorter name"
+
+
 def test_every_device_says_where_its_numbers_are_from() -> None:
     assert len({d.name for d in DEVICES}) == len(DEVICES)
     for device in DEVICES:

@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.analysis import service
+import profiler.hardware
+from app.analysis import other_devices, service
 from app.analysis.analyze import AnalyzedRegion
 from app.analysis.other_devices import as_host, carry_workload, move_to_device, side_by_side
 from app.cli import main
@@ -54,6 +55,16 @@ def test_every_device_of_the_table_has_a_row_and_one_is_here() -> None:
     for row in rows:
         assert row["step_speedup"]["mid"] <= 1 / (1 - 0.2) + 1e-9
         assert row["region_speedup"]["low"] <= row["region_speedup"]["mid"] <= row["region_speedup"]["high"]
+
+
+def test_a_row_of_the_table_is_all_that_a_device_needs_for_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = replace(device("A100"), name="NVIDIA A1000", matches=("a1000",), memory_rate=9e12)
+    monkeypatch.setattr(profiler.hardware, "DEVICES", (added, *DEVICES))
+    monkeypatch.setattr(other_devices, "DEVICES", (added, *DEVICES))
+    asked = service.prepare_region(CHAIN, device="NVIDIA A1000 80GB", share_of_step=0.2)
+    rows = {row["device"]: row for row in side_by_side(asked)}
+    assert rows["NVIDIA A1000"]["here"]
+    assert rows["NVIDIA A1000"]["time_us"]["mid"] < rows["NVIDIA A100"]["time_us"]["mid"]
 
 
 def test_on_a_device_that_is_named_nothing_says_that_none_was() -> None:
