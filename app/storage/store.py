@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import sqlalchemy as sa
 
@@ -240,10 +240,6 @@ class Store:
         return [region_of(row, measured[row["id"]]) for row in rows]
 
     # --- validations
-
-    def add_validation(self, *, cap: int, reuse: bool = False, **asked: Any) -> tuple[str, bool]:
-        """One, as `add_validations` does."""
-        return self.add_validations([Asked(**asked)], cap=cap, reuse=reuse)[0]
 
     def add_validations(self, asked: Sequence[Asked], *, cap: int, reuse: bool = False) -> list[tuple[str, bool]]:
         """Validations and the jobs that measure them, of the same ids, and whether each is new; QueueFullError leaves

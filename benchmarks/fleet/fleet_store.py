@@ -25,8 +25,9 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from app.objects.record import ValidationBody
+from app.objects.task import ValidateTask
 from app.storage import job_table
-from app.storage.store import Store
+from app.storage.store import Asked, Store
 from tests.postgres import Postgres, binaries
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -53,7 +54,7 @@ def one_job(store: Store, owner: str, answer: dict[str, Any], took: dict[str, li
 
     request = {"region": answer["region"], "advice_before": answer["advice_before"], "on": "NVIDIA H200"}
     with timed("submit"):
-        store.add_validation(name="r", region=answer["region"], region_id=None, request=request, cap=10**9)[0]
+        store.add_validations([Asked("r", answer["region"], None, cast(ValidateTask, request))], cap=10**9)
     job = None
     with timed("claim"), store.database.write() as connection:
         job = job_table.claim(connection, kind="validate", owner=owner, lease_s=15)

@@ -69,16 +69,6 @@ class Access:
         """Whether neighbours along one of the axes lie next to each other."""
         return self.stride == 1
 
-    @property
-    def depends_on_reduction_only(self) -> bool:
-        """Whether every row reads the same: a weight or a bias."""
-        return bool(self.axes) and all(a.startswith("r") for a in self.axes)
-
-    @property
-    def depends_on_rows_only(self) -> bool:
-        """Whether the address stays the same along the reduction, or along everything."""
-        return not any(a.startswith("r") for a in self.axes)
-
 
 @dataclass(frozen=True, slots=True)
 class FunctionCount:
@@ -176,12 +166,11 @@ class KernelTraits:
     @property
     def rows(self) -> int | None:
         """Independent results: the product of the sizes of the axes that are not reduced; None where one is unknown."""
-        return self._product(reduced=False)
-
-    @property
-    def row_elements(self) -> int | None:
-        """Elements that are reduced into one result, 1 where nothing is reduced; None where a size is unknown."""
-        return self._product(reduced=True)
+        if not self.sizes:
+            return None
+        sizes = dict(self.sizes)
+        named = {a for a, _ in (*self.sizes, *self.size_hints) if not a.startswith("r")}
+        return math.prod(sizes[a] for a in named) if named <= sizes.keys() else None
 
     @property
     def bytes_touched(self) -> int | None:
@@ -202,13 +191,6 @@ class KernelTraits:
                 return None
             total += elements * item_bytes * (1 if kind in (LOAD, STORE) else 2)
         return total
-
-    def _product(self, reduced: bool) -> int | None:
-        if not self.sizes:
-            return None
-        sizes = dict(self.sizes)
-        named = {a for a, _ in (*self.sizes, *self.size_hints) if a.startswith("r") == reduced}
-        return math.prod(sizes[a] for a in named) if named <= sizes.keys() else None
 
 
 def _different(accesses: list[Access]) -> int | None:

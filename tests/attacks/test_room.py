@@ -22,6 +22,7 @@ from app.main import create_app
 from app.rate_limit import Rates, client_name
 from app.settings import Settings
 from app.web.server import retention
+from tests.app.storage.validations import add_validation
 from tests.app.web.conftest import serving
 from tests.attacks.process import running
 from tests.processes import wait_for
@@ -147,8 +148,8 @@ def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
     with serving(tmp_path, "trace", keep_days=10, keep_logs_days=3) as web:
         trace = web.client.post("/api/v1/traces?wait=20", content=good()).json()
         region = web.state.store.add_region({"name": "written", "text": REGION, "advice": {}})
-        validation = web.state.store.add_validation(
-            name="ours", region=REGION, region_id=None, request={"region": REGION}, cap=8
+        validation = add_validation(
+            web.state.store, name="ours", region=REGION, region_id=None, request={"region": REGION}, cap=8
         )[0]
         web.state.queue.wake("validate")
         deadline = time.monotonic() + 120

@@ -21,7 +21,7 @@ from app.main import create_app
 from app.settings import Settings
 from app.web.server import security
 from app.web.server.access import Access, declare
-from app.web.server.contract import AccessError, audit, routes_of
+from app.web.server.contract import AccessError, audit
 from tests.app.web.conftest import Serving, serving
 from tests.app.web.routes import ACCESS, CONTRACT
 from tests.attacks.process import command
@@ -180,7 +180,7 @@ def test_no_auth_when_exposed_the_start_fails_where_a_route_declares_no_access(
 
 
 def test_no_auth_when_exposed_the_audit_knows_every_route_and_no_other(web: Serving) -> None:
-    there = set(routes_of(web.app.routes))
+    there = set(audit(web.app.routes).access)
     assert there == set(web.state.contract.access) == set(ACCESS)
     assert len(there) > 100
     assert ("MOUNT", "/static") in there and ("GET", "/openapi.json") in there

@@ -17,6 +17,7 @@ from app.storage import damage
 from app.storage.store import Store
 from app.web.server import health
 from profiler.child.lines import LOG_BYTES
+from tests.app.storage.validations import add_validation
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -93,7 +94,7 @@ def test_the_backup_of_a_database_in_use_is_whole(tmp_path: Path) -> None:
     def write() -> None:
         while not stop.is_set():
             written.append(
-                store.add_validation(name=f"v{len(written)}", region="x", region_id=None, request={}, cap=10**6)[0]
+                add_validation(store, name=f"v{len(written)}", region="x", region_id=None, request={}, cap=10**6)[0]
             )
 
     writer = threading.Thread(target=write)

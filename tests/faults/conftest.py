@@ -12,6 +12,7 @@ import pytest
 from app.jobs.local_runner import Limits
 from app.jobs.queue import Queue
 from app.storage.store import Store
+from tests.app.storage.validations import add_validation
 from tests.faults.servers import Server, command, notes
 from tests.processes import wait_for
 
@@ -44,7 +45,7 @@ class Bench:
         return queue
 
     def add(self, **request: Any) -> str:
-        job_id = self.store.add_validation(name="r", region="x", region_id=None, request=request, cap=1000)[0]
+        job_id = add_validation(self.store, name="r", region="x", region_id=None, request=request, cap=1000)[0]
         for queue in self.queues:
             queue.wake("validate")
         return job_id

@@ -18,6 +18,7 @@ from app.jobs.local_runner import Limits, LocalRunner
 from app.jobs.queue import Queue
 from app.storage import job_table
 from kernels.host import Host
+from tests.app.storage.validations import add_validation
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import ROOT
 from tests.faults.conftest import Bench
@@ -189,7 +190,7 @@ def test_the_device_page_readyz_and_the_metrics_say_that_the_gpu_is_suspect(serv
     assert ready() == (200, "ok", [])
     assert "suspect" not in server.client.get("/device").text
     (tmp_path / "sick").write_text("CUDA error: <unspecified> launch failure")
-    server.state.store.add_validation(name="v", region="x", region_id=None, request={}, cap=9)
+    add_validation(server.state.store, name="v", region="x", region_id=None, request={}, cap=9)
     server.state.queue.wake("validate")
     wait_for(lambda: server.state.queue.gpu.suspicion, 60)
     wait_for(lambda: ready()[1] == "degraded", 5)

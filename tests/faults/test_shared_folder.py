@@ -13,6 +13,7 @@ from pathlib import Path
 
 from app.storage import job_table
 from app.storage.store import Store
+from tests.app.storage.validations import add_validation
 from tests.faults.servers import Server, notes
 from tests.processes import alive, wait_for
 
@@ -45,7 +46,7 @@ def test_a_job_is_never_run_twice_at_once_and_none_is_lost(serve: Callable[..., 
         assert server.url
     store = Store(f"sqlite:///{tmp_path / 'data' / 'tritonworthy.db'}")
     ids = [
-        store.add_validation(name="r", region="x", region_id=None, request={"number": n}, cap=JOBS)[0]
+        add_validation(store, name="r", region="x", region_id=None, request={"number": n}, cap=JOBS)[0]
         for n in range(JOBS)
     ]
 

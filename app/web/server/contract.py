@@ -68,11 +68,6 @@ class Contract:
         """The codes that a problem of that status may have in the answer of the route of this path template."""
         return (*self.declarations[method, path].codes.get(status, ()), *ANY.get(status, ()))
 
-    def is_described(self, method: str, path: str, status: int, code: str) -> bool:
-        """Whether the route's description names the code."""
-        codes = self.codes(method, path, status)
-        return any(code.startswith(known) if known.endswith("-") else code == known for known in codes)
-
 
 def _pattern(templates: Iterable[str]) -> re.Pattern[str]:
     """Of the paths of these templates; of none where there are no templates."""
@@ -93,11 +88,6 @@ def _endpoints(routes: Iterable[BaseRoute]) -> Iterator[tuple[Endpoint, object]]
             yield from (
                 ((method, route.path), route.endpoint) for method in sorted((route.methods or set()) - {"HEAD"})
             )
-
-
-def routes_of(routes: Iterable[BaseRoute]) -> Iterator[Endpoint]:
-    """(method, path template) of every route and mount, those of included routers too."""
-    return (route for route, _ in _endpoints(routes))
 
 
 def audit(routes: Iterable[BaseRoute]) -> Contract:

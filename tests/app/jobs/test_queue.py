@@ -21,6 +21,7 @@ from app.jobs.queue import Queue
 from app.storage import job_table
 from app.storage.database import Database
 from app.storage.store import Store
+from tests.app.storage.validations import add_validation
 from tests.processes import alive, wait_for
 
 CHILDREN = Path(__file__).with_name("children.py")
@@ -57,7 +58,7 @@ class Bench:
         return queue
 
     def add(self, cap: int = 8, **request: Any) -> str:
-        job_id = self.store.add_validation(name="r", region="x", region_id=None, request=request, cap=cap)[0]
+        job_id = add_validation(self.store, name="r", region="x", region_id=None, request=request, cap=cap)[0]
         for queue in self.queues:
             queue.wake("validate")
         return job_id

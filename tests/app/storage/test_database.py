@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from app.storage import job_table
 from app.storage.database import Database, make_engine, new_id
 from app.storage.store import Store
+from tests.app.storage.validations import add_validation
 from tests.postgres import Postgres
 
 SECRET = "hunter2-of-the-database"
@@ -61,7 +62,7 @@ def test_other_databases_are_refused_without_showing_the_password(url: str, said
 def test_several_selects_see_one_moment(store: Store) -> None:
     with store.database.read() as connection:
         assert job_table.counts(connection) == {}
-        store.add_validation(name="v", region="x", region_id=None, request={}, cap=9)[0]
+        add_validation(store, name="v", region="x", region_id=None, request={}, cap=9)[0]
         assert job_table.counts(connection) == {}
     with store.database.read() as connection:
         assert job_table.counts(connection) == {("validate", "queued"): 1}
@@ -75,7 +76,7 @@ def test_text_that_no_database_takes_is_stored_legibly(store: Store) -> None:
     assert found is not None
     assert (found["name"], found["advice"], found["share"]) == (evil, advice, None)  # JSON can say it
     asked = {"x": evil, "y": math.inf}
-    made, _ = store.add_validation(name=evil, region=evil, region_id=region_id, request=asked, cap=9)
+    made, _ = add_validation(store, name=evil, region=evil, region_id=region_id, request=asked, cap=9)
     assert store.validation(made)["name"] == "a\N{REPLACEMENT CHARACTER}b?c"  # type: ignore[index]
     assert store.job_request(made) == {"x": evil, "y": None}
     trace_id = new_id()
@@ -97,7 +98,7 @@ def test_ids_and_cursors_that_are_none_find_nothing(store: Store) -> None:
 
 def test_a_database_that_was_restarted_is_found_again(postgres: Postgres, postgres_url: str) -> None:
     asked, idle = Store(postgres_url), Store(postgres_url)
-    made = asked.add_validation(name="v", region="x", region_id=None, request={}, cap=9)[0]
+    made = add_validation(asked, name="v", region="x", region_id=None, request={}, cap=9)[0]
     assert idle.job_state(made) == "queued"
     postgres.stop()
     with pytest.raises(sa.exc.OperationalError):

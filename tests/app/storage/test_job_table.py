@@ -16,6 +16,7 @@ from app.storage import job_table
 from app.storage.database import iso, new_id
 from app.storage.store import Store
 from app.storage.tables import jobs
+from tests.app.storage.validations import add_validation
 
 SERVERS = 4
 
@@ -30,7 +31,7 @@ def servers(database_url: str) -> Iterator[list[Store]]:
 
 
 def add(store: Store, cap: int = 999, **request: Any) -> str:
-    return store.add_validation(name="v", region="x", region_id=None, request=request, cap=cap)[0]
+    return add_validation(store, name="v", region="x", region_id=None, request=request, cap=cap)[0]
 
 
 def claim(store: Store, owner: str = "o") -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from app.archive.by_device import by_device, candidates, disagreement
 from app.storage import job_table, measurements
 from app.storage.store import Asked, Store
 from tests.app.storage.test_store import run
+from tests.app.storage.validations import add_validation
 
 Json = dict[str, Any]
 
@@ -31,7 +32,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 def add(store: Store, region: str = REGION, cap: int = 99, **more: Any) -> tuple[str, bool]:
     request = {"on": more.pop("on", None)}
-    return store.add_validation(name="v", region=region, region_id=None, request=request, cap=cap, **more)
+    return add_validation(store, name="v", region=region, region_id=None, request=request, cap=cap, **more)
 
 
 def finish(store: Store, **body: Any) -> None:

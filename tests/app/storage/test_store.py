@@ -12,6 +12,7 @@ from app.objects.job import JobKind
 from app.storage import job_table
 from app.storage.database import ID_ALPHABET, is_id, new_id
 from app.storage.store import Store, finite
+from tests.app.storage.validations import add_validation
 
 OWNER = "host/1/boot"
 ADVICE = {"tool": "compile", "headline": "compile it", "validation": None}
@@ -46,7 +47,7 @@ def read_trace(store: Store, *names: str) -> dict[str, Any]:
 
 
 def measure(store: Store, region_id: str | None, **body: Any) -> str:
-    made = store.add_validation(name="v", region="x", region_id=region_id, request={}, cap=9)[0]
+    made = add_validation(store, name="v", region="x", region_id=region_id, request={}, cap=9)[0]
     assert store.finish_validation(**run(store, "validate"), validation={"outcome": "confirmed", **body})
     return made
 
@@ -102,7 +103,7 @@ def test_a_measurement_outlives_its_trace(store: Store) -> None:
 
 
 def test_a_result_is_stored_once_and_only_by_its_owner(store: Store) -> None:
-    made = store.add_validation(name="v", region="x", region_id=None, request={}, cap=9)[0]
+    made = add_validation(store, name="v", region="x", region_id=None, request={}, cap=9)[0]
     key = run(store, "validate")
     assert not store.finish_validation(**{**key, "owner": "other"}, validation={"outcome": "tie"})
     assert not store.finish_validation(**{**key, "attempt": 2}, validation={"outcome": "tie"})

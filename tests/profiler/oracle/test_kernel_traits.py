@@ -60,8 +60,8 @@ def test_a_looped_reduction_reads_its_rows_in_each_loop(version: str) -> None:
     assert first.elements == second.elements == 16384**2 and dict(zip(first.axes, first.strides, strict=True)) == {
         "x": 16384, "r0": 1
     }  # fmt: skip
-    assert weight.depends_on_reduction_only and weight.elements == 16384
-    assert traits.reductions == (("sum", 1),) and (traits.rows, traits.row_elements) == (16384, 16384)
+    assert weight.axes == ("r0",) and weight.elements == 16384
+    assert traits.reductions == (("sum", 1),) and traits.rows == 16384
     assert executed(traits) == {"divide": 16384, "rsqrt": 16384}, "once a row, after the loop"
     assert traits.bytes_touched == 2 * (2 * 16384**2 + 16384), "the second reading of a row moves the same bytes"
 
@@ -297,7 +297,7 @@ def triton_red_0(in_ptr0, out_ptr0, xnumel, r0_numel, r1_numel, XBLOCK: tl.const
 
 def test_loops_within_each_other_are_one_loop_over_the_reduction() -> None:
     traits = read_traits(TILED)
-    assert (traits.loops, traits.rows, traits.row_elements) == (1, 50, 3000)
+    assert (traits.loops, traits.rows, traits.sizes) == (1, 50, (("x", 50), ("r0", 30), ("r1", 100)))
     load = traits.loads[0]
     assert (load.axes, load.strides, load.loop) == (("r0", "r1", "x"), (128, 1, 4096), 1)
     assert (load.elements, load.run) == (50 * 3000, 100)

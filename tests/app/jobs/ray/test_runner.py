@@ -27,6 +27,7 @@ from app.jobs.protocol import Runner
 from app.jobs.queue import Queue
 from app.storage.store import Store
 from tests.app.jobs.ray.cluster import H200, MI300X, Fleet, command
+from tests.app.storage.validations import add_validation
 from tests.processes import alive, wait_for
 
 JOBS = "../children.py"
@@ -153,7 +154,7 @@ class Bench:
 
     def add(self, on: str | None = H200, hold_s: float = 0.0) -> str:
         request = {"on": on, "hold_s": hold_s, "pid_file": str(self.folder / f"{len(list(self.folder.iterdir()))}.pid")}
-        job_id = self.store.add_validation(name="r", region="x", region_id=None, request=request, cap=99)[0]
+        job_id = add_validation(self.store, name="r", region="x", region_id=None, request=request, cap=99)[0]
         for queue in self.queues:
             queue.wake("validate")
         return job_id

@@ -12,6 +12,7 @@ import pytest
 from app.archive import record_store
 from tests.app.samples import candidate
 from tests.app.storage.test_store import run
+from tests.app.storage.validations import add_validation
 from tests.app.web.conftest import Serving, serving
 from tests.processes import wait_for
 
@@ -34,7 +35,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 def measured(web: Serving, region_id: str | None = None, **body: Any) -> str:
     store = web.state.store
-    made, _ = store.add_validation(name="v", region=REGION, region_id=region_id, request={"region": REGION}, cap=99)
+    made, _ = add_validation(store, name="v", region=REGION, region_id=region_id, request={"region": REGION}, cap=99)
     held = {k: v for k, v in SHIPPED.items() if k not in ("schema", "name", "region")}
     assert store.finish_validation(**run(store, "validate"), validation={**held, **body})
     return str(made)
@@ -107,7 +108,7 @@ def test_another_region_of_the_same_program_is_shown_what_was_measured_here(web:
 def test_a_validation_is_no_evidence_for_itself_and_its_answer_can_be_recorded(web: Serving, tmp_path: Path) -> None:
     text = NOBODYS.replace("64", "96")
     store, region = web.state.store, written(web, text)
-    made, _ = store.add_validation(name="v", region=text, region_id=region, request={"region": text}, cap=99)
+    made, _ = add_validation(store, name="v", region=text, region_id=region, request={"region": text}, cap=99)
     eager = [c for c in SHIPPED["candidates"] if c["name"] == "eager"]
     held = {k: v for k, v in SHIPPED.items() if k not in ("schema", "name", "region")}
     body = {**held, "candidates": eager, "outcome": "unmeasured", "best": "eager"}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.stats import JobStats
+from tests.app.storage.validations import add_validation
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import ROOT
 
@@ -117,7 +118,7 @@ def test_what_was_done_is_counted(web: Serving) -> None:
 def test_waiting_jobs_have_an_age_and_measuring_counts_as_the_gpus_time(web: Serving) -> None:
     web.child("hang")
     for _ in range(2):
-        web.state.store.add_validation(name="v", region="x", region_id=None, request={}, cap=9)
+        add_validation(web.state.store, name="v", region="x", region_id=None, request={}, cap=9)
     web.state.queue.wake("validate")
     time.sleep(1.2)
     now = read(web)
