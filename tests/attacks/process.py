@@ -75,12 +75,12 @@ def running(folder: Path, file_bytes: int | None = None, **settings: object) -> 
         )  # fmt: skip
     try:
         deadline = time.monotonic() + 120
-        while not (found := re.search(r"running on (http://[\d.]+:\d+)", log.read_text())):
+        while not (match := re.search(r"running on (http://[\d.]+:\d+)", log.read_text())):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        with httpx.Client(base_url=found[1], timeout=60, trust_env=False) as client:
-            yield Process(process, found[1], client, folder / "data", log)
+        with httpx.Client(base_url=match[1], timeout=60, trust_env=False) as client:
+            yield Process(process, match[1], client, folder / "data", log)
     finally:
         process.terminate()
         try:

@@ -33,13 +33,13 @@ TOKEN = "correct-horse-battery-staple"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A real server that takes uploads of 10 MiB, and has little patience."""
     settings = {"max_upload_bytes": UPLOAD, "upload_idle_timeout_s": PATIENCE_S, "request_timeout_s": PATIENCE_S}
-    with running(tmp_path_factory.mktemp("bodies"), **settings) as found:
+    with running(tmp_path_factory.mktemp("bodies"), **settings) as process:
         deadline = time.monotonic() + 120
-        while not found.client.get("/readyz").json().get("advice_warm"):  # its memory grows until then
+        while not process.client.get("/readyz").json().get("advice_warm"):  # its memory grows until then
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        found.client.post("/api/v1/traces", content=b"x" * MIB)
-        yield found
+        process.client.post("/api/v1/traces", content=b"x" * MIB)
+        yield process
 
 
 def spaces(count: int) -> bytes:

@@ -53,7 +53,7 @@ def everything() -> dict[str, list[tuple[int, str, str]]]:
 
 
 def offences(wanted_calls: set[str], wanted_modules: set[str], dotted: set[tuple[str, str]]) -> list[str]:
-    found = []
+    collected = []
     spelled = {".".join(pair) for pair in dotted}
     for place, uses in everything().items():
         for line, kind, name in uses:
@@ -63,8 +63,8 @@ def offences(wanted_calls: set[str], wanted_modules: set[str], dotted: set[tuple
                 or (kind in ("dotted", "import") and name in spelled)
             )
             if bad:
-                found.append(f"{place}:{line}: {name}")
-    return found
+                collected.append(f"{place}:{line}: {name}")
+    return collected
 
 
 def test_code_execution_nothing_evaluates_unpickles_or_shells_out() -> None:
@@ -94,9 +94,9 @@ def test_ssrf_nothing_in_the_app_fetches() -> None:
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("code"), "trace") as found:
-        found.client.post("/api/v1/advice", json={"region": GOOD, "oracle": "off"})
-        yield found
+    with serving(tmp_path_factory.mktemp("code"), "trace") as server:
+        server.client.post("/api/v1/advice", json={"region": GOOD, "oracle": "off"})
+        yield server
 
 
 GOOD = "x: f32[64, 64]\ny = relu(x + 1.0)\nreturn y\n"

@@ -28,8 +28,8 @@ BUSY = b"POST /api/v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with running(tmp_path_factory.mktemp("connections"), max_connections=MOST, request_timeout_s=300) as found:
-        yield found
+    with running(tmp_path_factory.mktemp("connections"), max_connections=MOST, request_timeout_s=300) as process:
+        yield process
 
 
 def answer(connection: socket.socket) -> tuple[int, bytes]:

@@ -109,8 +109,8 @@ def test_xss_by_kernel_names_in_markdown(hostile: Hostile) -> None:
 
 
 def test_xss_by_kernel_names_in_sarif(hostile: Hostile) -> None:
-    found = json.loads(hostile.report("sarif"))
-    for run in found["runs"]:
+    answer = json.loads(hostile.report("sarif"))
+    for run in answer["runs"]:
         for result in run["results"]:
             assert not re.search(r"\]\(|<\w", result["message"].get("text", "")), result["message"]
             for place in result.get("locations", ()):

@@ -27,9 +27,9 @@ MIB = 1024 * 1024
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("gpu"), "trace", kill_grace_s=GRACE_S) as found:
-        found.client.post("/api/v1/advice", json={"region": REGION, "oracle": "off"})
-        yield found
+    with serving(tmp_path_factory.mktemp("gpu"), "trace", kill_grace_s=GRACE_S) as server:
+        server.client.post("/api/v1/advice", json={"region": REGION, "oracle": "off"})
+        yield server
 
 
 def child(web: Serving, name: str, timeout_s: float = 60.0) -> None:
@@ -56,7 +56,7 @@ def submit(web: Serving) -> str:
 
 def of_children() -> list[str]:
     """Command lines of living processes that a job's child started, or is; children.py and what it starts alone."""
-    found = []
+    collected = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             mine = b"TRITONWORTHY_CHILD=" in (folder / "environ").read_bytes()
@@ -64,8 +64,8 @@ def of_children() -> list[str]:
         except OSError:
             continue
         if mine and state != "Z" and (str(CHILDREN) in line or "signal.SIG_IGN" in line):
-            found.append(line)
-    return found
+            collected.append(line)
+    return collected
 
 
 # ------------------------------------------------------------------------------------------------------ GPU exhaustion

@@ -35,8 +35,8 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with running(tmp_path_factory.mktemp("leaks"), max_upload_bytes=1_000_000, max_region_chars=5_000) as found:
-        yield found
+    with running(tmp_path_factory.mktemp("leaks"), max_upload_bytes=1_000_000, max_region_chars=5_000) as process:
+        yield process
 
 
 def secrets_of(server: Process) -> list[str]:
@@ -91,8 +91,8 @@ def test_info_leak_no_answer_names_a_folder_a_host_or_a_user(server: Process) ->
 
 def test_info_leak_the_snapshot_of_an_error(server: Process) -> None:
     """Every field that a problem has: another one is thought about before it is added here."""
-    found = server.client.get("/api/v1/jobs/x").json()
-    assert found == {
+    answer = server.client.get("/api/v1/jobs/x").json()
+    assert answer == {
         "type": "about:blank", "title": "There is no such job", "status": 404, "code": "not-found", "detail": "",
     }  # fmt: skip
     page = server.client.get("/nowhere", headers=HTML).text

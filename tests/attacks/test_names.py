@@ -23,8 +23,8 @@ NAMES = (
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server whose reader accepts everything."""
-    with serving(tmp_path_factory.mktemp("parent") / "data", "trace", queue_cap=1000) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("parent") / "data", "trace", queue_cap=1000) as server:
+        yield server
 
 
 def some_names(count: int) -> list[str]:

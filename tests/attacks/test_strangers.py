@@ -33,14 +33,14 @@ TOKEN = "correct-horse-battery-staple"
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("open"), "trace") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("open"), "trace") as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("locked"), "trace", token=TOKEN) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("locked"), "trace", token=TOKEN) as server:
+        yield server
 
 
 def addresses(*kinds: Access) -> list[tuple[str, str]]:
@@ -272,11 +272,11 @@ def test_headers_of_static_files_reveal_no_place(web: Serving) -> None:
 
 def test_no_lock_is_needed_to_sign_in_many_at_once(locked: Serving) -> None:
     """Wrong tokens from many sides do not keep the right one out."""
-    found: list[int] = []
+    collected: list[int] = []
 
     def wrong() -> None:
         response = httpx.post(f"{locked.url}/sign-in", data={"token": "x" * 30}, trust_env=False, timeout=30)
-        found.append(response.status_code)
+        collected.append(response.status_code)
 
     threads = [threading.Thread(target=wrong) for _ in range(20)]
     for thread in threads:
@@ -286,7 +286,7 @@ def test_no_lock_is_needed_to_sign_in_many_at_once(locked: Serving) -> None:
         thread.join()
     locked.client.cookies.clear()
     assert "set-cookie" in right.headers
-    assert found == [303] * 20
+    assert collected == [303] * 20
 
 
 def test_no_auth_when_exposed_these_paths_are_open_and_no_other() -> None:

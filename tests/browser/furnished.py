@@ -28,11 +28,11 @@ def answer(url: str, body: bytes | None = None, content_type: str = "application
 def upload(base: str, path: Path) -> dict[str, Any]:
     """The trace once it is read."""
     name = urllib.parse.quote(path.name)
-    found: dict[str, Any] = answer(
+    reply: dict[str, Any] = answer(
         f"{base}/api/v1/traces?wait=60&name={name}", path.read_bytes(), "application/octet-stream"
     )
-    assert found["status"] == "ready", found
-    return found
+    assert reply["status"] == "ready", reply
+    return reply
 
 
 def kept_region(base: str, text: str) -> str:

@@ -115,14 +115,14 @@ FOCUSED = """
 def stops(page: Page) -> list[dict[str, Any]]:
     """Everything that Tab reaches from the top of the page to its end."""
     page.evaluate("window.resting = (z => z && getComputedStyle(z).borderColor)(document.querySelector('.drop'))")
-    found: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = []
     for _ in range(400):
         page.keyboard.press("Tab")
         stop = page.evaluate(FOCUSED)
-        if stop["tag"] == "BODY" or (found and stop["place"] == found[0]["place"]):
-            return found
-        found.append(stop)
-    raise AssertionError(f"Tab is caught: {found[-3:]}")
+        if stop["tag"] == "BODY" or (collected and stop["place"] == collected[0]["place"]):
+            return collected
+        collected.append(stop)
+    raise AssertionError(f"Tab is caught: {collected[-3:]}")
 
 
 @pytest.mark.parametrize("name", ["home", "trace", "region", "validation", "compare traces", "learn", "api"])

@@ -23,8 +23,8 @@ BROKEN = {"code": "trace-not-json", "message": "The file ends in the middle.", "
 
 @pytest.fixture(scope="module")
 def serving_parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("reading"), "parts") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("reading"), "parts") as app_server:
+        yield app_server
 
 
 @pytest.fixture(scope="module")

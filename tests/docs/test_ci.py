@@ -45,8 +45,8 @@ def yaml(text: str) -> Any:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("data")) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("data")) as app_server:
+        yield app_server
 
 
 @pytest.fixture

@@ -55,8 +55,8 @@ class Bench:
             job = self.store.job(job_id)
             return job if job and job["state"] in states else None
 
-        found: Json = wait_for(there, seconds, lambda: self.store.job(job_id))
-        return found
+        answer: Json = wait_for(there, seconds, lambda: self.store.job(job_id))
+        return answer
 
     def pid(self, number: int = 1) -> int:
         """Of the child that hangs, the last of so many."""

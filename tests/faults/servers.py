@@ -89,8 +89,8 @@ def until(client: httpx.Client, job_id: str, *states: str, seconds: float = 120)
         job: Json = client.get(f"/api/v1/jobs/{job_id}").json()
         return job if job["state"] in states else None
 
-    found: Json = wait_for(there, seconds, lambda: client.get(f"/api/v1/jobs/{job_id}").text)
-    return found
+    answer: Json = wait_for(there, seconds, lambda: client.get(f"/api/v1/jobs/{job_id}").text)
+    return answer
 
 
 def main() -> int:

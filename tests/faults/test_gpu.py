@@ -175,11 +175,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]
     """A server of a host with a GPU, as far as it knows."""
     monkeypatch.setenv("FAULTS_FOLDER", str(tmp_path))
     monkeypatch.setattr("app.jobs.host.probe_host", lambda: WITH_GPU)
-    with serving(tmp_path, None, spare=False) as found:
-        found.state.queue.command = command("crash")
-        found.state.queue.context = dict
-        found.state.queue.gpu.again_s = 0.3
-        yield found
+    with serving(tmp_path, None, spare=False) as app_server:
+        app_server.state.queue.command = command("crash")
+        app_server.state.queue.context = dict
+        app_server.state.queue.gpu.again_s = 0.3
+        yield app_server
 
 
 def test_the_device_page_readyz_and_the_metrics_say_that_the_gpu_is_suspect(server: Serving, tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ PARALLEL = 8
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = Server(tmp_path_factory.mktemp("load"), "hang", QUEUE_CAP=CAP)
-    yield found
-    found.kill()
+    app_server = Server(tmp_path_factory.mktemp("load"), "hang", QUEUE_CAP=CAP)
+    yield app_server
+    app_server.kill()
 
 
 class Watch:

@@ -33,9 +33,9 @@ def test_a_json_line_is_one_object_with_the_jobs_id() -> None:
     assert len(line.splitlines()) == 1
     assert line.isascii()
     assert line.isprintable()
-    found = json.loads(line)
-    assert found["message"] == f"read {EVIL}"
-    assert (found["job"], found["level"], found["logger"]) == ("j" * 26, "warning", "t")
+    answer = json.loads(line)
+    assert answer["message"] == f"read {EVIL}"
+    assert (answer["job"], answer["level"], answer["logger"]) == ("j" * 26, "warning", "t")
     assert "job" not in json.loads(logs.JsonLines().format(record("no job"))), "other threads have none"
 
 

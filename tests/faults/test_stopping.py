@@ -201,14 +201,14 @@ def test_sigterm_right_after_the_start_ends_it_with_all_that_it_started(moment: 
 
 def marked(mark: str) -> list[str]:
     """Command lines of what runs with this in its environment."""
-    found = []
+    collected = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if mark.encode() in (folder / "environ").read_bytes() and alive(int(folder.name)):
-                found.append((folder / "cmdline").read_text())
+                collected.append((folder / "cmdline").read_text())
         except OSError:
             continue
-    return found
+    return collected
 
 
 # ------------------------------------------------------------------------------------------------- process 1
@@ -240,15 +240,15 @@ class AsFirst(Server):
 def zombies(folder: Path) -> list[str]:
     """Ended processes in the namespace of this one that nobody has waited for."""
     inside = (folder / "ns" / "pid").readlink()
-    found = []
+    collected = []
     for other in Path("/proc").glob("[0-9]*"):
         try:
             state = (other / "stat").read_text().rpartition(")")[2].split()[0]
             if state == "Z" and (other / "ns" / "pid").readlink() == inside:
-                found.append(other.name)
+                collected.append(other.name)
         except OSError:
             continue
-    return found
+    return collected
 
 
 @pytest.mark.skipif(own_processes() is None, reason="this machine allows no namespace of our own")

@@ -72,8 +72,8 @@ def test_a_database_locked_for_longer_than_a_lease_costs_no_running_job_anything
 
 @pytest.fixture
 def web(tmp_path: Path, impatient: None) -> Iterator[Serving]:
-    with serving(tmp_path, "trace") as found:
-        yield found
+    with serving(tmp_path, "trace") as server:
+        yield server
 
 
 def upload(web: Serving, number: int = 1) -> Any:

@@ -99,20 +99,25 @@ def trace(data: bytes) -> None:
 
     _chunked(data)
     try:
-        found = read_trace(_written(data, "trace"), processes=1)
+        trace_read = read_trace(_written(data, "trace"), processes=1)
     except TraceError as error:
         assert error.code.startswith("trace-")
         assert error.message
         return
-    assert found.linked_share is None or 0.0 <= found.linked_share <= 1.0 + 1e-9, found.linked_share
-    assert math.isfinite(found.kernel_time_us) and found.kernel_time_us >= 0.0, found.kernel_time_us
-    for column in (found.ops.start_us, found.ops.end_us, found.kernels.start_us, found.kernels.duration_us):
+    assert trace_read.linked_share is None or 0.0 <= trace_read.linked_share <= 1.0 + 1e-9, trace_read.linked_share
+    assert math.isfinite(trace_read.kernel_time_us) and trace_read.kernel_time_us >= 0.0, trace_read.kernel_time_us
+    for column in (
+        trace_read.ops.start_us,
+        trace_read.ops.end_us,
+        trace_read.kernels.start_us,
+        trace_read.kernels.duration_us,
+    ):
         assert all(map(math.isfinite, column.tolist()))
-    assert len(found.ops.name) + len(found.kernels.name) + found.dropped <= found.events
-    assert bool(found.steps) or not (len(found.ops.name) or len(found.kernels.name))
-    for step in found.steps:
+    assert len(trace_read.ops.name) + len(trace_read.kernels.name) + trace_read.dropped <= trace_read.events
+    assert bool(trace_read.steps) or not (len(trace_read.ops.name) or len(trace_read.kernels.name))
+    for step in trace_read.steps:
         assert step.duration_us >= 0.0 and math.isfinite(step.duration_us), step
-    find_obstacles(found, found.steps)
+    find_obstacles(trace_read, trace_read.steps)
 
 
 def report(data: bytes) -> None:
@@ -184,8 +189,8 @@ def query(data: bytes) -> None:
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": data, "app": _application()}
     request = Request(scope)
     with suppress(Problem):
-        found = widget_answer(request)
-        assert found["widget"]["tool"] in ("skip", "library", "compile", "triton", "cuda")
+        context = widget_answer(request)
+        assert context["widget"]["tool"] in ("skip", "library", "compile", "triton", "cuda")
     asked = request.query_params
     with suppress(Problem):
         share, faster = parse_number(asked.get("share"), 0.01), parse_number(asked.get("faster"))

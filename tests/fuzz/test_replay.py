@@ -27,9 +27,9 @@ def corpus(target: str) -> list[Path]:
 @pytest.mark.parametrize("name", TARGETS)
 def test_kept_inputs_are_answered_or_refused_as_documented(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _unpatched_afterwards(monkeypatch)
-    found = corpus(name)
-    assert len(found) >= 5
-    for path in found:
+    paths = corpus(name)
+    assert len(paths) >= 5
+    for path in paths:
         try:
             run_bounded(TARGETS[name], path.read_bytes())
         except Exception as error:

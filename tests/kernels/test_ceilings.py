@@ -15,10 +15,10 @@ from profiler.oracle.compiler.machine_code import compile_for
 
 def test_the_vector_test_is_four_fused_multiply_adds_a_step_and_no_more_memory_than_it_says() -> None:
     made = compile_for(ceilings._chain, {"x": "*fp32", "steps": "i32"}, {}, "sm_90", 8)
-    found = re.findall(r"^\s*(?:@\S+ )?fma\.rn\.f32", made.ptx, re.M)
+    matches = re.findall(r"^\s*(?:@\S+ )?fma\.rn\.f32", made.ptx, re.M)
     elements = 1024 // (8 * 32)  # of one thread
-    assert len(found) % (4 * elements) == 0  # unrolled or not, the loop has whole steps
-    assert found
+    assert len(matches) % (4 * elements) == 0  # unrolled or not, the loop has whole steps
+    assert matches
     assert "mul.f32" in made.ptx  # the four chains begin differently, or one would do for all
     assert made.spill_bytes == 0
 

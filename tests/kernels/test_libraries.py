@@ -165,12 +165,12 @@ def test_gradients_flow_through_a_rewritten_region() -> None:
     )
     region = parse(text)
     x, g = torch.randn(32, 64), torch.randn(64)
-    found = []
+    collected = []
     for name in ("eager", "library:torch.nn.functional.rms_norm"):
         values = [x.clone().requires_grad_(), g.clone().requires_grad_()]
         (out,) = build(name, region, {}, "cpu")(*values)
-        found.append(torch.autograd.grad(out.sum(), values))
-    for mine, wanted in zip(*found, strict=True):
+        collected.append(torch.autograd.grad(out.sum(), values))
+    for mine, wanted in zip(*collected, strict=True):
         torch.testing.assert_close(mine, wanted, atol=1e-4, rtol=1e-4)
 
 

@@ -91,10 +91,10 @@ def test_a_generated_kernel_compiles_for_other_targets() -> None:
 
 @pytest.mark.parametrize("columns", [4096, 65536])
 def test_hand_written_kernels_do_not_spill(columns: int) -> None:
-    found = softmax.space(4096, columns, torch.bfloat16, True)
-    found += norms.space(4096, columns, torch.bfloat16, 2, norms.Form(weight=True))
+    variants = softmax.space(4096, columns, torch.bfloat16, True)
+    variants += norms.space(4096, columns, torch.bfloat16, 2, norms.Form(weight=True))
     checked = 0
-    for variant in found:
+    for variant in variants:
         if variant.warps < 8 and columns == 4096:
             continue
         assert compiled(variant) == 0, variant

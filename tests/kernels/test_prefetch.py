@@ -38,8 +38,8 @@ def test_the_next_row_is_asked_for_before_this_one_is_written(
         variant = softmax._ahead(32768, torch.bfloat16, 32, 4, bulk)
     else:
         variant = norms.pieces(32768, 2, torch.bfloat16, Form(), 32, 1, 4, bulk)
-    found = re.findall(r"LDG\.E\.EF\.128|STG\.E\.EF\.128|UBLKPF|CCTL\.E\.PF2", listing(variant, "sm_90"))
-    assert found == 8 * ["LDG.E.EF.128"] + count * [instruction] + 8 * ["STG.E.EF.128"]
+    matches = re.findall(r"LDG\.E\.EF\.128|STG\.E\.EF\.128|UBLKPF|CCTL\.E\.PF2", listing(variant, "sm_90"))
+    assert matches == 8 * ["LDG.E.EF.128"] + count * [instruction] + 8 * ["STG.E.EF.128"]
 
 
 def test_without_bulk_instructions_sectors_are_asked_for_and_without_any_nothing_is() -> None:

@@ -12,13 +12,13 @@ HEAD = "x: bf16[64, 32]\nw: bf16[32, 128]\nb: bf16[128]\nm: bf16[64, 128]\nr: bf
 
 
 def roles(body: str) -> dict[str, object] | None:
-    found = tail(lower(parse(HEAD + body)))
-    return dict(found[0].roles) if found else None
+    matches = tail(lower(parse(HEAD + body)))
+    return dict(matches[0].roles) if matches else None
 
 
 def test_every_part_is_named() -> None:
-    found = roles("y = F.gelu(x @ w + b, approximate='tanh') * m + r\nreturn y\n")
-    assert found == {
+    answer = roles("y = F.gelu(x @ w + b, approximate='tanh') * m + r\nreturn y\n")
+    assert answer == {
         "a": "x", "b": "w", "bias": "b", "activation": "gelu_tanh", "mask": "m", "residual": "r",
     }  # fmt: skip
 
@@ -32,10 +32,10 @@ def test_every_part_is_named() -> None:
     ],
 )
 def test_parts_may_be_missing(body: str, expected: dict[str, str]) -> None:
-    found = roles(body)
-    assert found is not None
+    answer = roles(body)
+    assert answer is not None
     none = {"bias": None, "mask": None, "residual": None, "activation": "none"}
-    assert {k: v for k, v in found.items() if k not in ("a", "b")} == none | expected
+    assert {k: v for k, v in answer.items() if k not in ("a", "b")} == none | expected
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ def candidate(
 ) -> dict[str, Any]:
     """A candidate of a record; best_other: the time its ratio is held against."""
     tool = name.partition(":")[0].partition("-")[0]
-    found: dict[str, Any] = {"name": name, "tool": tool, "status": "ok" if time_us else "not_installed"}
+    fields: dict[str, Any] = {"name": name, "tool": tool, "status": "ok" if time_us else "not_installed"}
     if time_us:
-        found["time_us"] = span(time_us)
-        found["ratio_to_eager"] = span(time_us / eager_us)
-        found["ratio_to_best_other"] = span(time_us / best_other) if best_other else None
-    return found | more
+        fields["time_us"] = span(time_us)
+        fields["ratio_to_eager"] = span(time_us / eager_us)
+        fields["ratio_to_best_other"] = span(time_us / best_other) if best_other else None
+    return fields | more
 
 
 def span(value: float) -> dict[str, float]:

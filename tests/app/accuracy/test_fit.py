@@ -33,9 +33,9 @@ def compiled(megabytes: float, true: Rates, program: str = "") -> Timed:
     facts = region(chain(megabytes))
 
     def predict(rates: Rates) -> float:
-        found = estimate.torch_compile(facts, H200, rates=rates)
-        assert found is not None
-        return found.time_us.mid
+        prediction = estimate.torch_compile(facts, H200, rates=rates)
+        assert prediction is not None
+        return prediction.time_us.mid
 
     return Timed(program, "chain", "compile", predict(true), predict)
 
@@ -51,13 +51,13 @@ def test_the_shipped_rates_are_the_commands_output(everything: tuple[list[Questi
 
 
 def test_a_planted_rate_is_found_again() -> None:
-    found = Samples(H200, tuple(compiled(mb, with_pointwise(0.62)) for mb in (50, 100, 200, 400)), ())
-    assert fit(found).default.pointwise == pytest.approx(0.62, rel=0.03)
+    samples = Samples(H200, tuple(compiled(mb, with_pointwise(0.62)) for mb in (50, 100, 200, 400)), ())
+    assert fit(samples).default.pointwise == pytest.approx(0.62, rel=0.03)
 
 
 def test_what_no_sample_touches_stays_where_it_began() -> None:
-    found = Samples(H200, tuple(compiled(mb, with_pointwise(0.62)) for mb in (50, 100)), ())
-    fitted = fit(found)
+    samples = Samples(H200, tuple(compiled(mb, with_pointwise(0.62)) for mb in (50, 100)), ())
+    fitted = fit(samples)
     assert fitted.eager == Rates().eager
     assert fitted.generated == Rates().generated
 
@@ -73,9 +73,9 @@ def test_a_wall_time_that_the_gpu_sets_bounds_the_hosts_part_from_above() -> Non
     facts = region(chain(1.0, 20))
 
     def host_us(rates: Rates) -> float:
-        found = estimate.eager(facts, H200, rates=rates)
-        assert found is not None
-        return found.host_us
+        prediction = estimate.eager(facts, H200, rates=rates)
+        assert prediction is not None
+        return prediction.host_us
 
     begun = host_us(Rates())
     slow = Timed("slow", "chain", "host eager", 1.5 * begun, host_us)
@@ -99,10 +99,10 @@ def test_a_call_is_solved_for_its_share() -> None:
 def test_a_program_that_is_left_out_is_not_in_the_rates_it_is_scored_with() -> None:
     """Alone with its number: with it the fit finds 0.4, without it the number is where it began."""
     own = tuple(compiled(mb, with_pointwise(0.4), "own") for mb in (50, 100, 200))
-    found = Samples(H200, own, (Call("own", "triton:softmax", 8192.0, 1e9, 0.0, 900.0),))
-    fitted = fit(found)
+    samples = Samples(H200, own, (Call("own", "triton:softmax", 8192.0, 1e9, 0.0, 900.0),))
+    fitted = fit(samples)
     assert fitted.default.pointwise == pytest.approx(0.4, rel=0.05)
-    without = refit(found, "own", fitted, touched_by(found.timed, Rates()))
+    without = refit(samples, "own", fitted, touched_by(samples.timed, Rates()))
     assert without.default.pointwise == Rates().default.pointwise
     assert "triton:softmax" in fitted.rows
     assert "triton:softmax" not in without.rows

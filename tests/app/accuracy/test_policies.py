@@ -29,10 +29,10 @@ ALL = (
     ],
 )
 def test_each_policy_takes_its_own_candidate(policy: str, chosen: str, regret: float, right: bool) -> None:
-    found = follow(case(*ALL, label=LABEL), POLICIES[policy])
-    assert found is not None
-    assert (found.candidate, found.right) == (chosen, right)
-    assert found.regret == pytest.approx(regret)
+    followed = follow(case(*ALL, label=LABEL), POLICIES[policy])
+    assert followed is not None
+    assert (followed.candidate, followed.right) == (chosen, right)
+    assert followed.regret == pytest.approx(regret)
 
 
 def test_the_threshold_of_the_rule_is_the_one_that_measured_figures_are_judged_by(
@@ -51,8 +51,8 @@ def test_the_threshold_of_the_rule_is_the_one_that_measured_figures_are_judged_b
 def test_what_was_not_measured_falls_back_to_less() -> None:
     bare = case(candidate("eager", 100), candidate("compile", 50))
     for policy, chosen in (("always max-autotune", "compile"), ("always Triton", "eager")):
-        found = follow(bare, POLICIES[policy])
-        assert found is not None and found.candidate == chosen
+        followed = follow(bare, POLICIES[policy])
+        assert followed is not None and followed.candidate == chosen
 
 
 def test_a_region_without_a_label_has_no_labelled_policy() -> None:

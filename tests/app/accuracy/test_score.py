@@ -15,16 +15,16 @@ LABEL = Label("made", "compile", (), 0.05, "time")
 
 
 def test_regret_is_the_advised_mode_over_the_best_and_not_the_tools_best_mode() -> None:
-    found = score(
+    case_score = score(
         case(candidate("eager", 100), candidate("compile", 48), candidate("compile-max-autotune", 40)),
         advice("compile", "default", COMPILE, option("compile", "compile-max-autotune", 45.0, "max-autotune")),
     )
-    assert found is not None
-    assert (found.counted, found.best, found.column) == ("compile", "compile-max-autotune", "advised")
-    assert found.regret == pytest.approx(48 / 40)
-    assert found.right  # the tool is torch.compile, whatever the mode
-    assert (found.predicted, found.measured) == (pytest.approx(2.0), pytest.approx(100 / 48))
-    assert {n: (p, m) for n, p, m in found.calibration}["compile-max-autotune"] == pytest.approx((100 / 45, 2.5))
+    assert case_score is not None
+    assert (case_score.counted, case_score.best, case_score.column) == ("compile", "compile-max-autotune", "advised")
+    assert case_score.regret == pytest.approx(48 / 40)
+    assert case_score.right  # the tool is torch.compile, whatever the mode
+    assert (case_score.predicted, case_score.measured) == (pytest.approx(2.0), pytest.approx(100 / 48))
+    assert {n: (p, m) for n, p, m in case_score.calibration}["compile-max-autotune"] == pytest.approx((100 / 45, 2.5))
 
 
 def test_a_library_that_was_not_measured_counts_as_what_the_rule_would_take_next() -> None:
@@ -36,12 +36,12 @@ def test_a_library_that_was_not_measured_counts_as_what_the_rule_would_take_next
         "library", "far.away", option("library", "library:far.away", 20.0, "far.away"), COMPILE,
         option("compile", "compile-max-autotune", 48.0, "max-autotune"), option("triton", "triton:generated", 46.0),
     )  # fmt: skip
-    found = score(measured, given)
-    assert found is not None
+    case_score = score(measured, given)
+    assert case_score is not None
     # Predicted 46 of Triton is not 10 % better than 48; of torch.compile the default is within 10 % and less effort.
-    assert (found.advised, found.counted, found.column) == ("library:far.away", "compile", "next")
-    assert found.regret == pytest.approx(50 / 44)
-    assert found.right  # measured, Triton's 44 is not 10 % better than 47 either
+    assert (case_score.advised, case_score.counted, case_score.column) == ("library:far.away", "compile", "next")
+    assert case_score.regret == pytest.approx(50 / 44)
+    assert case_score.right  # measured, Triton's 44 is not 10 % better than 47 either
 
 
 def test_what_is_not_admitted_is_never_the_next() -> None:
@@ -49,8 +49,8 @@ def test_what_is_not_admitted_is_never_the_next() -> None:
         "library", "far.away", option("library", "library:far.away", 20.0, "far.away"),
         option("compile", "compile", 50.0, admitted=False),
     )  # fmt: skip
-    found = score(case(candidate("eager", 100), candidate("compile", 50)), given)
-    assert found is not None and found.counted == "eager" and found.regret == 2 and not found.right
+    case_score = score(case(candidate("eager", 100), candidate("compile", 50)), given)
+    assert case_score is not None and case_score.counted == "eager" and case_score.regret == 2 and not case_score.right
 
 
 def test_a_kernel_to_be_written_counts_as_the_one_that_was_and_not_as_the_generated() -> None:
@@ -58,16 +58,24 @@ def test_a_kernel_to_be_written_counts_as_the_one_that_was_and_not_as_the_genera
         candidate("eager", 100), candidate("compile", 60), candidate("triton:generated", 55, best_other=60),
         candidate("triton:fast", 20, best_other=60),
     )  # fmt: skip
-    found = score(measured, advice("triton", "custom", option("triton", "triton:custom", 25.0, "custom"), COMPILE))
-    assert found is not None and (found.counted, found.column, found.right) == ("triton:fast", "advised", True)
-    assert (found.predicted, found.measured) == (pytest.approx(4.0), pytest.approx(5.0))
+    case_score = score(measured, advice("triton", "custom", option("triton", "triton:custom", 25.0, "custom"), COMPILE))
+    assert case_score is not None and (case_score.counted, case_score.column, case_score.right) == (
+        "triton:fast",
+        "advised",
+        True,
+    )
+    assert (case_score.predicted, case_score.measured) == (pytest.approx(4.0), pytest.approx(5.0))
 
 
 def test_left_alone_for_its_share_is_a_column_of_its_own_and_right_where_the_step_gains_nothing() -> None:
     candidates = candidate("eager", 100), candidate("compile", 25)
     tiny = Label("made", "eager", (), 0.009, "time")  # of which 75 % are saved: 0.7 % of the step
-    found = score(case(*candidates, label=tiny), advice("skip", "default", COMPILE))
-    assert found is not None and (found.column, found.counted, found.right) == ("share", "eager", True)
+    case_score = score(case(*candidates, label=tiny), advice("skip", "default", COMPILE))
+    assert case_score is not None and (case_score.column, case_score.counted, case_score.right) == (
+        "share",
+        "eager",
+        True,
+    )
     # Left alone because too little was predicted to be gained is a prediction, and counts: here 3.75 % are missed.
     large = score(case(*candidates, label=LABEL), advice("skip", "default", COMPILE))
     assert large is not None and (large.column, large.right, large.regret) == ("advised", False, 4.0)
@@ -77,10 +85,14 @@ def test_a_tie_is_not_right_and_is_said() -> None:
     measured = case(
         candidate("eager", 100), candidate("compile", 50), candidate("triton:generated", 50.5, best_other=50)
     )
-    found = score(
+    case_score = score(
         measured, advice("triton", "generated", COMPILE, option("triton", "triton:generated", 40, "generated"))
     )
-    assert found is not None and (found.right, found.outcome, found.winner) == (False, "tie", "compile")
+    assert case_score is not None and (case_score.right, case_score.outcome, case_score.winner) == (
+        False,
+        "tie",
+        "compile",
+    )
 
 
 def test_where_the_host_sets_the_pace_wall_time_decides() -> None:
@@ -88,8 +100,12 @@ def test_where_the_host_sets_the_pace_wall_time_decides() -> None:
         candidate("eager", 10, wall_us=200.0), candidate("compile", 4, wall_us=90.0),
         candidate("compile-reduce-overhead", 8, wall_us=45.0), conditions={"decided_by": "wall time"},
     )  # fmt: skip
-    found = score(measured, advice("compile", "default", COMPILE))
-    assert found is not None and found.regret == pytest.approx(2.0) and found.best == "compile-reduce-overhead"
+    case_score = score(measured, advice("compile", "default", COMPILE))
+    assert (
+        case_score is not None
+        and case_score.regret == pytest.approx(2.0)
+        and case_score.best == "compile-reduce-overhead"
+    )
 
 
 def test_objective_memory_goes_by_peak_bytes() -> None:

@@ -75,7 +75,7 @@ def test_the_labels_are_the_published_ones(data: Path) -> None:
 
 
 def test_a_labels_words_are_tools() -> None:
-    found = from_published(
+    label = from_published(
         {"name": "n", "expected": "torch.compile", "accept": "triton(tie<=5%),library", "share": 0.1, "why": "w"}
     )
-    assert (found.expected, found.accepted, found.objective) == ("compile", ("triton", "library"), "time")
+    assert (label.expected, label.accepted, label.objective) == ("compile", ("triton", "library"), "time")

@@ -59,8 +59,8 @@ def sequences(tree: ast.AST) -> Iterator[tuple[int, ...]]:
             if len(values) == len(node.elts):
                 yield tuple(values)
     for word in words(tree):
-        for found in re.findall(r"\d+(?:\s*[x×,]\s*\d+)+", word):
-            yield tuple(int(n) for n in re.findall(r"\d+", found))
+        for match in re.findall(r"\d+(?:\s*[x×,]\s*\d+)+", word):
+            yield tuple(int(n) for n in re.findall(r"\d+", match))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -73,8 +73,8 @@ def broken_chain(megabytes: float = 100) -> ShapeFacts:
 
 def region(*shapes: ShapeFacts, **more: Any) -> RegionFacts:
     """A region with these shapes."""
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "tail", "kind": "pointwise", "title": "pointwise chain", "dtype": "bf16", "shapes": shapes,
         "kinds": frozenset(o.kind for s in shapes for o in s.operations), "irregularity": 0.0,
     }  # fmt: skip
-    return RegionFacts(**(found | more))
+    return RegionFacts(**(fields | more))

@@ -44,8 +44,8 @@ def test_every_variant_is_a_name_that_is_in_use() -> None:
 
 
 def test_what_a_trace_does_not_record_is_said_once() -> None:
-    found = report(TRACES / "llama_prefill_bf16_eager.json.gz", "llama")
-    assumed = [r for r in found["regions"] if r["assumed"]]
+    trace_answer = report(TRACES / "llama_prefill_bf16_eager.json.gz", "llama")
+    assumed = [r for r in trace_answer["regions"] if r["assumed"]]
     assert assumed
     for region in assumed:
         for text in region["assumed"]:

@@ -128,9 +128,9 @@ def test_without_an_installed_call_the_package_still_competes() -> None:
 
 
 def on(device: str, text: str) -> Evaluated:
-    found = find_device(device)
-    assert found is not None
-    return decide(prepare(parse(text), ONE, found, AdviceContext()))
+    gpu = find_device(device)
+    assert gpu is not None
+    return decide(prepare(parse(text), ONE, gpu, AdviceContext()))
 
 
 @pytest.mark.parametrize(

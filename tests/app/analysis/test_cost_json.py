@@ -40,12 +40,12 @@ def test_where_both_agree_the_rules_figures_stay_with_reads_and_writes_apart() -
 
 
 def test_more_kernels_than_our_rules_say_are_shown_as_inductor_counts_them() -> None:
-    found = shown(X + "return gelu(x @ w)\n", foreseen(2 * N, 2 * N, externs=("mm",)))
-    assert found["fused"]["launches"] == 3
-    assert found["fused"]["bytes_moved"] == 4 * N + 3 * N  # two kernels, and the product's own three tensors
-    assert found["fused"]["bytes_read"] is None
-    assert [k["label"] for k in found["kernels"]] == ["gelu", "gelu", "matmul"]
-    (saving,) = (s for s in found["savings"] if s["name"] == "region-fused")
+    answer = shown(X + "return gelu(x @ w)\n", foreseen(2 * N, 2 * N, externs=("mm",)))
+    assert answer["fused"]["launches"] == 3
+    assert answer["fused"]["bytes_moved"] == 4 * N + 3 * N  # two kernels, and the product's own three tensors
+    assert answer["fused"]["bytes_read"] is None
+    assert [k["label"] for k in answer["kernels"]] == ["gelu", "gelu", "matmul"]
+    (saving,) = (s for s in answer["savings"] if s["name"] == "region-fused")
     assert (saving["bytes_after"], saving["launches_after"]) == (7 * N, 3)
     assert "Inductor's own kernels" in saving["counting"]
 
@@ -65,8 +65,10 @@ def test_attention_that_is_replaced_is_one_call_beside_what_stays() -> None:
     assert device is not None
     answer = foreseen(2 * one, 2 * one, externs=("aten._scaled_dot_product_flash_attention", "mm"),
                       replaced=("scaled_dot_product_attention",))  # fmt: skip
-    found = cost_json(cost(graph), device, answer, attention, 4 * one)
+    region_cost = cost_json(cost(graph), device, answer, attention, 4 * one)
     product = 2 * one + 256 * 256 * 2
-    assert [k["kind"] for k in found["kernels"]] == ["fused", "fused", "attention", "gemm"]
-    assert found["fused"]["bytes_moved"] == 4 * one + 4 * one + product
-    assert found["dram"]["fused"] is None and not any(s["name"].startswith("tail-") for s in found["savings"])
+    assert [k["kind"] for k in region_cost["kernels"]] == ["fused", "fused", "attention", "gemm"]
+    assert region_cost["fused"]["bytes_moved"] == 4 * one + 4 * one + product
+    assert region_cost["dram"]["fused"] is None and not any(
+        s["name"].startswith("tail-") for s in region_cost["savings"]
+    )

@@ -39,9 +39,9 @@ return y
 
 
 def device(name: str) -> Device:
-    found = find_device(name)
-    assert found is not None
-    return found
+    gpu = find_device(name)
+    assert gpu is not None
+    return gpu
 
 
 def prepared(text: str, **more: Any) -> AnalyzedRegion:

@@ -67,13 +67,13 @@ def test_one_region_fails_and_the_others_are_as_ever(
     handler = logging.FileHandler(tmp_path / "log")  # written by the fork that advises
     trace_report.log.addHandler(handler)
     try:
-        found = trace_report.report(TRACE, "trace")
+        trace_answer = trace_report.report(TRACE, "trace")
     finally:
         trace_report.log.removeHandler(handler)
         handler.close()
-    json.dumps(found, allow_nan=False)
-    assert [r["key"] for r in found["regions"]] == [r["key"] for r in whole["regions"]]
-    for before, after in zip(whole["regions"], found["regions"], strict=True):
+    json.dumps(trace_answer, allow_nan=False)
+    assert [r["key"] for r in trace_answer["regions"]] == [r["key"] for r in whole["regions"]]
+    for before, after in zip(whole["regions"], trace_answer["regions"], strict=True):
         if after["name"] != title:
             assert after == before
             continue
@@ -83,17 +83,17 @@ def test_one_region_fails_and_the_others_are_as_ever(
         assert {k: after[k] for k in kept} == {k: before[k] for k in kept}
         assert title in after["notes"][0]["message"]
         assert said in after["notes"][0]["message"]
-    notes = [n for n in found["notes"] if n["code"] == "region-failed"]
+    notes = [n for n in trace_answer["notes"] if n["code"] == "region-failed"]
     assert notes
     assert all(title in n["message"] and said in n["message"] and n["remedy"] for n in notes)
     assert type(fault).__name__ in (tmp_path / "log").read_text().splitlines()[-1], "the log has the traceback"
 
 
 def test_a_failed_region_is_told_of_among_what_the_gain_does_not_know(whole: Json) -> None:
-    found = copy.deepcopy(whole)
-    found["regions"][0] |= {"advice": None}
+    copied = copy.deepcopy(whole)
+    copied["regions"][0] |= {"advice": None}
     assert "no-advice" not in [u["code"] for u in whole["gain"]["unknown"]]
-    item = next(u for u in gain(found)["unknown"] if u["code"] == "no-advice")
+    item = next(u for u in gain(copied)["unknown"] if u["code"] == "no-advice")
     assert item["time_us"] == pytest.approx(whole["regions"][0]["busy_us_per_step"])
 
 
@@ -111,11 +111,11 @@ def test_a_trace_that_cannot_be_cut_keeps_its_own_figures(whole: Json, monkeypat
         raise KeyError("part")
 
     monkeypatch.setattr(mine, "mine", fail)
-    found = trace_report.report(TRACE, "trace")
-    json.dumps(found, allow_nan=False)
-    assert found["regions"] == []
-    assert found["notes"][0]["code"] == "regions-failed"
-    assert {k: found[k] for k in FIGURES} == {k: whole[k] for k in FIGURES}
+    trace_answer = trace_report.report(TRACE, "trace")
+    json.dumps(trace_answer, allow_nan=False)
+    assert trace_answer["regions"] == []
+    assert trace_answer["notes"][0]["code"] == "regions-failed"
+    assert {k: trace_answer[k] for k in FIGURES} == {k: whole[k] for k in FIGURES}
 
 
 def test_a_part_that_cannot_be_written_down_has_no_text_and_the_others_have_theirs(
@@ -130,19 +130,19 @@ def test_a_part_that_cannot_be_written_down_has_no_text_and_the_others_have_thei
         return real(lines)
 
     monkeypatch.setattr(written, "fold", fold)
-    found = trace_report.report(TRACE, "trace")
-    lost = [r for r in found["regions"] if r["missing"].startswith("writing it down failed")]
+    trace_answer = trace_report.report(TRACE, "trace")
+    lost = [r for r in trace_answer["regions"] if r["missing"].startswith("writing it down failed")]
     assert [r["title"] for r in lost] == [title]
     assert lost[0]["text"] is None
     assert lost[0]["advice"] is not None
-    kept = {r["key"]: r["text"] for r in found["regions"] if r not in lost}
+    kept = {r["key"]: r["text"] for r in trace_answer["regions"] if r not in lost}
     assert kept == {r["key"]: r["text"] for r in whole["regions"][1:]}
 
 
 def test_the_shell_names_the_region_that_failed(whole: Json) -> None:
-    found = copy.deepcopy(whole)
-    found["regions"][0] |= {"advice": None}
-    lines = trace_text(found).splitlines()
+    copied = copy.deepcopy(whole)
+    copied["regions"][0] |= {"advice": None}
+    lines = trace_text(copied).splitlines()
     at = lines.index(next(line for line in lines if line.startswith("1. ")))
     assert lines[at + 1] == ""
     assert any(line.startswith("2. ") for line in lines)
@@ -162,13 +162,13 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 def trace(client: httpx.Client) -> Json:
     answer = client.post("/api/v1/traces", files={"file": (TRACE.name, TRACE.read_bytes())})
     path, deadline = f"/api/v1/traces/{answer.json()['id']}", time.monotonic() + 300
-    found: Json = client.get(path).json()
-    while found["status"] == "reading":
+    reply: Json = client.get(path).json()
+    while reply["status"] == "reading":
         assert time.monotonic() < deadline
         time.sleep(0.1)
-        found = client.get(path).json()
-    assert found["status"] == "ready", found["error"]
-    return found
+        reply = client.get(path).json()
+    assert reply["status"] == "ready", reply["error"]
+    return reply
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ TRACES = [
 
 
 def read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = finite(report(DATA / "traces" / name, name, strict=False))
-    return found
+    answer: dict[str, Any] = finite(report(DATA / "traces" / name, name, strict=False))
+    return answer
 
 
 @pytest.mark.parametrize("name", TRACES)

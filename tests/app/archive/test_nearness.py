@@ -78,8 +78,8 @@ def test_every_size_of_the_region_goes_to_its_closest_on_record() -> None:
 
 @given(st.sampled_from(["f32", "f16", "bf16", "f8e4m3"]), st.sampled_from(["f32", "f16", "bf16", "f8e4m3"]))
 def test_another_dtype_is_no_evidence(one: str, other: str) -> None:
-    found = nearness.near(chain(64, 64, one), record(chain(64, 64, other)))
-    assert (found is not None) == (one == other)
+    near = nearness.near(chain(64, 64, one), record(chain(64, 64, other)))
+    assert (near is not None) == (one == other)
 
 
 @given(SIZES, SIZES, SIZES)
@@ -205,8 +205,10 @@ def test_versions_sort_as_numbers(older: str, newer: str) -> None:
 
 def test_the_page_and_the_api_are_told_which_of_several_versions() -> None:
     gemm = next(r for r in record_store.records() if r["name"] == "SwiGLU")
-    found = record_store.nearest(gemm["region"], device="NVIDIA H100 80GB HBM3", torch="2.11.0+cpu")
-    assert found is not None
-    assert found["elsewhere"]["same_device"] is False
-    assert found["elsewhere"]["torch"] == "2.11.0+cu130"
-    assert found["elsewhere"]["because"].startswith("From elsewhere: the same region, on NVIDIA H200 with torch 2.11.0")
+    nearest_record = record_store.nearest(gemm["region"], device="NVIDIA H100 80GB HBM3", torch="2.11.0+cpu")
+    assert nearest_record is not None
+    assert nearest_record["elsewhere"]["same_device"] is False
+    assert nearest_record["elsewhere"]["torch"] == "2.11.0+cu130"
+    assert nearest_record["elsewhere"]["because"].startswith(
+        "From elsewhere: the same region, on NVIDIA H200 with torch 2.11.0"
+    )

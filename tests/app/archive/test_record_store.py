@@ -16,10 +16,10 @@ EXTRA = {"schema", "name", "id", "state", "archived"}
 
 
 def record_of(example: str) -> dict[str, Any]:
-    found = record_store.nearest((EXAMPLES / f"{example}.txt").read_text())
-    assert found is not None
-    assert found["archived"]["match"] == "same"
-    return found
+    nearest_record = record_store.nearest((EXAMPLES / f"{example}.txt").read_text())
+    assert nearest_record is not None
+    assert nearest_record["archived"]["match"] == "same"
+    return nearest_record
 
 
 @pytest.mark.parametrize("record", record_store.records(), ids=lambda r: r["id"])
@@ -66,6 +66,6 @@ def test_every_region_of_the_handrolled_trace_has_a_record() -> None:
     regions = report(EXAMPLES / "handrolled_blocks.json.gz", "handrolled", strict=False)["regions"]
     assert len(regions) == 8
     for region in regions:
-        found = record_store.nearest(region["text"])
-        assert found is not None, region["name"]
-        assert found["archived"]["match"] == "same", region["name"]
+        nearest_record = record_store.nearest(region["text"])
+        assert nearest_record is not None, region["name"]
+        assert nearest_record["archived"]["match"] == "same", region["name"]

@@ -17,9 +17,9 @@ def criterion(name: str, holds: bool | None, **more: Any) -> Json:
 
 def region(name: str = "chain", tool: str = "compile", share: float | None = 0.1, **more: Any) -> Json:
     """Advised `tool`, predicted 1.25 times as fast, 1.05 times for the step."""
-    found = samples.region(name, tool, 1000.0, share)
-    found |= {"key": f"{name}-key", "source": {"module": "Net/Block_0", "line": "models/net.py:42 forward", "ops": []}}
-    return {**found, **more}
+    answer = samples.region(name, tool, 1000.0, share)
+    answer |= {"key": f"{name}-key", "source": {"module": "Net/Block_0", "line": "models/net.py:42 forward", "ops": []}}
+    return {**answer, **more}
 
 
 def trace(*regions: Json, step_us: float = 10_000.0, spread: float = 0.01, **more: Any) -> Subject:

@@ -199,9 +199,9 @@ def test_brackets_and_braces_are_neither_links_nor_placeholders_in_sarif() -> No
     ],
 )
 def test_places_are_relative_to_the_repository(source: str, root: str, wanted: tuple[str, int, str]) -> None:
-    found = place_of(source, root)
-    assert found is not None
-    assert (found.uri, found.line, found.function) == wanted
+    place = place_of(source, root)
+    assert place is not None
+    assert (place.uri, place.line, place.function) == wanted
 
 
 def test_what_is_no_place_is_none() -> None:

@@ -90,8 +90,8 @@ def test_stronger_evidence_than_asked_for_counts() -> None:
 
 
 def test_an_error_outweighs_what_could_not_be_measured() -> None:
-    found = judge(config(compile="error", beats={"level": "error", "candidate": "compile"}), [trace(region())])
-    assert verdict(found) == ("failed", 1, 0, 1)
+    report = judge(config(compile="error", beats={"level": "error", "candidate": "compile"}), [trace(region())])
+    assert verdict(report) == ("failed", 1, 0, 1)
 
 
 def test_a_trace_that_cannot_be_read_is_unmeasured_whatever_the_levels() -> None:
@@ -106,9 +106,9 @@ def test_a_trace_that_cannot_be_read_is_unmeasured_whatever_the_levels() -> None
 
 
 def of(*criteria: Json, tool: str = "compile") -> Subject:
-    found = region("chain", tool)
-    found["advice"]["criteria"] = list(criteria)
-    return trace(found)
+    answer = region("chain", tool)
+    answer["advice"]["criteria"] = list(criteria)
+    return trace(answer)
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def test_a_trace_of_hostile_names_makes_valid_reports(tmp_path: Path) -> None:
 
 
 def test_subjects_of_one_name_have_findings_and_cases_of_their_own() -> None:
-    found = told_apart([Subject(n, "region") for n in ("a", "a (2)", "a", "b", "a")])
-    assert [s.name for s in found] == ["a", "a (2)", "a (3)", "b", "a (4)"]
+    subjects = told_apart([Subject(n, "region") for n in ("a", "a (2)", "a", "b", "a")])
+    assert [s.name for s in subjects] == ["a", "a (2)", "a (3)", "b", "a (4)"]
     bad, good = {"name": "r", "text": NORM}, {"name": "r", "text": "x: f32[8]\ny = relu(x)\nreturn y\n"}
     report = checked(good, bad, assertions={"compile-fuses": "error", "compile": "error", "triton": "error"})
     firing = {f["subject"] for f in report["errors"]}

@@ -23,9 +23,9 @@ H200 = "NVIDIA H200"
 
 
 def record() -> Json:
-    found = record_store.nearest(TEXT, record_store.FOLDER, device=H200)
-    assert found is not None
-    return found
+    nearest_record = record_store.nearest(TEXT, record_store.FOLDER, device=H200)
+    assert nearest_record is not None
+    return nearest_record
 
 
 def now(**changed: str) -> dict[str, str]:
@@ -76,18 +76,20 @@ def advice(tool: str, mode: str = "default") -> Json:
 def test_advice_flips_with_its_tool_or_call(before: tuple[str, str], after: tuple[str, str], outcome: str) -> None:
     changed = now(torch="99.1")
     row = plan_json(plan("norm", TEXT, record(), changed, H200), changed)
-    found = judgement_json(row, record(), advice(*before), {**record(), "advice_after": advice(*after)})
-    assert found["outcome"] == outcome
-    assert line(found).startswith(f"{outcome}: norm: ")
-    assert before[0] in line(found) or outcome == "kept"
+    regression = judgement_json(row, record(), advice(*before), {**record(), "advice_after": advice(*after)})
+    assert regression["outcome"] == outcome
+    assert line(regression).startswith(f"{outcome}: norm: ")
+    assert before[0] in line(regression) or outcome == "kept"
 
 
 def test_a_measurement_that_failed_flips_nothing() -> None:
     changed = now(torch="99.1")
     row = plan_json(plan("norm", TEXT, record(), changed, H200), changed)
-    found = judgement_json(row, record(), advice("compile"), {"outcome": "unmeasured", "reason": "the GPU is in use"})
-    assert found["outcome"] == "unmeasured"
-    assert "the GPU is in use" in line(found)
+    regression = judgement_json(
+        row, record(), advice("compile"), {"outcome": "unmeasured", "reason": "the GPU is in use"}
+    )
+    assert regression["outcome"] == "unmeasured"
+    assert "the GPU is in use" in line(regression)
 
 
 # ---------------------------------------------------------------------------------------------------- the command line

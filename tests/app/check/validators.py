@@ -117,9 +117,9 @@ def html(text: str) -> Any:
 
 def data(text: str) -> Json:
     """JSON as RFC 8259 has it, without NaN, and a report exactly as its type says."""
-    found: Json = json.loads(text, parse_constant=_no_constant)
-    assert differences(Report, found) == []
-    return found
+    answer: Json = json.loads(text, parse_constant=_no_constant)
+    assert differences(Report, answer) == []
+    return answer
 
 
 def _no_constant(name: str) -> float:

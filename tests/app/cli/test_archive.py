@@ -150,16 +150,16 @@ def test_what_can_be_taken_is_taken_though_another_cannot(
     mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, bad = written(tmp_path / "good.json", validation("2.12.0")), written(tmp_path / "bad.json", "{")
-    found = ask(capsys, "record", bad, good, str(tmp_path / "absent.json"), status=2)
-    assert [i["source"] for i in found["items"]] == [good]
-    assert [r["source"] for r in found["refused"]] == [bad, str(tmp_path / "absent.json")]
-    assert all(r["remedy"] for r in found["refused"])
+    answer = ask(capsys, "record", bad, good, str(tmp_path / "absent.json"), status=2)
+    assert [i["source"] for i in answer["items"]] == [good]
+    assert [r["source"] for r in answer["refused"]] == [bad, str(tmp_path / "absent.json")]
+    assert all(r["remedy"] for r in answer["refused"])
     assert len(files(mine)) == 1
 
 
 def test_a_shipped_record_is_not_copied(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = ask(capsys, "merge", str(record_store.FOLDER))
-    assert {i["action"] for i in found["items"]} == {"identical"}
+    answer = ask(capsys, "merge", str(record_store.FOLDER))
+    assert {i["action"] for i in answer["items"]} == {"identical"}
     assert files(mine) == {}
 
 
@@ -203,9 +203,9 @@ def test_records_of_one_merge_do_not_replace_each_other(
     record_store.record(validation("2.10.0"), "SwiGLU", mine)
     (other / "notes.json").write_text("{}")
     (other / "readme.txt").write_text("not a record")
-    found = ask(capsys, "merge", str(other), "--replace", status=2)
-    assert sorted(i["action"] for i in found["items"]) == ["beside", "replaced"]
-    assert [Path(r["source"]).name for r in found["refused"]] == ["notes.json"]
+    answer = ask(capsys, "merge", str(other), "--replace", status=2)
+    assert sorted(i["action"] for i in answer["items"]) == ["beside", "replaced"]
+    assert [Path(r["source"]).name for r in answer["refused"]] == ["notes.json"]
     assert {json.loads(b)["software"]["torch"] for b in files(mine).values()} == {"2.12.0", "2.13.0"}
 
 

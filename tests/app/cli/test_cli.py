@@ -162,9 +162,9 @@ def test_the_oracle_on_the_command_line_imports_no_web(tmp_path: Path) -> None:
     path.write_text("x: bf16[512, 1024]\nb: bf16[1024]\nz = x + b\ny = gelu(z)\nreturn y\n")
     asked = isolated("oracle", str(path), "--device", "H200", "--json")
     assert asked.returncode == 0, asked.stderr
-    found = json.loads(asked.stdout)
-    assert (found["device"], found["launches"]) == ("NVIDIA H200", 2)
-    (prediction,) = found["oracle"]
+    answer = json.loads(asked.stdout)
+    assert (answer["device"], answer["launches"]) == ("NVIDIA H200", 2)
+    (prediction,) = answer["oracle"]
     assert differences(OraclePrediction, prediction) == []
     (kernel,) = prediction["kernels"]
     assert (kernel["kind"], kernel["lines"], prediction["launches"]) == ("pointwise", [3, 4], 1)
@@ -235,10 +235,10 @@ def test_a_record_is_found_by_its_region_whatever_the_spelling(tmp_path: Path) -
     path = record_store.record(MEASURED, "gelu × 2", tmp_path)
     assert path.name.startswith("gelu-2-nvidia-h200-2026-11-21-")
     spelled = "x : f32[64,128]   # a comment\ny = gelu(x)*2\nreturn y"
-    found = record_store.nearest(spelled, tmp_path)
-    assert found is not None
-    assert found["archived"] == {"file": path.name, "match": "same"}
-    assert record_store.by_id(found["id"], tmp_path) == record_store.records(tmp_path)[0]
+    nearest_record = record_store.nearest(spelled, tmp_path)
+    assert nearest_record is not None
+    assert nearest_record["archived"] == {"file": path.name, "match": "same"}
+    assert record_store.by_id(nearest_record["id"], tmp_path) == record_store.records(tmp_path)[0]
     other = record_store.nearest(REGION.replace("128", "999"), tmp_path)
     assert other is not None
     assert other["archived"]["match"] == "other-sizes"

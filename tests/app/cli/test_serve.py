@@ -40,22 +40,22 @@ class Served:
 
     def url(self) -> str:
         deadline = time.monotonic() + 120
-        while not (found := re.search(r"running on (http://[\d.]+:\d+)", self.log.read_text())):
+        while not (match := re.search(r"running on (http://[\d.]+:\d+)", self.log.read_text())):
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        return found[1]
+        return match[1]
 
     def alive(self) -> list[str]:
         """Command lines of living processes that carry the mark."""
-        found = []
+        collected = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_text())
+                    collected.append((folder / "cmdline").read_text())
             except OSError:
                 continue
-        return found
+        return collected
 
 
 @pytest.fixture

@@ -155,9 +155,9 @@ def test_each_part_that_a_compiled_function_writes_into_a_joined_result_costs_it
         graph = lower(parse(text))
         shape = shape_facts(graph, cost(graph), groups(graph))
         facts = region_facts(graph, [shape], "other", "joined", by_hand=False)
-        found = predict.torch_compile(facts, H200, mode)
-        assert found is not None
-        return found.host_us
+        prediction = predict.torch_compile(facts, H200, mode)
+        assert prediction is not None
+        return prediction.host_us
 
     assert host_us(32) - host_us(4) == pytest.approx(28 * FITTED.host.part)
     assert host_us(32, "reduce-overhead") == host_us(4, "reduce-overhead")
@@ -173,11 +173,11 @@ return y"""
 def test_what_the_generator_keeps_apart_costs_a_write_and_a_read():
     graph = lower(parse(COMBINED))
     made = generated.attempt(graph)
-    found = cost(graph)
-    apart = FusionGap.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, found))
+    region_cost = cost(graph)
+    apart = FusionGap.between(made.launches, made.bytes_written, made.bytes_between, shape_facts(graph, region_cost))
     # Its product is kept in f32 where torch.compile reads through the index: 8192 x 1024 x 4 bytes in addition.
     assert apart.written == apart.read == pytest.approx(8192 * 1024 * 4 / (4096 * 1024 * 2), rel=0.02)
-    shape = shape_facts(graph, found, groups(graph))
+    shape = shape_facts(graph, region_cost, groups(graph))
     more = predict.generated_us(shape, H200, FITTED, apart) - predict.generated_us(shape, H200, FITTED)
     moved_us = 2 * 8192 * 1024 * 4 / (H200.copy_rate * FITTED.generated.pointwise) * 1e6
     assert more == pytest.approx(moved_us + apart.launches * FITTED.times.fused_kernel, rel=0.02)

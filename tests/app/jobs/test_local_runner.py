@@ -154,11 +154,11 @@ def test_every_reason_has_a_text() -> None:
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[tuple[LocalRunner, list[str]]]:
     """A runner that keeps a spare, and the command of it."""
-    found = LocalRunner()
+    local_runner = LocalRunner()
     command = [sys.executable, str(CHILDREN), "pid", "{fd}"]
-    assert found.keep(command, logs=tmp_path)
-    yield found, command
-    found.close()
+    assert local_runner.keep(command, logs=tmp_path)
+    yield local_runner, command
+    local_runner.close()
 
 
 def spare_of(found: LocalRunner) -> int:

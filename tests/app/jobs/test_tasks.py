@@ -106,9 +106,9 @@ INTERVAL = {"median": 2.0, "low": 1.0, "high": 3.0}
 def test_times_that_cannot_be_are_refused(change: dict[str, Any], wrong: str) -> None:
     candidate = {"name": "eager", "tool": "eager", "status": "ok", "time_us": INTERVAL} | change
     answer = {"outcome": "confirmed", "reason": "", "region": "", "candidates": [candidate]}
-    found = check_validation(answer)
-    assert wrong in found
-    assert bool(found) == bool(wrong)
+    text = check_validation(answer)
+    assert wrong in text
+    assert bool(text) == bool(wrong)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def spread(median: float) -> Interval:
 
 
 def points() -> list[Point]:
-    found = []
+    collected = []
     for bm, bn, bk in TILES:
         for warps in (1, 2, 4, 8):
             for stages in (2, 3, 4):
@@ -41,8 +41,8 @@ def points() -> list[Point]:
                     point = blank(point, "wrong", "output 0 (bf16), normal inputs: relative error 0.5")
                 if bm == 32 and warps == 8 and stages > 2:
                     point = blank(point, "not_run", "the budget of 60 s was spent")
-                found.append(point)
-    return found
+                collected.append(point)
+    return collected
 
 
 def blank(point: Point, status: str, reason: str) -> Point:
@@ -57,7 +57,7 @@ def sample(candidate: str = "triton:matmul_epilogue") -> dict[str, Any]:
     made = ranked(points())
     best = best_of(made)
     assert best is not None
-    found = Landscape(
+    landscape = Landscape(
         outcome="measured", candidate=candidate, region=REGION, kernel="matmul_epilogue", beside=("softmax",),
         points=made, axes=axes_of(made), chosen="128 128 64 4 3", best=best.key, worst_to_best=worst_to_best(made),
         chosen_to_best=Interval(1.68, 1.66, 1.71),
@@ -65,5 +65,5 @@ def sample(candidate: str = "triton:matmul_epilogue") -> dict[str, Any]:
         device=DEVICE, software={"triton": "0"}, conditions={"warnings": []}, budget_s=60.0, seconds=12.5,
         date="2026-01-01",
     )  # fmt: skip
-    body: dict[str, Any] = to_json(found)
+    body: dict[str, Any] = to_json(landscape)
     return body

@@ -64,11 +64,11 @@ def make() -> Iterator[Make]:
 
         def advisor(**more: Any) -> Executor:
             given: dict[str, Any] = {"limits": LIMITS, "host": lambda: {"host": to_json(Host())}, **more}
-            found = Executor(shared_templates()[FORK], **given)
-            made.callback(found.stop)
-            found.start()
-            wait_for(lambda: len(found.pool.idle) == found.pool.size, 120)
-            return found
+            executor = Executor(shared_templates()[FORK], **given)
+            made.callback(executor.stop)
+            executor.start()
+            wait_for(lambda: len(executor.pool.idle) == executor.pool.size, 120)
+            return executor
 
         yield advisor
 

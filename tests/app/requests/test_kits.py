@@ -21,8 +21,8 @@ SORT = "x: f32[64, 128]\nreturn torch.sort(x, -1)[0]\n"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("kits"), "hang") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("kits"), "hang") as app_server:
+        yield app_server
 
 
 def validation(server: Serving, text: str) -> str:

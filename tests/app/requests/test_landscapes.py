@@ -33,9 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Serving]:
-    with serving(folder, "hang") as found:
-        children(found, "good")
-        yield found
+    with serving(folder, "hang") as app_server:
+        children(app_server, "good")
+        yield app_server
 
 
 def children(server: Serving, mode: str, gpu: str | None = "NVIDIA H200") -> None:
@@ -84,20 +84,20 @@ def measured(server: Serving, validation: str) -> str:
 def test_what_the_child_measured_is_answered_and_kept(server: Serving, measured: str) -> None:
     answer = server.client.get(f"/api/v1/validations/{measured}/landscape")
     assert answer.status_code == 200
-    found = answer.json()
+    reply = answer.json()
     told = finite({**sample(), "binding": {}})
-    assert {key: found[key] for key in told} == told
-    assert (found["validation_id"], found["candidate"], found["state"]) == (measured, CANDIDATE, "done")
-    assert server.client.get(f"/validations/{measured}/landscape.json").json() == found
-    assert server.client.get(f"/api/v1/jobs/{found['id']}").json()["result"] == found
-    request = server.state.store.job_request(found["id"])
+    assert {key: reply[key] for key in told} == told
+    assert (reply["validation_id"], reply["candidate"], reply["state"]) == (measured, CANDIDATE, "done")
+    assert server.client.get(f"/validations/{measured}/landscape.json").json() == reply
+    assert server.client.get(f"/api/v1/jobs/{reply['id']}").json()["result"] == reply
+    request = server.state.store.job_request(reply["id"])
     assert request == {"region": REGION, "candidate": CANDIDATE, "binding": {}, "budget_s": 7.0}
 
 
 def test_it_survives_a_restart(server: Serving, measured: str, folder: Path) -> None:
     with serving(folder, "hang") as again:
-        found = again.client.get(f"/api/v1/validations/{measured}/landscape").json()
-    assert found["best"] == sample()["best"]
+        answer = again.client.get(f"/api/v1/validations/{measured}/landscape").json()
+    assert answer["best"] == sample()["best"]
 
 
 def test_the_page_has_every_point_and_why_one_was_left_out(server: Serving, measured: str) -> None:
@@ -211,12 +211,12 @@ def test_the_check_of_an_answer_finds_what_is_wrong() -> None:
 
 
 def test_the_heat_map_has_each_time_in_its_cell_and_marks_the_chosen() -> None:
-    found = sample()
-    drawn = landscape.heat_map(found)
+    answer = sample()
+    drawn = landscape.heat_map(answer)
     assert drawn is not None
     traces = {t.get("name") or t["type"]: t for t in drawn["figure"]["data"]}
     cells = traces["heatmap"]
-    by_cell = {(landscape.name_column(p), p["tile"]): p for p in found["points"]}
+    by_cell = {(landscape.name_column(p), p["tile"]): p for p in answer["points"]}
     seen = 0
     for label, line in zip(cells["y"], cells["z"], strict=True):
         for name, value in zip(cells["x"], line, strict=True):
@@ -225,27 +225,27 @@ def test_the_heat_map_has_each_time_in_its_cell_and_marks_the_chosen() -> None:
             if value is not None:
                 seen += 1
                 assert 10**value == pytest.approx(point["time_us"]["median"])
-    assert seen == sum(p["time_us"] is not None for p in found["points"])
-    chosen = next(p for p in found["points"] if p["key"] == found["chosen"])
+    assert seen == sum(p["time_us"] is not None for p in answer["points"])
+    chosen = next(p for p in answer["points"] if p["key"] == answer["chosen"])
     assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([landscape.name_column(chosen)], [chosen["tile"]])
     crosses = traces["pruned, refused or wrong"]
-    assert len(crosses["x"]) == sum(p["status"] in ("pruned", "refused", "wrong") for p in found["points"])
+    assert len(crosses["x"]) == sum(p["status"] in ("pruned", "refused", "wrong") for p in answer["points"])
 
 
 def test_a_name_with_markup_is_shown_as_it_is() -> None:
-    found = sample()
-    other = {**found["points"][0], "key": "other", "kernel": "plain"}
-    drawn = landscape.heat_map({**found, "points": [*found["points"], other]})
+    answer = sample()
+    other = {**answer["points"][0], "key": "other", "kernel": "plain"}
+    drawn = landscape.heat_map({**answer, "points": [*answer["points"], other]})
     assert drawn is not None
     assert all("<b>" not in label for label in drawn["figure"]["data"][0]["y"])
 
 
 def test_words_of_a_choice_that_cannot_be_told_from_the_fastest() -> None:
-    found = sample()
-    assert "68 % longer" in landscape.describe_choice(found)
+    answer = sample()
+    assert "68 % longer" in landscape.describe_choice(answer)
     same = {"median": 1.01, "low": 0.99, "high": 1.02}
-    assert "cannot be distinguished" in landscape.describe_choice({**found, "chosen_to_best": same})
-    assert "is the fastest point" in landscape.describe_choice({**found, "chosen": found["best"]})
+    assert "cannot be distinguished" in landscape.describe_choice({**answer, "chosen_to_best": same})
+    assert "is the fastest point" in landscape.describe_choice({**answer, "chosen": answer["best"]})
 
 
 def test_the_shells_text_has_both_ends_and_the_reasons() -> None:

@@ -34,9 +34,9 @@ def scaled(candidate: Json, times: float) -> Json:
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setenv("REPLAYED", str(tmp_path / "record.json"))
-    with serving(tmp_path / "data", "replayed") as found:
-        wait_for(lambda: found.state.service.warm)
-        yield found
+    with serving(tmp_path / "data", "replayed") as server:
+        wait_for(lambda: server.state.service.warm)
+        yield server
 
 
 def write(tmp_path: Path, torch: str, slower: tuple[str, ...] = ()) -> None:
@@ -52,8 +52,8 @@ def write(tmp_path: Path, torch: str, slower: tuple[str, ...] = ()) -> None:
 def validated(web: Serving, **more: Any) -> Json:
     job = web.client.post("/api/v1/validations?wait=30", json={"region": TEXT, **more}).json()
     assert job["state"] == "done", job
-    found: Json = web.client.get(f"/api/v1/validations/{job['id']}/regression").json()
-    return found
+    answer: Json = web.client.get(f"/api/v1/validations/{job['id']}/regression").json()
+    return answer
 
 
 def test_an_upgrade_that_turns_the_times_over_flips_the_advice(web: Serving, tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_a_record_of_the_archive_is_held_to_files_of_earlier_days(tmp_path: Path
     with serving(tmp_path / "data", archive_dir=own) as web:
         older, newer = sorted(path.stem for path in own.iterdir())
         assert web.client.get(f"/api/v1/validations/{older}/regression").json()["record"] is None
-        found = web.client.get(f"/api/v1/validations/{newer}/regression").json()
-        assert (found["record"], found["outcome"]) == (older, "kept")
+        answer = web.client.get(f"/api/v1/validations/{newer}/regression").json()
+        assert (answer["record"], answer["outcome"]) == (older, "kept")
 
 
 def test_the_old_path_answers_as_the_new_one_and_is_described_as_the_old_one(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_keeping_a_measurement_hides_no_flip_and_a_part_of_the_candidates_is_non
     record_store.record({**body, "date": "2026-11-21", "candidates": fewer, "best": "eager"}, "swiglu", own)
     validation = {**body, "id": "v", "date": "2026-11-22", "created_at": "2026-11-22T00:00:00Z", "candidates": slow}
     record_store.record({k: v for k, v in validation.items() if k != "created_at"} | {"best": "eager"}, "swiglu", own)
-    found = before(validation, list(record_store.records(own)))
-    assert found is not None and found["date"] == "2026-11-20"
+    record = before(validation, list(record_store.records(own)))
+    assert record is not None and record["date"] == "2026-11-20"
     weighted = [{**c, "shapes": [{**s, "calls": 7.0} for s in c["shapes"]]} for c in slow]
     assert before({**validation, "candidates": weighted}, list(record_store.records(own))) is None
 

@@ -29,14 +29,14 @@ CONFIG = '[check]\nname = "block"\n[assertions]\ncompile = "error"\n'
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server whose jobs end at once with a made-up trace; nothing here depends on what is in it."""
-    with serving(tmp_path_factory.mktemp("data"), "trace") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("data"), "trace") as server:
+        yield server
 
 
 @pytest.fixture
 def stuck(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path, "hang") as found:
-        yield found
+    with serving(tmp_path, "hang") as server:
+        yield server
 
 
 def upload(server: Serving, data: bytes = BYTES, query: str = "wait=30") -> httpx.Response:
@@ -175,9 +175,9 @@ def test_a_finished_check_stands_unless_it_measures(tmp_path: Path) -> None:
 
         def ask(validate: bool) -> httpx.Response:
             body = {"regions": [REGION], "check": {"validate": validate}, "assertions": {"compile": "warn"}}
-            found = real.client.post("/api/v1/checks?wait=120", json=body, timeout=150)
-            assert found.json()["state"] == "done", found.text
-            return found
+            response = real.client.post("/api/v1/checks?wait=120", json=body, timeout=150)
+            assert response.json()["state"] == "done", response.text
+            return response
 
         first, again = ask(False), ask(False)
         assert (first.status_code, again.status_code) == (202, 200)

@@ -27,8 +27,8 @@ LIMIT = 200_000
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server that takes uploads up to LIMIT bytes, and drops one that stalls for a second."""
     settings: dict[str, Any] = {"max_upload_bytes": LIMIT, "upload_idle_timeout_s": 1.0}
-    with serving(tmp_path_factory.mktemp("small"), "trace", **settings) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("small"), "trace", **settings) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

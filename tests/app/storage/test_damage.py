@@ -52,16 +52,16 @@ def test_a_large_file_keeps_nobody_waiting_and_is_read_a_twentieth_of_the_time(
         return False
 
     monkeypatch.setattr(damage, "is_whole", slow)
-    found = Integrity(tmp_path, clock=lambda: now[0], wait_s=0.0)
-    assert found() and found(), "as far as is known, while it is read once"
+    integrity = Integrity(tmp_path, clock=lambda: now[0], wait_s=0.0)
+    assert integrity() and integrity(), "as far as is known, while it is read once"
     go.set()
-    assert wait_for(lambda: not found())
-    wait_for(lambda: not found.looking)
+    assert wait_for(lambda: not integrity())
+    wait_for(lambda: not integrity.looking)
     for now[0] in (11.0, 100.0, 209.0):
-        found()
+        integrity()
     assert looks == [0.0]
     now[0] = 211.0
-    found()
+    integrity()
     wait_for(lambda: looks == [0.0, 211.0])
 
 

@@ -60,8 +60,8 @@ def test_of_one_region_on_one_device_the_newest_three_are_looked_at_whatever_els
     often = [add(store)[0] for _ in range(5)]
     for _ in often:
         finish(store)
-    found = measurements.records(store.database, [REGION, other])
-    assert [r["id"] for r in found] == [*reversed(often[2:]), rare]
+    records = measurements.records(store.database, [REGION, other])
+    assert [r["id"] for r in records] == [*reversed(often[2:]), rare]
     newest = store.validation(often[4])
     assert newest is not None
     assert [r["id"] for r in measurements.earlier(store.database, newest)] == [*reversed(often[:4])]

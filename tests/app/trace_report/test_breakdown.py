@@ -55,20 +55,20 @@ def test_kernels_have_the_calls_and_the_time_of_the_file() -> None:
 
 @pytest.mark.parametrize("name", NAMES[:1])
 def test_modules_share_out_all_of_the_kernel_time_and_each_regions(name: str) -> None:
-    found = read(name)
-    rows = found["where"]["modules"]
+    answer = read(name)
+    rows = answer["where"]["modules"]
     assert sum(r["time_us"] for r in rows) == pytest.approx(
-        sum(k["time_us"] for k in found["where"]["kernels"]), rel=1e-5
+        sum(k["time_us"] for k in answer["where"]["kernels"]), rel=1e-5
     )
     by_region: Counter[int] = Counter()
     for row in rows:
         for place, time in row["regions"]:
             by_region[place] += time
-    for place, region in enumerate(found["regions"]):
+    for place, region in enumerate(answer["regions"]):
         assert by_region[place] == pytest.approx(region["time_us_per_step"], rel=1e-4, abs=0.1)
     # A region that ran in modules lends its backward's time to them: nothing of it is left without one.
     unplaced = {place for row in rows if not row["path"] for place, _ in row["regions"] if place >= 0}
-    assert not unplaced & {i for i, r in enumerate(found["regions"]) if r["source"]["module"]}
+    assert not unplaced & {i for i, r in enumerate(answer["regions"]) if r["source"]["module"]}
 
 
 def test_layers_that_repeat_are_one_class() -> None:
@@ -84,8 +84,8 @@ def test_a_trace_without_stacks_has_no_modules() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_timeline_holds_every_kernel_of_the_step_once(name: str) -> None:
-    found = read(name)
-    line = found["timeline"]
+    answer = read(name)
+    line = answer["timeline"]
     spans = [
         (stream["stream"], a, length, region, busy, kernels)
         for stream in line["streams"]
@@ -124,9 +124,9 @@ def test_the_timeline_holds_every_kernel_of_the_step_once(name: str) -> None:
 
 
 def test_the_gaps_of_the_timeline_are_the_steps_idle_time() -> None:
-    found = read(NAMES[0])
-    idle = sum(found["timeline"]["gaps"]["idle_us"])
-    assert idle == pytest.approx(found["step_parts"]["idle_us"], rel=1e-3)
+    answer = read(NAMES[0])
+    idle = sum(answer["timeline"]["gaps"]["idle_us"])
+    assert idle == pytest.approx(answer["step_parts"]["idle_us"], rel=1e-3)
 
 
 def spans_of(*rows: tuple[float, float, int]) -> list[Span]:
@@ -134,23 +134,23 @@ def spans_of(*rows: tuple[float, float, int]) -> list[Span]:
 
 
 def test_neighbours_of_one_region_become_one_span_and_a_long_one_swallows_nothing() -> None:
-    found = merge(spans_of((0, 4, 1), (4, 8, 1), (8, 8.5, 2), (8.5, 30, 3), (60, 61, 3)), 1.0)
-    assert [(s.start_us, s.end_us, s.owner, s.count) for s in found] == [
+    spans = merge(spans_of((0, 4, 1), (4, 8, 1), (8, 8.5, 2), (8.5, 30, 3), (60, 61, 3)), 1.0)
+    assert [(s.start_us, s.end_us, s.owner, s.count) for s in spans] == [
         (0, 8, 1, 2), (8, 8.5, 2, 1), (8.5, 30, 3, 1), (60, 61, 3, 1),
     ]  # fmt: skip
 
 
 def test_short_spans_together_are_named_by_who_has_most() -> None:
-    found = merge(spans_of((0, 1, 1), (1, 3, 2), (3, 4, 1), (4, 6, 2), (6, 7, 3)), 10.0)
-    assert [(s.owner, s.count, s.busy_us) for s in found] == [(2, 5, 7)]
+    spans = merge(spans_of((0, 1, 1), (1, 3, 2), (3, 4, 1), (4, 6, 2), (6, 7, 3)), 10.0)
+    assert [(s.owner, s.count, s.busy_us) for s in spans] == [(2, 5, 7)]
 
 
 def test_as_many_spans_as_are_allowed_and_no_time_lost() -> None:
     many = spans_of(*((i * 2.0, i * 2.0 + 1.0, i % 7) for i in range(5000)))
-    found = fit_lanes([many], 300, 10000.0)[0]
-    assert len(found) <= 300
-    assert sum(s.busy_us for s in found) == 5000.0
-    assert sum(s.count for s in found) == 5000
+    spans = fit_lanes([many], 300, 10000.0)[0]
+    assert len(spans) <= 300
+    assert sum(s.busy_us for s in spans) == 5000.0
+    assert sum(s.count for s in spans) == 5000
 
 
 def test_a_report_of_before_opens_without_them() -> None:
@@ -165,17 +165,17 @@ def test_a_report_of_before_opens_without_them() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_stay_small_in_the_stored_report(name: str) -> None:
-    found = read(name)
-    assert len(json.dumps(found["where"])) < 40_000
-    assert len(json.dumps(found["timeline"])) < 60_000
+    answer = read(name)
+    assert len(json.dumps(answer["where"])) < 40_000
+    assert len(json.dumps(answer["timeline"])) < 60_000
 
 
 def test_what_the_script_shows_of_a_hostile_name_is_visible() -> None:
-    found = read(NAMES[1])
+    answer = read(NAMES[1])
     evil = "a\u202eb\u2066<b>\x00"
-    regions = [{**r, "id": str(i), "name": evil} for i, r in enumerate(found["regions"])]
-    line = {**found["timeline"], "names": [evil for _ in found["timeline"]["names"]]}
-    trace = {"id": "t", "status": "ready", **found, "regions": regions, "timeline": line}
+    regions = [{**r, "id": str(i), "name": evil} for i, r in enumerate(answer["regions"])]
+    line = {**answer["timeline"], "names": [evil for _ in answer["timeline"]["names"]]}
+    trace = {"id": "t", "status": "ready", **answer, "regions": regions, "timeline": line}
     page = trace_page.trace_page(trace)
     told = json.dumps(page["timeline"]["data"], ensure_ascii=False)
     assert "\\\\u{202e}" in told

@@ -36,10 +36,10 @@ def test_faster_slower_new_gone_and_the_same() -> None:
     assert verdicts(before, after) == {
         "a": "faster", "b": "slower", "c": "no difference", "gone": "gone", "new": "new"
     }  # fmt: skip
-    found = compare_traces(before, after)
-    assert found["step"]["verdict"] == "faster"
-    assert "1 faster, 1 slower, 1 new, 1 gone" in found["verdict"]
-    assert sum(r["change_us"] for r in found["rows"]) == pytest.approx(80 + 130 + 102 + 9 - 350)
+    comparison = compare_traces(before, after)
+    assert comparison["step"]["verdict"] == "faster"
+    assert "1 faster, 1 slower, 1 new, 1 gone" in comparison["verdict"]
+    assert sum(r["change_us"] for r in comparison["rows"]) == pytest.approx(80 + 130 + 102 + 9 - 350)
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,15 @@ def test_faster_slower_new_gone_and_the_same() -> None:
     ],
 )
 def test_no_verdict_without_ground_for_one(more: Json, words: str) -> None:
-    found = compare_traces(trace(region("a", 100)), trace(region("a", 10), **more))
-    assert found["refused"] and words in found["verdict"]
-    assert {r["verdict"] for r in found["rows"]} == {"no verdict"}
-    assert found["step"]["verdict"] == "no verdict"
+    comparison = compare_traces(trace(region("a", 100)), trace(region("a", 10), **more))
+    assert comparison["refused"] and words in comparison["verdict"]
+    assert {r["verdict"] for r in comparison["rows"]} == {"no verdict"}
+    assert comparison["step"]["verdict"] == "no verdict"
 
 
 def test_another_name_of_the_same_gpu_is_no_other_device() -> None:
-    found = compare_traces(trace(region("a", 100)), trace(region("a", 50), device="H200"))
-    assert not found["refused"]
+    comparison = compare_traces(trace(region("a", 100)), trace(region("a", 50), device="H200"))
+    assert not comparison["refused"]
 
 
 def test_a_change_within_the_spread_of_the_steps_is_none() -> None:

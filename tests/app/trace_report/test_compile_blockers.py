@@ -15,8 +15,8 @@ from tests.conftest import DATA
 
 @cache
 def of(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(report(DATA / "traces" / name, name)))
-    return found
+    answer: dict[str, Any] = json.loads(json.dumps(report(DATA / "traces" / name, name)))
+    return answer
 
 
 def fuses(region: dict[str, Any]) -> dict[str, Any]:

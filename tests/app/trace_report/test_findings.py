@@ -129,19 +129,19 @@ def test_no_exception_is_left_that_nothing_needs(known: Otherwise) -> None:
 
 
 def test_a_graph_launch_is_said_to_hide_its_time_and_how_to_record_past_it() -> None:
-    found = reported("handrolled_blocks_bf16_cudagraph.json.gz")
-    rest = next(r for r in found["rests"] if r["name"].startswith("CUDA graph"))
+    answer = reported("handrolled_blocks_bf16_cudagraph.json.gz")
+    rest = next(r for r in answer["rests"] if r["name"].startswith("CUDA graph"))
     assert rest["share_of_step"] > 0.98
     assert "record_shapes" in rest["remedy"]
-    assert found["linked_share"] == 0.0
-    assert {u["code"] for u in found["gain"]["unknown"]} == {"no-operation"}
+    assert answer["linked_share"] == 0.0
+    assert {u["code"] for u in answer["gain"]["unknown"]} == {"no-operation"}
 
 
 def test_decoding_is_launch_bound_before_any_kernel() -> None:
-    found = reported("llama_decode_bf16_eager.json.gz")
-    assert found["critical"]["resource"] == "launches"
-    assert "reduce-overhead" in next(n["remedy"] for n in found["notes"] if n["code"] == "gpu-idle")
-    assert found["gain"]["all"]["advice"] == ["CUDA graphs of the step"]
+    answer = reported("llama_decode_bf16_eager.json.gz")
+    assert answer["critical"]["resource"] == "launches"
+    assert "reduce-overhead" in next(n["remedy"] for n in answer["notes"] if n["code"] == "gpu-idle")
+    assert answer["gain"]["all"]["advice"] == ["CUDA graphs of the step"]
 
 
 def test_six_sequence_lengths_show_as_irregular() -> None:

@@ -45,21 +45,21 @@ def followed(found: Json, which: str = "all") -> list[float]:
 
 
 def test_where_the_gpu_sets_the_pace_it_is_amdahls_law_and_idle_time_stays() -> None:
-    found = trace([region("a", 600.0), region("b", 300.0, "skip")], launch=50.0, host=50.0)
+    answer = trace([region("a", 600.0), region("b", 300.0, "skip")], launch=50.0, host=50.0)
     # 600 / 2.5, / 2, / 1.5; launches in the host's part: 0 kernels, 50 of waiting, 91 of 100 launches left.
-    assert followed(found) == pytest.approx([240 + 300 + 45.5 + 50, 300 + 300 + 45.5 + 50, 400 + 300 + 100])
+    assert followed(answer) == pytest.approx([240 + 300 + 45.5 + 50, 300 + 300 + 45.5 + 50, 400 + 300 + 100])
 
 
 def test_the_host_sets_the_limit_that_it_was_ahead_by() -> None:
-    found = trace([region("a", 1000.0, launches_left={})], lead=200.0)
-    assert followed(found) == pytest.approx([800.0, 800.0, 800.0])
+    answer = trace([region("a", 1000.0, launches_left={})], lead=200.0)
+    assert followed(answer) == pytest.approx([800.0, 800.0, 800.0])
 
 
 def test_where_the_host_sets_the_pace_faster_kernels_save_nothing_and_fewer_launches_do() -> None:
     paced: Json = {"gpu_paced_us_per_step": 0.0}
-    found = trace([region("a", 400.0, **paced)], launch=600.0, gpu=0.0)
+    answer = trace([region("a", 400.0, **paced)], launch=600.0, gpu=0.0)
     # 91 of 100 launches are left; the slow end keeps them all.
-    assert followed(found) == pytest.approx([910.0, 910.0, 1000.0])
+    assert followed(answer) == pytest.approx([910.0, 910.0, 1000.0])
     same = trace([region("a", 400.0, launches_left={"compile": 1.0}, **paced)], launch=600.0, gpu=0.0)
     assert followed(same) == pytest.approx([1000.0] * 3)
 
@@ -67,26 +67,26 @@ def test_where_the_host_sets_the_pace_faster_kernels_save_nothing_and_fewer_laun
 def test_graphs_take_the_launches_away_and_leave_the_kernels_and_the_hosts_pauses() -> None:
     paced: Json = {"gpu_paced_us_per_step": 0.0, "mode": "reduce-overhead", "speedup": None}
     regions = [region("a", 50.0, **paced), region("b", 30.0, **paced), region("c", 20.0, "skip")]
-    found = trace(regions, launch=800.0, host=100.0, gpu=0.0)
+    answer = trace(regions, launch=800.0, host=100.0, gpu=0.0)
     assert [i.name for i in items(regions)] == ["CUDA graphs of the step"]
     # Kernels, 1.1 µs between any two of 100, and pauses; at the slow end only the two regions' 20 launches vanish.
-    assert followed(found) == pytest.approx([200.0, 310.0, 0.8 * 900 + 100])
-    told = {u["code"]: u for u in gain(found)["unknown"]}  # type: ignore[index]
+    assert followed(answer) == pytest.approx([200.0, 310.0, 0.8 * 900 + 100])
+    told = {u["code"]: u for u in gain(answer)["unknown"]}  # type: ignore[index]
     assert told["graphs"]["time_us"] == 80.0
     assert told["launches"]["time_us"] == 800.0
 
 
 def test_what_overlaps_counts_at_the_slow_end_only_where_it_must_run_alone() -> None:
     # 1000 of kernels, even part 750: 500 while another stream runs, 500 alone.
-    found = trace([region("a", 750.0, time_us_per_step=1000.0), region("b", 250.0, "skip", time_us_per_step=500.0)])
-    assert followed(found)[2] == pytest.approx(1000 - 500 / 3)
-    assert followed(found)[1] == pytest.approx(1000 - 375)
-    assert [u["code"] for u in gain(found)["unknown"]] == ["streams"]  # type: ignore[index]
+    answer = trace([region("a", 750.0, time_us_per_step=1000.0), region("b", 250.0, "skip", time_us_per_step=500.0)])
+    assert followed(answer)[2] == pytest.approx(1000 - 500 / 3)
+    assert followed(answer)[1] == pytest.approx(1000 - 375)
+    assert [u["code"] for u in gain(answer)["unknown"]] == ["streams"]  # type: ignore[index]
 
 
 def test_a_prediction_that_may_lose_makes_the_slow_end_slower_than_today() -> None:
-    found = trace([region("a", 1000.0, speedup=1.2)])
-    low, mid, high = followed(found)
+    answer = trace([region("a", 1000.0, speedup=1.2)])
+    low, mid, high = followed(answer)
     assert low < mid < 1000 < high == pytest.approx(1000 / 0.9)
 
 
@@ -130,15 +130,15 @@ def ready(name: str) -> Json:
     ],
 )  # fmt: skip
 def test_a_real_step_keeps_what_no_advice_is_on(name: str) -> None:
-    found = ready(name)
-    result, parts = found["gain"], found["step_parts"]
-    assert result == gain(found)
+    answer = ready(name)
+    result, parts = answer["gain"], answer["step_parts"]
+    assert result == gain(answer)
     for which in ("all", "top"):
         if result[which] is None:
             continue
         times = result[which]["step_time_us"]
-        advised = {i for item in items(found["regions"]) for i in item.regions}
-        untouched = sum(r["busy_us_per_step"] for i, r in enumerate(found["regions"]) if i not in advised)
+        advised = {i for item in items(answer["regions"]) for i in item.regions}
+        untouched = sum(r["busy_us_per_step"] for i, r in enumerate(answer["regions"]) if i not in advised)
         assert times["low"] <= times["mid"] <= times["high"]
         assert times["low"] >= untouched + parts["idle_host_us"] - 1e-6
         assert result[which]["idle_us"] >= 0.0
@@ -147,21 +147,21 @@ def test_a_real_step_keeps_what_no_advice_is_on(name: str) -> None:
 
 
 def test_page_shell_and_json_say_the_same() -> None:
-    found = ready("llama_prefill_bf16_eager.json.gz")
-    page = environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(found))
+    answer = ready("llama_prefill_bf16_eager.json.gz")
+    page = environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(answer))
     assert "The step after following the advice" in page
     assert "Only the 3 regions that save most" in page
     assert "What the trace cannot tell" in page
-    mid = found["gain"]["all"]["step_time_us"]["mid"]
+    mid = answer["gain"]["all"]["step_time_us"]["mid"]
     assert f"{mid / 1e3:.1f} ms" in page
-    assert f"estimated after all changes: {mid / 1e3:.2f} ms a step" in trace_text(found)
-    assert "estimated after the changes that save most" in trace_text(found)
-    assert "not known: idle time waiting for launches" in trace_text(found)
+    assert f"estimated after all changes: {mid / 1e3:.2f} ms a step" in trace_text(answer)
+    assert "estimated after the changes that save most" in trace_text(answer)
+    assert "not known: idle time waiting for launches" in trace_text(answer)
 
 
 def test_without_shapes_no_time_is_predicted_and_the_page_says_why() -> None:
-    found = ready("handrolled_blocks_noshapes.json.gz")
-    page = environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(found))
+    answer = ready("handrolled_blocks_noshapes.json.gz")
+    page = environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(answer))
     assert "No time can be predicted for any of the advice" in page
     assert "shapes were not recorded" in page
-    assert "shapes were not recorded" in trace_text(found)
+    assert "shapes were not recorded" in trace_text(answer)

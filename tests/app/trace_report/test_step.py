@@ -37,46 +37,46 @@ def page(trace: dict[str, Any], group: list[dict[str, Any]] | None = None) -> st
 
 @pytest.mark.parametrize("name", QUICK)
 def test_shares_of_regions_and_rests_add_up_to_one(name: str) -> None:
-    found = reported(name)
-    parts = found["step_parts"]
-    total = sum(r["share_of_step"] for r in (*found["regions"], *found["rests"]))
+    answer = reported(name)
+    parts = answer["step_parts"]
+    total = sum(r["share_of_step"] for r in (*answer["regions"], *answer["rests"]))
     assert total == pytest.approx(1.0, abs=1e-6)
-    idle = sum(r["share_of_step"] for r in found["rests"] if r["kind"] == "idle")
+    idle = sum(r["share_of_step"] for r in answer["rests"] if r["kind"] == "idle")
     assert idle == pytest.approx(parts["idle_share"], abs=1e-9)
-    assert found["gpu_busy_share"] == pytest.approx(1 - parts["idle_share"], abs=1e-6)
-    assert found["step_time_us"] == pytest.approx(parts["wall_us"])
-    assert found["kernels"] == EXPECTED[name]["kernels"]
-    for region in found["regions"]:
+    assert answer["gpu_busy_share"] == pytest.approx(1 - parts["idle_share"], abs=1e-6)
+    assert answer["step_time_us"] == pytest.approx(parts["wall_us"])
+    assert answer["kernels"] == EXPECTED[name]["kernels"]
+    for region in answer["regions"]:
         assert region["busy_us_per_step"] <= region["time_us_per_step"] * (1 + 1e-9)
-        assert region["share_of_step"] == pytest.approx(region["busy_us_per_step"] / found["step_time_us"])
+        assert region["share_of_step"] == pytest.approx(region["busy_us_per_step"] / answer["step_time_us"])
 
 
 def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script() -> None:
-    found = reported("llama_decode_bf16_eager.json.gz")
-    text = page(found)
+    answer = reported("llama_decode_bf16_eager.json.gz")
+    text = page(answer)
     assert "Bottleneck: <strong>kernel launches</strong>" in text
     assert "Idle: waiting for launches" in text
     assert "one step measured" in text
     assert "idle: waiting for the host" in text
-    assert "reduce-overhead" in next(n["remedy"] for n in found["notes"] if n["code"] == "gpu-idle")
-    sections = trace_page.step_section(found)
+    assert "reduce-overhead" in next(n["remedy"] for n in answer["notes"] if n["code"] == "gpu-idle")
+    sections = trace_page.step_section(answer)
     assert sum(row["share"] for row in sections["part_rows"]) == pytest.approx(1.0, abs=1e-9)
     # The chart has the idle rests once, and nothing is left over.
-    names = [row["name"] for row in trace_page.trace_page({"id": "t", "status": "ready", **found})["step_rows"]]
+    names = [row["name"] for row in trace_page.trace_page({"id": "t", "status": "ready", **answer})["step_rows"]]
     assert "GPU idle" not in names
 
 
 def test_the_step_shown_first_says_where_it_is_not_the_median() -> None:
-    found = reported("tl_moe_01_many_experts_few_tokens.json.gz")
-    times = found["step_times"]
-    assert (times["count"], round(times["median_us"]), round(found["step_time_us"])) == (2, 200, 183)
-    assert "their median is 200 µs, shares are of 183 µs" in page(found)
+    answer = reported("tl_moe_01_many_experts_few_tokens.json.gz")
+    times = answer["step_times"]
+    assert (times["count"], round(times["median_us"]), round(answer["step_time_us"])) == (2, 200, 183)
+    assert "their median is 200 µs, shares are of 183 µs" in page(answer)
     assert "their median" not in page(reported(EAGER))
 
 
 def test_a_trace_stored_before_there_were_parts_still_has_its_page() -> None:
-    found = reported(EAGER)
-    old = {k: v for k, v in found.items() if k not in ("step_parts", "step_times", "critical", "graphs", "rank")}
+    answer = reported(EAGER)
+    old = {k: v for k, v in answer.items() if k not in ("step_parts", "step_times", "critical", "graphs", "rank")}
     assert "Where the step" not in page(old)
     assert "attention by hand" in page(old)
 
@@ -120,10 +120,10 @@ def test_the_shell_takes_a_trace_beside_and_refuses_it_for_a_text(
 def test_ranks_are_reported_each_and_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [rank_file(tmp_path, rank, compute) for rank, compute in ((2, 500.0), (0, 600.0), (1, 880.0))]
     assert main(["advise", "--json", *map(str, files)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [t["rank"] for t in found["ranks"]] == [0, 1, 2]
-    assert found["spread"]["slowest"] == 1
-    assert [r["wait_us"] for r in found["spread"]["ranks"]] == pytest.approx([280.0, 0.0, 380.0])
+    answer = json.loads(capsys.readouterr().out)
+    assert [t["rank"] for t in answer["ranks"]] == [0, 1, 2]
+    assert answer["spread"]["slowest"] == 1
+    assert [r["wait_us"] for r in answer["spread"]["ranks"]] == pytest.approx([280.0, 0.0, 380.0])
     assert main(["advise", *map(str, files)]) == 0
     assert "slowest: rank 1" in capsys.readouterr().out
     group = [{"id": f"t{t['rank']}", "status": "ready", **t} for t in report_ranks(files)["ranks"]]
@@ -142,18 +142,18 @@ def test_several_files_that_are_no_traces_are_refused(tmp_path: Path, capsys: py
 
 
 def test_both_passes_of_a_region_have_their_time_and_a_gradient_of_its_own_names_its_forward() -> None:
-    found = json.loads(json.dumps(reported("llama_train_bf16_eager.json.gz")))
-    for place, region in enumerate(found["regions"]):
+    answer = json.loads(json.dumps(reported("llama_train_bf16_eager.json.gz")))
+    for place, region in enumerate(answer["regions"]):
         region["id"] = f"id{place}"
         both = region["forward_time_us_per_step"] + region["backward_time_us_per_step"]
         assert both == pytest.approx(region["time_us_per_step"])
         assert sum(s["time_us_per_step"] for s in region["shapes"]) == pytest.approx(region["time_us_per_step"])
         assert bool(region["text"]) != bool(region["missing"])
-    by_key = {r["key"]: r for r in found["regions"]}
-    gradient = next(r for r in found["regions"] if r["forward_of"])
+    by_key = {r["key"]: r for r in answer["regions"]}
+    gradient = next(r for r in answer["regions"] if r["forward_of"])
     forward = by_key[gradient["forward_of"]]
     assert gradient["forward_time_us_per_step"] == pytest.approx(0.0, abs=1e-6)
-    shown = page(found)
+    shown = page(answer)
     assert f'Gradient of <a href="/regions/{forward["id"]}">' in shown
     assert "stands with its forward" in shown
 

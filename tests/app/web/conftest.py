@@ -78,9 +78,9 @@ def serving(folder: Path, child: str | None = None, **settings: Any) -> Iterator
     server = make_server(app, app.state.settings, "warning")
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     client = httpx.Client(base_url=url, timeout=60, trust_env=False)
-    found = Serving(app, server, url, client, folder)
+    app_server = Serving(app, server, url, client, folder)
     if child is not None:
-        found.child(child)
+        app_server.child(child)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     deadline = time.monotonic() + 120
@@ -89,7 +89,7 @@ def serving(folder: Path, child: str | None = None, **settings: Any) -> Iterator
         assert time.monotonic() < deadline
         time.sleep(0.01)
     with client:
-        yield found
+        yield app_server
     server.should_exit = True
     thread.join(20)
     assert not thread.is_alive()
@@ -99,5 +99,5 @@ def serving(folder: Path, child: str | None = None, **settings: Any) -> Iterator
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """One server for the tests of a module; its jobs are done by children.py."""
-    with serving(tmp_path_factory.mktemp("data"), "trace") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("data"), "trace") as server:
+        yield server

@@ -25,16 +25,16 @@ N = 8192 * 16384 * 2
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("real")) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("real")) as server:
+        yield server
 
 
 def advise(real: Serving, **body: Any) -> dict[str, Any]:
     response = real.client.post("/api/v1/advice", json=body)
     assert response.status_code == 200, response.text
     assert differences(AdviceAnswer, response.json()) == []
-    found: dict[str, Any] = response.json()
-    return found
+    answer: dict[str, Any] = response.json()
+    return answer
 
 
 def test_a_trace_becomes_regions_with_advice(real: Serving) -> None:
@@ -122,9 +122,9 @@ def test_a_region_with_a_mistake_names_the_place(
 
 def test_sizes_and_devices_that_do_not_fit(real: Serving) -> None:
     symbolic = "N: sizes[37, 911]\nx: bf16[N, 4096]\ny = gelu(x) * 2\nreturn y\n"
-    found = advise(real, region=symbolic, shapes=[{"N": 5, "calls": 3}, {"N": 7}])
-    assert [s["binding"] for s in found["shapes"]] == [{"N": 5}, {"N": 7}]
-    assert [s["calls"] for s in found["shapes"]] == [3.0, 1.0]
+    answer = advise(real, region=symbolic, shapes=[{"N": 5, "calls": 3}, {"N": 7}])
+    assert [s["binding"] for s in answer["shapes"]] == [{"N": 5}, {"N": 7}]
+    assert [s["calls"] for s in answer["shapes"]] == [3.0, 1.0]
     wrong = real.client.post("/api/v1/advice", json={"region": symbolic, "shapes": [{"M": 5}]})
     assert code(wrong) == (422, "region-sizes")
     unknown = real.client.post("/api/v1/advice", json={"region": EXAMPLE, "device": "Voodoo 2"})

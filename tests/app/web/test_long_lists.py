@@ -40,12 +40,12 @@ def test_a_folded_bar_is_as_long_as_before() -> None:
 
 def long_region(count: int, *oracle: dict[str, Any]) -> dict[str, Any]:
     """A region of so many operations, kernels and savings."""
-    found = region("r")
-    cost = found["cost"]
+    answer = region("r")
+    cost = answer["cost"]
     operation, kernel = cost["operations"][0], cost["kernels"][0]
     saving = {"name": "tail-fused", "title": "the tail", "bytes_before": 10, "bytes_after": 5, "launches_before": 2,
               "launches_after": 1, "counting": "counted"}  # fmt: skip
-    return {**found, "oracle": list(oracle), "cost": {
+    return {**answer, "oracle": list(oracle), "cost": {
         **cost,
         "operations": [
             {**operation, "name": f"add_{i}", "kind": "pointwise", "line": i, "bytes_read": i + 1}
@@ -76,10 +76,10 @@ def test_kernels_that_are_not_listed_are_named_and_not_linked() -> None:
         for i in range(1, 201)
     )
     answer = to_dict(Prediction("NVIDIA H200", "default", {}, False, kernels, how="asked", torch="2.13.0"))
-    found = long_region(200, answer)
-    mode = predicted_kernels.oracle_section(found)["modes"][0]
+    reply = long_region(200, answer)
+    mode = predicted_kernels.oracle_section(reply)["modes"][0]
     assert mode["generated"] == 200 and len(mode["stages"][0]["kernels"]) == predicted_kernels.MOST_KERNELS
-    html = page(found)
+    html = page(reply)
     assert html.count("Triton source of") == predicted_kernels.MOST_KERNELS and "and 140 kernels of fewer bytes" in html
     linked = {line.split('"')[0] for line in html.split('href="#k-default-')[1:]}
     assert linked and all(f'id="k-default-{number}"' in html for number in linked)

@@ -79,10 +79,10 @@ def test_too_few_rounds_a_busy_machine_and_uncommitted_changes_are_told() -> Non
 
 
 def test_p50_is_of_all_rounds_and_of_each_value_of_a_list() -> None:
-    found = figures([{"small": {"all_s": 3.0}, "advise": {"off_s": [1.0, 2.0]}}, {"small": {"all_s": 5.0}, "advise": {
+    answer = figures([{"small": {"all_s": 3.0}, "advise": {"off_s": [1.0, 2.0]}}, {"small": {"all_s": 5.0}, "advise": {
         "off_s": [9.0]}}])  # fmt: skip
-    assert found["small.all_s"] == {"p50": 4.0, "low": 3.0, "high": 5.0, "count": 2}
-    assert found["advise.off_s"] == {"p50": 2.0, "low": 1.0, "high": 9.0, "count": 3}
+    assert answer["small.all_s"] == {"p50": 4.0, "low": 3.0, "high": 5.0, "count": 2}
+    assert answer["advise.off_s"] == {"p50": 2.0, "low": 1.0, "high": 9.0, "count": 3}
 
 
 def test_ratios_are_of_times_and_memory_that_both_have() -> None:

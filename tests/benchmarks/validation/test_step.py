@@ -217,11 +217,11 @@ def test_a_region_claims_of_the_step_what_its_validation_measured(monkeypatch):
               "time_us_per_step": 800.0, "busy_us_per_step": 900.0, "shapes": [{"binding": {}, "calls": 4.0}],
               "advice": {"tool": "compile", "mode": "default", "step_speedup": None}}  # fmt: skip
     options = argparse.Namespace(device="cuda", budget=60.0, without=["compile-max-autotune"])
-    found = step.region_of(region, {"step_time_us": 4500.0, "gpu_busy_share": 0.5}, options, time.monotonic() + 100)
-    ratio = next(c["ratio_to_eager"] for c in archived["candidates"] if c["name"] == found["winner"])
-    assert found["winner"] != "eager"
-    assert found["wall"] == {"share": 0.2, "claimed": claim_speedup([0.2], [ratio])}
-    assert found["device"] == {"share": 0.4, "claimed": claim_speedup([0.4], [ratio])}
+    answer = step.region_of(region, {"step_time_us": 4500.0, "gpu_busy_share": 0.5}, options, time.monotonic() + 100)
+    ratio = next(c["ratio_to_eager"] for c in archived["candidates"] if c["name"] == answer["winner"])
+    assert answer["winner"] != "eager"
+    assert answer["wall"] == {"share": 0.2, "claimed": claim_speedup([0.2], [ratio])}
+    assert answer["device"] == {"share": 0.4, "claimed": claim_speedup([0.4], [ratio])}
     (request,) = asked
     assert "compile-max-autotune" not in request["candidates"]
     assert request["share_of_step"] == 0.2

@@ -30,23 +30,23 @@ def moved(validation: Json, name: str, factor: float) -> Json:
 
 
 def test_two_equal_runs_agree(first: Json) -> None:
-    found = repeatability({"swiglu": [summary(first), summary(first)]})
+    answer = repeatability({"swiglu": [summary(first), summary(first)]})
     timed = [c for c in first["candidates"] if c["status"] == "ok" and c["name"] != "eager"]
-    assert (found["ratios"], found["within"], found["outcomes_differ"]) == (len(timed), len(timed), [])
+    assert (answer["ratios"], answer["within"], answer["outcomes_differ"]) == (len(timed), len(timed), [])
 
 
 def test_a_ratio_that_moved_is_counted_and_named(first: Json) -> None:
     again = moved(first, "compile", 1.05)
     again["outcome"] = "tie"
-    found = repeatability({"swiglu": [summary(first), summary(again)]})
-    assert found["within"] == found["ratios"] - 1
-    assert found["moved_most"][0] == [pytest.approx(0.05, abs=1e-3), "swiglu", "compile"]
-    assert found["outcomes_differ"] == ["swiglu"]
+    answer = repeatability({"swiglu": [summary(first), summary(again)]})
+    assert answer["within"] == answer["ratios"] - 1
+    assert answer["moved_most"][0] == [pytest.approx(0.05, abs=1e-3), "swiglu", "compile"]
+    assert answer["outcomes_differ"] == ["swiglu"]
 
 
 def test_one_run_or_a_failed_one_says_nothing_of_repeatability(first: Json) -> None:
-    found = repeatability({"once": [summary(first)], "failed": [summary(first), summary({"failed": "no answer"})]})
-    assert (found["regions"], found["ratios"], found["share_within"]) == (0, 0, None)
+    answer = repeatability({"once": [summary(first)], "failed": [summary(first), summary({"failed": "no answer"})]})
+    assert (answer["regions"], answer["ratios"], answer["share_within"]) == (0, 0, None)
 
 
 def test_regret_is_of_the_tool_that_was_advised(first: Json) -> None:
@@ -78,9 +78,9 @@ def test_without_eager_there_are_times_and_no_ratios(first: Json) -> None:
         candidate["ratio_to_eager"] = None
     first["candidates"][0] |= {"status": "out_of_memory", "time_us": None}
     regions = {"swiglu": [summary(first), summary(first)]}
-    found = repeatability(regions)
-    assert found["ratios"] == 0
-    assert "of eager" not in table({"regions": regions, "repeatability": found})
+    answer = repeatability(regions)
+    assert answer["ratios"] == 0
+    assert "of eager" not in table({"regions": regions, "repeatability": answer})
 
 
 def test_the_page_is_what_the_record_says() -> None:

@@ -41,19 +41,19 @@ class Clock:
 def test_every_second_number_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 9)
     work(clock, FAMILIES, 1, 2, 9.0, tmp_path / "a.jsonl")
-    found = points.finished(points.read(tmp_path / "a.jsonl"))
-    assert sorted(p["number"] for p in found) == [1, 3, 5, 7, 9, 11, 13, 15, 17]
-    assert all(p["text"] == draw(pick(FAMILIES, p["number"]), p["number"]) for p in found)
-    assert all(p["cold_us"] == len(p["text"].splitlines()) for p in found)
-    assert {p["mode"] for p in found} == {"eager", "compile"}
+    measured_points = points.finished(points.read(tmp_path / "a.jsonl"))
+    assert sorted(p["number"] for p in measured_points) == [1, 3, 5, 7, 9, 11, 13, 15, 17]
+    assert all(p["text"] == draw(pick(FAMILIES, p["number"]), p["number"]) for p in measured_points)
+    assert all(p["cold_us"] == len(p["text"].splitlines()) for p in measured_points)
+    assert {p["mode"] for p in measured_points} == {"eager", "compile"}
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work(Clock(monkeypatch, 5), FAMILIES, 0, 1, 5.0, tmp_path / "a.jsonl")
     again = Clock(monkeypatch, 3)
     work(again, FAMILIES, 0, 1, 3.0, tmp_path / "a.jsonl")
-    found = points.finished(points.read(tmp_path / "a.jsonl"))
-    assert sorted(p["number"] for p in found) == list(range(8))
+    measured_points = points.finished(points.read(tmp_path / "a.jsonl"))
+    assert sorted(p["number"] for p in measured_points) == list(range(8))
     assert len(again.seen) == 3
 
 
@@ -61,8 +61,8 @@ def test_a_program_that_ended_the_process_is_not_tried_again(tmp_path: Path, mon
     with pytest.raises(KeyboardInterrupt):
         work(Clock(monkeypatch, 3, KeyboardInterrupt), FAMILIES, 0, 1, 9.0, tmp_path / "a.jsonl")
     work(Clock(monkeypatch, 4), FAMILIES, 0, 1, 4.0, tmp_path / "a.jsonl")
-    found = points.finished(points.read(tmp_path / "a.jsonl"))
-    assert sorted(p["number"] for p in found) == [0, 1, 3, 4, 5, 6]
+    measured_points = points.finished(points.read(tmp_path / "a.jsonl"))
+    assert sorted(p["number"] for p in measured_points) == [0, 1, 3, 4, 5, 6]
 
 
 def test_a_program_that_fails_costs_its_point_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

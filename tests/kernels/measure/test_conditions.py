@@ -7,17 +7,17 @@ from kernels.measure import conditions
 
 def test_a_row_of_nvidia_smi():
     # as an NVIDIA H200 answered, with the fields of QUERY
-    found = conditions.smi_row("1980, 3201, 1980, 41, 312.55, 700.00, 2210, 0x0000000000000004")
-    assert found == {
+    answer = conditions.smi_row("1980, 3201, 1980, 41, 312.55, 700.00, 2210, 0x0000000000000004")
+    assert answer == {
         "sm_clock_mhz": 1980, "memory_clock_mhz": 3201, "sm_clock_max_mhz": 1980, "temperature_c": 41,
         "power_w": 312.55, "power_limit_w": 700, "memory_used_mib": 2210, "throttle": ["power cap"],
     }  # fmt: skip
 
 
 def test_what_the_card_does_not_tell_is_left_out():
-    found = conditions.smi_row("1980, [N/A], [Not Supported], 41, [N/A], 700.00, 2210, 0x1")
-    assert set(found) == {"sm_clock_mhz", "temperature_c", "power_limit_w", "memory_used_mib", "throttle"}
-    assert found["throttle"] == []  # idle is no throttling
+    answer = conditions.smi_row("1980, [N/A], [Not Supported], 41, [N/A], 700.00, 2210, 0x1")
+    assert set(answer) == {"sm_clock_mhz", "temperature_c", "power_limit_w", "memory_used_mib", "throttle"}
+    assert answer["throttle"] == []  # idle is no throttling
 
 
 def test_warnings():

@@ -66,15 +66,15 @@ def test_nan_passes_only_where_the_reference_has_it():
     (right,) = compare([exact.float()], Reference((exact,), {}, "float64"))
     assert right.misfits == 0
     for wrong in ([math.nan, math.nan, math.inf, -math.inf], [1, 2, math.inf, -math.inf], [1, math.nan, -math.inf, 0]):
-        (found,) = compare([torch.tensor(wrong)], Reference((exact,), {}, "float64"))
-        assert found.misfits > 0
-        assert not judge([case(0, 0, found.misfits)], [case(0, 0, 0)]).ok
+        (error_of_output,) = compare([torch.tensor(wrong)], Reference((exact,), {}, "float64"))
+        assert error_of_output.misfits > 0
+        assert not judge([case(0, 0, error_of_output.misfits)], [case(0, 0, 0)]).ok
 
 
 def test_what_the_type_cannot_hold_counts_as_infinite():
     exact = torch.tensor([1.0, 1e6, -1e6], dtype=torch.float64)
-    (found,) = compare([exact.half()], Reference((exact,), {}, "float64"))
-    assert found.misfits == 0
+    (error_of_output,) = compare([exact.half()], Reference((exact,), {}, "float64"))
+    assert error_of_output.misfits == 0
 
 
 def test_a_distribution_in_which_eager_overflows_is_passed_over_but_the_normal_one_never():

@@ -39,8 +39,8 @@ def parent():
 def measured(parent, *names, told=None, **arguments):
     text = f"x: bf16[8]\nreturn x # candidates: {' '.join(names)}"
     request = ValidationRequest(text, timing_s=0.05, limits=LIMITS, **arguments)
-    found = validate(request, told, fork_server=parent, modules=MODULES)
-    return found, {c.name: c for c in found.candidates}
+    validation = validate(request, told, fork_server=parent, modules=MODULES)
+    return validation, {c.name: c for c in validation.candidates}
 
 
 def below(pid):
@@ -140,13 +140,13 @@ def test_cancelling_stops_soon_and_says_so(parent):
     def cancelled():
         return any("building" in p.message for p in seen)
 
-    found = validate(
+    validation = validate(
         ValidationRequest(text, limits=LIMITS), seen.append, cancelled, fork_server=parent, modules=MODULES
     )
-    assert found.outcome == "unmeasured"
-    assert found.reason == "cancelled"
+    assert validation.outcome == "unmeasured"
+    assert validation.reason == "cancelled"
     # Not "timeout": that is what it would have got at its own limit.
-    assert next(c.status for c in found.candidates if "hang" in c.name) == "cancelled"
+    assert next(c.status for c in validation.candidates if "hang" in c.name) == "cancelled"
 
 
 def test_the_budget_ends_what_hangs_and_keeps_the_rest(parent):
@@ -189,9 +189,9 @@ def test_progress_runs_forward_through_all_phases(parent):
 def test_a_planner_that_dies_leaves_a_reason(parent):
     modules = Modules("tests.kernels.measure.fake_worker", "tests.kernels.measure.no_such_module",
                       gpu_present=lambda: True)  # fmt: skip
-    found = validate(ValidationRequest("x: bf16[8]\nreturn x", limits=LIMITS), fork_server=parent, modules=modules)
-    assert found.outcome == "unmeasured"
-    assert "no_such_module" in found.reason
+    validation = validate(ValidationRequest("x: bf16[8]\nreturn x", limits=LIMITS), fork_server=parent, modules=modules)
+    assert validation.outcome == "unmeasured"
+    assert "no_such_module" in validation.reason
 
 
 def test_a_text_that_is_no_region_raises_before_anything_starts():
@@ -317,9 +317,9 @@ def test_timed_outputs_that_were_not_checked_again_are_said_so(parent):
 
 def test_a_device_that_is_not_here_is_named(fork_server):
     request = ValidationRequest("x: bf16[8]\nreturn x * 2", candidates=("eager",), device="cuda:9")
-    found = validate(request, fork_server=fork_server, modules=Modules(gpu_present=lambda: True))
-    assert found.outcome == "unmeasured"
-    assert "no cuda:9" in found.reason
+    validation = validate(request, fork_server=fork_server, modules=Modules(gpu_present=lambda: True))
+    assert validation.outcome == "unmeasured"
+    assert "no cuda:9" in validation.reason
 
 
 def test_names_of_devices_that_are_none():

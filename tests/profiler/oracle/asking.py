@@ -11,9 +11,9 @@ REGIONS = Path(__file__).resolve().parents[2] / "regions"
 
 def device(name: str = "NVIDIA H200") -> Device:
     """A device of the table."""
-    found = find_device(name)
-    assert found is not None
-    return found
+    gpu = find_device(name)
+    assert gpu is not None
+    return gpu
 
 
 def text(name: str) -> str:

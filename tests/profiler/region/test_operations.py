@@ -48,15 +48,15 @@ def overloads(name: str) -> Iterator[torch._ops.OpOverload]:
 
 
 def disagreements(called: list[torch._ops.OpOverload]) -> list[str]:
-    found = []
+    collected = []
     for overload in called:
         row = find(overload._schema.name.removeprefix("aten::"))
         if row is None or row.kind in LIBRARY_KINDS - {op_kinds.OTHER, op_kinds.FFT} or overload._schema.is_mutable:
             continue  # a product is a library's call whatever lowers it; Inductor sees no changes in place
         says = left_to_aten(overload)
         if says not in MATCHES.get(row.falls, {SOMETIMES}):
-            found.append(f"{overload}: {row.falls.name} in the table, {says} by Inductor")
-    return found
+            collected.append(f"{overload}: {row.falls.name} in the table, {says} by Inductor")
+    return collected
 
 
 def test_every_function_of_the_language_is_called() -> None:

@@ -20,8 +20,8 @@ REAL = DATA / "traces" / "llama_eager_attention_prefill.et.json.gz"
 def plain() -> dict[str, Any]:
     """The recorded file as json.load has it."""
     with gzip.open(REAL) as file:
-        found: dict[str, Any] = json.load(file)
-    return found
+        answer: dict[str, Any] = json.load(file)
+    return answer
 
 
 def attributes(node: dict[str, Any]) -> dict[str, Any]:

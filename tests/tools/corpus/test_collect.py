@@ -26,13 +26,13 @@ def test_a_programs_validation_is_trimmed_and_named_after_it(tmp_path: Path) -> 
     program = load_programs(FIT)[0]
     record(tmp_path, "a.json", program.text, 12.345678)
     record(tmp_path, "b.json", "x: f32[8]\ny = x + 1\nreturn y\n", 1.0)
-    (found,), others = collect(tmp_path)
+    (records,), others = collect(tmp_path)
     assert others == ["b.json"]
-    assert (found["name"], found["region"]) == (program.name, program.text)
-    assert found["candidates"][0]["time_us"] == {"median": 12.346}
-    assert found["conditions"] == {"decided_by": "device time"}
-    assert "kernels" not in found["candidates"][0]
-    assert "advice_after" not in found
+    assert (records["name"], records["region"]) == (program.name, program.text)
+    assert records["candidates"][0]["time_us"] == {"median": 12.346}
+    assert records["conditions"] == {"decided_by": "device time"}
+    assert "kernels" not in records["candidates"][0]
+    assert "advice_after" not in records
 
 
 def test_the_command_adds_counts_and_tells(

@@ -23,10 +23,10 @@ def test_each_is_a_validation_of_a_program_of_the_corpus() -> None:
 
 def test_a_third_has_its_own_programs_alone() -> None:
     thirds = {p.name: p.third for p in load_corpus().programs}
-    found = load_measured(DEVELOPMENT)
-    assert found
-    assert {thirds[r["name"]] for r in found} == {DEVELOPMENT}
-    assert len(found) + sum(len(load_measured(t)) for t in ("fit", BLIND)) == len(read_measured())
+    records = load_measured(DEVELOPMENT)
+    assert records
+    assert {thirds[r["name"]] for r in records} == {DEVELOPMENT}
+    assert len(records) + sum(len(load_measured(t)) for t in ("fit", BLIND)) == len(read_measured())
     with pytest.raises(ValueError, match="thirds of the corpus are"):
         load_measured("test")
 

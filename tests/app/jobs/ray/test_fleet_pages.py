@@ -22,10 +22,10 @@ def web(fleet: Fleet, ray_runner: Any, tmp_path_factory: pytest.TempPathFactory)
         patch.setattr("app.main.join", lambda *_: ray_runner)
         patch.setattr(ray_runner, "close", lambda: None)
         folder = tmp_path_factory.mktemp("data")
-        with serving(folder, runner="ray", ray_token_file=fleet.token_file, advice_timeout_s=120.0) as found:
-            wait_for(lambda: found.state.service.warm)
-            found.state.queue.command = lambda kind: command("ceilings" if kind == "ceilings" else "where")
-            yield found
+        with serving(folder, runner="ray", ray_token_file=fleet.token_file, advice_timeout_s=120.0) as server:
+            wait_for(lambda: server.state.service.warm)
+            server.state.queue.command = lambda kind: command("ceilings" if kind == "ceilings" else "where")
+            yield server
 
 
 def wait(web: Serving, job_id: str) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def wait(web: Serving, job_id: str) -> dict[str, Any]:
     while (job := web.client.get(f"/api/v1/jobs/{job_id}").json())["state"] not in ("done", "failed"):
         assert time.monotonic() < deadline, job
         time.sleep(0.1)
-    found: dict[str, Any] = job
-    return found
+    answer: dict[str, Any] = job
+    return answer
 
 
 def test_one_validation_for_each_kind_that_was_asked_for(web: Serving, fleet: Fleet) -> None:
@@ -75,8 +75,8 @@ def test_the_device_page_the_form_and_the_metrics_list_the_kinds(web: Serving) -
     page = web.client.get("/device").text
     assert "The fleet" in page
     assert MI300X in page.split('id="fleet"')[1].split("</section>")[0]
-    found = web.client.post("/regions", data={"text": REGION}, follow_redirects=True)
-    assert f'name="on" value="{MI300X}"' in found.text
+    response = web.client.post("/regions", data={"text": REGION}, follow_redirects=True)
+    assert f'name="on" value="{MI300X}"' in response.text
     metrics = web.client.get("/metrics").text
     assert f'tritonworthy_fleet_slots{{device="{H200}"}} 1' in metrics
     assert f'tritonworthy_fleet_run_seconds{{device="{H200}"}}' in metrics
@@ -85,8 +85,8 @@ def test_the_device_page_the_form_and_the_metrics_list_the_kinds(web: Serving) -
 def test_ceilings_are_measured_on_a_host_of_the_kind_and_shown_beside_it(web: Serving, fleet: Fleet) -> None:
     def of(device: str) -> dict[str, Any]:
         kinds = web.client.get("/api/v1/device").json()["fleet"]
-        found: dict[str, Any] = next(k["ceilings_here"] for k in kinds if k["device"] == device)
-        return found
+        answer: dict[str, Any] = next(k["ceilings_here"] for k in kinds if k["device"] == device)
+        return answer
 
     assert of(MI300X) == {"running": False, "error": "", "measured": None}
     asked = web.client.post("/device/ceilings", data={"on": MI300X})

@@ -31,8 +31,8 @@ def test_ray_s_names_are_the_device_table_s() -> None:
 def test_kinds_count_hosts_gpus_slots_and_what_is_busy() -> None:
     nodes = [gpus("a", "H200", 8), gpus("b", "H200", 1), gpus("c", "L40S", 4), host("d", model.resources(None, 3))]
     # Two jobs on the H200s: Ray takes 0.001 of a host's accelerator_type for each.
-    found = model.gpu_types(nodes, {"accelerator_type:H200": 1.998, "accelerator_type:L40S": 1.0})
-    assert [(k.device, k.nodes, k.gpus, k.slots, k.busy, k.free) for k in found] == [
+    gpu_types = model.gpu_types(nodes, {"accelerator_type:H200": 1.998, "accelerator_type:L40S": 1.0})
+    assert [(k.device, k.nodes, k.gpus, k.slots, k.busy, k.free) for k in gpu_types] == [
         ("NVIDIA H200", 2, 9, 2, 2, 0),
         ("NVIDIA L40S", 1, 4, 1, 0, 1),
     ]

@@ -177,8 +177,8 @@ class Bench:
         job = self.until(job_id, "done", "failed", "cancelled")
         assert (job["state"], job["attempt"]) == ("done", attempt), job
         assert [e["event"] for e in self.store.events(job_id)].count("done") == 1
-        found: dict[str, Any] = job["result"]["conditions"]
-        return found
+        answer: dict[str, Any] = job["result"]["conditions"]
+        return answer
 
 
 def benched(folder: Path, runner: Runner) -> Iterator[Bench]:

@@ -29,8 +29,8 @@ JSON = {"Content-Type": "application/json"}
 def upload(web: Serving, **params: Any) -> dict[str, Any]:
     response = web.client.post("/api/v1/traces", params={"wait": 20, "fresh": True, **params}, content=BODY)
     assert response.status_code == 201, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    answer: dict[str, Any] = response.json()
+    return answer
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
@@ -204,12 +204,12 @@ def stream(web: Serving, job_id: str, last: int | None = None) -> list[tuple[int
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.headers["x-accel-buffering"] == "no"
         text = "".join(response.iter_text())
-    found = []
+    collected = []
     for block in text.strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
         if fields:
-            found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
-    return found
+            collected.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return collected
 
 
 def test_a_validation_from_queue_to_result(web: Serving) -> None:

@@ -27,8 +27,8 @@ CONFIG = '[check]\nname = "block"\ndevice = "H200"\n[assertions]\ncompile = "err
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server whose jobs are done for real."""
-    with serving(tmp_path_factory.mktemp("data")) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("data")) as server:
+        yield server
 
 
 def post(server: Serving, wait: int = 120, **body: Any) -> httpx.Response:
@@ -55,32 +55,32 @@ def test_files_in_a_form_are_checked_and_removed(real: Serving) -> None:
         ("baseline", ("main.json.gz", EXAMPLE.read_bytes())),
         ("config", ("tritonworthy.toml", (CONFIG + 'regression = "warn"\n').encode())),
     )
-    found = result(answer)
-    assert answer.headers["location"] == f"/api/v1/checks/{found['id']}"
-    assert (found["name"], found["outcome"], found["exit_code"], found["passed"]) == ("block", "failed", 1, False)
-    assert [(s["name"], s["kind"]) for s in found["subjects"]] == [("step.json.gz", "trace"), ("chain.txt", "region")]
-    assert {f["subject"] for f in found["errors"]} == {"step.json.gz", "chain.txt"}
-    assert found["baseline"]["name"] == "main.json.gz"
+    reply = result(answer)
+    assert answer.headers["location"] == f"/api/v1/checks/{reply['id']}"
+    assert (reply["name"], reply["outcome"], reply["exit_code"], reply["passed"]) == ("block", "failed", 1, False)
+    assert [(s["name"], s["kind"]) for s in reply["subjects"]] == [("step.json.gz", "trace"), ("chain.txt", "region")]
+    assert {f["subject"] for f in reply["errors"]} == {"step.json.gz", "chain.txt"}
+    assert reply["baseline"]["name"] == "main.json.gz"
     # One step: how much steps differ by themselves is not known.
-    assert any("one step" in u["reason"] for u in found["unmeasured"])
+    assert any("one step" in u["reason"] for u in reply["unmeasured"])
     assert real.files() == []
-    assert real.client.get(f"/api/v1/checks/{found['id']}").json() == found
+    assert real.client.get(f"/api/v1/checks/{reply['id']}").json() == reply
     for name, known in FORMATS.items():
-        report = real.client.get(f"/api/v1/checks/{found['id']}.{known.suffix}")
+        report = real.client.get(f"/api/v1/checks/{reply['id']}.{known.suffix}")
         assert report.status_code == 200
         assert report.headers["content-type"].partition(";")[0] == known.media_type.partition(";")[0]
         VALIDATORS[name](report.content.decode("utf-8"))
         again = real.client.get(report.url, headers={"If-None-Match": report.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
-    disposition = real.client.get(f"/api/v1/checks/{found['id']}.html").headers["content-disposition"]
-    assert disposition == f'attachment; filename="check-{found["id"]}.html"'
+    disposition = real.client.get(f"/api/v1/checks/{reply['id']}.html").headers["content-disposition"]
+    assert disposition == f'attachment; filename="check-{reply["id"]}.html"'
 
 
 def test_traces_and_regions_that_are_here_are_checked_by_id(real: Serving) -> None:
     trace = real.client.post("/api/v1/traces?wait=120", content=EXAMPLE.read_bytes(), timeout=150).json()
     asserted = {"compile": {"level": "error", "region": "RMSNorm*"}}
-    found = result(post(real, traces=[trace["id"]], assertions=asserted))
-    (finding,) = found["errors"]
+    answer = result(post(real, traces=[trace["id"]], assertions=asserted))
+    (finding,) = answer["errors"]
     assert finding["region_id"] in {r["id"] for r in trace["regions"]}
     by_region = result(post(real, region_ids=[finding["region_id"]], assertions=asserted))
     assert [f["region"] for f in by_region["errors"]] == ["RMSNorm by hand"]
@@ -99,11 +99,11 @@ def test_a_regions_text_in_json(real: Serving) -> None:
 def test_a_trace_of_hostile_names_makes_valid_reports(real: Serving, tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     write_hostile_trace(path)
-    found = result(form(real, ("file", ("=cmd|' /C calc'!A0</script>.json.gz", path.read_bytes())),
+    answer = result(form(real, ("file", ("=cmd|' /C calc'!A0</script>.json.gz", path.read_bytes())),
                         ("config", (None, CONFIG))))  # fmt: skip
-    assert found["outcome"] == "failed"
+    assert answer["outcome"] == "failed"
     for name, known in FORMATS.items():
-        VALIDATORS[name](real.client.get(f"/api/v1/checks/{found['id']}.{known.suffix}").content.decode("utf-8"))
+        VALIDATORS[name](real.client.get(f"/api/v1/checks/{answer['id']}.{known.suffix}").content.decode("utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ def test_other_bodies_are_refused(real: Serving) -> None:
 
 def test_a_damaged_trace_is_unmeasured_and_its_file_is_removed(real: Serving) -> None:
     before = real.files()
-    found = result(form(real, ("file", ("step.json.gz", gzip.compress(b'{"traceEvents": [')))))
-    assert (found["outcome"], found["exit_code"]) == ("unmeasured", 2)
-    assert found["subjects"][0]["error"]
+    answer = result(form(real, ("file", ("step.json.gz", gzip.compress(b'{"traceEvents": [')))))
+    assert (answer["outcome"], answer["exit_code"]) == ("unmeasured", 2)
+    assert answer["subjects"][0]["error"]
     assert real.files() == before
 
 
@@ -253,7 +253,7 @@ def test_a_check_measures_on_this_hosts_gpu(real: Serving) -> None:
     gpu = real.client.get("/api/v1/device").json()["gpu"]
     if gpu is None:
         pytest.skip("no GPU on this host")
-    found = result(post(real, regions=[REGION], check={"validate": True},
+    answer = result(post(real, regions=[REGION], check={"validate": True},
                         assertions={"beats": {"level": "error", "candidate": "compile", "over": "eager",
                                               "evidence": "measured"}}))  # fmt: skip
-    assert found["passed"], found
+    assert answer["passed"], answer

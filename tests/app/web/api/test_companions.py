@@ -26,15 +26,15 @@ Files = list[tuple[str, tuple[str | None, Any]]]
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("beside")) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("beside")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def faked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server whose traces are read by children.py, with room for two that wait."""
-    with serving(tmp_path_factory.mktemp("faked"), "trace", queue_cap=2) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("faked"), "trace", queue_cap=2) as server:
+        yield server
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def part(field: str, name: str) -> tuple[str, tuple[str | None, Any]]:
 def post(server: Serving, files: Files, path: str = "/api/v1/traces", query: str = "?wait=60") -> dict[str, Any]:
     response = server.client.post(path + query, files=files)
     assert response.status_code == 201, response.text
-    found: dict[str, Any] = response.json()
-    assert differences(Trace, found) == []
-    return found
+    answer: dict[str, Any] = response.json()
+    assert differences(Trace, answer) == []
+    return answer
 
 
 def errors(trace: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -67,13 +67,13 @@ def texts(trace: dict[str, Any]) -> list[str | None]:
 
 
 def test_an_execution_trace_of_the_form_says_what_it_says_in_the_shell(real: Serving) -> None:
-    found = post(real, [part("file", LLAMA), part("execution_trace", LLAMA_ET)])
-    assert found["companions"] == {"execution_trace": LLAMA_ET}
-    assert errors(found) == {}
-    assert "execution-trace" in {n["code"] for n in found["notes"]}
+    answer = post(real, [part("file", LLAMA), part("execution_trace", LLAMA_ET)])
+    assert answer["companions"] == {"execution_trace": LLAMA_ET}
+    assert errors(answer) == {}
+    assert "execution-trace" in {n["code"] for n in answer["notes"]}
     known = report(TRACES / LLAMA, LLAMA, execution=Companion(TRACES / LLAMA_ET, LLAMA_ET))
-    assert texts(found) == texts(known)
-    assert LLAMA_ET in real.client.get(f"/traces/{found['id']}").text
+    assert texts(answer) == texts(known)
+    assert LLAMA_ET in real.client.get(f"/traces/{answer['id']}").text
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_an_execution_trace_of_the_form_says_what_it_says_in_the_shell(real: Ser
 def test_an_execution_trace_that_does_not_belong_costs_nothing_and_says_why(
     real: Serving, beside: str, code: str
 ) -> None:
-    found = post(real, [part("file", EAGER), part("execution_trace", beside)])
-    told = errors(found)[code]
+    answer = post(real, [part("file", EAGER), part("execution_trace", beside)])
+    told = errors(answer)[code]
     assert "read without it" in told["message"]
     assert told["remedy"]
-    assert texts(found) == texts(report(TRACES / EAGER, EAGER))
-    page = real.client.get(f"/traces/{found['id']}").text
+    assert texts(answer) == texts(report(TRACES / EAGER, EAGER))
+    page = real.client.get(f"/traces/{answer['id']}").text
     assert page.index('class="note error"') < page.index("Where the step")
 
 
@@ -118,17 +118,17 @@ def test_a_trace_of_another_model_lends_nothing_and_the_right_one_is_sent_alone(
 
 
 def test_a_trace_without_graphs_needs_none_beside_it(real: Serving) -> None:
-    found = post(real, [part("file", EAGER), part("companion", EAGER)])
-    assert "nothing-to-borrow" in errors(found)
-    assert found["regions"]
+    answer = post(real, [part("file", EAGER), part("companion", EAGER)])
+    assert "nothing-to-borrow" in errors(answer)
+    assert answer["regions"]
 
 
 def test_an_id_that_is_none_is_said_with_the_trace_kept(real: Serving) -> None:
-    found = post(real, [part("file", EAGER), ("companion", (None, "nosuchtrace"))])
-    told = errors(found)["beside-unknown"]
+    answer = post(real, [part("file", EAGER), ("companion", (None, "nosuchtrace"))])
+    told = errors(answer)["beside-unknown"]
     assert "nosuchtrace" in told["message"]
     assert told["remedy"]
-    assert found["regions"]
+    assert answer["regions"]
     before = real.files()
     refused = real.client.post("/api/v1/traces?companion=nosuchtrace", content=b"{}")
     assert (refused.status_code, refused.json()["code"]) == (404, "not-found")
@@ -175,10 +175,10 @@ def test_fields_of_a_form_that_were_left_empty_are_none(fake: Serving) -> None:
         ("execution_trace", ("", b"")),
         ("group", (None, "")),
     ]
-    found = post(fake, files)
-    asked = fake.state.store.job_request(found["id"])
+    answer = post(fake, files)
+    asked = fake.state.store.job_request(answer["id"])
     assert (asked["companions"], asked["group"], asked["beside_unknown"]) == ({}, None, None)
-    assert fake.files() == [found["id"]]
+    assert fake.files() == [answer["id"]]
 
 
 @pytest.mark.parametrize(

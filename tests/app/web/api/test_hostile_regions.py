@@ -21,9 +21,9 @@ GOOD = "x: f32[64, 64]\ny = relu(x + 1.0)\nreturn y\n"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """One server, its advice warm."""
-    with serving(tmp_path_factory.mktemp("data"), "trace") as found:
-        found.client.post("/api/v1/advice", json={"region": GOOD, "oracle": "off"})
-        yield found
+    with serving(tmp_path_factory.mktemp("data"), "trace") as app_server:
+        app_server.client.post("/api/v1/advice", json={"region": GOOD, "oracle": "off"})
+        yield app_server
 
 
 def speakable(text: str) -> bool:

@@ -22,16 +22,16 @@ CASES = 100
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Json:
     app = create_app(Settings(data_dir=tmp_path_factory.mktemp("data"), oracle="off"))
-    found: Json = app.openapi()
-    return found
+    answer: Json = app.openapi()
+    return answer
 
 
 def test_every_operation_answers_as_it_is_described(tmp_path: Path) -> None:
     report = run(CASES, tmp_path, phases="examples,fuzzing")
-    found = summary(report)
-    assert found["operations"] == found["operations_described"] > 20
-    assert found["cases"] > CASES
-    assert not found["failures"] and not found["errors"], report["said"]
+    answer = summary(report)
+    assert answer["operations"] == answer["operations_described"] > 20
+    assert answer["cases"] > CASES
+    assert not answer["failures"] and not answer["errors"], report["said"]
 
 
 def test_every_route_of_the_api_is_described_with_its_problems_and_sign_in(document: Json) -> None:
@@ -77,11 +77,11 @@ def test_a_description_is_completed_from_what_fastapi_gives_and_changes_nothing_
 
 
 def test_record_is_of_thousands_of_cases_without_a_failure() -> None:
-    found = json.loads(RECORD.read_text())
-    assert found["cases"] >= 5000
-    assert found["operations"] == found["operations_described"] > 20
-    assert found["failures"] == found["errors"] == {}
-    assert found["errored"] == found["without_checks"] == 0
+    answer = json.loads(RECORD.read_text())
+    assert answer["cases"] >= 5000
+    assert answer["operations"] == answer["operations_described"] > 20
+    assert answer["failures"] == answer["errors"] == {}
+    assert answer["errored"] == answer["without_checks"] == 0
 
 
 def _fits(document: Json, value: Any, schema: Json) -> None:

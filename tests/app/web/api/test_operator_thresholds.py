@@ -20,8 +20,8 @@ HTMX = {"HX-Request": "true", "Accept": "text/html"}
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     file = tmp_path_factory.mktemp("rule") / "rule.toml"
     file.write_text("worth_share = 0.5\n")
-    with serving(tmp_path_factory.mktemp("thresholds"), thresholds=str(file)) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("thresholds"), thresholds=str(file)) as app_server:
+        yield app_server
 
 
 def worth_it(advice: dict[str, Any]) -> dict[str, Any]:

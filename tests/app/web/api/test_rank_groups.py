@@ -17,16 +17,16 @@ from tests.profiler.trace.files import TRACES
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("ranks")) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("ranks")) as server:
+        yield server
 
 
 def upload(real: Serving, path: Path, query: str) -> dict[str, Any]:
     response = real.client.post(f"/api/v1/traces?wait=60&name={path.name}{query}", content=path.read_bytes())
     assert response.status_code == 201, response.text
-    found: dict[str, Any] = response.json()
-    assert differences(Trace, found) == []
-    return found
+    answer: dict[str, Any] = response.json()
+    assert differences(Trace, answer) == []
+    return answer
 
 
 def test_ranks_of_a_group_stand_side_by_side_and_other_traces_do_not(real: Serving, tmp_path: Path) -> None:
@@ -36,14 +36,14 @@ def test_ranks_of_a_group_stand_side_by_side_and_other_traces_do_not(real: Servi
         assert (trace["group"], trace["rank"]) == ("job", rank)
         ids[rank] = trace["id"]
     alone = upload(real, rank_file(tmp_path, 0, 600.0), "")
-    found = real.client.get(f"/api/v1/traces/{ids[2]}/ranks")
-    assert found.status_code == 200
-    assert differences(Ranks, found.json()) == []
-    assert [(r["rank"], r["id"], r["wait_us"]) for r in found.json()["ranks"]] == [
+    response = real.client.get(f"/api/v1/traces/{ids[2]}/ranks")
+    assert response.status_code == 200
+    assert differences(Ranks, response.json()) == []
+    assert [(r["rank"], r["id"], r["wait_us"]) for r in response.json()["ranks"]] == [
         (1, ids[1], 0.0),
         (2, ids[2], 380.0),
     ]
-    assert found.json()["slowest"] == 1
+    assert response.json()["slowest"] == 1
     page = real.client.get(f"/traces/{ids[2]}").text
     assert "Ranks side by side" in page
     assert f'href="/traces/{ids[1]}"' in page

@@ -79,14 +79,14 @@ def test_a_body_that_does_not_say_that_it_is_json_is_refused(web: Serving) -> No
 
 def test_a_share_that_is_not_known_counts_as_worth_it(web: Serving) -> None:
     asked = {"uniqueness": 0.9, "irregularity": 0.9, "bound": "memory", "kind": "custom"}
-    found = web.client.post("/api/v1/advice", json={"widget": asked}).json()
-    worth = next(c for c in found["criteria"] if c["name"] == "worth-it")
+    answer = web.client.post("/api/v1/advice", json={"widget": asked}).json()
+    worth = next(c for c in answer["criteria"] if c["name"] == "worth-it")
     assert worth["holds"] is None
     assert (
-        found["tool"]
+        answer["tool"]
         == web.client.post("/api/v1/advice", json={"widget": {**asked, "share_of_step": 1}}).json()["tool"]
     )
-    assert "share_of_step" not in {c["of"] for c in found["would_change"]}
+    assert "share_of_step" not in {c["of"] for c in answer["would_change"]}
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ def test_every_tool_and_every_segment_has_a_look_of_its_own() -> None:
 
 def patterned(figure: dict[str, Any]) -> list[Any]:
     """Each bar's hatching."""
-    found: list[Any] = []
+    collected: list[Any] = []
     for trace in figure["figure"]["data"]:
         if trace["type"] == "bar":
             shape = trace["marker"]["pattern"]["shape"]
-            found += [shape] if isinstance(shape, str) else list(shape)
-    return found
+            collected += [shape] if isinstance(shape, str) else list(shape)
+    return collected
 
 
 def test_bars_of_every_chart_are_hatched() -> None:

@@ -68,10 +68,10 @@ def widget(**answers: Any) -> Json:
 
 
 def test_a_sliver_of_the_step_ends_at_the_second_question() -> None:
-    found = rule.light_tree(widget(share_of_step=0.001))
-    states = [n["state"] for n in found["nodes"]]
+    tree = rule.light_tree(widget(share_of_step=0.001))
+    states = [n["state"] for n in tree["nodes"]]
     assert states == ["lit", "taken", "dim", "dim", "dim", "dim", "dim"]
-    assert found["ended"] and found["nodes"][1]["leaf"] == "skip" and found["nodes"][1]["chosen"]
+    assert tree["ended"] and tree["nodes"][1]["leaf"] == "skip" and tree["nodes"][1]["chosen"]
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_a_sliver_of_the_step_ends_at_the_second_question() -> None:
 def test_the_lit_path_ends_at_the_tool_that_is_advised(answers: Json, tool: str) -> None:
     advice = widget(**answers)
     assert advice["tool"] == tool
-    found = rule.light_tree(advice)
-    assert not found["ended"]
-    (chosen,) = [n for n in found["nodes"] if n["chosen"]]
+    tree = rule.light_tree(advice)
+    assert not tree["ended"]
+    (chosen,) = [n for n in tree["nodes"] if n["chosen"]]
     assert chosen["leaf"] == tool and chosen["state"] == "taken"
     competing = {o["tool"] for o in advice["alternatives"] if o["admitted"]}
-    assert {n["leaf"] for n in found["nodes"] if n["state"] == "taken"} == competing - {"skip"}
+    assert {n["leaf"] for n in tree["nodes"] if n["state"] == "taken"} == competing - {"skip"}
 
 
 def test_every_criterion_of_the_rule_answers_a_question_or_is_known_not_to() -> None:

@@ -26,8 +26,8 @@ FAILS = '[check]\nname = "nightly"\n[assertions]\ncompile = "error"\nregression 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("data")) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("data")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,9 @@ def make(server: Serving, headers: dict[str, str] | None = None, **fields: str) 
 
 
 def done(server: Serving, path: str) -> Json:
-    found: Json = server.client.get(f"/api/v1{path}?wait=120", timeout=150).json()
-    assert found["state"] == "done", found
-    return found
+    answer: Json = server.client.get(f"/api/v1{path}?wait=120", timeout=150).json()
+    assert answer["state"] == "done", answer
+    return answer
 
 
 def test_the_form_begins_with_what_no_configuration_means() -> None:
@@ -71,21 +71,21 @@ def test_a_plain_form_makes_a_check_and_its_page_says_what_the_api_says(real: Se
     answer = make(real, trace=trace, baseline=trace, config=FAILS)
     assert answer.status_code == 303
     path = answer.headers["location"]
-    found = done(real, path)
-    assert (found["name"], found["exit_code"]) == ("nightly", 1)
+    reply = done(real, path)
+    assert (reply["name"], reply["exit_code"]) == ("nightly", 1)
     page = real.client.get(path).text
     assert "<h1>nightly</h1>" in page
     assert "An assertion does not hold" in page
-    for finding in found["errors"]:
+    for finding in reply["errors"]:
         assert f'<a href="/regions/{finding["region_id"]}">{html.escape(finding["region"])}</a>' in page
         assert html.escape(finding["assertion"]) in page
         assert real.client.get(f"/regions/{finding['region_id']}").status_code == 200
     assert page.count(f'<a href="/traces/{trace}">') == 2
     assert "this trace has one step" in page, "what could not be measured is told with its reason"
     for name in (*check_page.REPORTS, "json"):
-        assert f"/checks/{found['id']}.{FORMATS[name].suffix}" in page
-        assert real.client.get(f"/api/v1/checks/{found['id']}.{FORMATS[name].suffix}").status_code == 200
-    assert real.client.get(f"{path}.json").json() == found
+        assert f"/checks/{reply['id']}.{FORMATS[name].suffix}" in page
+        assert real.client.get(f"/api/v1/checks/{reply['id']}.{FORMATS[name].suffix}").status_code == 200
+    assert real.client.get(f"{path}.json").json() == reply
     listed = real.client.get("/checks").text
     assert f'<a href="{path}">nightly</a>' in listed
     assert real.client.get("/checks.json").json() == real.client.get("/api/v1/checks").json()

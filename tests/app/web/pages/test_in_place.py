@@ -26,9 +26,9 @@ def preview(web: Serving, **data: Any) -> httpx.Response:
 
 
 def headline(page: str) -> str:
-    found = re.search(r'<section class="card verdict.*?<h2>(.*?)</h2>', page, re.DOTALL)
-    assert found
-    return found[1]
+    match = re.search(r'<section class="card verdict.*?<h2>(.*?)</h2>', page, re.DOTALL)
+    assert match
+    return match[1]
 
 
 def test_advice_on_a_text_comes_into_the_page_under_an_address_of_its_own(web: Serving) -> None:

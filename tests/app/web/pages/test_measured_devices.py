@@ -27,10 +27,10 @@ MI300X = "AMD Instinct MI300X"
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server whose queue stands still: what it has measured is put into its store."""
-    with serving(tmp_path_factory.mktemp("data")) as found:
-        wait_for(lambda: found.state.service.warm)
-        found.state.queue.stop()
-        yield found
+    with serving(tmp_path_factory.mktemp("data")) as server:
+        wait_for(lambda: server.state.service.warm)
+        server.state.queue.stop()
+        yield server
 
 
 def measured(web: Serving, region_id: str | None = None, **body: Any) -> str:
@@ -51,15 +51,15 @@ def test_api_pages_and_twins_have_each_kind_once_with_every_candidate(web: Servi
     slow = [candidate("eager", "eager", 4000.0, 4000.0), candidate("compile-default", "compile", 1600.0, 4000.0)]
     made = measured(web, device=MI300X, candidates=slow, best="compile-default", date="2026-11-22")
     for path in (f"regions/{region}", f"validations/{made}"):
-        found = web.client.get(f"/api/v1/{path}/measured-devices").json()
-        assert [i["device"] for i in found["items"]] == ["NVIDIA H200", MI300X]
-        assert found["items"][1]["id"] == made
-        assert [c["name"] for c in found["items"][1]["candidates"]] == ["eager", "compile-default"]
-        assert found["items"][1]["here"] is True
-        assert found["said"] == "The advice is the same on all 2 kinds of GPU: torch.compile."
+        answer = web.client.get(f"/api/v1/{path}/measured-devices").json()
+        assert [i["device"] for i in answer["items"]] == ["NVIDIA H200", MI300X]
+        assert answer["items"][1]["id"] == made
+        assert [c["name"] for c in answer["items"][1]["candidates"]] == ["eager", "compile-default"]
+        assert answer["items"][1]["here"] is True
+        assert answer["said"] == "The advice is the same on all 2 kinds of GPU: torch.compile."
         one = web.client.get(f"/api/v1/{path}/measured-devices", params={"device": "MI300X, NVIDIA L40S"}).json()
         assert [i["device"] for i in one["items"]] == [MI300X]
-        assert web.client.get(f"/{path}/measured-devices.json").json() == found
+        assert web.client.get(f"/{path}/measured-devices.json").json() == answer
         page = web.client.get(f"/{path}").text.split('id="kinds"')[1]
         assert "2.50×" in page and MI300X in page
         whole = web.client.get(f"/{path}/measured-devices").text

@@ -29,10 +29,10 @@ PAGE = {"Accept": "text/html"}
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server with the oracle, warm. Nothing of it stands in for anything."""
     folder = tmp_path_factory.mktemp("asking")
-    with serving(folder, oracle="auto", oracle_timeout_s=60, advice_timeout_s=60) as found:
-        answer = found.client.post("/api/v1/advice", json={"region": EXAMPLE, "device": "H200"}, timeout=120)
+    with serving(folder, oracle="auto", oracle_timeout_s=60, advice_timeout_s=60) as server:
+        answer = server.client.post("/api/v1/advice", json={"region": EXAMPLE, "device": "H200"}, timeout=120)
         assert answer.status_code == 200, answer.text
-        yield found
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +45,22 @@ def region(asking: Serving) -> str:
 @pytest.fixture(scope="module")
 def trace(asking: Serving) -> dict[str, Any]:
     content = (EXAMPLES / "handrolled_blocks.json.gz").read_bytes()
-    found: dict[str, Any] = asking.client.post("/api/v1/traces?wait=60", content=content).json()
-    assert found["status"] == "ready"
-    return found
+    answer: dict[str, Any] = asking.client.post("/api/v1/traces?wait=60", content=content).json()
+    assert answer["status"] == "ready"
+    return answer
 
 
 def test_advice_has_what_inductor_said_unless_it_is_not_asked(asking: Serving) -> None:
     body = {"region": EXAMPLE, "device": "H200"}
-    found = asking.client.post("/api/v1/advice", json=body).json()
-    assert differences(AdviceAnswer, found) == []
-    default, autotuned = found["oracle"]
+    answer = asking.client.post("/api/v1/advice", json=body).json()
+    assert differences(AdviceAnswer, answer) == []
+    default, autotuned = answer["oracle"]
     assert (default["mode"], default["launches"]) == ("default", 2)
     assert [e["name"] for e in default["externs"]] == ["mm"]
     assert default["kernels"][0]["lines"] == [6, 7, 8]
     assert "@triton.jit" in default["kernels"][0]["source"]
     assert [k["kind"] for k in autotuned["kernels"]] == ["template"]
-    fuses = next(c for c in found["criteria"] if c["name"] == "compile-fuses")
+    fuses = next(c for c in answer["criteria"] if c["name"] == "compile-fuses")
     assert fuses["source"].startswith("Inductor's own kernels")
     off = asking.client.post("/api/v1/advice", json=body | {"oracle": "off"}).json()
     assert off["oracle"] == []
@@ -96,18 +96,18 @@ def test_a_regions_page_has_the_kernels_and_each_its_machine_page(asking: Servin
 
     path = f"/regions/{region}/kernels/default/{kernels[0]}"
     whole = asking.client.get(path, headers=PAGE).text
-    found = asking.client.get(f"{path}.json").json()
-    assert differences(Kernel, found) == []
-    assert found == asking.client.get(f"/api/v1/regions/{region}/kernels/{kernels[0]}?mode=default").json()
-    assert found["arch"] == "sm_90"
-    assert found["machine"]["registers"] > 0
-    assert f".entry {kernels[0]}" in found["machine"]["texts"]["ptx"]
+    answer = asking.client.get(f"{path}.json").json()
+    assert differences(Kernel, answer) == []
+    assert answer == asking.client.get(f"/api/v1/regions/{region}/kernels/{kernels[0]}?mode=default").json()
+    assert answer["arch"] == "sm_90"
+    assert answer["machine"]["registers"] > 0
+    assert f".entry {kernels[0]}" in answer["machine"]["texts"]["ptx"]
     assert whole.rstrip().endswith("</html>")
-    for finding in found["findings"]:
+    for finding in answer["findings"]:
         assert html.escape(finding["text"][1:20]) in whole
     for listing in ("TTIR", "TTGIR", "PTX", "SASS"):
         assert f"<summary>{listing}" in whole
-    assert asking.client.get(f"{path}/ptx.txt").text == found["machine"]["texts"]["ptx"]
+    assert asking.client.get(f"{path}/ptx.txt").text == answer["machine"]["texts"]["ptx"]
     assert asking.client.get(f"{path}/nothing.txt", headers=PAGE).status_code == 404
     fragment = asking.client.get(path, headers=HTMX).text
     assert "<html" not in fragment
@@ -156,18 +156,18 @@ def test_a_traces_region_is_asked_about_on_its_page_once(asking: Serving, trace:
     assert "compiled and measured on NVIDIA H200" in asking.client.get(path).text
     for part in ("oracle", "verdict", "why", "operations"):
         assert f'id="{part}"' in fragment
-    found = asking.client.get(f"{path}.json").json()
-    assert [p["unavailable"] for p in found["oracle"]] == ["", ""]
+    answer = asking.client.get(f"{path}.json").json()
+    assert [p["unavailable"] for p in answer["oracle"]] == ["", ""]
     # What the trace knew is still there: times, share, notes, and the advice but for the oracle's own criterion.
     kept = {"advice", "oracle", "recompiles"}
-    assert {k: v for k, v in found.items() if k not in kept} == {k: v for k, v in known.items() if k not in kept}
-    assert (found["advice"]["tool"], found["advice"]["headline"]) == (
+    assert {k: v for k, v in answer.items() if k not in kept} == {k: v for k, v in known.items() if k not in kept}
+    assert (answer["advice"]["tool"], answer["advice"]["headline"]) == (
         known["advice"]["tool"],
         known["advice"]["headline"],
     )
-    assert found["advice"]["notes"] == known["advice"]["notes"]
+    assert answer["advice"]["notes"] == known["advice"]["notes"]
     changed = [
-        a["name"] for a, b in zip(found["advice"]["criteria"], known["advice"]["criteria"], strict=True) if a != b
+        a["name"] for a, b in zip(answer["advice"]["criteria"], known["advice"]["criteria"], strict=True) if a != b
     ]
     assert changed == ["compile-fuses"]
 
@@ -176,7 +176,7 @@ def test_a_traces_region_is_asked_about_on_its_page_once(asking: Serving, trace:
     assert "Compiled into" in again
     plain = asking.client.post(f"{path}/oracle")
     assert (plain.status_code, plain.headers["location"]) == (303, f"{path}#oracle")
-    assert asking.client.get(f"{path}.json").json() == found
+    assert asking.client.get(f"{path}.json").json() == answer
 
 
 def test_a_region_without_text_is_not_asked_about(asking: Serving) -> None:

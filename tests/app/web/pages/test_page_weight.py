@@ -25,14 +25,14 @@ BUNDLE = "plotly-cartesian.min.js"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server that holds one trace with 50 regions: a real one's, repeated until there are as many."""
-    with serving(tmp_path_factory.mktemp("weight")) as found:
+    with serving(tmp_path_factory.mktemp("weight")) as app_server:
         whole = {"id": "t" * 26, "status": "ready", "group": None, **report(TRACE, TRACE.name)}
         real = whole["regions"]
         again = [{**real[n % len(real)], "id": f"{n:026d}", "key": f"{n}"} for n in range(REGIONS)]
         trace = {**whole, "regions": again}
-        found.state.store.trace = lambda trace_id: trace if trace_id == trace["id"] else None
-        found.client.headers["Accept"] = "text/html"
-        yield found
+        app_server.state.store.trace = lambda trace_id: trace if trace_id == trace["id"] else None
+        app_server.client.headers["Accept"] = "text/html"
+        yield app_server
 
 
 def files(page: str) -> set[str]:

@@ -38,8 +38,8 @@ class Reading:
         self.id = self.path.rsplit("/", 1)[1]
 
     def api(self) -> Json:
-        found: Json = self.server.client.get(f"/api/v1{self.path}").json()
-        return found
+        answer: Json = self.server.client.get(f"/api/v1{self.path}").json()
+        return answer
 
     def page(self, query: str = "") -> str:
         answer = self.server.client.get(f"{self.path}{query}", headers=PAGE)
@@ -75,8 +75,8 @@ Begin = Callable[..., Reading]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("reading"), "parts") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("reading"), "parts") as app_server:
+        yield app_server
 
 
 @pytest.fixture

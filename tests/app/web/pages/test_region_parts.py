@@ -76,10 +76,10 @@ def test_a_permalink_carries_the_text_and_the_fields_to_a_server_that_never_saw_
     assert 'value="7.5"' in answer.text and "<option selected>NVIDIA A100" in answer.text
     assert "A region of <strong>30 %</strong>" in answer.text
     twin = html_unescape(re.search(r'href="(/region\.json\?[^"]+)"', answer.text))
-    found = client.get(twin).json()
-    assert found["advice"]["device"] == "NVIDIA A100"
-    assert found["share_of_step"] == pytest.approx(0.075)
-    assert "id" not in found
+    reply = client.get(twin).json()
+    assert reply["advice"]["device"] == "NVIDIA A100"
+    assert reply["share_of_step"] == pytest.approx(0.075)
+    assert "id" not in reply
     assert parse_qs(urlsplit(twin).query)["text"] == [text]
 
 
@@ -218,6 +218,6 @@ def test_ceilings_are_not_measured_where_there_is_no_gpu(client: httpx.Client) -
 
 
 def test_two_kernels_of_one_name_have_listings_of_their_own() -> None:
-    found = {"kernels": [{"kernel": "k", "n": 1}, {"kernel": "other", "n": 2}, {"kernel": "k", "n": 3}]}
-    assert kernel_code.keys(found["kernels"]) == ["k", "other", "k@2"]
-    assert [kernel_code.kernel_named(found, key)["n"] for key in ("k", "other", "k@2")] == [1, 2, 3]
+    fields = {"kernels": [{"kernel": "k", "n": 1}, {"kernel": "other", "n": 2}, {"kernel": "k", "n": 3}]}
+    assert kernel_code.keys(fields["kernels"]) == ["k", "other", "k@2"]
+    assert [kernel_code.kernel_named(fields, key)["n"] for key in ("k", "other", "k@2")] == [1, 2, 3]

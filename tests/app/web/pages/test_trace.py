@@ -25,7 +25,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server with one real trace, and a second that is the same as rank 1 of a group, its times doubled."""
-    with serving(tmp_path_factory.mktemp("page")) as found:
+    with serving(tmp_path_factory.mktemp("page")) as app_server:
         whole = report(TRACE, TRACE.name)
         first = {**whole, "rank": 0, "group": "job", "id": ID, "sha256": "a"}
         first["regions"] = [{**r, "id": f"{n:026d}"} for n, r in enumerate(whole["regions"])]
@@ -35,10 +35,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
             for n, r in enumerate(whole["regions"])
         ]
         traces = {t["id"]: {"status": "ready", **t} for t in (first, second)}
-        found.state.store.trace = traces.get
-        found.state.store.trace_group = lambda group: list(traces.values()) if group == "job" else []
-        found.client.headers["Accept"] = "text/html"
-        yield found
+        app_server.state.store.trace = traces.get
+        app_server.state.store.trace_group = lambda group: list(traces.values()) if group == "job" else []
+        app_server.client.headers["Accept"] = "text/html"
+        yield app_server
 
 
 def listed(page: str) -> list[str]:
@@ -54,8 +54,8 @@ def get(server: Serving, query: str, **headers: str) -> str:
 
 
 def twin(server: Serving, query: str) -> Json:
-    found: Json = server.client.get(f"/traces/{ID}.json?{query}").json()
-    return found
+    answer: Json = server.client.get(f"/traces/{ID}.json?{query}").json()
+    return answer
 
 
 SWAP = {"HX-Request": "true", "HX-Target": "region-list"}

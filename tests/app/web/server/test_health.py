@@ -18,8 +18,8 @@ from tests.processes import wait_for
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("health"), "trace") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("health"), "trace") as server:
+        yield server
 
 
 def wrong(web: Serving, **more: Any) -> tuple[str, ...]:

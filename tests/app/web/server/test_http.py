@@ -24,22 +24,22 @@ REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("data"), queue_cap=8, max_upload_bytes=1_000_000) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("data"), queue_cap=8, max_upload_bytes=1_000_000) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def trace(real: Serving) -> Json:
-    found: Json = real.client.post("/api/v1/traces?wait=120", content=EXAMPLE.read_bytes(), timeout=150).json()
-    assert found["status"] == "ready"
-    return found
+    answer: Json = real.client.post("/api/v1/traces?wait=120", content=EXAMPLE.read_bytes(), timeout=150).json()
+    assert answer["status"] == "ready"
+    return answer
 
 
 @pytest.fixture
 def stuck(tmp_path: Path) -> Iterator[Serving]:
     """A server whose jobs never end, with room for two of a kind."""
-    with serving(tmp_path, "hang", queue_cap=2) as found:
-        yield found
+    with serving(tmp_path, "hang", queue_cap=2) as server:
+        yield server
 
 
 NUMBER = itertools.count()
@@ -141,8 +141,8 @@ def test_a_list_is_walked_by_its_links_and_nothing_comes_twice(real: Serving) ->
         seen += [item["id"] for item in answer.json()["items"]]
         link = answer.headers.get("link", "")
         assert bool(link) is (answer.json()["next"] is not None)
-        found = re.fullmatch(r'<(/api/v1/checks\?[^>]*limit=2[^>]*)>; rel="next"', link)
-        path = found[1] if found else ""
+        match = re.fullmatch(r'<(/api/v1/checks\?[^>]*limit=2[^>]*)>; rel="next"', link)
+        path = match[1] if match else ""
     assert len(seen) == len(set(seen))
     assert [i for i in seen if i in made] == made[::-1]
 
@@ -182,9 +182,9 @@ def test_half_a_surrogate_pair_in_a_name_is_json_that_can_be_read(real: Serving)
         if event.get("cat") == "kernel":
             event["name"] = f"\ud800{event['name']}"
     content = json.dumps(data).encode()
-    found = real.client.post("/api/v1/traces?wait=120", content=gzip.compress(content))
-    assert found.status_code == 201, found.text
-    for path in (f"/api/v1/traces/{found.json()['id']}", f"/traces/{found.json()['id']}.json"):
+    response = real.client.post("/api/v1/traces?wait=120", content=gzip.compress(content))
+    assert response.status_code == 201, response.text
+    for path in (f"/api/v1/traces/{response.json()['id']}", f"/traces/{response.json()['id']}.json"):
         text = real.client.get(path).content.decode("utf-8")
         json.loads(text)
         assert "\N{REPLACEMENT CHARACTER}" in text

@@ -62,8 +62,8 @@ def parse(text: str) -> tuple[dict[str, str], Samples]:
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("metrics"), "trace") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("metrics"), "trace") as server:
+        yield server
 
 
 def read(web: Serving) -> Samples:

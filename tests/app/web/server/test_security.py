@@ -29,11 +29,11 @@ def raw(web: Serving, request: bytes) -> bytes:
 
 def paths(web: Serving) -> list[str]:
     """A path for every route and mount of the application."""
-    found = []
+    collected = []
     for route in _routes(web.app.routes):
         path = "/static/missing" if isinstance(route, Mount) else route.path
-        found.append(path.replace("{", "").replace("}", ""))
-    return sorted(set(found))
+        collected.append(path.replace("{", "").replace("}", ""))
+    return sorted(set(collected))
 
 
 def _routes(routes: Any) -> Iterator[Any]:
@@ -143,8 +143,8 @@ def test_reading_needs_no_origin(web: Serving, headers: Headers, _allowed: bool)
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("locked"), "trace", token=TOKEN) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("locked"), "trace", token=TOKEN) as server:
+        yield server
 
 
 OPEN = {"/healthz", "/readyz", "/sign-in", "/static/missing"}

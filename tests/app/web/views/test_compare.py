@@ -13,10 +13,10 @@ def verdicts(left: samples.Json, right: samples.Json) -> dict[str, str]:
 def test_overlapping_intervals_are_no_difference() -> None:
     a = samples.validation(candidates=[samples.candidate("eager", "eager", 1000.0)])
     b = samples.validation(candidates=[samples.candidate("eager", "eager", 1015.0)])
-    found = compare(a, b)
-    assert not found["refused"]
-    assert found["rows"][0]["verdict"] == "no difference: the intervals overlap"
-    assert found["verdict"].startswith("No difference")
+    comparison = compare(a, b)
+    assert not comparison["refused"]
+    assert comparison["rows"][0]["verdict"] == "no difference: the intervals overlap"
+    assert comparison["verdict"].startswith("No difference")
 
 
 def test_intervals_apart_are_a_difference_with_its_direction() -> None:
@@ -34,10 +34,10 @@ def test_other_devices_regions_or_no_gpu_refuse_every_verdict() -> None:
         samples.validation(device=None),
         samples.validation(region="x: f32[1]\nreturn x"),
     ):
-        found = compare(a, other)
-        assert found["refused"]
-        assert found["verdict"].startswith("No verdict")
-        assert {row["verdict"] for row in found["rows"]} <= {"not comparable", "timed in neither"}
+        comparison = compare(a, other)
+        assert comparison["refused"]
+        assert comparison["verdict"].startswith("No verdict")
+        assert {row["verdict"] for row in comparison["rows"]} <= {"not comparable", "timed in neither"}
 
 
 def test_what_only_one_side_has_is_new_or_gone_and_what_failed_there_is_neither() -> None:

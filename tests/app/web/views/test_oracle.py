@@ -40,10 +40,10 @@ def prediction(*kernels: OracleKernel, mode: str = "default", **more: Any) -> di
 
 def asked(operations: list[tuple[str, str, str, int]], *oracle: dict[str, Any]) -> dict[str, Any]:
     """A region of these operations (name, label, kind, line) with predictions."""
-    found = region("r")
-    shape = found["cost"]["operations"][0]
+    answer = region("r")
+    shape = answer["cost"]["operations"][0]
     rows = [{**shape, "name": n, "label": label, "kind": k, "line": at} for n, label, k, at in operations]
-    return {**found, "cost": {**found["cost"], "operations": rows}, "oracle": list(oracle)}
+    return {**answer, "cost": {**answer["cost"], "operations": rows}, "oracle": list(oracle)}
 
 
 def who(found: dict[str, Any]) -> dict[str, Any]:
@@ -59,15 +59,15 @@ def test_the_former_spelling_of_a_stored_prediction_is_read_as_todays() -> None:
 
 
 def test_operations_are_in_the_kernel_of_their_lines_and_the_product_in_the_library() -> None:
-    found = asked(GEMM, prediction(TAIL, externs=(Extern("mm", 1),)))
-    assert who(found) == {"mm": "mm", "add": [1], "gelu": [1], "mul": [1]}
+    answer = asked(GEMM, prediction(TAIL, externs=(Extern("mm", 1),)))
+    assert who(answer) == {"mm": "mm", "add": [1], "gelu": [1], "mul": [1]}
     assert who(asked(GEMM, prediction(TEMPLATE))) == {"mm": [1], "add": [1], "gelu": [1], "mul": [1]}
 
 
 def test_a_bias_that_the_librarys_product_takes_along() -> None:
     tail = OracleKernel("triton_poi_fused_gelu_0", model.POINTWISE, 1, 1, ("aten.gelu",), "", lines=(7,))
-    found = asked(GEMM[:3], prediction(tail, externs=(Extern("addmm", 1),)))
-    assert who(found) == {"mm": "addmm", "add": "addmm", "gelu": [1]}
+    answer = asked(GEMM[:3], prediction(tail, externs=(Extern("addmm", 1),)))
+    assert who(answer) == {"mm": "addmm", "add": "addmm", "gelu": [1]}
 
 
 def test_attention_by_hand_goes_where_inductor_sends_it() -> None:
@@ -77,8 +77,8 @@ def test_attention_by_hand_goes_where_inductor_sends_it() -> None:
     ]  # fmt: skip
     call = "_scaled_dot_product_flash_attention"
     replaced = (Replaced(model.SDPA_REPLACED, "attention written by hand"),)
-    found = asked(operations, prediction(externs=(Extern(f"aten.{call}", 1),), replaced=replaced))
-    assert set(who(found).values()) == {"SDPA"}
+    answer = asked(operations, prediction(externs=(Extern(f"aten.{call}", 1),), replaced=replaced))
+    assert set(who(answer).values()) == {"SDPA"}
     # Without the replacement nobody claims that an unexplained product is that call.
     assert who(asked(operations, prediction(externs=(Extern(f"aten.{call}", 1),))))["mul"] == []
 
@@ -88,20 +88,20 @@ def test_forward_and_backward_are_told_apart() -> None:
     again = OracleKernel("triton_red_fused_mul_0", model.REDUCTION, 1, 1, ("aten.mul",), "b", "backward", (3,))
     other = OracleKernel("triton_per_fused_sum_1", model.PERSISTENT, 2, None, ("aten.sum",), "c", "backward", ())
     operations = [("mul", "mul", "pointwise", 3), ("mul_1", "mul", "pointwise", 0), ("sum_1", "sum", "reduction", 0)]
-    found = asked(operations, prediction(forward, again, other))
-    assert who(found) == {"mul": [1], "mul_1": [2], "sum_1": [3]}
-    section = predicted_kernels.oracle_section(found)
+    answer = asked(operations, prediction(forward, again, other))
+    assert who(answer) == {"mul": [1], "mul_1": [2], "sum_1": [3]}
+    section = predicted_kernels.oracle_section(answer)
     assert [(s["name"], len(s["kernels"])) for s in section["modes"][0]["stages"]] == [("forward", 1), ("backward", 2)]
-    keys = kernel_keys(found["oracle"][0]["kernels"])
+    keys = kernel_keys(answer["oracle"][0]["kernels"])
     assert keys == ["triton_red_fused_mul_0@forward", "triton_red_fused_mul_0@backward", "triton_per_fused_sum_1"]
-    assert find_kernel(found, "default", keys[1])[1]["source"] == "b"  # type: ignore[index]
-    assert find_kernel(found, "max-autotune", keys[1]) is None
-    assert find_kernel(found, "default", "triton_red_fused_mul_0") is None
+    assert find_kernel(answer, "default", keys[1])[1]["source"] == "b"  # type: ignore[index]
+    assert find_kernel(answer, "max-autotune", keys[1]) is None
+    assert find_kernel(answer, "default", "triton_red_fused_mul_0") is None
 
 
 def test_an_operation_that_nobody_computes_is_claimed_by_nobody() -> None:
-    found = asked([*GEMM, ("sub", "sub", "pointwise", 9)], prediction(TAIL, externs=(Extern("mm", 1),)))
-    assert who(found)["sub"] == []
+    answer = asked([*GEMM, ("sub", "sub", "pointwise", 9)], prediction(TAIL, externs=(Extern("mm", 1),)))
+    assert who(answer)["sub"] == []
 
 
 @pytest.mark.parametrize(

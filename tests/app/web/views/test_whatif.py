@@ -19,15 +19,15 @@ def of_parts(region_us: float, rest_us: float, faster: float) -> float:
 def test_the_steps_speedup_is_what_its_parts_add_up_to(region: float, rest: float, faster: float) -> None:
     share = region / (region + rest)
     assert amdahl(share, faster) == pytest.approx(of_parts(region, rest, faster))
-    found = whatif.answer(share, faster, region + rest)
-    assert found["then_us"] == pytest.approx(region / faster + rest)
-    assert found["saved_us"] == pytest.approx(region - region / faster)
-    assert found["then"] + found["rest"] + found["saved"] == pytest.approx(1.0)
+    answer = whatif.answer(share, faster, region + rest)
+    assert answer["then_us"] == pytest.approx(region / faster + rest)
+    assert answer["saved_us"] == pytest.approx(region - region / faster)
+    assert answer["then"] + answer["rest"] + answer["saved"] == pytest.approx(1.0)
 
 
 def test_no_speedup_of_a_tenth_can_pass_ten_ninths() -> None:
-    found = whatif.answer(0.1, 1000.0, None)
-    assert found["step_speedup"] < found["limit"] == pytest.approx(10 / 9)
+    answer = whatif.answer(0.1, 1000.0, None)
+    assert answer["step_speedup"] < answer["limit"] == pytest.approx(10 / 9)
     assert whatif.answer(1.0, 2.0, None)["limit"] == math.inf
 
 
@@ -43,10 +43,10 @@ def test_the_region_says_where_the_sliders_stand_and_the_address_may_say_otherwi
 
 
 def test_a_measured_way_stands_beside_its_prediction() -> None:
-    found = whatif.make_rows(samples.region("a")["advice"], samples.validation(), 0.3)
-    sources = {(r["name"], r["source"]) for r in found}
+    rows = whatif.make_rows(samples.region("a")["advice"], samples.validation(), 0.3)
+    sources = {(r["name"], r["source"]) for r in rows}
     assert ("compile", "predicted") in sources and ("compile", "measured") in sources
-    measured = next(r for r in found if r["source"] == "measured" and r["name"] == "compile")
+    measured = next(r for r in rows if r["source"] == "measured" and r["name"] == "compile")
     times = {c["name"]: c["time_us"]["median"] for c in samples.validation()["candidates"] if c["time_us"]}
     assert measured["faster"] == pytest.approx(times["eager"] / times["compile"], rel=1e-6)
-    assert [r["faster"] for r in found] == sorted(r["faster"] for r in found)
+    assert [r["faster"] for r in rows] == sorted(r["faster"] for r in rows)

@@ -87,15 +87,15 @@ def gradients(text: str, seed: int = 0) -> None:
         torch.randn(o.shape).to(o.dtype) if o.dtype.is_floating_point else None for o in program(region).outputs
     ]
     exact = reference(plain, values, needs, upstream).outputs
-    found = []
+    collected = []
     for call in (plain, build("triton:generated", region, {}, "cpu")):
         used = [v.detach().clone().requires_grad_(n) for v, n in zip(values, needs, strict=True)]
         outputs = call(*used)
         pairs = [(o, g) for o, g in zip(outputs, upstream, strict=True) if g is not None]
         wanted = [v for v, n in zip(used, needs, strict=True) if n]
         own = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs])
-        found.append([*(o.detach() for o in outputs), *own])
-    for number, (eager, mine, there) in enumerate(zip(*found, exact, strict=True)):
+        collected.append([*(o.detach() for o in outputs), *own])
+    for number, (eager, mine, there) in enumerate(zip(*collected, exact, strict=True)):
         assert (mine.shape, mine.dtype) == (eager.shape, eager.dtype)
         assert fault_of(mine, eager, there) == "", number
 

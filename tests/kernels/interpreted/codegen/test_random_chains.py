@@ -33,9 +33,9 @@ def run(family: str, count: int) -> Counter[str]:
     @given(st.randoms(use_true_random=False))
     def holds(drawn: random.Random) -> None:
         text = chain(drawn, "small", family)
-        found = verdict(text, "cpu")
-        outcomes[found["status"]] += 1
-        assert found["status"] not in (WRONG, ERROR), f"{found['message']}\n{text}"
+        answer = verdict(text, "cpu")
+        outcomes[answer["status"]] += 1
+        assert answer["status"] not in (WRONG, ERROR), f"{answer['message']}\n{text}"
 
     holds()
     return outcomes
@@ -52,8 +52,8 @@ def test_random_chains_are_right_and_hardly_any_is_refused(family: str, count: i
 def test_the_seeds_that_a_gpu_runs_are_right_here(seed: int) -> None:
     for family in ("pointwise", "reducing"):
         text = chain_of_seed(seed, "small", family)
-        found = verdict(text, "cpu", seed)
-        assert found["status"] in (RIGHT, REFUSED), f"{found['message']}\n{text}"
+        answer = verdict(text, "cpu", seed)
+        assert answer["status"] in (RIGHT, REFUSED), f"{answer['message']}\n{text}"
 
 
 @pytest.mark.parametrize("seed", [1, 3])
@@ -68,8 +68,8 @@ def test_walks_and_split_sums_are_right_where_every_row_is_walked(seed: int, mon
     monkeypatch.setattr(split, "WANTED", 40)
     monkeypatch.setattr(shapes, "choose", walked)
     text = chain_of_seed(seed, "small", "reducing")
-    found = verdict(text, "cpu", seed)
-    assert found["status"] == RIGHT, f"{found['message']}\n{text}"
+    answer = verdict(text, "cpu", seed)
+    assert answer["status"] == RIGHT, f"{answer['message']}\n{text}"
 
 
 def test_a_wrong_kernel_is_called_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

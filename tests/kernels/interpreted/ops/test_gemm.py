@@ -174,8 +174,8 @@ def test_logsumexp_of_infinite_logits_in_some_strips_only() -> None:
 
 @pytest.mark.parametrize("columns", [5, 128, 1100])
 def test_logsumexp_of_logits_scaled_by_nothing_is_that_of_zeros(columns: int) -> None:
-    found = matmul_logsumexp.matmul_logsumexp(torch.ones((3, 2)), torch.ones((2, columns)), 0.0)
-    assert torch.allclose(found, torch.full((3,), float(columns)).log())
+    tensor = matmul_logsumexp.matmul_logsumexp(torch.ones((3, 2)), torch.ones((2, columns)), 0.0)
+    assert torch.allclose(tensor, torch.full((3,), float(columns)).log())
 
 
 def test_a_walk_along_a_long_stride_does_not_overflow_32_bits() -> None:

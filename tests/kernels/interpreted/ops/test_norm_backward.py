@@ -78,15 +78,15 @@ def test_rows_that_no_program_holds_are_read_by_strips_in_an_operation() -> None
 @pytest.mark.parametrize(("columns", "dtype"), [(16384, torch.bfloat16), (12000, torch.float32)])
 def test_long_rows_of_layer_norm_are_held_without_the_weight(columns: int, dtype: torch.dtype) -> None:
     halves = 1 if dtype == torch.float32 else 2
-    found = norm_backward.space(8192, columns, dtype, halves, LAYER)
-    late = [v for v in found if v.kernel is gradient_packed]
+    variants = norm_backward.space(8192, columns, dtype, halves, LAYER)
+    late = [v for v in variants if v.kernel is gradient_packed]
     assert late and all(v["LATE"] for v in late)
-    assert any(v.kernel is gradient_chunks for v in found)
-    assert all(v.registers * v.warps * 32 <= 65536 for v in found)
-    assert len({v.choice for v in found}) == len(found), "two variants that the file of choices cannot tell apart"
+    assert any(v.kernel is gradient_chunks for v in variants)
+    assert all(v.registers * v.warps * 32 <= 65536 for v in variants)
+    assert len({v.choice for v in variants}) == len(variants), "two variants that the file of choices cannot tell apart"
 
 
 def test_rows_that_fit_beside_their_sums_hold_the_weight() -> None:
-    found = norm_backward.space(8192, 16384, torch.bfloat16, 2, RMS)
-    assert all(not v["LATE"] for v in found if v.kernel is gradient_packed)
-    assert not any(v.kernel is gradient_chunks for v in found)
+    variants = norm_backward.space(8192, 16384, torch.bfloat16, 2, RMS)
+    assert all(not v["LATE"] for v in variants if v.kernel is gradient_packed)
+    assert not any(v.kernel is gradient_chunks for v in variants)

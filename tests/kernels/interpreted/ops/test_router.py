@@ -19,14 +19,14 @@ def test_of_equal_logits_the_lower_expert_comes_first() -> None:
 
 def test_sorting_and_maxima_choose_alike() -> None:
     x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
-    found = []
+    collected = []
     variants = file.space(4, 64, 8, x.dtype, renormalise=True)
     for by_sorting in (False, True):
         variant = next(v for v in variants if v["SORTED"] == by_sorting)
         weights, experts = torch.empty(4, 8), torch.empty(4, 8, dtype=torch.int64)
         file.launch(variant, x, weights, experts)
-        found.append((weights, experts))
-    (a, i), (b, j) = found
+        collected.append((weights, experts))
+    (a, i), (b, j) = collected
     assert torch.equal(i, j)
     torch.testing.assert_close(a, b)
     torch.testing.assert_close(a, file.reference(x, 8)[0])

@@ -134,8 +134,8 @@ def test_an_endless_log_is_cut(measured):
 def test_a_kernel_that_does_not_compute_the_result_is_told_by_launch_ablation(fork_server):
     names = [f"triton:cheat.{f.__name__}" for f in cheats.TRITON]
     request = ValidationRequest(DOUBLE, candidates=tuple(names), device="cpu", limits=Limits(prepare_s=60))
-    found = validate(request, fork_server=fork_server, modules=Modules(registry=REGISTRY))
-    by_name = {c.name.partition(".")[2] or c.name: c for c in found.candidates}
+    validation = validate(request, fork_server=fork_server, modules=Modules(registry=REGISTRY))
+    by_name = {c.name.partition(".")[2] or c.name: c for c in validation.candidates}
     assert by_name["launches_its_kernel"].status == "correct", by_name["launches_its_kernel"].message
     assert by_name["falls_back"].status == "error"
     assert "no Triton kernel" in by_name["falls_back"].message
@@ -296,25 +296,25 @@ HOT = {**CALM, "throttle": ["thermal (hardware)"]}
 
 def test_rounds_of_a_slowed_gpu_are_left_out_and_too_many_refused():
     readings = [(n + 1, HOT if n in (2, 5) else CALM) for n in range(9)]
-    found = conditions.fitness(readings, 9, 0.01)
-    assert found.bad == {2, 5}
-    assert found.reason == ""
-    assert "2 of 9 rounds were left out" in found.warnings[0]
+    fitness = conditions.fitness(readings, 9, 0.01)
+    assert fitness.bad == {2, 5}
+    assert fitness.reason == ""
+    assert "2 of 9 rounds were left out" in fitness.warnings[0]
     assert "slowed (thermal (hardware)) in 9 of 9" in conditions.fitness([(9, HOT)], 9, 0.01).reason
     assert conditions.fitness([(3, CALM), (6, HOT), (9, CALM)], 9, 0.01).bad == {3, 4, 5}
 
 
 @pytest.mark.parametrize(("throttle", "reason"), [([], "1200 of 1980"), (["power cap"], "")])
 def test_a_low_clock_counts_unless_the_power_cap_explains_it(throttle, reason):
-    found = conditions.fitness([(5, {**CALM, "sm_clock_mhz": 1200, "throttle": throttle})], 5, 0.01)
-    assert reason in found.reason
-    assert bool(found.reason) == bool(reason)
+    fitness = conditions.fitness([(5, {**CALM, "sm_clock_mhz": 1200, "throttle": throttle})], 5, 0.01)
+    assert reason in fitness.reason
+    assert bool(fitness.reason) == bool(reason)
 
 
 @pytest.mark.parametrize(("steadiest", "refused"), [(0.02, False), (0.3, True), (None, False)])
 def test_a_shared_gpu_is_refused_where_it_shows(steadiest, refused):
-    found = conditions.fitness([(5, {**CALM, "other_processes": 2})], 5, steadiest)
-    assert bool(found.reason) == refused
+    fitness = conditions.fitness([(5, {**CALM, "other_processes": 2})], 5, steadiest)
+    assert bool(fitness.reason) == refused
     assert not conditions.fitness([(5, CALM)], 5, 0.3).reason
 
 
@@ -327,16 +327,18 @@ def test_an_unfit_machine_measures_nothing_and_says_why(bad):
                       read=lambda card, ours: HOT if next(count) - 1 in bad else CALM)  # fmt: skip
     text = "x: bf16[8]\nreturn x # candidates: eager compile:300"
     with ForkServer(warm=False) as parent:
-        found = validate(ValidationRequest(text, timing_s=0.02, limits=LIMITS), fork_server=parent, modules=modules)
+        validation = validate(
+            ValidationRequest(text, timing_s=0.02, limits=LIMITS), fork_server=parent, modules=modules
+        )
     if len(bad) > 2:
-        assert found.outcome == "unmeasured"
-        assert found.reason.startswith("this machine is not fit to measure, because the GPU was slowed")
-        assert {c.status for c in found.candidates} == {"correct"}
-        assert all(c.time_us is None for c in found.candidates)
+        assert validation.outcome == "unmeasured"
+        assert validation.reason.startswith("this machine is not fit to measure, because the GPU was slowed")
+        assert {c.status for c in validation.candidates} == {"correct"}
+        assert all(c.time_us is None for c in validation.candidates)
     else:
-        assert found.outcome == "confirmed"
-        assert any("rounds were left out" in w for w in found.conditions["warnings"])
-        assert [r["rounds"] for r in found.conditions["during"]] == list(range(1, 10))
+        assert validation.outcome == "confirmed"
+        assert any("rounds were left out" in w for w in validation.conditions["warnings"])
+        assert [r["rounds"] for r in validation.conditions["during"]] == list(range(1, 10))
 
 
 SEEDS = """

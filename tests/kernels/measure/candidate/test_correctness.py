@@ -16,8 +16,8 @@ FEW, MORE_THAN_A_STEP = (37, 41), (4097, 4099)
 
 
 def error_of(out: torch.Tensor, ref: torch.Tensor) -> tuple[float, float, int]:
-    (found,) = compare([out], Reference((ref,), {}, "float64"))
-    return found.error, found.outlier, found.misfits
+    (error_of_output,) = compare([out], Reference((ref,), {}, "float64"))
+    return error_of_output.error, error_of_output.outlier, error_of_output.misfits
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f8e4m3"])

@@ -25,11 +25,11 @@ def slots(text: str, seed: int = 1) -> torch.Tensor:
     "cache.scatter(0, slot[:, None].expand(40, 8), rows)",
 ])  # fmt: skip
 def test_rows_are_written_to_distinct_places(line: str) -> None:
-    found = slots(f"{INPUTS}return {line}\n")
-    assert len(found.unique()) == 40
-    assert int(found.min()) >= 0
-    assert int(found.max()) < 64
-    assert not torch.equal(found, slots(f"{INPUTS}return {line}\n", seed=2))
+    tensor = slots(f"{INPUTS}return {line}\n")
+    assert len(tensor.unique()) == 40
+    assert int(tensor.min()) >= 0
+    assert int(tensor.max()) < 64
+    assert not torch.equal(tensor, slots(f"{INPUTS}return {line}\n", seed=2))
 
 
 @pytest.mark.parametrize("line", [

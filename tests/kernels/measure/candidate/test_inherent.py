@@ -35,11 +35,11 @@ def case(*outputs, distribution="normal"):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_moved_numbers_are_a_unit_in_the_last_place_of_float32_apart(dtype):
     value = torch.randn(1000, dtype=dtype)
-    found = moved(value, 3)
-    apart = ((found - value.double()) / value.double()).abs()
-    assert found.dtype == torch.float64
+    tensor = moved(value, 3)
+    apart = ((tensor - value.double()) / value.double()).abs()
+    assert tensor.dtype == torch.float64
     assert torch.allclose(apart, torch.full_like(apart, 2**-23), rtol=1e-6)
-    assert not torch.equal(found, moved(value, 4))
+    assert not torch.equal(tensor, moved(value, 4))
 
 
 def adam_errors(change):

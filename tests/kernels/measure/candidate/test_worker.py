@@ -54,8 +54,8 @@ def check(fork_server, text, *names, limits=None):
         device="cpu",
         limits=limits or Limits(prepare_s=60),
     )
-    found = validate(request, fork_server=fork_server, modules=MODULES)
-    return found, {c.name.removeprefix("library:test."): c for c in found.candidates}
+    validation = validate(request, fork_server=fork_server, modules=MODULES)
+    return validation, {c.name.removeprefix("library:test."): c for c in validation.candidates}
 
 
 @pytest.fixture(scope="module")

@@ -169,11 +169,11 @@ def test_a_cancelled_survey_keeps_what_it_has(fork_server):
     def told(progress):
         asked.append(progress.phase)
 
-    found = landscape(request, told, lambda: asked.count("points") > 2, fork_server=fork_server, modules=MIXED)
-    assert found.reason == "cancelled"
-    assert found.outcome == "measured"
-    assert by(found, status="ok")
-    assert {p.reason for p in by(found, status="not_run")} == {"cancelled"}
+    drawn = landscape(request, told, lambda: asked.count("points") > 2, fork_server=fork_server, modules=MIXED)
+    assert drawn.reason == "cancelled"
+    assert drawn.outcome == "measured"
+    assert by(drawn, status="ok")
+    assert {p.reason for p in by(drawn, status="not_run")} == {"cancelled"}
 
 
 def test_a_text_that_is_no_region_raises(fork_server):
@@ -213,9 +213,9 @@ def test_a_generated_kernel_has_a_landscape_down_to_a_tile_of_four(fork_server):
 def test_on_a_gpu_points_have_registers_and_the_smallest_tile_is_far_off():
     text = "x: bf16[16384, 4096]\nreturn torch.softmax(x.float(), -1).to(bf16)"  # 16 x between its 30 points there
     with ForkServer() as made:
-        found = landscape(LandscapeRequest(text, "triton:softmax", budget_s=30.0), fork_server=made)
-    assert found.outcome == "measured", found.reason
-    timed = [p for p in found.points if p.time_us]
+        drawn = landscape(LandscapeRequest(text, "triton:softmax", budget_s=30.0), fork_server=made)
+    assert drawn.outcome == "measured", drawn.reason
+    timed = [p for p in drawn.points if p.time_us]
     assert all(p.registers and p.shared_bytes is not None and p.spill_bytes is not None for p in timed)
-    assert found.worst_to_best > 5
-    assert found.chosen_to_best is None or found.chosen_to_best.low < 1.2
+    assert drawn.worst_to_best > 5
+    assert drawn.chosen_to_best is None or drawn.chosen_to_best.low < 1.2

@@ -58,24 +58,26 @@ def test_a_variant_made_anew_is_what_the_kernels_file_makes(name: str) -> None:
 @pytest.mark.parametrize("name", SPACES)
 def test_the_own_space_comes_first_and_whole_and_no_point_twice(name: str) -> None:
     space, arguments = SPACES[name]
-    found = cells(space, space[-1], arguments, Limits(), most=len(space) + 5)
-    assert found[0].variant == space[-1]
-    assert {str(c.variant) for c in found if c.own} == {str(v) for v in space}
-    assert [c.own for c in found] == sorted((c.own for c in found), reverse=True)
-    assert len(found) <= len(space) + 5
-    places = [(c.variant.kernel.__name__, tile_of(c.variant), c.variant.warps, stages_of(c.variant)) for c in found]
-    wide = [p for p, c in zip(places, found, strict=True) if not c.own]
+    grid_cells = cells(space, space[-1], arguments, Limits(), most=len(space) + 5)
+    assert grid_cells[0].variant == space[-1]
+    assert {str(c.variant) for c in grid_cells if c.own} == {str(v) for v in space}
+    assert [c.own for c in grid_cells] == sorted((c.own for c in grid_cells), reverse=True)
+    assert len(grid_cells) <= len(space) + 5
+    places = [
+        (c.variant.kernel.__name__, tile_of(c.variant), c.variant.warps, stages_of(c.variant)) for c in grid_cells
+    ]
+    wide = [p for p, c in zip(places, grid_cells, strict=True) if not c.own]
     assert len(set(wide)) == len(wide)
-    assert not set(wide) & {p for p, c in zip(places, found, strict=True) if c.own}
+    assert not set(wide) & {p for p, c in zip(places, grid_cells, strict=True) if c.own}
 
 
 def test_the_wider_grid_reaches_from_tiny_to_large() -> None:
     space, arguments = SPACES["rms norm"]
-    found = cells(space, space[0], arguments, Limits(), most=10_000)
-    loop = {c.variant["BLOCK"] for c in found if c.variant.kernel.__name__ == "norm_loop"}
+    grid_cells = cells(space, space[0], arguments, Limits(), most=10_000)
+    loop = {c.variant["BLOCK"] for c in grid_cells if c.variant.kernel.__name__ == "norm_loop"}
     assert {4, 16, 64, 4096} <= loop
-    assert {1, 2, 4, 8, 16} <= {c.variant.warps for c in found}
-    assert {1, 2, 3, 4, 5} <= {stages_of(c.variant) for c in found if "STAGES" in c.variant.tuned}
+    assert {1, 2, 4, 8, 16} <= {c.variant.warps for c in grid_cells}
+    assert {1, 2, 3, 4, 5} <= {stages_of(c.variant) for c in grid_cells if "STAGES" in c.variant.tuned}
 
 
 def test_one_thing_is_changed_before_two_and_the_smallest_tile_is_among_the_first() -> None:
@@ -99,10 +101,10 @@ def test_one_thing_is_changed_before_two_and_the_smallest_tile_is_among_the_firs
 def test_what_does_not_fit_is_pruned_with_the_resource_and_the_amount() -> None:
     space, arguments = SPACES["matmul"]
     small = Limits(shared_bytes=99 * 1024)
-    found = cells(space, space[1], arguments, small, most=10_000)
-    pruned = [c for c in found if c.reason]
+    grid_cells = cells(space, space[1], arguments, small, most=10_000)
+    pruned = [c for c in grid_cells if c.reason]
     assert pruned
-    for cell in found:
+    for cell in grid_cells:
         v = cell.variant
         # The bytes of the pipeline's tiles, counted here.
         needs = (v["BM"] + v["BN"]) * v["BK"] * 2 * v.stages
@@ -119,18 +121,18 @@ def test_what_does_not_fit_is_pruned_with_the_resource_and_the_amount() -> None:
 
 def test_what_was_chosen_runs_even_where_the_model_says_that_it_does_not_fit() -> None:
     space, arguments = SPACES["matmul"]
-    found = cells(space, space[0], arguments, Limits(shared_bytes=1024))
-    assert found[0].variant == space[0]
-    assert found[0].reason == ""
+    grid_cells = cells(space, space[0], arguments, Limits(shared_bytes=1024))
+    assert grid_cells[0].variant == space[0]
+    assert grid_cells[0].reason == ""
 
 
 def test_kernels_whose_programs_wait_for_each_other_keep_to_their_own_space() -> None:
     space, arguments = SPACES["long softmax"]
     own = [v for v in space if v.kernel is softmax_team]
     assert own, "the space has no such kernel any more"
-    found = cells(space, space[0], arguments, Limits(), most=10_000)
-    assert [c.variant for c in found if c.variant.kernel is softmax_team and not c.own] == []
-    assert {str(c.variant) for c in found if c.variant.kernel is softmax_team} == {str(v) for v in own}
+    grid_cells = cells(space, space[0], arguments, Limits(), most=10_000)
+    assert [c.variant for c in grid_cells if c.variant.kernel is softmax_team and not c.own] == []
+    assert {str(c.variant) for c in grid_cells if c.variant.kernel is softmax_team} == {str(v) for v in own}
 
 
 def test_axes_go_from_small_to_large() -> None:

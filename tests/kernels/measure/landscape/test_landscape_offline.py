@@ -18,11 +18,11 @@ def test_a_point_has_the_figures_of_the_kernels_own_build():
     expected = build(operation, item, "sm_90")
     assert expected.refused == ""
     request = LandscapeRequest(REGION, "triton:rms_norm", target="sm_90", points=1, budget_s=60.0)
-    found = landscape(request)
-    assert found.outcome == "compiled", found.reason
-    assert (found.chosen, found.best, found.device) == (None, None, None)
-    assert all(p.time_us is None for p in found.points)
-    point = next(p for p in found.points if (p.constants["BLOCK"], p.stages, p.warps) == (512, 1, item.variant.warps))
+    drawn = landscape(request)
+    assert drawn.outcome == "compiled", drawn.reason
+    assert (drawn.chosen, drawn.best, drawn.device) == (None, None, None)
+    assert all(p.time_us is None for p in drawn.points)
+    point = next(p for p in drawn.points if (p.constants["BLOCK"], p.stages, p.warps) == (512, 1, item.variant.warps))
     assert (point.registers, point.spill_bytes, point.shared_bytes) == (
         expected.registers, expected.spill_bytes, expected.shared_bytes,
     )  # fmt: skip

@@ -23,8 +23,8 @@ RECORDS = Path(__file__).resolve().parents[3] / "records"
 
 @cache
 def record(mode: str = "default") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RECORDS / f"oracle-h200-{mode}.json").read_text())
-    return found
+    answer: dict[str, Any] = json.loads((RECORDS / f"oracle-h200-{mode}.json").read_text())
+    return answer
 
 
 def rows(training: bool) -> dict[str, Any]:
@@ -53,9 +53,9 @@ def test_every_difference_has_its_reason() -> None:
 
 
 def test_nine_of_ten_training_regions_are_predicted_as_compiled() -> None:
-    found = rows(training=True)
-    assert len(found) >= 20
-    assert sum(r["equal"] for r in found.values()) >= 0.9 * len(found)
+    answer = rows(training=True)
+    assert len(answer) >= 20
+    assert sum(r["equal"] for r in answer.values()) >= 0.9 * len(answer)
 
 
 def test_max_autotune_is_predicted_as_compiled_where_nothing_is_decided_by_timing() -> None:

@@ -66,40 +66,40 @@ def test_bool_mask_saves_less() -> None:
 
 
 def test_rms_norm_by_hand_fuses_to_one_read_and_one_write() -> None:
-    found = counted(texts.RMS_NORM)
+    region_cost = counted(texts.RMS_NORM)
     x = 4 * 2048 * 2048 * 2
-    assert found.fused.launches == 1
-    assert found.fused.bytes_moved == found.ideal.bytes_moved == 2 * x + 2048 * 2
+    assert region_cost.fused.launches == 1
+    assert region_cost.fused.bytes_moved == region_cost.ideal.bytes_moved == 2 * x + 2048 * 2
     # to 1+2, pow 2+2, mean 2, mul 1+1, mul 1+1 of x; per row: mean 4, add 8, rsqrt 8, to 6, mul 2; and the weight
-    assert found.unfused.bytes_moved == 13 * x + 4 * 2048 * 28 + 2048 * 2
-    assert found.unfused.launches == 8
+    assert region_cost.unfused.bytes_moved == 13 * x + 4 * 2048 * 28 + 2048 * 2
+    assert region_cost.unfused.launches == 8
 
 
 def test_views_cost_nothing_and_broadcast_reads_once() -> None:
-    found = counted("x: f32[4, 1].strides(1, 1)\ny = x.expand(4, 1000).transpose(0, 1)\nreturn y + 1.0\n")
-    add = next(o for o in found.operations if o.label == "add")
+    region_cost = counted("x: f32[4, 1].strides(1, 1)\ny = x.expand(4, 1000).transpose(0, 1)\nreturn y + 1.0\n")
+    add = next(o for o in region_cost.operations if o.label == "add")
     assert add.bytes_read == 4 * 4
     assert add.bytes_written == 4000 * 4
-    assert sum(o.launches for o in found.operations) == 1
+    assert sum(o.launches for o in region_cost.operations) == 1
 
 
 def test_in_place_mutation_is_a_write() -> None:
-    found = counted("x: f32[1000]\ny: f32[1000]\nz = x.add_(y)\nreturn z\n")
-    assert found.unfused.bytes_read == 8000
-    assert found.unfused.bytes_written == 4000
-    assert found.ideal.bytes_moved == 12000
+    region_cost = counted("x: f32[1000]\ny: f32[1000]\nz = x.add_(y)\nreturn z\n")
+    assert region_cost.unfused.bytes_read == 8000
+    assert region_cost.unfused.bytes_written == 4000
+    assert region_cost.ideal.bytes_moved == 12000
 
 
 def test_gather_counts_the_rows_picked_not_the_table() -> None:
-    found = counted("w: bf16[50000, 1024]\ni: i64[8].below(50000)\nreturn embedding(i, w) * 2.0\n")
-    assert found.ideal.bytes_read == 8 * 8 + 8 * 1024 * 2
-    assert found.kernels[0].bytes_moved == 8 * 8 + 2 * 8 * 1024 * 2
+    region_cost = counted("w: bf16[50000, 1024]\ni: i64[8].below(50000)\nreturn embedding(i, w) * 2.0\n")
+    assert region_cost.ideal.bytes_read == 8 * 8 + 8 * 1024 * 2
+    assert region_cost.kernels[0].bytes_moved == 8 * 8 + 2 * 8 * 1024 * 2
 
 
 def test_two_axes_cannot_share_a_kernel() -> None:
-    found = counted("x: bf16[512, 512]\nreturn x.float().sum(0), x.float().sum(1)\n")
-    assert found.fused.launches == 3  # Inductor splits the sum over rows
-    assert found.ideal.bytes_moved == 512 * 512 * 2 + 2 * 512 * 4
+    region_cost = counted("x: bf16[512, 512]\nreturn x.float().sum(0), x.float().sum(1)\n")
+    assert region_cost.fused.launches == 3  # Inductor splits the sum over rows
+    assert region_cost.ideal.bytes_moved == 512 * 512 * 2 + 2 * 512 * 4
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,10 @@ def test_f32_convolution_runs_in_tf32_and_a_product_does_not() -> None:
 
 def test_sdpa_in_training_is_costed_as_attention() -> None:
     qkv = "".join(f"{n}: bf16[4, 16, 2048, 128].requires_grad\n" for n in "qkv")
-    found = counted(qkv + "return scaled_dot_product_attention(q, k, v)\n")
+    region_cost = counted(qkv + "return scaled_dot_product_attention(q, k, v)\n")
     forward = 4 * 4 * 16 * 2048 * 2048 * 128
-    assert found.gemm_flops == forward + forward * 5 // 2
-    assert [k.kind for k in found.kernels] == ["attention", "attention"]
+    assert region_cost.gemm_flops == forward + forward * 5 // 2
+    assert [k.kind for k in region_cost.kernels] == ["attention", "attention"]
 
 
 REGIONS = Path(__file__).resolve().parents[3] / "regions"
@@ -160,9 +160,9 @@ REGIONS = Path(__file__).resolve().parents[3] / "regions"
 
 @pytest.fixture
 def h200() -> Device:
-    found = find_device("NVIDIA H200")
-    assert found is not None
-    return found
+    device = find_device("NVIDIA H200")
+    assert device is not None
+    return device
 
 
 def test_no_region_was_ever_faster_than_its_floor(data: Path, h200: Device) -> None:
@@ -243,26 +243,29 @@ def test_what_is_written_again_in_l2_reaches_memory_once(h200: Device) -> None:
 
 def test_dram_never_exceeds_the_bytes_that_are_touched(h200: Device) -> None:
     for path in sorted(REGIONS.glob("*.txt"))[::4]:
-        found = counted(path.read_text(encoding="utf-8"))
-        for steps, count in ((found.unfused_steps, found.unfused), (found.fused_steps, found.fused)):
+        region_cost = counted(path.read_text(encoding="utf-8"))
+        for steps, count in (
+            (region_cost.unfused_steps, region_cost.unfused),
+            (region_cost.fused_steps, region_cost.fused),
+        ):
             estimate = dram(steps, h200)
             assert estimate.bytes_read <= count.bytes_read
             assert estimate.bytes_written <= count.bytes_written
 
 
 def test_savings_say_what_their_numbers_count() -> None:
-    found = counted(texts.EXAMPLE)
-    savings = {s.name: s for s in found.savings}
-    by_label = {o.label: o for o in found.operations}
+    region_cost = counted(texts.EXAMPLE)
+    savings = {s.name: s for s in region_cost.savings}
+    by_label = {o.label: o for o in region_cost.operations}
     tail = sum(by_label[n].bytes_moved for n in ("add", "gelu", "mul"))
     assert "of the tail's operations only" in savings["tail-fused"].counting
     assert savings["tail-fused"].bytes_before == savings["tail-epilogue"].bytes_before == tail
-    fused_tail = next(k for k in found.kernels if k.kind == "fused")
+    fused_tail = next(k for k in region_cost.kernels if k.kind == "fused")
     assert savings["tail-fused"].bytes_after == fused_tail.bytes_moved
     assert "without reading its result" in savings["tail-epilogue"].counting
     assert savings["tail-epilogue"].bytes_after == fused_tail.bytes_moved - by_label["matmul"].bytes_written
     assert "every operation's own reads and writes" in savings["region-fused"].counting
-    assert savings["region-fused"].bytes_before == sum(o.bytes_moved for o in found.operations)
-    assert savings["region-fused"].bytes_after == sum(k.bytes_moved for k in found.kernels)
-    assert savings["region-ideal"].bytes_after == found.ideal.bytes_moved
+    assert savings["region-fused"].bytes_before == sum(o.bytes_moved for o in region_cost.operations)
+    assert savings["region-fused"].bytes_after == sum(k.bytes_moved for k in region_cost.kernels)
+    assert savings["region-ideal"].bytes_after == region_cost.ideal.bytes_moved
     assert savings["region-ideal"].launches_after == 1

@@ -54,8 +54,8 @@ def test_forward_equals_torchs_counter_on_real_tensors(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in PRODUCTS if n != "grouped conv2d"])
 def test_forward_and_backward_equal_torchs_counter_on_real_tensors(name: str) -> None:
-    found = cost(lower(parse(training(PRODUCTS[name]))))
-    assert found.gemm_flops == on_real_tensors(PRODUCTS[name], grad=True)
+    region_cost = cost(lower(parse(training(PRODUCTS[name]))))
+    assert region_cost.gemm_flops == on_real_tensors(PRODUCTS[name], grad=True)
 
 
 def test_attention_equals_the_kernels_that_torchs_counter_knows() -> None:

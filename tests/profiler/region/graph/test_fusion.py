@@ -69,27 +69,27 @@ def test_as_many_kernels_as_inductor(text: str) -> None:
 
 
 def test_a_split_reduction_taken_back_reads_its_input_again() -> None:
-    found = counted(SQUARE + "return x - x.mean(0, keepdim=True)\n")
+    region_cost = counted(SQUARE + "return x - x.mean(0, keepdim=True)\n")
     x, row = 4096 * 4096 * 4, 4096 * 4
-    assert [k.stage for k in found.kernels] == ["partial", "final", ""]
-    assert [(k.bytes_read, k.bytes_written) for k in found.kernels] == [(x, 0), (0, row), (x + row, x)]
-    assert found.ideal.bytes_moved == 2 * x
+    assert [k.stage for k in region_cost.kernels] == ["partial", "final", ""]
+    assert [(k.bytes_read, k.bytes_written) for k in region_cost.kernels] == [(x, 0), (0, row), (x + row, x)]
+    assert region_cost.ideal.bytes_moved == 2 * x
 
 
 def test_arithmetic_in_front_of_a_split_reduction_is_computed_again_not_kept() -> None:
-    found = counted(SQUARE + "y = gelu(x) * 2\nreturn y - y.mean(0, keepdim=True)\n")
-    assert found.fused.bytes_written == 4096 * 4096 * 4 + 4096 * 4
+    region_cost = counted(SQUARE + "y = gelu(x) * 2\nreturn y - y.mean(0, keepdim=True)\n")
+    assert region_cost.fused.bytes_written == 4096 * 4096 * 4 + 4096 * 4
     kept = counted(SQUARE + "y = gelu(x) * 2\nreturn y - y.mean(0, keepdim=True), y\n")
     assert kept.fused.bytes_written == 2 * 4096 * 4096 * 4 + 4096 * 4
 
 
 def test_a_wide_norm_reads_twice_and_counts_its_arithmetic_once() -> None:
-    found = counted("x: bf16[64, 262144]\nr: bf16[64, 262144]\nreturn F.layer_norm(x + r, [262144])\n")
+    region_cost = counted("x: bf16[64, 262144]\nr: bf16[64, 262144]\nreturn F.layer_norm(x + r, [262144])\n")
     x = 64 * 262144 * 2
-    assert [k.bytes_read for k in found.kernels] == [2 * x, 0, 2 * x]
-    norm = next(o for o in found.operations if o.label == "layer_norm")
-    add = next(o for o in found.operations if o.label == "add")
-    assert found.fused.flops == norm.flops + 2 * add.flops
+    assert [k.bytes_read for k in region_cost.kernels] == [2 * x, 0, 2 * x]
+    norm = next(o for o in region_cost.operations if o.label == "layer_norm")
+    add = next(o for o in region_cost.operations if o.label == "add")
+    assert region_cost.fused.flops == norm.flops + 2 * add.flops
 
 
 @pytest.mark.parametrize("text", [*KERNELS, texts.LAYER_NORM, texts.ADAM, texts.ATTENTION])

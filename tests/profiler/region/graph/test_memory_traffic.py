@@ -173,5 +173,5 @@ def test_bytes_equal_the_hand_count(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_kernel_moves_less_than_the_ideal_one_and_fusion_never_adds(name: str) -> None:
-    found = counted(CASES[name].text)
-    assert found.ideal.bytes_moved <= found.fused.bytes_moved <= found.unfused.bytes_moved
+    region_cost = counted(CASES[name].text)
+    assert region_cost.ideal.bytes_moved <= region_cost.fused.bytes_moved <= region_cost.unfused.bytes_moved

@@ -105,9 +105,9 @@ def regions_of(trace: Trace, found: Mining) -> dict[int, MinedRegion]:
 
 @pytest.mark.parametrize("name", [*TRAINING, *OTHERS])
 def test_every_backward_kernel_stands_with_the_forward_of_its_number(name: str) -> None:
-    trace, found = mined(f"{name}.json.gz")
-    region = regions_of(trace, found)
-    ids = {r.id_hint for r in found.regions}
+    trace, mining = mined(f"{name}.json.gz")
+    region = regions_of(trace, mining)
+    ids = {r.id_hint for r in mining.regions}
     checked = 0
     for kernel, forward in paired_in_json(document(name)["traceEvents"]).items():
         own = region.get(kernel)
@@ -117,31 +117,31 @@ def test_every_backward_kernel_stands_with_the_forward_of_its_number(name: str) 
         assert own.id_hint in partners or own.forward_of in partners, (own.title, own.forward_of, partners)
         checked += 1
     assert checked > 30
-    assert {r.forward_of for r in found.regions} <= ids | {""}
-    assert all(not r.forward_of or "backward" in r.title for r in found.regions)
-    assert all(bool(r.backward_time_us_per_step) == r.backward for r in found.regions)
+    assert {r.forward_of for r in mining.regions} <= ids | {""}
+    assert all(not r.forward_of or "backward" in r.title for r in mining.regions)
+    assert all(bool(r.backward_time_us_per_step) == r.backward for r in mining.regions)
 
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_the_time_of_both_passes_is_told_apart(name: str) -> None:
     """What autograd's nodes launched, by the JSON, is the backward time; nearly all of it stands with its forward."""
-    trace, found = mined(f"{name}.json.gz")
+    trace, mining = mined(f"{name}.json.gz")
     backward = set()
     ops = trace.ops
-    for region in found.regions:
+    for region in mining.regions:
         for kernel in region.kernels:
             at = int(trace.kernels.op[kernel])
             while at >= 0:
                 if "evaluate_function" in trace.names[int(ops.name[at])]:
                     backward.add(kernel)
                 at = int(ops.parent[at])
-    time = float(trace.kernels.duration_us[sorted(backward)].sum()) / len(found.steps)
-    assert found.backward_time_us == pytest.approx(time)
-    assert 0.3 * found.kernel_time_us < time < 0.8 * found.kernel_time_us
-    assert found.paired_backward_share is not None
-    assert found.paired_backward_share > 0.99
-    assert all(r.forward_time_us_per_step >= 0 for r in found.regions)
-    assert all(bool(r.backward_time_us_per_step) == r.backward for r in found.regions)
+    time = float(trace.kernels.duration_us[sorted(backward)].sum()) / len(mining.steps)
+    assert mining.backward_time_us == pytest.approx(time)
+    assert 0.3 * mining.kernel_time_us < time < 0.8 * mining.kernel_time_us
+    assert mining.paired_backward_share is not None
+    assert mining.paired_backward_share > 0.99
+    assert all(r.forward_time_us_per_step >= 0 for r in mining.regions)
+    assert all(bool(r.backward_time_us_per_step) == r.backward for r in mining.regions)
 
 
 def test_numbers_that_a_recomputing_thread_counts_again_change_no_region(tmp_path: Path) -> None:

@@ -97,10 +97,10 @@ def test_casts_of_other_tensors_beside_it_stay_outside(tmp_path: Path) -> None:
     def block(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor) -> object:
         return v.float(), rotate_both(q, k, freqs), mask.bfloat16()
 
-    found = regions(tmp_path / "t.json", block, q, k, freqs)
-    rope = next(r for r in found if r.title == "RoPE")
+    mined_regions = regions(tmp_path / "t.json", block, q, k, freqs)
+    rope = next(r for r in mined_regions if r.title == "RoPE")
     assert rope.operations == ("to", "to", "mul", "mul", "type_as", "type_as")
-    assert sorted(r.operations for r in found if r is not rope) == [("to",), ("to",)]
+    assert sorted(r.operations for r in mined_regions if r is not rope) == [("to",), ("to",)]
 
 
 def test_a_training_step_turns_the_gradients_in_the_same_region(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_another_complex_product_is_no_loss_of_time(tmp_path: Path) -> None:
         return result.relu()
 
     x, w = torch.randn(8, 64), torch.randn(33, dtype=torch.complex64)
-    found = regions(tmp_path / "t.json", filtered, x, w)
-    product = next(r for r in found if "mul" in r.operations)
+    mined_regions = regions(tmp_path / "t.json", filtered, x, w)
+    product = next(r for r in mined_regions if "mul" in r.operations)
     assert product.title != "RoPE"
     assert product.text is not None
     assert "view_as_complex" in product.text

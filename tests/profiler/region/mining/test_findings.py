@@ -156,14 +156,14 @@ GLOBS = {
 
 def rows() -> list[tuple[str, str]]:
     """(traces, region) of each line of the table; a line without traces continues the one above."""
-    found: list[tuple[str, str]] = []
+    collected: list[tuple[str, str]] = []
     above = ""
     for line in (TRACES / "FINDINGS.md").read_text().splitlines():
         cells = [c.strip() for c in line.strip().strip("|").split("|")] if line.startswith("|") else []
         if len(cells) == 3 and cells[0] not in ("trace", "-"):
             above = cells[0] or above
-            found.append((above, cells[1]))
-    return found
+            collected.append((above, cells[1]))
+    return collected
 
 
 def of_row(row: tuple[str, str]) -> tuple[str, str]:
@@ -197,15 +197,15 @@ CASES = list(wanted())
 
 @pytest.mark.parametrize(("name", "want"), CASES, ids=[f"{n}-{w.title}" for n, w in CASES])
 def test_the_region_is_found(name: str, want: Want) -> None:
-    _, found = mined(f"{name}.json.gz")
-    named = [r for r in found.regions if re.fullmatch(want.title, r.title)]
-    assert named, [r.title for r in found.regions]
+    _, mining = mined(f"{name}.json.gz")
+    named = [r for r in mining.regions if re.fullmatch(want.title, r.title)]
+    assert named, [r.title for r in mining.regions]
     same = [r for r in named if has_in_order(r.operations, want.operations)]
     assert same, [r.operations for r in named]
     if want.backward is not None:
         same = [r for r in same if r.backward == want.backward]
         assert same
-    assert sum(r.time_us_per_step for r in same) >= want.share * found.kernel_time_us
+    assert sum(r.time_us_per_step for r in same) >= want.share * mining.kernel_time_us
     assert max(len(r.shapes) for r in same) >= want.shapes
     if not want.text:
         assert all(r.text is None and r.missing for r in same)
@@ -224,21 +224,21 @@ def _runs(region: MinedRegion) -> None:
 
 
 def test_kernels_of_a_graph_launch_are_named_with_the_time_and_the_remedy() -> None:
-    _, found = mined("handrolled_blocks_bf16_cudagraph.json.gz")
-    assert not found.regions
-    graph = next(r for r in found.rests if r.name.startswith("CUDA graph"))
-    assert graph.time_us > 0.99 * found.kernel_time_us
+    _, mining = mined("handrolled_blocks_bf16_cudagraph.json.gz")
+    assert not mining.regions
+    graph = next(r for r in mining.rests if r.name.startswith("CUDA graph"))
+    assert graph.time_us > 0.99 * mining.kernel_time_us
     assert "record_shapes" in graph.remedy
     assert "without CUDA graphs" in graph.remedy
 
 
 def test_decoding_is_many_short_kernels_and_an_idle_gpu() -> None:
-    _, found = mined("llama_decode_bf16_eager.json.gz")
-    kernels = sum(r.launches for r in found.regions)
-    kernels += sum(len(r.kernels) for r in found.rests if r.name != COPIES) / len(found.steps)
+    _, mining = mined("llama_decode_bf16_eager.json.gz")
+    kernels = sum(r.launches for r in mining.regions)
+    kernels += sum(len(r.kernels) for r in mining.rests if r.name != COPIES) / len(mining.steps)
     assert 2_900 < kernels < 3_200
-    assert found.kernel_time_us / kernels < 5.0
-    assert found.busy_us < 0.1 * found.step_time_us
+    assert mining.kernel_time_us / kernels < 5.0
+    assert mining.busy_us < 0.1 * mining.step_time_us
 
 
 def test_routing_is_launch_bound() -> None:

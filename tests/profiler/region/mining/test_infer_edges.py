@@ -156,12 +156,12 @@ def test_forward_edges_of_other_models_are_inferred(name: str, tmp_path: Path) -
 def test_mining_with_an_execution_trace_writes_what_was_read() -> None:
     """The causal mask's two sides come from two ranges, which without identities look like one."""
     trace = read_trace(LLAMA)
-    found = mine(trace, execution=read_execution(BESIDE))
-    assert found.joined_share == 1.0
-    assert {r.title for r in found.regions} == {r.title for r in mine(trace).regions}
-    (attention,) = [r for r in found.regions if r.title == "attention by hand"]
+    mining = mine(trace, execution=read_execution(BESIDE))
+    assert mining.joined_share == 1.0
+    assert {r.title for r in mining.regions} == {r.title for r in mine(trace).regions}
+    (attention,) = [r for r in mining.regions if r.title == "attention by hand"]
     assert attention.text is not None and "k.transpose(-2, -1)" in attention.text
-    (mask,) = [r for r in found.regions if r.operations[-2:] == ("le", "where")]
+    (mask,) = [r for r in mining.regions if r.operations[-2:] == ("le", "where")]
     assert mask.text is not None and ": i64[1, 1, 1024, 1]" in mask.text
 
 
@@ -169,9 +169,9 @@ def test_an_execution_trace_of_another_run_joins_nothing() -> None:
     trace = read_trace(DATA / "traces" / "handrolled_blocks_bf16_eager_stack.json.gz")
     execution = read_execution(BESIDE)
     assert int(trace.ops.record_id.max()) != NONE  # the numbers are there, and mean other operations
-    found = mine(trace, execution=execution)
-    assert found.joined_share == 0.0
-    assert [r.text for r in found.regions] == [r.text for r in mine(trace).regions]
+    mining = mine(trace, execution=execution)
+    assert mining.joined_share == 0.0
+    assert [r.text for r in mining.regions] == [r.text for r in mine(trace).regions]
 
 
 def edited(beside: Path, keep: Callable[[int, dict[str, Any]], bool]) -> Path:
@@ -200,10 +200,10 @@ def test_the_step_that_an_execution_trace_covers_is_the_one_mined(covered: int, 
     inside = (trace.ops.start_us >= step.start_us) & (trace.ops.start_us < step.end_us)
     ids = set(trace.ops.record_id[inside].tolist())
     part = read_execution(edited(tmp_path / "et.json", lambda record_id, _: record_id in ids))
-    found = mine(trace, execution=part)
-    assert found.steps == (step.name,)
-    assert found.joined_share == 1.0
-    assert any("tanh" in (r.text or "") for r in found.regions)
+    mining = mine(trace, execution=part)
+    assert mining.steps == (step.name,)
+    assert mining.joined_share == 1.0
+    assert any("tanh" in (r.text or "") for r in mining.regions)
     other = mine(trace, trace.steps[1 - covered], execution=part)
     assert other.joined_share == 0.0
     assert [r.text for r in other.regions] == [r.text for r in mine(trace, trace.steps[1 - covered]).regions]
@@ -238,10 +238,10 @@ def test_an_execution_trace_with_holes_loses_no_kernel(seed: int, tmp_path: Path
             node["inputs"]["values"] = draw.choice(([], [[0, 0, 0, 0, 0, "cpu"]], node["inputs"]["values"][:1]))
         return draw.random() < 0.6
 
-    found = mine(trace, execution=read_execution(edited(tmp_path / "et.json", keep)))
-    assert found.joined_share is not None
-    assert sum(r.time_us_per_step for r in found.regions) == pytest.approx(found.kernel_time_us)
-    for region in found.regions:
+    mining = mine(trace, execution=read_execution(edited(tmp_path / "et.json", keep)))
+    assert mining.joined_share is not None
+    assert sum(r.time_us_per_step for r in mining.regions) == pytest.approx(mining.kernel_time_us)
+    for region in mining.regions:
         if region.text is not None:
             program(parse(region.text))
 

@@ -65,11 +65,11 @@ RECURRENCES = {
 @pytest.mark.parametrize("name", RECURRENCES)
 def test_a_recurrence_is_one_region(name: str, tmp_path: Path) -> None:
     function, args, rounds = RECURRENCES[name]
-    found = mined(tmp_path / "t.json", function, *args)
-    loop = found.regions[0]
+    mining = mined(tmp_path / "t.json", function, *args)
+    loop = mining.regions[0]
     assert (loop.title, loop.kind, loop.calls_per_step) == ("unrolled recurrence", "recurrence", 1.0)
     assert rounds - 1 <= loop.rounds <= rounds
-    assert loop.time_us_per_step > 0.9 * found.kernel_time_us
+    assert loop.time_us_per_step > 0.9 * mining.kernel_time_us
     assert len(loop.operations) < 0.2 * loop.launches  # one round of them
     assert loop.text is None
     assert loop.missing
@@ -86,9 +86,9 @@ def test_layers_are_no_recurrence(tmp_path: Path) -> None:
             x = x + F.linear(F.relu(F.linear(z, w)), w)
         return x
 
-    found = mined(tmp_path / "t.json", model, randn(16, 64))
-    assert {r.title for r in found.regions} == {"RMSNorm by hand", "GEMM with ReLU tail", "GEMM", "residual add"}
-    assert all(r.calls_per_step == 12 for r in found.regions)
+    mining = mined(tmp_path / "t.json", model, randn(16, 64))
+    assert {r.title for r in mining.regions} == {"RMSNorm by hand", "GEMM with ReLU tail", "GEMM", "residual add"}
+    assert all(r.calls_per_step == 12 for r in mining.regions)
 
 
 PARAMETERS = [randn(64, 8 * n) for n in range(1, 7)]
@@ -120,8 +120,8 @@ def test_an_optimizer_by_hand_is_one_region(
     step: Callable[[], None], operations: int, shapes: bool, tmp_path: Path
 ) -> None:
     """Without its factor an add is any add: of plain SGD only the recorded sizes tell."""
-    found = mined(tmp_path / "t.json", step, shapes=shapes)
-    (region,) = found.regions
+    mining = mined(tmp_path / "t.json", step, shapes=shapes)
+    (region,) = mining.regions
     assert (region.title, region.kind) == ("optimizer step (one tensor at a time)", "optimizer")
     assert (len(region.operations), region.rounds) == (operations, len(PARAMETERS))
 
@@ -152,12 +152,12 @@ def test_an_expert_loop_is_one_region(spread: float, tmp_path: Path) -> None:
     router = randn(32, 8) * 0.01
     router[:, 5] -= spread
     args = (torch.rand(64, 32), router, randn(8, 64, 32), randn(8, 32, 64))
-    found = mined(tmp_path / "t.json", experts, *args)
-    loop = found.regions[0]
+    mining = mined(tmp_path / "t.json", experts, *args)
+    loop = mining.regions[0]
     assert (loop.title, loop.calls_per_step) == ("expert loop", 1.0)
     assert {"where", "linear", "silu", "index_add_"} <= set(loop.operations)
-    assert sum("linear" in r.operations for r in found.regions) == 1
-    assert any(r.title == "routing" for r in found.regions)
+    assert sum("linear" in r.operations for r in mining.regions) == 1
+    assert any(r.title == "routing" for r in mining.regions)
 
 
 def test_gradients_added_up_are_one_region(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_gradients_added_up_are_one_region(tmp_path: Path) -> None:
         x.sum().backward()  # the second step adds to the first one's gradients
 
     trace = read_trace(record(tmp_path / "t.json", train, randn(16, 16)))
-    found = mine(trace, trace.steps[1])  # the steady one of two is whichever was faster
-    (region,) = [r for r in found.regions if r.title == "gradient accumulation"]
+    mining = mine(trace, trace.steps[1])  # the steady one of two is whichever was faster
+    (region,) = [r for r in mining.regions if r.title == "gradient accumulation"]
     assert region.launches == len(weights)
-    assert not any("AccumulateGrad" in r.title for r in found.regions)
+    assert not any("AccumulateGrad" in r.title for r in mining.regions)

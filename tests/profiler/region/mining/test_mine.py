@@ -37,18 +37,18 @@ H200 = ("bert_", "gpt2_", "handrolled_", "large_t5_", "llama_", "mixtral_", "pyg
 
 
 def find(row: Row) -> MinedRegion:
-    _, found = mined(f"{row.trace}.json.gz")
+    _, mining = mined(f"{row.trace}.json.gz")
     same = [
         r
-        for r in found.regions
+        for r in mining.regions
         if r.title == row.title
         and r.operations[: len(row.operations.split())] == tuple(row.operations.split())
         and r.calls_per_step >= row.calls
-        and r.time_us_per_step >= row.share * found.kernel_time_us
+        and r.time_us_per_step >= row.share * mining.kernel_time_us
         and (not row.text or any(part in (r.text or "") for part in row.text.split("|")))
     ]
-    assert same, [(r.title, r.operations, r.calls_per_step) for r in found.regions if r.title == row.title] or [
-        r.title for r in found.regions[:20]
+    assert same, [(r.title, r.operations, r.calls_per_step) for r in mining.regions if r.title == row.title] or [
+        r.title for r in mining.regions[:20]
     ]
     return same[0]
 
@@ -78,24 +78,24 @@ def _steady(trace: Trace) -> list[Step]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_kernel_is_in_one_region_or_one_rest(name: str) -> None:
-    trace, found = mined(name)
-    chosen = [s for s in trace.steps if s.name in found.steps] if len(found.steps) > 1 else _steady(trace)
+    trace, mining = mined(name)
+    chosen = [s for s in trace.steps if s.name in mining.steps] if len(mining.steps) > 1 else _steady(trace)
     expected = Counter(k for s in chosen for k in s.kernels.tolist())
-    counted = Counter(k for r in found.regions for k in r.kernels)
-    counted += Counter(k for r in found.rests if r.name != COPIES for k in r.kernels)
+    counted = Counter(k for r in mining.regions for k in r.kernels)
+    counted += Counter(k for r in mining.rests if r.name != COPIES for k in r.kernels)
     assert counted == expected
-    total = sum(r.time_us_per_step for r in found.regions)
-    total += sum(r.time_us for r in found.rests if r.name != COPIES)
-    np.testing.assert_allclose(total, found.kernel_time_us, rtol=1e-9, atol=1e-6)
-    assert len({r.id_hint for r in found.regions}) == len(found.regions)
-    times = [r.time_us_per_step for r in found.regions]
+    total = sum(r.time_us_per_step for r in mining.regions)
+    total += sum(r.time_us for r in mining.rests if r.name != COPIES)
+    np.testing.assert_allclose(total, mining.kernel_time_us, rtol=1e-9, atol=1e-6)
+    assert len({r.id_hint for r in mining.regions}) == len(mining.regions)
+    times = [r.time_us_per_step for r in mining.regions]
     assert times == sorted(times, reverse=True)
 
 
 @pytest.mark.parametrize("name", [f for f in FILES if f.startswith(H200) and "large" not in f])
 def test_texts_run_at_every_size(name: str) -> None:
-    _, found = mined(name)
-    for region in found.regions:
+    _, mining = mined(name)
+    for region in mining.regions:
         if region.text is None:
             assert region.missing
             continue
@@ -114,8 +114,8 @@ SAME_AS_PATTERNS = frozenset({"rms_norm", "attention", "rope", "swiglu", "gelu_t
 @pytest.mark.parametrize("name", [f for f in FILES if f.startswith(("handrolled", "llama", "mixtral", "t5", "gpt2"))])
 def test_the_graph_of_a_text_is_what_the_trace_was_called(name: str) -> None:
     """Two recognisers that share nothing: letters of a trace, and the aten graph of the text made from it."""
-    _, found = mined(name)
-    for region in found.regions:
+    _, mining = mined(name)
+    for region in mining.regions:
         if region.kind in SAME_AS_PATTERNS and region.text and ", " not in region.title:
             graph = lower(parse(region.text.replace(".requires_grad", "")))
             kind, title = patterns.region_kind(graph, patterns.match(graph))
@@ -158,32 +158,32 @@ def test_data_flow_is_that_of_the_execution_trace() -> None:
 
 
 def test_cuda_graph_time_is_named() -> None:
-    _, found = mined("handrolled_blocks_bf16_cudagraph.json.gz")
-    assert found.regions == ()
-    (graph,) = [r for r in found.rests if r.name.startswith("CUDA graph")]
-    assert graph.time_us == pytest.approx(found.kernel_time_us)
+    _, mining = mined("handrolled_blocks_bf16_cudagraph.json.gz")
+    assert mining.regions == ()
+    (graph,) = [r for r in mining.rests if r.name.startswith("CUDA graph")]
+    assert graph.time_us == pytest.approx(mining.kernel_time_us)
     assert "record_shapes" in graph.remedy
 
 
 def test_what_torch_compile_fused_is_named_as_such() -> None:
-    _, found = mined("handrolled_blocks_bf16_compiled.json.gz")
-    compiled = [r for r in found.regions if r.kind == "compiled"]
-    assert sum(r.time_us_per_step for r in compiled) > 0.35 * found.kernel_time_us
+    _, mining = mined("handrolled_blocks_bf16_compiled.json.gz")
+    compiled = [r for r in mining.regions if r.kind == "compiled"]
+    assert sum(r.time_us_per_step for r in compiled) > 0.35 * mining.kernel_time_us
     assert all(r.title.startswith("torch.compile kernel triton_") and not r.by_hand for r in compiled)
-    assert not any(r.by_hand for r in found.regions)
+    assert not any(r.by_hand for r in mining.regions)
 
 
 def test_communication_is_no_region() -> None:
-    _, found = mined("tl_mi300_resnet_actckpt.json.gz")
-    assert not any("nccl" in n.lower() or "rccl" in n.lower() for r in found.regions for n in r.kernel_names)
-    (wire,) = [r for r in found.rests if r.name == "communication"]
-    assert wire.time_us > 0.5 * found.kernel_time_us
+    _, mining = mined("tl_mi300_resnet_actckpt.json.gz")
+    assert not any("nccl" in n.lower() or "rccl" in n.lower() for r in mining.regions for n in r.kernel_names)
+    (wire,) = [r for r in mining.rests if r.name == "communication"]
+    assert wire.time_us > 0.5 * mining.kernel_time_us
 
 
 def test_checkpointed_forward_counts_as_forward() -> None:
     """What activation checkpointing runs again stands inside a backward node, and is no part of that node's region."""
-    _, found = mined("tl_mi300_resnet_actckpt.json.gz")
-    again = [r for r in found.regions if r.operations[0] == "batch_norm" and not r.backward]
+    _, mining = mined("tl_mi300_resnet_actckpt.json.gz")
+    again = [r for r in mining.regions if r.operations[0] == "batch_norm" and not r.backward]
     assert sum(r.calls_per_step for r in again) > 8
 
 
@@ -193,26 +193,26 @@ def test_module_is_given_where_stacks_were_recorded() -> None:
 
 
 def test_times_are_shares_of_the_step() -> None:
-    _, found = mined("llama_decode_bf16_eager.json.gz")
-    assert found.busy_us < 0.1 * found.step_time_us  # launch-bound
-    norm = found.regions[0]
-    assert norm.workload.share_of_step == pytest.approx(norm.time_us_per_step / found.step_time_us)
+    _, mining = mined("llama_decode_bf16_eager.json.gz")
+    assert mining.busy_us < 0.1 * mining.step_time_us  # launch-bound
+    norm = mining.regions[0]
+    assert norm.workload.share_of_step == pytest.approx(norm.time_us_per_step / mining.step_time_us)
     assert norm.workload.launches_per_step == norm.launches == 8 * norm.calls_per_step
 
 
 def test_a_step_can_be_chosen() -> None:
     trace, _ = mined("bert_train_varlen_fp16_eager.json.gz")
-    found = mine(trace, trace.steps[2])
-    assert found.steps == (trace.steps[2].name,)
-    assert all(len(r.shapes) == 1 for r in found.regions if r.kind == "attention")
+    mining = mine(trace, trace.steps[2])
+    assert mining.steps == (trace.steps[2].name,)
+    assert all(len(r.shapes) == 1 for r in mining.regions if r.kind == "attention")
 
 
 def test_an_empty_trace_has_no_regions(tmp_path: Path) -> None:
     """A trace without anything in it is an empty Mining, not an error."""
     empty = tmp_path / "empty.json"
     empty.write_text('{"traceEvents": []}')
-    found = mine(read_trace(empty))
-    assert (found.regions, found.rests, found.step_time_us) == ((), (), 0.0)
+    mining = mine(read_trace(empty))
+    assert (mining.regions, mining.rests, mining.step_time_us) == ((), (), 0.0)
 
 
 JUNK = (
@@ -268,8 +268,8 @@ def test_damaged_arguments_lose_text_but_no_time(seed: int, tmp_path: Path) -> N
             event["name"] = f"aten::{draw.choice(NAMES)}"
     path = tmp_path / "damaged.json"
     path.write_text(json.dumps(document))
-    found = mine(read_trace(path))
-    total = sum(r.time_us_per_step for r in found.regions)
-    total += sum(r.time_us for r in found.rests if r.name != COPIES)
-    assert total == pytest.approx(found.kernel_time_us)
-    assert any(r.missing for r in found.regions)
+    mining = mine(read_trace(path))
+    total = sum(r.time_us_per_step for r in mining.regions)
+    total += sum(r.time_us for r in mining.rests if r.name != COPIES)
+    assert total == pytest.approx(mining.kernel_time_us)
+    assert any(r.missing for r in mining.regions)

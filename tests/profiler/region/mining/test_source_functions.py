@@ -20,11 +20,11 @@ TRACES = DATA / "traces"
 def test_a_region_knows_its_function_and_line(name: str) -> None:
     path = TRACES / f"{name}.json.gz"
     trace = read_trace(path)
-    found = locate(mine(trace), trace, path)
+    mining = locate(mine(trace), trace, path)
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     frames = [e for e in events if e.get("cat") == "python_function" and ".py(" in e["name"]]
-    asked = [r for r in found.regions if r.source][:8]
+    asked = [r for r in mining.regions if r.source][:8]
     assert len(asked) == 8
     for region in asked:
         candidates = []
@@ -43,13 +43,13 @@ def test_a_region_knows_its_function_and_line(name: str) -> None:
 
 
 def test_a_region_over_several_modules_is_in_the_one_that_holds_them() -> None:
-    found = mine(read_trace(TRACES / "llama_prefill_bf16_eager_stack.json.gz"))
-    gated = next(r for r in found.regions if r.title == "SwiGLU")
+    mining = mine(read_trace(TRACES / "llama_prefill_bf16_eager_stack.json.gz"))
+    gated = next(r for r in mining.regions if r.title == "SwiGLU")
     assert gated.module.endswith("LlamaMLP_0")  # SiLU runs in a module of its own, the product does not
 
 
 def test_without_stacks_nothing_is_claimed() -> None:
     path = TRACES / "llama_prefill_bf16_eager.json.gz"
     trace = read_trace(path)
-    found = locate(mine(trace), trace, path)
-    assert all(r.source == "" and r.module == "" for r in found.regions)
+    mining = locate(mine(trace), trace, path)
+    assert all(r.source == "" and r.module == "" for r in mining.regions)

@@ -127,16 +127,16 @@ def test_one_region_of_that_name(name: str, tmp_path: Path) -> None:
 
 
 def test_a_cast_of_a_floating_weight_is_no_dequantisation(tmp_path: Path) -> None:
-    found = mined(
+    mining = mined(
         tmp_path / "t.json", cast_and_linear, randn(128, 64), randn(128, 1).bfloat16(), randn(16, 64).bfloat16()
     )
-    assert [r.title for r in found.regions if "GEMM" in r.title] == ["GEMM"]
+    assert [r.title for r in mining.regions if "GEMM" in r.title] == ["GEMM"]
 
 
 def test_a_cast_before_does_not_hide_a_dequantisation(tmp_path: Path) -> None:
     w = torch.randint(-8, 8, (128, 64), dtype=torch.int8)
-    found = mined(tmp_path / "t.json", cast_and_int8, w, randn(128, 1).bfloat16(), randn(16, 64))
-    assert {r.title for r in found.regions} == {"cast", "dequantise and GEMM"}
+    mining = mined(tmp_path / "t.json", cast_and_int8, w, randn(128, 1).bfloat16(), randn(16, 64))
+    assert {r.title for r in mining.regions} == {"cast", "dequantise and GEMM"}
 
 
 def test_slices_of_a_rotation_are_its_backward_too(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_slices_of_a_rotation_are_its_backward_too(tmp_path: Path) -> None:
         rotated = torch.cat((-x[..., 16:], x[..., :16]), -1)
         (x * cos + rotated * sin).backward(torch.ones(*HEADS))
 
-    found = mined(tmp_path / "t.json", train)
-    assert not [r.title for r in found.regions if "slice" in r.title]
-    rope = next(r for r in found.regions if r.title == "RoPE")
+    mining = mined(tmp_path / "t.json", train)
+    assert not [r.title for r in mining.regions if "slice" in r.title]
+    rope = next(r for r in mining.regions if r.title == "RoPE")
     assert any("slice_backward" in n for n in rope.kernel_names)
 
 

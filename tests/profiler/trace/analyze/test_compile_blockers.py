@@ -93,9 +93,9 @@ BETWEEN = {
 @pytest.mark.parametrize("kind", BETWEEN)
 def test_each_kind_is_named_between_two_layers(kind: str, tmp_path: Path):
     name, how = BETWEEN[kind]
-    [found] = found_in(tmp_path, Program().linear().call(name, **how).linear(32))
-    assert (found.kind, found.op, found.calls_per_step, found.within) == (kind, name, 1.0, "order")
-    assert (found.effect, found.title) == (KINDS[kind].effect, KINDS[kind].title)
+    [blocker] = found_in(tmp_path, Program().linear().call(name, **how).linear(32))
+    assert (blocker.kind, blocker.op, blocker.calls_per_step, blocker.within) == (kind, name, 1.0, "order")
+    assert (blocker.effect, blocker.title) == (KINDS[kind].effect, KINDS[kind].title)
 
 
 @pytest.mark.parametrize("kind", sorted(BETWEEN.keys() - {"custom-op", "recurrent"}))  # those may be its last layer
@@ -173,16 +173,16 @@ def test_modules_decide_where_they_are_recorded(tmp_path: Path):
     program.call("aten::item", **READ)
     metric = module("Accuracy_0", program.at - 1, 12)
     program.call("aten::item", **READ)
-    [found] = found_in(tmp_path, program, net, metric)
-    assert (found.within, found.modules, found.calls_per_step) == ("module", ("Net_0",), 1.0)
+    [blocker] = found_in(tmp_path, program, net, metric)
+    assert (blocker.within, blocker.modules, blocker.calls_per_step) == ("module", ("Net_0",), 1.0)
 
 
 def test_an_annotation_of_the_forward_decides_where_there_are_no_modules(tmp_path: Path):
     program = Program().linear().call("aten::item", **READ).linear(32)
     forward = annotation("## forward ##", 99, program.at - 99)
     program.call("aten::item", **READ).linear()
-    [found] = found_in(tmp_path, program, forward)
-    assert (found.within, found.calls_per_step) == ("annotation", 1.0)
+    [blocker] = found_in(tmp_path, program, forward)
+    assert (blocker.within, blocker.calls_per_step) == ("annotation", 1.0)
 
 
 def test_calls_are_counted_by_step(tmp_path: Path):
@@ -191,8 +191,8 @@ def test_calls_are_counted_by_step(tmp_path: Path):
         start = program.at - 1
         program.linear(100).call("aten::item", **READ).call("aten::item", **READ).linear(32)
         steps.append(annotation(f"ProfilerStep#{number}", start, program.at - start - 1))
-    [found] = found_in(tmp_path, program, *steps)
-    assert found.calls_per_step == 2.0 and len(found.at) == 6
+    [blocker] = found_in(tmp_path, program, *steps)
+    assert blocker.calls_per_step == 2.0 and len(blocker.at) == 6
 
 
 def test_a_wait_and_a_kernel_without_operation_are_seen_between_layers_only(tmp_path: Path):

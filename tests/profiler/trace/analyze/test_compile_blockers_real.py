@@ -111,9 +111,9 @@ def test_the_mask_indexing_of_a_graph_network_waits_for_its_count():
     events = loaded("pyg_gcn_gat_train_fp32.json.gz")["traceEvents"]
     copies = [e for e in events if "DtoH" in e["name"] and e.get("cat") == "gpu_memcpy"]
     steps = len({e["name"] for e in events if e["name"].startswith("ProfilerStep")})
-    [found] = of_trace("pyg_gcn_gat_train_fp32.json.gz")
-    assert found.calls_per_step == len(copies) / steps == 2
-    assert found.operands == ("i64[2, 4000000]",)
+    [blocker] = of_trace("pyg_gcn_gat_train_fp32.json.gz")
+    assert blocker.calls_per_step == len(copies) / steps == 2
+    assert blocker.operands == ("i64[2, 4000000]",)
 
 
 def test_custom_operations_are_counted_as_the_trace_has_them():
@@ -126,20 +126,20 @@ def test_custom_operations_are_counted_as_the_trace_has_them():
 
 
 def test_sizes_that_change_are_listed_without_the_weight():
-    [found] = of_trace("bert_train_varlen_fp16_eager.json.gz")
+    [blocker] = of_trace("bert_train_varlen_fp16_eager.json.gz")
     events = loaded("bert_train_varlen_fp16_eager.json.gz")["traceEvents"]
     words = {
         str(e["args"]["Input Dims"][1]) for e in events if e["name"] == "aten::embedding" and e.get("cat") == "cpu_op"
     }
-    assert set(found.operands) == {text for text in words if text.startswith("[16, ")} and len(found.operands) == 6
-    assert found.effect == "recompile" and found.because.startswith("6 different sizes in 6 steps")
+    assert set(blocker.operands) == {text for text in words if text.startswith("[16, ")} and len(blocker.operands) == 6
+    assert blocker.effect == "recompile" and blocker.because.startswith("6 different sizes in 6 steps")
 
 
 def test_the_caller_is_the_models_own_function():
     trace = real("tl_h100_bert_small.json.gz")
-    [found] = find_obstacles(trace, trace.steps)
-    assert found.modules == ("BertLMHeadModel_0/BertModel_0",)
-    where = callers(TRACES / "tl_h100_bert_small.json.gz", trace, found.at)
+    [blocker] = find_obstacles(trace, trace.steps)
+    assert blocker.modules == ("BertLMHeadModel_0/BertModel_0",)
+    where = callers(TRACES / "tl_h100_bert_small.json.gz", trace, blocker.at)
     assert where == ["transformers/modeling_attn_mask_utils.py:429 _prepare_4d_attention_mask_for_sdpa"]
 
 
@@ -170,12 +170,14 @@ def test_what_was_planted_is_found_once_each_and_nothing_round_the_model(within:
         document["traceEvents"] = [e for e in document["traceEvents"] if e["cat"] != "python_function"]
     path = written(tmp_path, json.dumps(document))
     trace = read_trace(path)
-    found = find_obstacles(trace, trace.steps)
-    assert sorted((o.kind, o.op) for o in found) == sorted([*IN_IT.items(), ("data-dependent-size", "aten::_unique2")])
-    assert all(o.calls_per_step == 1.0 and o.within == within for o in found)
+    blockers = find_obstacles(trace, trace.steps)
+    assert sorted((o.kind, o.op) for o in blockers) == sorted(
+        [*IN_IT.items(), ("data-dependent-size", "aten::_unique2")]
+    )
+    assert all(o.calls_per_step == 1.0 and o.within == within for o in blockers)
     if within == "module":
-        assert {m for o in found for m in o.modules} == {"Net_0", "Net_0/LSTM_0"}
-        asked = [at for o in found for at in o.at]
+        assert {m for o in blockers for m in o.modules} == {"Net_0", "Net_0/LSTM_0"}
+        asked = [at for o in blockers for at in o.at]
         assert callers(path, trace, asked) == ["planted.py:13 forward"] * len(asked)
 
 
@@ -193,7 +195,7 @@ def test_inside_a_region_is_what_lies_between_its_operations():
 
 def test_in_a_regions_module_concerns_it_and_elsewhere_does_not():
     [obstacle] = of_trace("tl_h100_bert_small.json.gz")
-    [found] = obstacles_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0")
-    assert not found.inside
+    [blocker] = obstacles_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0")
+    assert not blocker.inside
     assert obstacles_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0/BertEncoder_0") == ()
     assert obstacles_of_region([obstacle], [], "") == ()

@@ -59,16 +59,16 @@ def test_share_of_time_that_a_graph_hides_is_by_time(tmp_path: Path) -> None:
 
 def test_an_eager_trace_lends_its_operations_to_every_replay() -> None:
     trace, eager = real(GRAPH), real(EAGER)
-    found = borrow(trace, lender(EAGER), EAGER)
-    assert (trace.linked_share, found.linked_share) == (0.0, 1.0)
-    for replay in find_graphs(found)[0].replays:
-        ops = found.ops.name[found.kernels.op[replay.kernels]]
+    trace_read = borrow(trace, lender(EAGER), EAGER)
+    assert (trace.linked_share, trace_read.linked_share) == (0.0, 1.0)
+    for replay in find_graphs(trace_read)[0].replays:
+        ops = trace_read.ops.name[trace_read.kernels.op[replay.kernels]]
         of_eager = lender(EAGER)
-        assert [found.names[i] for i in ops] == [eager.names[i] for i in eager.ops.name[of_eager.ops]]
-        details = found.ops.detail[found.kernels.op[replay.kernels]]
-        assert [found.details[i] for i in details] == [eager.details[i] for i in eager.ops.detail[of_eager.ops]]
-    assert_ordered(found)
-    codes = {n.code for n in found.notes}
+        assert [trace_read.names[i] for i in ops] == [eager.names[i] for i in eager.ops.name[of_eager.ops]]
+        details = trace_read.ops.detail[trace_read.kernels.op[replay.kernels]]
+        assert [trace_read.details[i] for i in details] == [eager.details[i] for i in eager.ops.detail[of_eager.ops]]
+    assert_ordered(trace_read)
+    codes = {n.code for n in trace_read.notes}
     assert "borrowed" in codes
     assert not {"graph-launches", "no-shapes", "no-ops"} & codes
 
@@ -90,16 +90,16 @@ def test_a_capture_lends_by_the_kernel_names_of_its_launches() -> None:
     assert len(launches) == 428  # hipModuleLaunchKernel 252, hipLaunchKernel 104, hipExtModuleLaunchKernel 72
     found_lender = lender_of_launches(capture, launches)
     assert found_lender is not None
-    found = borrow(real(VLLM), found_lender, CAPTURE)
+    trace = borrow(real(VLLM), found_lender, CAPTURE)
     assert real(VLLM).linked_share == pytest.approx(0.0268, abs=0.0001)
-    assert found.linked_share == pytest.approx(1.0)
-    graph = find_graphs(found)[0]
+    assert trace.linked_share == pytest.approx(1.0)
+    graph = find_graphs(trace)[0]
     for row in graph.replays[0].kernels.tolist():
-        name = found.names[found.kernels.name[row]]
-        op_name = found.names[found.ops.name[found.kernels.op[row]]]
+        name = trace.names[trace.kernels.name[row]]
+        op_name = trace.names[trace.ops.name[trace.kernels.op[row]]]
         if name == "kernel_unified_attention_2d":
             assert op_name == "vllm::unified_attention_with_output"
-    assert_ordered(found)
+    assert_ordered(trace)
     assert captured_launches(TRACES / EAGER, real(EAGER)) == [], "CUDA names no kernel at its launch"
 
 
@@ -115,11 +115,11 @@ def assert_ordered(trace: Trace) -> None:
 )
 def test_another_model_lends_nothing_and_that_is_said(name: str) -> None:
     trace = real(GRAPH)
-    found = borrow(trace, lender(f"{name}.json.gz"), name)
-    assert (found.kernels.op == NONE).all()
-    note = next(n for n in found.notes if n.code == "nothing-borrowed")
+    trace_read = borrow(trace, lender(f"{name}.json.gz"), name)
+    assert (trace_read.kernels.op == NONE).all()
+    note = next(n for n in trace_read.notes if n.code == "nothing-borrowed")
     assert name in note.message
-    assert "graph-launches" in {n.code for n in found.notes}
+    assert "graph-launches" in {n.code for n in trace_read.notes}
 
 
 def test_a_trace_without_graphs_borrows_nothing() -> None:

@@ -38,8 +38,8 @@ def test_each_unit_of_time_is_split_evenly_between_the_groups_that_run_in_it(
         running = {g for s, n, g in intervals if s <= unit < s + n}
         for g in running:
             expected[g] += Fraction(1, len(running))
-    found = even_split(*columns(intervals), 5, window)
-    assert found == pytest.approx([float(e) for e in expected], abs=1e-9)
+    floats = even_split(*columns(intervals), 5, window)
+    assert floats == pytest.approx([float(e) for e in expected], abs=1e-9)
 
 
 @given(INTERVALS)

@@ -25,11 +25,11 @@ def sync(ts: float, dur: float) -> dict[str, object]:
 
 def parts(tmp_path: Path, events: list[dict[str, object]]) -> StepParts:
     trace = read_trace(written(tmp_path, json.dumps([annotation("ProfilerStep#0", 0, 1000), *events])))
-    found = step_parts(trace, trace.steps)
-    assert found is not None
-    assert found.wall_us == 1000.0
-    assert found.busy_us + found.idle_us == pytest.approx(1000.0, abs=1e-6)
-    return found
+    breakdown = step_parts(trace, trace.steps)
+    assert breakdown is not None
+    assert breakdown.wall_us == 1000.0
+    assert breakdown.busy_us + breakdown.idle_us == pytest.approx(1000.0, abs=1e-6)
+    return breakdown
 
 
 def test_short_kernels_behind_slow_launches_are_launch_bound(tmp_path: Path) -> None:
@@ -38,11 +38,11 @@ def test_short_kernels_behind_slow_launches_are_launch_bound(tmp_path: Path) -> 
         at = 50.0 * i
         events += [op("aten::mul", at, 30), launch(at + 10, i + 1), kernel(at + 15, 5, i + 1)]
     events += [op("aten::mul", 950, 30), launch(960, 20), kernel(965, 35, 20)]
-    found = parts(tmp_path, events)
+    breakdown = parts(tmp_path, events)
     # 15 before the first, 45 between each two: 15 + 19 * 45.
-    assert found.idle_launch_us == pytest.approx(870.0)
-    assert (found.idle_host_us, found.idle_communication_us, found.idle_device_us) == (0.0, 0.0, 0.0)
-    critical = critical_resource(found)
+    assert breakdown.idle_launch_us == pytest.approx(870.0)
+    assert (breakdown.idle_host_us, breakdown.idle_communication_us, breakdown.idle_device_us) == (0.0, 0.0, 0.0)
+    critical = critical_resource(breakdown)
     assert critical is not None
     assert (critical.name, critical.share) == ("launches", pytest.approx(0.87))
 
@@ -52,8 +52,8 @@ def test_a_synchronising_call_and_a_long_pause_are_the_hosts(tmp_path: Path) -> 
         op("aten::mm", 0, 20), launch(5, 1), kernel(10, 90, 1), sync(30, 80), op("aten::mm", 112, 20), launch(120, 2),
         kernel(130, 870, 2),
     ]  # fmt: skip
-    found = parts(tmp_path, waited)
-    assert (found.idle_host_us, found.idle_launch_us) == (30.0, 10.0)
+    breakdown = parts(tmp_path, waited)
+    assert (breakdown.idle_host_us, breakdown.idle_launch_us) == (30.0, 10.0)
     # No sync, but nothing that the profiler sees for 400 µs: a data loader.
     loading = [
         op("aten::mm", 0, 20), launch(5, 1), kernel(10, 90, 1), op("aten::mm", 420, 20), launch(430, 2),
@@ -67,43 +67,43 @@ def test_a_synchronising_call_and_a_long_pause_are_the_hosts(tmp_path: Path) -> 
 
 def test_what_follows_the_last_work_is_the_hosts_and_queued_work_the_devices(tmp_path: Path) -> None:
     events = [op("a", 0, 20), launch(1, 1), launch(2, 2), kernel(10, 90, 1), kernel(103, 97, 2)]
-    found = parts(tmp_path, events)
-    assert (found.idle_launch_us, found.idle_device_us, found.idle_host_us) == (10.0, 3.0, 800.0)
+    breakdown = parts(tmp_path, events)
+    assert (breakdown.idle_launch_us, breakdown.idle_device_us, breakdown.idle_host_us) == (10.0, 3.0, 800.0)
 
 
 def test_work_that_starts_long_after_its_launch_was_queued(tmp_path: Path) -> None:
-    found = parts(tmp_path, [op("a", 0, 20), launch(10, 1), kernel(510, 490, 1)])
+    breakdown = parts(tmp_path, [op("a", 0, 20), launch(10, 1), kernel(510, 490, 1)])
     # 10 up to the call, 1 in it.
-    assert (found.idle_launch_us, found.idle_device_us) == (11.0, 499.0)
+    assert (breakdown.idle_launch_us, breakdown.idle_device_us) == (11.0, 499.0)
 
 
 def test_the_time_inside_a_long_launch_is_the_launchs(tmp_path: Path) -> None:
     # Lazy loading: the kernel starts when the call is nearly over.
     loading = {**launch(10, 1), "dur": 505}
-    found = parts(tmp_path, [op("a", 0, 520), loading, kernel(510, 490, 1)])
-    assert (found.idle_launch_us, found.idle_device_us, found.idle_host_us) == (510.0, 0.0, 0.0)
+    breakdown = parts(tmp_path, [op("a", 0, 520), loading, kernel(510, 490, 1)])
+    assert (breakdown.idle_launch_us, breakdown.idle_device_us, breakdown.idle_host_us) == (510.0, 0.0, 0.0)
     # It was begun before the GPU fell idle at 100, and lasts to 400; from then on the GPU has the kernel.
     before = [op("a", 0, 420), launch(1, 1), kernel(10, 90, 1), {**launch(50, 2), "dur": 350}]
-    found = parts(tmp_path, [*before, kernel(450, 550, 2)])
-    assert (found.idle_launch_us, found.idle_device_us) == (10.0 + 300.0, 50.0)
+    breakdown = parts(tmp_path, [*before, kernel(450, 550, 2)])
+    assert (breakdown.idle_launch_us, breakdown.idle_device_us) == (10.0 + 300.0, 50.0)
     # After a wait of the host the call is still the launch's.
     waited = [sync(10, 90), op("a", 100, 500), {**launch(110, 1), "dur": 400}, kernel(500, 500, 1)]
-    found = parts(tmp_path, waited)
-    assert (found.idle_host_us, found.idle_launch_us) == (110.0, 390.0)
+    breakdown = parts(tmp_path, waited)
+    assert (breakdown.idle_host_us, breakdown.idle_launch_us) == (110.0, 390.0)
 
 
 def test_only_the_first_kernel_of_a_graph_waits_for_its_launch(tmp_path: Path) -> None:
     replay = {**launch(10, 1, name="cudaGraphLaunch"), "dur": 300}
     events = [op("a", 0, 320), replay, kernel(20, 30, 1), kernel(55, 45, 1), kernel(120, 880, 1)]
-    found = parts(tmp_path, events)
-    assert (found.idle_launch_us, found.idle_device_us) == (20.0, 5.0 + 20.0)
+    breakdown = parts(tmp_path, events)
+    assert (breakdown.idle_launch_us, breakdown.idle_device_us) == (20.0, 5.0 + 20.0)
 
 
 def test_a_launch_that_goes_on_is_no_pause_of_the_host(tmp_path: Path) -> None:
     slow = {**launch(20, 1), "dur": 400}
     events = [op("a", 0, 421), slow, kernel(25, 75, 1), op("b", 422, 20), launch(430, 2), kernel(435, 565, 2)]
-    found = parts(tmp_path, events)
-    assert (found.idle_host_us, found.idle_launch_us) == (0.0, 25.0 + 335.0)
+    breakdown = parts(tmp_path, events)
+    assert (breakdown.idle_host_us, breakdown.idle_launch_us) == (0.0, 25.0 + 335.0)
     quick = [{**event, "dur": 1} if event is slow else event for event in events]
     assert parts(tmp_path, quick).idle_host_us == 335.0
 
@@ -111,8 +111,8 @@ def test_a_launch_that_goes_on_is_no_pause_of_the_host(tmp_path: Path) -> None:
 def test_a_blocking_copy_waits_for_the_gpu_not_the_gpu_for_it(tmp_path: Path) -> None:
     copy = {**kernel(103, 97, 2, name="Memcpy DtoH"), "cat": "gpu_memcpy"}
     blocking = {**launch(20, 2, name="cudaMemcpyAsync"), "dur": 190}
-    found = parts(tmp_path, [op("a", 0, 220), launch(1, 1), kernel(10, 90, 1), blocking, copy])
-    assert (found.idle_launch_us, found.idle_device_us) == (10.0, 3.0)
+    breakdown = parts(tmp_path, [op("a", 0, 220), launch(1, 1), kernel(10, 90, 1), blocking, copy])
+    assert (breakdown.idle_launch_us, breakdown.idle_device_us) == (10.0, 3.0)
 
 
 def test_communication_counts_where_nothing_hides_it_and_so_do_the_gaps_round_it(tmp_path: Path) -> None:
@@ -120,25 +120,25 @@ def test_communication_counts_where_nothing_hides_it_and_so_do_the_gaps_round_it
         op("a", 0, 20), launch(1, 1), launch(2, 2), launch(3, 3), kernel(10, 190, 1),
         kernel(100, 300, 2, stream=9, name=NCCL), kernel(420, 580, 3),
     ]  # fmt: skip
-    found = parts(tmp_path, events)
-    assert (found.kernels_us, found.communication_us) == (770.0, 200.0)
-    assert found.idle_communication_us == 20.0
+    breakdown = parts(tmp_path, events)
+    assert (breakdown.kernels_us, breakdown.communication_us) == (770.0, 200.0)
+    assert breakdown.idle_communication_us == 20.0
 
 
 def test_copies_count_where_nothing_else_runs(tmp_path: Path) -> None:
     copy = {**kernel(90, 60, 2, stream=11, name="Memcpy HtoD"), "cat": "gpu_memcpy"}
-    found = parts(tmp_path, [op("a", 0, 20), launch(1, 1), launch(2, 2), kernel(0, 100, 1), copy])
-    assert (found.kernels_us, found.copies_us) == (100.0, 50.0)
+    breakdown = parts(tmp_path, [op("a", 0, 20), launch(1, 1), launch(2, 2), kernel(0, 100, 1), copy])
+    assert (breakdown.kernels_us, breakdown.copies_us) == (100.0, 50.0)
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_the_parts_are_the_step_in_every_real_trace(name: str) -> None:
     trace = real(name)
-    found = step_parts(trace, measured_steps(trace))
-    assert found is not None
-    assert found.busy_us + found.idle_us == pytest.approx(found.wall_us, rel=1e-9, abs=1e-6)
-    assert min(getattr(found, field) for field in StepParts.__slots__) >= -1e-6
-    assert (critical_resource(found) is None) == (found.wall_us == 0.0)
+    breakdown = step_parts(trace, measured_steps(trace))
+    assert breakdown is not None
+    assert breakdown.busy_us + breakdown.idle_us == pytest.approx(breakdown.wall_us, rel=1e-9, abs=1e-6)
+    assert min(getattr(breakdown, field) for field in StepParts.__slots__) >= -1e-6
+    assert (critical_resource(breakdown) is None) == (breakdown.wall_us == 0.0)
 
 
 RESOURCES = {
@@ -153,9 +153,9 @@ RESOURCES = {
 @pytest.mark.parametrize("name", sorted(RESOURCES))
 def test_the_critical_resource_is_the_one_an_engineer_names(name: str) -> None:
     trace = real(name)
-    found = step_parts(trace, measured_steps(trace))
-    assert found is not None
-    critical = critical_resource(found)
+    breakdown = step_parts(trace, measured_steps(trace))
+    assert breakdown is not None
+    critical = critical_resource(breakdown)
     assert critical is not None
     assert critical.name == RESOURCES[name]
 
@@ -164,13 +164,13 @@ def test_the_critical_resource_is_the_one_an_engineer_names(name: str) -> None:
 def test_the_split_of_one_step_is_that_of_a_plain_loop_over_the_json(name: str) -> None:
     trace = real(name)
     (step,) = measured_steps(trace)
-    found = step_parts(trace, [step])
-    assert found is not None
+    breakdown = step_parts(trace, [step])
+    assert breakdown is not None
     want = plain_split(loaded(name)["traceEvents"])
-    assert found.idle_launch_us == pytest.approx(want["launch"], abs=1.0)
-    assert found.idle_host_us == pytest.approx(want["host"], abs=1.0)
-    assert found.idle_device_us == pytest.approx(want["device"], abs=1.0)
-    assert found.idle_us > 5000.0
+    assert breakdown.idle_launch_us == pytest.approx(want["launch"], abs=1.0)
+    assert breakdown.idle_host_us == pytest.approx(want["host"], abs=1.0)
+    assert breakdown.idle_device_us == pytest.approx(want["device"], abs=1.0)
+    assert breakdown.idle_us > 5000.0
 
 
 def plain_split(events: list[dict[str, Any]]) -> dict[str, float]:
@@ -226,14 +226,14 @@ def plain_split(events: list[dict[str, Any]]) -> dict[str, float]:
 def test_gaps_are_where_nothing_runs_and_add_up_by_cause(name: str) -> None:
     trace = read_trace(TRACES / f"{name}.json.gz")
     step = steady_step(trace)
-    found = idle_gaps(trace, step)
+    gaps = idle_gaps(trace, step)
     parts = step_parts(trace, [step])
     assert parts is not None
     for cause in CAUSES:
-        assert sum(g.length_us for g in found if g.cause == cause) == pytest.approx(
+        assert sum(g.length_us for g in gaps if g.cause == cause) == pytest.approx(
             getattr(parts, f"idle_{cause}_us"), abs=1e-6
         )
-    starts, ends = np.array([g.start_us for g in found]), np.array([g.start_us + g.length_us for g in found])
+    starts, ends = np.array([g.start_us for g in gaps]), np.array([g.start_us + g.length_us for g in gaps])
     assert (starts[1:] >= ends[:-1] - 1e-6).all()
     low, high = gpu_window(trace, step)
     assert starts.min() >= low - 1e-6

@@ -27,7 +27,7 @@ def brute_force(events: list[dict[str, Any]]) -> list[tuple[float, str | None]]:
         correlation = (event.get("args") or {}).get("correlation")
         if correlation and str(event.get("cat")).lower() in {"cuda_runtime", "cuda_driver", "runtime"}:
             runtime.setdefault(correlation, event)
-    found = []
+    collected = []
     for event in events:
         if str(event.get("cat")).lower() != "kernel":
             continue
@@ -41,8 +41,8 @@ def brute_force(events: list[dict[str, Any]]) -> list[tuple[float, str | None]]:
             ]
         # Of two with the same times the later one in the file is the inner one.
         inner = max(around, key=lambda o: (o["ts"], -o["dur"], ops.index(o)), default=None)
-        found.append((float(event["ts"]), str(inner["name"]) if inner else None))
-    return sorted(found, key=lambda pair: pair[0])
+        collected.append((float(event["ts"]), str(inner["name"]) if inner else None))
+    return sorted(collected, key=lambda pair: pair[0])
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ def test_the_slowest_rank_is_the_one_that_waits_least(tmp_path: Path) -> None:
     for rank, compute in ((2, 500.0), (0, 600.0), (1, 880.0)):
         trace = read_trace(rank_file(tmp_path, rank, compute))
         assert trace.rank == rank
-        found = step_parts(trace, trace.steps)
-        assert found is not None
-        parts.append((rank, found))
+        breakdown = step_parts(trace, trace.steps)
+        assert breakdown is not None
+        parts.append((rank, breakdown))
     spread = rank_spread(parts)
     assert spread is not None
     assert [r.rank for r in spread.ranks] == [0, 1, 2]
@@ -46,9 +46,9 @@ def test_the_slowest_rank_is_the_one_that_waits_least(tmp_path: Path) -> None:
 
 def test_one_rank_has_no_spread(tmp_path: Path) -> None:
     trace = read_trace(rank_file(tmp_path, 0, 100.0))
-    found = step_parts(trace, trace.steps)
-    assert found is not None
-    assert rank_spread([(0, found)]) is None
+    parts = step_parts(trace, trace.steps)
+    assert parts is not None
+    assert rank_spread([(0, parts)]) is None
 
 
 def test_a_rank_is_the_one_in_the_file_else_in_its_name_else_its_place() -> None:

@@ -200,11 +200,13 @@ def test_repetition_finds_the_steps_that_the_profiler_marked(name: str) -> None:
 @given(st.lists(st.integers(0, 3), max_size=60))
 def test_a_repetition_repeats(names: list[int]) -> None:
     name = np.array(names, np.int32)
-    found = find_repetition(name, np.arange(len(names), dtype=np.float64), np.ones(len(names)))
-    if found is None:
+    repetition = find_repetition(name, np.arange(len(names), dtype=np.float64), np.ones(len(names)))
+    if repetition is None:
         return
-    assert found.count >= 2
-    tiles = name[found.first : found.first + found.count * found.period].reshape(found.count, found.period)
+    assert repetition.count >= 2
+    tiles = name[repetition.first : repetition.first + repetition.count * repetition.period].reshape(
+        repetition.count, repetition.period
+    )
     assert (tiles[:-1] == tiles[1:]).mean() >= 0.9
 
 
@@ -213,9 +215,9 @@ def test_a_repeated_sequence_is_always_found() -> None:
     for period in (5, 17, 120):
         tile = rng.integers(0, 12, period)
         tile[0] = 99  # its own, so that no shorter period exists
-        found = find_repetition(np.tile(tile, 4).astype(np.int32), np.arange(4.0 * period), np.ones(4 * period))
-        assert found is not None
-        assert found.period == period
+        repetition = find_repetition(np.tile(tile, 4).astype(np.int32), np.arange(4.0 * period), np.ones(4 * period))
+        assert repetition is not None
+        assert repetition.period == period
 
 
 def test_a_trace_of_nothing_has_no_steady_step(tmp_path: Path) -> None:
