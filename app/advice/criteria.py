@@ -26,7 +26,7 @@ from profiler.oracle.model import WITHOUT_GPU, Prediction, Recompiles
 from profiler.region.graph.cost_model import Cost, bound
 
 if TYPE_CHECKING:
-    from profiler.trace.analyze.compile_blockers import Obstacle
+    from profiler.trace.analyze.compile_blockers import CompileBlocker
 
 
 @partial(
@@ -282,17 +282,17 @@ def compile_fuses(case: Case) -> Judgement:
 
     In the widget, uniqueness from `custom` on means that nothing fused exists, except that elementwise chains fuse.
     """
-    fuses, obstacles = _over_sizes(_fuses(case), case.facts.recompiles), case.facts.obstacles
-    if not obstacles or case.facts.compiled:
+    fuses, blockers = _over_sizes(_fuses(case), case.facts.recompiles), case.facts.obstacles
+    if not blockers or case.facts.compiled:
         return fuses
-    inside = [o for o in obstacles if o.inside and o.stops]
-    elsewhere = [o for o in obstacles if o.stops and not o.inside]
-    harmless = [o for o in obstacles if not o.stops]
+    inside = [o for o in blockers if o.inside and o.stops]
+    elsewhere = [o for o in blockers if o.stops and not o.inside]
+    harmless = [o for o in blockers if not o.stops]
     because = fuses.because
     if inside:
-        because += f"; but between its operations {_name_obstacles(inside)}"
+        because += f"; but between its operations {_name_blockers(inside)}"
     if elsewhere:
-        because += f"; to fix first, in the same module: {_name_obstacles(elsewhere)}"
+        because += f"; to fix first, in the same module: {_name_blockers(elsewhere)}"
     if harmless:
         because += f"; also there: {', '.join(f'`{o.op}` ({o.does})' for o in harmless[:3])}"
     return replace(fuses, holds=False if inside else fuses.holds, because=because)
@@ -310,9 +310,9 @@ def _over_sizes(fuses: Judgement, recompiles: Recompiles | None) -> Judgement:
     return replace(fuses, holds=False if recompiles.gives_up else fuses.holds, because=because)
 
 
-def _name_obstacles(obstacles: list[Obstacle]) -> str:
+def _name_blockers(blockers: list[CompileBlocker]) -> str:
     """`aten::item` (2 a step) breaks the graph: keep it a tensor, …"""
-    first, others = obstacles[0], obstacles[1:]
+    first, others = blockers[0], blockers[1:]
     said = f"`{first.op}` ({first.calls_per_step:.3g} a step) {first.does}: {first.remedy}"
     names = ", ".join(f"`{o.op}`" for o in others[:3])
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""

@@ -49,7 +49,7 @@ def advise(
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is time or memory, not {objective!r}")
-    judged = verdict(grounds(facts, workload, device, settings, rates), objective)
+    judged = verdict(decision_inputs(facts, workload, device, settings, rates), objective)
     return _advice(judged, objective)
 
 
@@ -77,14 +77,14 @@ class DecisionInputs:
     standing: tuple[Criterion, ...] = ()
 
 
-def grounds(
+def decision_inputs(
     facts: RegionFacts,
     workload: Workload,
     device: Device,
     settings: Thresholds = DEFAULTS,
     rates: Rates | None = None,
 ) -> DecisionInputs:
-    """The grounds of a region's verdict. rates: as in `advise`."""
+    """What goes into a region's verdict. rates: as in `advise`."""
     rates = rates or (TRACED if workload.observed else FITTED)
     covers = (*facts.covers, *known_covers(facts, settings))
     eager = predict.eager(facts, device, rates)

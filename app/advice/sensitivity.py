@@ -11,7 +11,7 @@ from app.advice.criteria import CRITERIA, fast_enough, worth_it
 from app.advice.declaration import FactNumber
 from app.advice.model import Change, Tool
 from app.advice.options import Option
-from app.advice.rule import DecisionInputs, grounds, verdict
+from app.advice.rule import DecisionInputs, decision_inputs, verdict
 from app.estimate.facts import RegionFacts
 from app.estimate.range import Range
 from app.estimate.rates import Rates
@@ -50,7 +50,7 @@ NEVER = frozenset({"tie_margin", "recompiles", "textbook", "custom"})
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """One number that can be moved. moved(value): the grounds with it in place.
+    """One number that can be moved. moved(value): the decision inputs with it in place.
 
     words(at, up): how it is said, such as "with a share of the step under 0.7 %". low, high: as far as it can go.
     """
@@ -75,7 +75,7 @@ def would_change(
     rates: Rates | None = None,
 ) -> tuple[Change, ...]:
     """What would change an advice: the rule is run again with one number moved, until another tool comes out."""
-    on = grounds(facts, workload, device, settings, rates)
+    on = decision_inputs(facts, workload, device, settings, rates)
     on = replace(on, standing=verdict(on, objective).criteria)
     return nearest(drivers(on), lambda moved: verdict(moved, objective).chosen.tool, on)
 
@@ -252,8 +252,8 @@ def _threshold(on: DecisionInputs, name: str, now: float, most: float) -> Driver
 
 
 def _again(on: DecisionInputs, facts: RegionFacts | None = None, settings: Thresholds | None = None) -> DecisionInputs:
-    """The grounds made anew, where another number may mean other covers."""
-    return grounds(facts or on.facts, on.workload, on.device, settings or on.settings, on.rates)
+    """The decision inputs made anew, where another number may mean other covers."""
+    return decision_inputs(facts or on.facts, on.workload, on.device, settings or on.settings, on.rates)
 
 
 def _time(on: DecisionInputs, option: Option) -> Driver:

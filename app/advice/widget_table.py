@@ -15,7 +15,7 @@ from typing import Any
 
 from app.advice.criteria import library_covers, several_shapes, worth_it
 from app.advice.model import Advice, Change, Criterion
-from app.advice.rule import grounds, verdict
+from app.advice.rule import decision_inputs, verdict
 from app.advice.sensitivity import TOOL_WORDS
 from app.advice.widget import WidgetAnswers, advise_widget, facts_of
 from app.thresholds import DEFAULTS, Thresholds
@@ -103,7 +103,7 @@ def _criteria(answers: WidgetAnswers, settings: Thresholds) -> tuple[Criterion, 
     device = find_device(DEFAULT_DEVICE)
     assert device is not None
     use = Workload(share_of_step=answers.share_of_step)
-    return verdict(grounds(facts_of(answers, settings), use, device, settings)).criteria
+    return verdict(decision_inputs(facts_of(answers, settings), use, device, settings)).criteria
 
 
 def _row(place: int, judged: Mapping[str, list[tuple[Criterion, ...]]]) -> Row:

@@ -13,7 +13,7 @@ import msgspec
 
 from app.objects.region import StoredInputs
 from profiler.region.model import Workload
-from profiler.trace.analyze.compile_blockers import Obstacle
+from profiler.trace.analyze.compile_blockers import CompileBlocker
 
 VERSION = 1
 """Of the stored form. A program reads its own alone and takes any other for nothing: what is asked again then goes by
@@ -35,7 +35,7 @@ class TraceFacts:
     optimizer: bool | None = None
     already_tuned: bool | None = None
     communication: bool | None = None
-    obstacles: tuple[Obstacle, ...] = ()
+    obstacles: tuple[CompileBlocker, ...] = ()
 
     def known(self) -> dict[str, Any]:
         """The fields that are known, by the name that RegionFacts has for them: keywords, each of its field's type."""
@@ -62,10 +62,10 @@ class AdviceInputs:
 
 
 def to_stored(inputs: AdviceInputs) -> StoredInputs:
-    """The inputs as JSON, for the store. When each obstacle was met is left out: no advice says it."""
+    """The inputs as JSON, for the store. When each blocker was met is left out: no advice says it."""
     observed = inputs.observed
-    obstacles = tuple(replace(obstacle, at=()) for obstacle in observed.obstacles)
-    stored: StoredInputs = msgspec.to_builtins(replace(inputs, observed=replace(observed, obstacles=obstacles)))
+    blockers = tuple(replace(blocker, at=()) for blocker in observed.obstacles)
+    stored: StoredInputs = msgspec.to_builtins(replace(inputs, observed=replace(observed, obstacles=blockers)))
     return stored
 
 

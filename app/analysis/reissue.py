@@ -14,12 +14,12 @@ from typing import Any
 
 from app.analysis.advice_inputs import AdviceInputs, TraceFacts
 from app.objects.advice import Advice
-from app.objects.obstacle import Obstacle as ShownObstacle
+from app.objects.obstacle import Obstacle as ShownBlocker
 from app.objects.oracle import OracleKernel, OraclePrediction
 from app.objects.region import Region
 from app.objects.trace import Trace
 from profiler.region.model import Binding, Workload
-from profiler.trace.analyze.compile_blockers import Obstacle
+from profiler.trace.analyze.compile_blockers import CompileBlocker
 
 FUSES = "compile-fuses"
 """The criterion that the oracle's answer decides."""
@@ -64,12 +64,12 @@ def _facts_from_shown(region: Region, trace: Trace) -> TraceFacts:
         compiled=False,  # neither these nor collectives have a text
         communication=False,
         already_tuned=title.startswith(CUSTOM),
-        obstacles=tuple(_obstacle_from_shown(o) for o in region.get("compile_obstacles") or ()),
+        obstacles=tuple(_blocker_from_shown(o) for o in region.get("compile_obstacles") or ()),
     )
 
 
-def _obstacle_from_shown(shown: ShownObstacle) -> Obstacle:
-    return Obstacle(
+def _blocker_from_shown(shown: ShownBlocker) -> CompileBlocker:
+    return CompileBlocker(
         kind=shown["kind"], effect=shown["effect"], title=shown["title"], op=shown["op"],
         calls_per_step=shown["calls_per_step"], because=shown["because"], remedy=shown["remedy"],
         within=shown["within"], modules=tuple(shown["modules"]), sources=tuple(shown["sources"]),
@@ -77,7 +77,7 @@ def _obstacle_from_shown(shown: ShownObstacle) -> Obstacle:
     )  # fmt: skip
 
 
-def keep_unless_same_grounds(standing: Advice, without: Advice, predicted: Advice) -> Advice:
+def keep_unless_same_inputs(standing: Advice, without: Advice, predicted: Advice) -> Advice:
     """The advice to keep of a region whose inputs were read back: `predicted`, which has the oracle's answer, where it
     was issued on the same grounds as the one that stands.
 
@@ -85,7 +85,7 @@ def keep_unless_same_grounds(standing: Advice, without: Advice, predicted: Advic
     issued on is not known any more: then that stays, and only the oracle's own criterion is brought up to date where
     its verdict is the same.
     """
-    if same_grounds(standing, without):
+    if same_inputs(standing, without):
         notes = standing.get("notes") or []
         more = notes[len(without["notes"]) :] if notes[: len(without["notes"])] == without["notes"] else []
         return {**predicted, "notes": [*predicted["notes"], *more]}
@@ -97,7 +97,7 @@ def keep_unless_same_grounds(standing: Advice, without: Advice, predicted: Advic
     return {**standing, "criteria": criteria}
 
 
-def same_grounds(standing: Mapping[str, Any], without: Mapping[str, Any]) -> bool:
+def same_inputs(standing: Mapping[str, Any], without: Mapping[str, Any]) -> bool:
     """Whether two advices are the same in everything but notes, which the context adds to, and what would change it:
     that follows from the rest, and its figures are rounded.
     """

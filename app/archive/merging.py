@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from app.archive import nearness, record_store, schema
-from app.archive.record_store import Shelved
+from app.archive.record_store import RecordFile
 from app.objects.record import ArchiveRecord, ArchiveStep, RecordBody
 
 Action = Literal["added", "identical", "beside", "replaced"]
@@ -32,7 +32,7 @@ class Step:
 
 
 def plan(
-    incoming: Sequence[tuple[str, RecordBody]], present: Sequence[Shelved], replace: bool = False
+    incoming: Sequence[tuple[str, RecordBody]], present: Sequence[RecordFile], replace: bool = False
 ) -> tuple[Step, ...]:
     """What to do with each record, in order. incoming: where it is from, and what `schema.read` gave.
 
@@ -41,8 +41,8 @@ def plan(
     held = [(s, s.record) for s in present if s.record is not None]
     known = {schema.fingerprint(_bare(record)): record for _, record in held}
     subjects: dict[schema.Subject, list[tuple[ArchiveRecord, Path | None]]] = {}
-    for item, shelved in held:
-        subjects.setdefault(schema.subject(shelved), []).append((shelved, None if item.shipped else item.path))
+    for item, answered in held:
+        subjects.setdefault(schema.subject(answered), []).append((answered, None if item.shipped else item.path))
     steps = []
     for source, record in incoming:
         print_ = schema.fingerprint(record)
@@ -98,5 +98,5 @@ def step_json(step: Step) -> ArchiveStep:
 
 
 def _bare(record: ArchiveRecord) -> RecordBody:
-    """A shelved record without what the API adds."""
+    """A record without what the API adds."""
     return cast("RecordBody", {k: v for k, v in record.items() if k not in schema.OF_THE_API})

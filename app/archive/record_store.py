@@ -27,7 +27,7 @@ MATCHES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
+class RecordFile:
     """One file of a folder: the record as the API gives it, or why it cannot be read."""
 
     path: Path
@@ -45,27 +45,27 @@ def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(own) if own else Path(environment.get("TRITONWORTHY_DATA_DIR") or ".data") / "archive"
 
 
-def list_shelved(*folders: Path) -> tuple[Shelved, ...]:
+def list_record_files(*folders: Path) -> tuple[RecordFile, ...]:
     """Every file of the folders (the shipped one where none is given), by name; a folder that is not there is empty."""
     paths = [path for folder in folders or (FOLDER,) for path in sorted(folder.glob("*.json")) if path.is_file()]
     return tuple(_file(path) for path in paths)
 
 
-def _file(path: Path) -> Shelved:
+def _file(path: Path) -> RecordFile:
     try:
         state = path.stat()
         return _read(path, state.st_mtime_ns, state.st_size)
     except OSError as fault:
-        return Shelved(path, None, RecordError(f"cannot be read: {fault.strerror}"))
+        return RecordFile(path, None, RecordError(f"cannot be read: {fault.strerror}"))
 
 
 @lru_cache(maxsize=4096)
-def _read(path: Path, _mtime_ns: int, _size: int) -> Shelved:
+def _read(path: Path, _mtime_ns: int, _size: int) -> RecordFile:
     try:
         body = schema.read(schema.loads(path.read_bytes()))
     except RecordError as problem:
-        return Shelved(path, None, problem)
-    return Shelved(path, as_answered(body, path.name))
+        return RecordFile(path, None, problem)
+    return RecordFile(path, as_answered(body, path.name))
 
 
 def as_answered(body: RecordBody, file: str) -> ArchiveRecord:
@@ -76,7 +76,7 @@ def as_answered(body: RecordBody, file: str) -> ArchiveRecord:
 
 def records(*folders: Path) -> tuple[ArchiveRecord, ...]:
     """Every record that can be read, newest first. id is the file's name; archived tells it from a measurement here."""
-    by_stem = {s.record["id"]: s.record for s in reversed(list_shelved(*folders)) if s.record is not None}
+    by_stem = {s.record["id"]: s.record for s in reversed(list_record_files(*folders)) if s.record is not None}
     by_name = sorted(by_stem.values(), key=lambda item: str(item["id"]))
     return tuple(sorted(by_name, key=lambda item: str(item["date"]), reverse=True))
 

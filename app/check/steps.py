@@ -109,25 +109,25 @@ def _gpu_idle(assertion: Assertion, subject: Subject, baseline: Subject | None) 
     yield at_step(assertion, subject, message, action=worst["remedy"] if worst else "", share_of_step=share)
 
 
-def _obstacle(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
+def _compile_blocker(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
     """Something stops torch.compile."""
     if assertion.new_only and baseline is None:
         yield _unknown(assertion, subject, "new_only needs a baseline")
         return
-    before = None if baseline is None else {_obstacle_name(o) for o in baseline.body.get("compile_obstacles") or ()}
-    for obstacle in subject.body.get("compile_obstacles") or ():
-        new = None if before is None else _obstacle_name(obstacle) not in before
-        if not fnmatchcase(obstacle["kind"], assertion.kind) or (assertion.new_only and new is False):
+    before = None if baseline is None else {_blocker_name(o) for o in baseline.body.get("compile_obstacles") or ()}
+    for blocker in subject.body.get("compile_obstacles") or ():
+        new = None if before is None else _blocker_name(blocker) not in before
+        if not fnmatchcase(blocker["kind"], assertion.kind) or (assertion.new_only and new is False):
             continue
-        message = f"{obstacle['title']}: {obstacle['op']} {obstacle['does']}, {obstacle['calls_per_step']:.3g} a step"
+        message = f"{blocker['title']}: {blocker['op']} {blocker['does']}, {blocker['calls_per_step']:.3g} a step"
         yield at_step(
-            assertion, subject, message, region=obstacle["op"], action=obstacle["remedy"],
-            module=_first(obstacle["modules"]), source=_first(obstacle["sources"]), new=new,
+            assertion, subject, message, region=blocker["op"], action=blocker["remedy"],
+            module=_first(blocker["modules"]), source=_first(blocker["sources"]), new=new,
         )  # fmt: skip
 
 
-def _obstacle_name(obstacle: Obstacle) -> tuple[str, str, str]:
-    return obstacle["kind"], obstacle["op"], _first(obstacle["modules"])
+def _blocker_name(blocker: Obstacle) -> tuple[str, str, str]:
+    return blocker["kind"], blocker["op"], _first(blocker["modules"])
 
 
 def _first(texts: list[str]) -> str:
@@ -139,5 +139,5 @@ KINDS: Mapping[str, Callable[[Assertion, Subject, Subject | None], Iterator[Judg
     "region-regression": _region_regression,
     "step-time": _step_time,
     "gpu-idle": _gpu_idle,
-    "obstacle": _obstacle,
+    "obstacle": _compile_blocker,
 }

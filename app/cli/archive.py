@@ -124,7 +124,7 @@ def _records(arguments: argparse.Namespace) -> tuple[ArchiveRecord, ...]:
     folder = _folder(arguments)
     if arguments.folder is not None and not folder.is_dir():
         raise RecordError(f"{folder}: no such folder", "Give the folder that records lie in, or leave --folder out")
-    for item in record_store.list_shelved(folder, record_store.FOLDER):
+    for item in record_store.list_record_files(folder, record_store.FOLDER):
         if item.problem is not None:
             _complain(item.problem, f"left out: {item.path}: ")
     return record_store.records(folder, record_store.FOLDER)
@@ -224,7 +224,7 @@ def _put(
         except RecordError as error:
             refused.append((source, error))
     folder = _folder(arguments)
-    steps = merging.plan(taken, record_store.list_shelved(folder, record_store.FOLDER), arguments.replace)
+    steps = merging.plan(taken, record_store.list_record_files(folder, record_store.FOLDER), arguments.replace)
     if not arguments.dry_run:
         merging.carry_out(steps, folder)
     for source, problem in refused:

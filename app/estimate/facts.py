@@ -10,7 +10,7 @@ from profiler.region import op_kinds
 from profiler.region.graph.cost_model import Cost
 
 if TYPE_CHECKING:
-    from profiler.trace.analyze.compile_blockers import Obstacle
+    from profiler.trace.analyze.compile_blockers import CompileBlocker
 
 SPECIAL = frozenset({"gelu", "gelu_backward", "erf", "erfc", "erfinv", "lgamma", "digamma", "tan", "pow_tensor"})
 """Pointwise functions whose arithmetic, not their bytes, sets eager's pace in 16-bit types."""
@@ -229,7 +229,7 @@ class RegionFacts:
     sdpa_bytes: int = 0
     prediction: Prediction | None = None
     recompiles: Recompiles | None = None
-    obstacles: tuple[Obstacle, ...] = ()
+    obstacles: tuple[CompileBlocker, ...] = ()
 
     @property
     def cost(self) -> Cost | None:

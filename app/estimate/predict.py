@@ -154,9 +154,9 @@ def _predict(
     if not facts.shapes:
         return None
     calls = sum(s.calls for s in facts.shapes) or 1.0
-    mid, launch, paced = (sum(s.calls * of(s) for s in facts.shapes) / calls for of in (time, launches, host))
+    mid, launch, host_us = (sum(s.calls * of(s) for s in facts.shapes) / calls for of in (time, launches, host))
     most = max(written(s.cost) for s in facts.shapes)
-    return Prediction(candidate, spread(mid, candidate, rates, device.name), launch, most, paced)
+    return Prediction(candidate, spread(mid, candidate, rates, device.name), launch, most, host_us)
 
 
 def _eager_host_us(shape: ShapeFacts, rates: Rates, without: frozenset[str] = frozenset()) -> float:

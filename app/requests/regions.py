@@ -116,7 +116,7 @@ def _ask_and_store(state: ServerState, region: Region) -> None:
         # A row of before may lack what its advice was issued on, and another host has other packages.
         without, now = finite(state.service.decide(question).region["advice"]), finite(again["advice"])
         assert without is not None and now is not None  # `decide` gives advice
-        advice = reissue.keep_unless_same_grounds(advice, without, now)
+        advice = reissue.keep_unless_same_inputs(advice, without, now)
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 

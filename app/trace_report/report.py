@@ -18,7 +18,7 @@ from app.analysis.device_choice import choose_device
 from app.analysis.region_json import region_json
 from app.analysis.service import prepare_from_inputs
 from app.estimate.facts import RegionFacts
-from app.objects import obstacle as obstacle_object
+from app.objects import obstacle as shown_blocker
 from app.objects import trace as objects
 from app.objects.common import Note
 from app.objects.region import RegionAdvised, RegionBody, RegionSource
@@ -36,8 +36,8 @@ from profiler.child.pool import Failure
 from profiler.hardware import Device
 from profiler.region.model import RegionError
 from profiler.trace import TraceError, read_trace
-from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
-from profiler.trace.analyze.compile_blockers import obstacles_of_region as near
+from profiler.trace.analyze.compile_blockers import CompileBlocker, find_compile_blockers
+from profiler.trace.analyze.compile_blockers import compile_blockers_of_region as near
 from profiler.trace.analyze.idle_breakdown import StepParts, step_parts
 from profiler.trace.analyze.pacing import Pace, pace
 from profiler.trace.model import Trace
@@ -137,14 +137,14 @@ def stages(
 
     mining = locate(mining, trace, path, room)
     parts = step_parts(trace, mining.mined)
-    obstacles = _obstacles(path, room, trace, mining)
+    blockers = _compile_blockers(path, room, trace, mining)
     target = choose_device(what_if, None)[0] if what_if else device
-    stops = [near(obstacles, r.spans, r.module) for r in mining.regions]
+    stops = [near(blockers, r.spans, r.module) for r in mining.regions]
     listed = [_region_entry(r, o) for r, o in zip(mining.regions, stops, strict=True)]
     for region, busy_us in zip(listed, mining.shares.groups_us if mining.shares else (), strict=False):
         region["busy_us_per_step"] = busy_us / len(mining.mined)
-    paced = pace(trace, mining.mined, [r.kernels for r in mining.regions])
-    for region, gpu_us in zip(listed, paced.groups_us, strict=True):
+    pacing = pace(trace, mining.mined, [r.kernels for r in mining.regions])
+    for region, gpu_us in zip(listed, pacing.groups_us, strict=True):
         region["gpu_paced_us_per_step"] = gpu_us
     order = sorted(range(len(listed)), key=lambda i: -(listed[i]["time_us_per_step"] or 0.0))
     for index, lanes in zip(order, streams(trace, mining, order), strict=True):
@@ -153,9 +153,9 @@ def stages(
     if target is not device:
         remarks.append(f"what if: advice is for {target.name}; times and shares of the step are as recorded")
     regions = [listed[i] for i in order]
-    body = trace_json(trace, name, mining, regions, target, tuple(remarks), obstacles, parts, thresholds)
+    body = trace_json(trace, name, mining, regions, target, tuple(remarks), blockers, parts, thresholds)
     body["notes"] = lost + body["notes"]
-    body["pace"] = _pace_json(mining, paced)
+    body["pace"] = _pace_json(mining, pacing)
     owner = owners(trace, mining, order)
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
@@ -192,45 +192,45 @@ def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, lis
         return without_regions(trace), [region_failed.of_all(fault)]
 
 
-def _pace_json(mining: Mining, paced: Pace) -> objects.Pace:
+def _pace_json(mining: Mining, pacing: Pace) -> objects.Pace:
     """Who sets the step's pace, with the kernels and copies that the host launches in it."""
     apart = sum(len(r.kernels) for r in mining.rests) / max(1, len(mining.mined))
     launches = sum(r.launches for r in mining.regions) + apart
-    return {"gpu_us": paced.gpu_us, "lead_us": paced.lead_us, "launches": launches}
+    return {"gpu_us": pacing.gpu_us, "lead_us": pacing.lead_us, "launches": launches}
 
 
-MAX_OBSTACLES, MAX_CALLERS, MAX_TEXT = 40, 3, 160
+MAX_BLOCKERS, MAX_CALLERS, MAX_TEXT = 40, 3, 160
 """How many are told of, from how many calls of each the caller is looked up, and the longest name that is repeated."""
 
 
-def _obstacles(path: str | Path, limits: ReadLimits, trace: Trace, mining: Mining) -> tuple[Obstacle, ...]:
+def _compile_blockers(path: str | Path, limits: ReadLimits, trace: Trace, mining: Mining) -> tuple[CompileBlocker, ...]:
     """What would stop torch.compile in the mined steps, with who called it where stacks were recorded."""
-    obstacles = find_obstacles(trace, mining.mined)[:MAX_OBSTACLES]
-    asked = [(i, at) for i, o in enumerate(obstacles) for at in o.at[:MAX_CALLERS]]
+    blockers = find_compile_blockers(trace, mining.mined)[:MAX_BLOCKERS]
+    asked = [(i, at) for i, o in enumerate(blockers) for at in o.at[:MAX_CALLERS]]
     sources: dict[int, dict[str, None]] = {}
     for (i, _), text in zip(asked, callers(path, trace, [at for _, at in asked], limits), strict=True):
         if text:
             sources.setdefault(i, {})[text] = None
-    return tuple(replace(o, sources=tuple(sources.get(i, ()))) for i, o in enumerate(obstacles))
+    return tuple(replace(o, sources=tuple(sources.get(i, ()))) for i, o in enumerate(blockers))
 
 
-def obstacle_json(obstacle: Obstacle) -> obstacle_object.Obstacle:
+def blocker_json(blocker: CompileBlocker) -> shown_blocker.Obstacle:
     """The API's object: what stands in torch.compile's way, how often in a step, where, and what to do about it."""
     return {
-        "kind": obstacle.kind,
-        "title": obstacle.title,
-        "effect": cast("obstacle_object.Effect", obstacle.effect),
-        "does": obstacle.does,
-        "op": obstacle.op[:MAX_TEXT],
-        "calls_per_step": obstacle.calls_per_step,
-        "modules": [m[-MAX_TEXT:] for m in obstacle.modules[:MAX_CALLERS]],
-        "modules_count": len(obstacle.modules),
-        "sources": list(obstacle.sources),
-        "operands": [o[:MAX_TEXT] for o in obstacle.operands],
-        "within": obstacle.within,
-        "because": obstacle.because,
-        "remedy": obstacle.remedy,
-        "inside": obstacle.inside,
+        "kind": blocker.kind,
+        "title": blocker.title,
+        "effect": cast("shown_blocker.Effect", blocker.effect),
+        "does": blocker.does,
+        "op": blocker.op[:MAX_TEXT],
+        "calls_per_step": blocker.calls_per_step,
+        "modules": [m[-MAX_TEXT:] for m in blocker.modules[:MAX_CALLERS]],
+        "modules_count": len(blocker.modules),
+        "sources": list(blocker.sources),
+        "operands": [o[:MAX_TEXT] for o in blocker.operands],
+        "within": blocker.within,
+        "because": blocker.because,
+        "remedy": blocker.remedy,
+        "inside": blocker.inside,
     }
 
 
@@ -249,7 +249,7 @@ def _require_kernels(trace: Trace) -> None:
 
 def trace_json(
     trace: Trace, name: str, mining: Mining, regions: list[RegionBody], device: Device, remarks: tuple[str, ...],
-    obstacles: tuple[Obstacle, ...] = (), parts: StepParts | None = None, thresholds: Thresholds = DEFAULTS,
+    blockers: tuple[CompileBlocker, ...] = (), parts: StepParts | None = None, thresholds: Thresholds = DEFAULTS,
 ) -> objects.TraceBody:  # fmt: skip
     """The API's trace object, without the fields that the store adds (id, status, created_at)."""
     notes: list[Note] = [to_json(n) for n in trace.notes]
@@ -282,7 +282,7 @@ def trace_json(
         "rests": rests(mining, parts),
         "backward_time_us": mining.backward_time_us,
         "paired_backward_share": mining.paired_backward_share,
-        "compile_obstacles": [obstacle_json(o) for o in obstacles],
+        "compile_obstacles": [blocker_json(o) for o in blockers],
         "regions": regions,
     }  # fmt: skip
 
@@ -323,7 +323,7 @@ def _busy_us(mining: Mining) -> float:
 
 
 def _inputs(
-    mining: Mining, mined: MinedRegion, device: Device, obstacles: tuple[Obstacle, ...], target: Device
+    mining: Mining, mined: MinedRegion, device: Device, blockers: tuple[CompileBlocker, ...], target: Device
 ) -> AdviceInputs:
     """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for."""
     step_time = _step_time(mining)
@@ -341,7 +341,7 @@ def _inputs(
             optimizer=mined.kind == "optimizer",
             already_tuned=mined.title.startswith(CUSTOM),
             communication=mined.kind == "communication",
-            obstacles=obstacles,
+            obstacles=blockers,
         ),
         notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         target=None if target is device else target.name,
@@ -398,7 +398,7 @@ def _source(mined: MinedRegion) -> RegionSource:
     return {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
 
 
-def _region_entry(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> RegionBody:
+def _region_entry(mined: MinedRegion, blockers: tuple[CompileBlocker, ...]) -> RegionBody:
     """The API's region before its cost and advice are known: what the trace says of it."""
     return {
         "name": mined.title,
@@ -416,7 +416,7 @@ def _region_entry(mined: MinedRegion, obstacles: tuple[Obstacle, ...]) -> Region
         "forward_of": mined.forward_of or None,
         "missing": mined.missing if mined.text is None else "",
         "assumed": list(mined.assumed),
-        "compile_obstacles": [obstacle_json(o) for o in obstacles],
+        "compile_obstacles": [blocker_json(o) for o in blockers],
         "title": mined.title,
         "calls_per_step": mined.calls_per_step,
         "time_us_per_step": mined.time_us_per_step,

@@ -172,10 +172,12 @@ def _after(step: Step, followed: Collection[Item], end: End) -> tuple[float, flo
     left = _launches_left(step, followed, end)
     gpu, lead = pace["gpu_us"], pace["lead_us"]
     kernels = max(0.0, busy + parts["idle_device_us"] - gpu)
-    paced = kernels + parts["idle_launch_us"]
+    host_bound_us = kernels + parts["idle_launch_us"]
     gpu_after = max(gpu - on_gpu, (gpu - lead) * left)
-    paced_after = max(kernels - (saved - on_gpu) + _graph_gaps_us(step, followed, end, left), paced * left)
-    after_us = parts["wall_us"] - (gpu - gpu_after) - (paced - paced_after)
+    host_bound_after_us = max(
+        kernels - (saved - on_gpu) + _graph_gaps_us(step, followed, end, left), host_bound_us * left
+    )
+    after_us = parts["wall_us"] - (gpu - gpu_after) - (host_bound_us - host_bound_after_us)
     return after_us, max(0.0, after_us - (busy - saved))
 
 
@@ -237,7 +239,7 @@ def unknown(step: Step, known: Sequence[Item] = ()) -> list[GainUnknown]:
     without = [r for r in regions if not r.get("advice")]
     graphs = [regions[i] for item in known if item.mode == GRAPHS for i in item.regions]
     why = "" if step.has_shapes else ": shapes were not recorded"
-    paced = (wall - step.pace["gpu_us"]) / wall
+    share = (wall - step.pace["gpu_us"]) / wall
     untold = (
         (
             "no-prediction",
@@ -270,7 +272,7 @@ def unknown(step: Step, known: Sequence[Item] = ()) -> list[GainUnknown]:
         (
             "launches",
             parts["idle_launch_us"],
-            f"idle time waiting for launches; the host paces {paced:.0%} of the step. It shrinks with the number of "
+            f"idle time waiting for launches; the host paces {share:.0%} of the step. It shrinks with the number of "
             "launches, not with the kernels; what the host takes for a compiled function or a library's call, and by "
             "how much the profiler slows launches, is not recorded",
         ),

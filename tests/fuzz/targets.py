@@ -95,7 +95,7 @@ def _chunked(data: bytes) -> None:
 def trace(data: bytes) -> None:
     """The reader, and what is asked of a trace before anything else: what it holds makes sense."""
     from profiler.trace import TraceError, read_trace
-    from profiler.trace.analyze.compile_blockers import find_obstacles
+    from profiler.trace.analyze.compile_blockers import find_compile_blockers
 
     _chunked(data)
     try:
@@ -117,7 +117,7 @@ def trace(data: bytes) -> None:
     assert bool(trace_read.steps) or not (len(trace_read.ops.name) or len(trace_read.kernels.name))
     for step in trace_read.steps:
         assert step.duration_us >= 0.0 and math.isfinite(step.duration_us), step
-    find_obstacles(trace_read, trace_read.steps)
+    find_compile_blockers(trace_read, trace_read.steps)
 
 
 def report(data: bytes) -> None:

@@ -53,7 +53,7 @@ FEW = 5
 """Regions under half a per cent of the step that need no change are folded away, where there are at least so many."""
 
 
-class ObstacleRow(Obstacle):
+class BlockerRow(Obstacle):
     """What stands in torch.compile's way, with one remedy. ops, where: the first of them; calls: in words."""
 
     ops: list[str]
@@ -217,7 +217,7 @@ class TracePage(TimelineSection, BreakdownSection, StepSection, RankSection, Reg
     parts: Literal[True]
     progress: ReadingProgress
     notes: list[Note]
-    obstacles: list[ObstacleRow]
+    obstacles: list[BlockerRow]
     no_saving: str
     rests_title: str
     step_rows: list[plotly.StepRow]
@@ -288,16 +288,16 @@ def _split_remedy(remedy: str) -> tuple[str, str]:
     return words, code.strip()
 
 
-def obstacle_rows(obstacles: Iterable[Obstacle]) -> list[ObstacleRow]:
+def blocker_rows(blockers: Iterable[Obstacle]) -> list[BlockerRow]:
     """What stands in torch.compile's way, one row a remedy: its operations, calls and places together."""
-    rows: dict[tuple[str, str], ObstacleRow] = {}
-    for obstacle in obstacles:
-        key = obstacle["kind"], "" if obstacle["kind"] == "custom-op" else obstacle["remedy"]
-        empty: ObstacleRow = {**obstacle, "ops": [], "more_ops": 0, "where": [], "total": 0.0, "calls": ""}
+    rows: dict[tuple[str, str], BlockerRow] = {}
+    for blocker in blockers:
+        key = blocker["kind"], "" if blocker["kind"] == "custom-op" else blocker["remedy"]
+        empty: BlockerRow = {**blocker, "ops": [], "more_ops": 0, "where": [], "total": 0.0, "calls": ""}
         row = rows.setdefault(key, empty)
-        row["ops"].append(obstacle["op"])
-        row["total"] += obstacle["calls_per_step"]
-        row["where"] += [w for w in (obstacle["sources"] or obstacle["modules"]) if w not in row["where"]]
+        row["ops"].append(blocker["op"])
+        row["total"] += blocker["calls_per_step"]
+        row["where"] += [w for w in (blocker["sources"] or blocker["modules"]) if w not in row["where"]]
     for row in rows.values():
         row["title"] = row["title"][:1].upper() + row["title"][1:]
         row["operands"] = row["operands"][:2] if len(row["ops"]) == 1 else []
@@ -369,7 +369,7 @@ def trace_page(
         "parts": True,
         "progress": describe_trace_progress(trace),
         "notes": page_notes(trace),
-        "obstacles": obstacle_rows(trace.get("compile_obstacles") or ()),
+        "obstacles": blocker_rows(trace.get("compile_obstacles") or ()),
         "no_saving": _explain_no_saving(trace, timeless),
         "rests_title": _title_rests(trace.get("rests") or ()),
         "step_rows": rows,

@@ -24,7 +24,7 @@ EFFECTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of obstacle: what it is in three words, its effect, why, and the remedy."""
+    """One kind of blocker: what it is in three words, its effect, why, and the remedy."""
 
     title: str
     effect: str

@@ -84,7 +84,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class CompileBlocker:
     """What in the model's forward torch.compile breaks at, does not fuse across, compiles again for or waits at.
 
     kind, effect: see compile_blocker_kinds. op: as the trace names it. calls_per_step: in the steps looked at. modules:
@@ -92,7 +92,7 @@ class Obstacle:
     line, where stacks were recorded. operands: what it was called on, where shapes were recorded. within: how it is
     known to be the model's: "module", "annotation", "order", or "" where it is no single call. at: thread (index into
     Trace.threads) and start in microseconds of each call. inside: between the operations of the region that it was
-    matched with, see `obstacles_of_region`.
+    matched with, see `compile_blockers_of_region`.
     """
 
     kind: str
@@ -120,7 +120,7 @@ class Obstacle:
         return EFFECTS[self.effect]
 
 
-def find_obstacles(trace: Trace, steps: Sequence[Step]) -> tuple[Obstacle, ...]:
+def find_compile_blockers(trace: Trace, steps: Sequence[Step]) -> tuple[CompileBlocker, ...]:
     """Everything in the forward of these steps that hinders torch.compile, what breaks the graph first.
 
     Sizes that change are looked for in all steps of the trace. Without a forward that the trace shows, nothing.
@@ -132,17 +132,17 @@ def find_obstacles(trace: Trace, steps: Sequence[Step]) -> tuple[Obstacle, ...]:
             groups.setdefault((kind, _NUMBERED.sub("", call.name)), []).append(call)
     gaps = between_calls(trace, steps, calls_by_step)
     all_steps = calls_by_step if len(steps) == len(trace.steps) else calls(trace, trace.steps[:MAX_STEPS])
-    obstacles = [_of_calls(trace, kind, op, group, len(steps)) for (kind, op), group in groups.items()]
-    obstacles += [_of_gaps(kind, op, group, len(steps)) for (kind, op), group in gaps.items()]
-    obstacles += [_of_sign(sign, len(all_steps)) for sign in _changing_sizes(trace, all_steps)]
-    obstacles += [_of_sign(sign, len(steps)) for sign in _growing_tensors(trace, calls_by_step)]
-    obstacles += [_of_sign(sign, len(steps)) for sign in _compiled_parts(trace, steps)]
+    blockers = [_of_calls(trace, kind, op, group, len(steps)) for (kind, op), group in groups.items()]
+    blockers += [_of_gaps(kind, op, group, len(steps)) for (kind, op), group in gaps.items()]
+    blockers += [_of_sign(sign, len(all_steps)) for sign in _changing_sizes(trace, all_steps)]
+    blockers += [_of_sign(sign, len(steps)) for sign in _growing_tensors(trace, calls_by_step)]
+    blockers += [_of_sign(sign, len(steps)) for sign in _compiled_parts(trace, steps)]
     order = list(EFFECTS)
-    return tuple(sorted(obstacles, key=lambda o: (order.index(o.effect), -o.calls_per_step, o.op)))
+    return tuple(sorted(blockers, key=lambda o: (order.index(o.effect), -o.calls_per_step, o.op)))
 
 
 def _calls_in_the_way(trace: Trace, step_calls: Sequence[Call]) -> list[tuple[Call, str]]:
-    """The calls of one step that are obstacles, with their kind.
+    """The calls of one step that are blockers, with their kind.
 
     By order alone the model's first layer seems to begin at its first heavy operation. What lies before it and is done
     again, on the same sizes, further inside, is the model's too (a graph layer that drops self-loops).
@@ -174,9 +174,9 @@ def _sizes(trace: Trace, op: int) -> tuple[tuple[object, ...], ...]:
     return tuple(d for d in detail.dims if d) if detail is not None else ()
 
 
-def obstacles_of_region(
-    obstacles: Iterable[Obstacle], spans: Sequence[tuple[int, float, float]], module: str
-) -> tuple[Obstacle, ...]:  # fmt: skip
+def compile_blockers_of_region(
+    blockers: Iterable[CompileBlocker], spans: Sequence[tuple[int, float, float]], module: str
+) -> tuple[CompileBlocker, ...]:  # fmt: skip
     """Those that concern one region: `inside` where a call lies between the region's operations, else in its module.
 
     spans: thread, start and end in microseconds of each call of the region. calls_per_step counts the calls inside
@@ -187,18 +187,18 @@ def obstacles_of_region(
         by_thread.setdefault(thread, []).append((start, end))
     windows = {thread: Windows(thread_spans) for thread, thread_spans in by_thread.items()}
     chosen = []
-    for obstacle in obstacles:
-        within = tuple(at for at in obstacle.at if at[1] in windows.get(at[0], ()))
+    for blocker in blockers:
+        within = tuple(at for at in blocker.at if at[1] in windows.get(at[0], ()))
         if within:
-            share = len(within) / len(obstacle.at)
-            chosen.append(replace(obstacle, at=within, calls_per_step=obstacle.calls_per_step * share, inside=True))
-        elif module and module in obstacle.modules:
-            chosen.append(obstacle)
+            share = len(within) / len(blocker.at)
+            chosen.append(replace(blocker, at=within, calls_per_step=blocker.calls_per_step * share, inside=True))
+        elif module and module in blocker.modules:
+            chosen.append(blocker)
     return tuple(chosen)
 
 
 def _kind(trace: Trace, call: Call, after: str) -> str:
-    """The kind of obstacle that a call of the model is, "" for none. after: the name of the next call."""
+    """The kind of blocker that a call of the model is, "" for none. after: the name of the next call."""
     name = call.name
     beneath = {trace.names[int(trace.ops.name[op])] for op in call.beneath}
     if custom_namespace(name):
@@ -272,26 +272,26 @@ def _part_of_more(detail: Detail) -> bool:
     return reach > math.prod(sizes) > 0
 
 
-def _of_calls(trace: Trace, kind: str, op: str, group: Sequence[Call], steps: int) -> Obstacle:
+def _of_calls(trace: Trace, kind: str, op: str, group: Sequence[Call], steps: int) -> CompileBlocker:
     paths = Counter(trace.modules[m] for c in group if (m := int(trace.ops.module[c.op])) != NONE)
     operands = Counter(text for c in group if (text := _operands(_detail(trace, c.op))))
     within = next((w for w in (MODULE, ANNOTATION, ORDER) if any(c.within == w for c in group)), ORDER)
-    obstacle = _describe(kind, op, within, paths, tuple((c.thread, c.start_us) for c in group), steps)
-    remedy = (REMEDIES.get(op, obstacle.remedy) if kind == SIZED else obstacle.remedy).replace("{op}", op)
-    return replace(obstacle, remedy=remedy, operands=tuple(text for text, _ in operands.most_common(MAX_OPERANDS)))
+    blocker = _describe(kind, op, within, paths, tuple((c.thread, c.start_us) for c in group), steps)
+    remedy = (REMEDIES.get(op, blocker.remedy) if kind == SIZED else blocker.remedy).replace("{op}", op)
+    return replace(blocker, remedy=remedy, operands=tuple(text for text, _ in operands.most_common(MAX_OPERANDS)))
 
 
-def _of_gaps(kind: str, op: str, gaps: Sequence[Gap], steps: int) -> Obstacle:
+def _of_gaps(kind: str, op: str, gaps: Sequence[Gap], steps: int) -> CompileBlocker:
     paths = Counter(g.module for g in gaps if g.module)
     return _describe(kind, op, gaps[0].within, paths, tuple((g.thread, g.at_us) for g in gaps), steps)
 
 
 def _describe(
     kind: str, op: str, within: str, paths: Counter[str], at: tuple[tuple[int, float], ...], steps: int
-) -> Obstacle:
-    """An obstacle in the words of its kind. paths: modules with how often; at: thread and time of each call."""
+) -> CompileBlocker:
+    """A blocker in the words of its kind. paths: modules with how often; at: thread and time of each call."""
     row, how_known = KINDS[kind], _WITHIN.get(within, "")
-    return Obstacle(
+    return CompileBlocker(
         kind=kind,
         effect=row.effect,
         title=row.title,
@@ -305,9 +305,9 @@ def _describe(
     )
 
 
-def _of_sign(sign: Sign, steps: int) -> Obstacle:
+def _of_sign(sign: Sign, steps: int) -> CompileBlocker:
     row = KINDS[sign.kind]
-    return Obstacle(
+    return CompileBlocker(
         sign.kind, row.effect, row.title, sign.op, sign.calls / max(1, steps), f"{sign.text}; {row.because}",
         row.remedy, "", operands=sign.sizes,
     )  # fmt: skip

@@ -69,7 +69,7 @@ def stretches(trace: Trace, step: Step) -> list[tuple[float, float, float]]:
         if trace.syncs is not None
         else (np.empty(0), np.empty(0))
     )
-    gpu_paced = []
+    gpu_bound = []
     begin: float | None = float(max(start[0], window[0]))
     for a, b in zip(*gaps(start, end, window), strict=True):
         after = int(np.searchsorted(start, b))
@@ -80,13 +80,13 @@ def stretches(trace: Trace, step: Step) -> list[tuple[float, float, float]]:
             continue
         waiting_since_us = _waiting(waits, float(a))
         if waiting_since_us is not None and begin is not None:
-            gpu_paced.append((begin, float(a), float(a) - max(waiting_since_us, begin)))
+            gpu_bound.append((begin, float(a), float(a) - max(waiting_since_us, begin)))
         begin = float(b) if after < len(start) else None
     if begin is not None and begin < window[1]:
         last = int(np.argmax(end))
         done = max(float(np.nan_to_num(launch[last], nan=begin)) + float(end[last] - start[last]), step.end_us)
-        gpu_paced.append((begin, window[1], max(0.0, window[1] - max(done, begin))))
-    return gpu_paced
+        gpu_bound.append((begin, window[1], max(0.0, window[1] - max(done, begin))))
+    return gpu_bound
 
 
 def _launches(trace: Trace) -> Floats:

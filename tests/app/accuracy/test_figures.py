@@ -140,7 +140,7 @@ def test_nothing_of_the_archive_is_read_for_the_advice(
     def forbidden(*_: object, **__: object) -> Any:
         raise AssertionError("the advice looked into the Archive")
 
-    for name in ("list_shelved", "records", "by_id", "nearest", "_read"):
+    for name in ("list_record_files", "records", "by_id", "nearest", "_read"):
         monkeypatch.setattr(record_store, name, forbidden)
     assert answer(question(shipped[0])).alternatives
 

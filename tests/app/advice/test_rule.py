@@ -8,12 +8,12 @@ import pytest
 from app.advice.criteria import NAMES
 from app.advice.model import EFFORT_ORDER, Advice, Alternative
 from app.advice.options import Option
-from app.advice.rule import advise, grounds, least_effort, share_of_launches, speedup, step_speedup, verdict
+from app.advice.rule import advise, decision_inputs, least_effort, share_of_launches, speedup, step_speedup, verdict
 from app.estimate.range import Range
 from app.thresholds import Thresholds
 from profiler.hardware import DEVICES, find_device
 from profiler.region.model import Binding, Workload
-from profiler.trace.analyze.compile_blockers import Obstacle
+from profiler.trace.analyze.compile_blockers import CompileBlocker
 from tests.app.advice.cases import H200, broken_chain, chain, cover, product, region
 
 HALF = Workload(share_of_step=0.5)
@@ -175,10 +175,10 @@ def test_share_of_launches_in_a_launch_bound_step():
 
 def test_forward_and_backward_that_the_host_paces_is_launch_bound_by_itself():
     small, large = chain(20, operations=1), chain(2000, operations=1)
-    paced = advise(region(small, requires_grad=True), HALF, H200)
-    assert criterion(paced, "kernel-problem").holds is False
-    assert "host sets the pace" in criterion(paced, "kernel-problem").because
-    assert paced.tool == "skip"  # a function of its own brings autograd more work than it saves
+    host_bound = advise(region(small, requires_grad=True), HALF, H200)
+    assert criterion(host_bound, "kernel-problem").holds is False
+    assert "host sets the pace" in criterion(host_bound, "kernel-problem").because
+    assert host_bound.tool == "skip"  # a function of its own brings autograd more work than it saves
     for facts in (region(small), region(large, requires_grad=True)):
         assert criterion(advise(facts, HALF, H200), "kernel-problem").holds is True
     seen = Workload((Binding((), 10.0, 5000.0),), step_time_us=10_000.0, observed=True)
@@ -225,8 +225,8 @@ def test_advice_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def obstacle(effect: str, inside: bool) -> Obstacle:
-    return Obstacle("kind", effect, "title", "mylib::op", 2.0, "because", "do this", "module", inside=inside)
+def obstacle(effect: str, inside: bool) -> CompileBlocker:
+    return CompileBlocker("kind", effect, "title", "mylib::op", 2.0, "because", "do this", "module", inside=inside)
 
 
 @pytest.mark.parametrize("effect", ["break", "opaque"])
@@ -273,7 +273,7 @@ def test_a_region_that_is_only_views_is_left_however_long_it_was_seen_to_take(us
 def test_nothing_is_taken_where_what_there_is_has_no_figure():
     keep = Option(Alternative("skip", "eager", Range(9.0, 9.0, 9.0), 0, ""))
     cuda = Option(Alternative("cuda", "cuda:custom", Range(1.0, 1.0, 1.0), 1000, ""), bytes_written=8)
-    on = verdict(grounds(region(chain()), HALF, H200))
+    on = verdict(decision_inputs(region(chain()), HALF, H200))
     written = lambda option: option.bytes_written  # noqa: E731
     assert least_effort([keep, cuda], keep, on.case, written, "memory") is keep
     assert least_effort([keep], keep, on.case, written, "memory") is keep

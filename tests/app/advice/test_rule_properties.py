@@ -80,11 +80,11 @@ def test_more_memory_rate_never_makes_anything_slower(shape, device):
     faster = replace(device, memory_rate=device.memory_rate * 2, measured_copy_rate=device.copy_rate * 2)
     before, after = (advise(region(shape), Workload(), on) for on in (device, faster))
     # Where the host comes to set the pace, times are another thing: those of back-to-back calls, not the device's.
-    assume(_paced(before) == _paced(after))
+    assume(_is_host_bound(before) == _is_host_bound(after))
     slow = {a.candidate: a.time_us.mid for a in before.alternatives if a.time_us}
     fast = {a.candidate: a.time_us.mid for a in after.alternatives if a.time_us}
     assert all(fast[name] <= time * (1 + 1e-9) for name, time in slow.items() if name in fast)
 
 
-def _paced(advice) -> bool:
+def _is_host_bound(advice) -> bool:
     return next(c.holds for c in advice.criteria if c.name == "kernel-problem") is False

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from app.advice.model import Change
-from app.advice.rule import DecisionInputs, advise, grounds, verdict
+from app.advice.rule import DecisionInputs, advise, decision_inputs, verdict
 from app.advice.sensitivity import NEVER, SHOWN, would_change
 from app.estimate.range import Range
 from app.thresholds import DEFAULTS
@@ -101,7 +101,7 @@ def test_every_change_is_true_just_before_and_from_there_on(facts, workload, dev
     changes = would_change(facts, workload, device)
     assert len(changes) <= SHOWN
     assert len({c.of for c in changes}) == len(changes)
-    check(grounds(facts, workload, device), changes)
+    check(decision_inputs(facts, workload, device), changes)
 
 
 CASES = {
@@ -133,7 +133,7 @@ CASES = {
 def test_what_the_advice_turns_on_is_told(name):
     facts, workload, of, tool = CASES[name]
     changes = would_change(facts, workload, H200)
-    check(grounds(facts, workload, H200), changes)
+    check(decision_inputs(facts, workload, H200), changes)
     found = {c.of: c.tool for c in changes}
     assert found.get(of) == tool, changes
 

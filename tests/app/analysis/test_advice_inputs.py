@@ -11,9 +11,9 @@ import pytest
 from app.analysis.advice_inputs import AdviceInputs, TraceFacts, from_stored, to_stored
 from app.estimate.facts import RegionFacts
 from profiler.region.model import Binding, Workload
-from profiler.trace.analyze.compile_blockers import Obstacle
+from profiler.trace.analyze.compile_blockers import CompileBlocker
 
-OBSTACLE = Obstacle(
+OBSTACLE = CompileBlocker(
     "graph-break", "break", "a graph break", "aten::item", 2.5, "it reads a value", "keep it a tensor", "module",
     modules=("model.layer", "model.head"), sources=("a.py:12 forward",), operands=("f32[4]",), at=((3, 17.25),),
     inside=True,

@@ -32,11 +32,11 @@ def test_a_regions_advice_can_be_issued_again_word_for_word(name: str) -> None:
     for region in written:
         inputs = reissue.inputs_from_shown(region, trace)
         again = finite(service.decide_region(service.prepare_from_inputs(region["text"], inputs))["advice"])
-        assert reissue.same_grounds(region["advice"], again), region["name"]
+        assert reissue.same_inputs(region["advice"], again), region["name"]
         alone = service.prepare_from_inputs(region["text"], reissue.inputs_from_shown(region, None))
         plain = finite(service.decide_region(alone)["advice"])
         if region["time_us_per_step"]:  # what the trace observed does matter: without it the advice is another
-            assert not reissue.same_grounds(region["advice"], plain), region["name"]
+            assert not reissue.same_inputs(region["advice"], plain), region["name"]
 
 
 def advice(**change: Any) -> dict[str, Any]:
@@ -54,14 +54,14 @@ def fuses(holds: bool, because: str) -> list[dict[str, Any]]:
 def test_on_the_same_grounds_the_new_advice_is_kept_with_the_contexts_notes() -> None:
     stored = advice(notes=["a", "the trace does not record strides"])
     new = advice(tool="triton", criteria=fuses(False, "by Inductor"), notes=["b"])
-    kept = reissue.keep_unless_same_grounds(stored, advice(), new)
+    kept = reissue.keep_unless_same_inputs(stored, advice(), new)
     assert kept == new | {"notes": ["b", "the trace does not record strides"]}
 
 
 def test_on_other_grounds_the_advice_stays_and_only_the_oracles_criterion_is_brought_up_to_date() -> None:
     stored = advice(headline="compile it, 1 % of a step that nobody remembers")
     agreeing = advice(criteria=fuses(True, "by Inductor"))
-    kept = reissue.keep_unless_same_grounds(stored, advice(), agreeing)
+    kept = reissue.keep_unless_same_inputs(stored, advice(), agreeing)
     assert kept == stored | {"criteria": fuses(True, "by Inductor")}
     contradicting = advice(tool="triton", criteria=fuses(False, "by Inductor"))
-    assert reissue.keep_unless_same_grounds(stored, advice(), contradicting) == stored
+    assert reissue.keep_unless_same_inputs(stored, advice(), contradicting) == stored

@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 
 Json = dict[str, Any]
 
-SHIPPED = next(s.path for s in record_store.list_shelved() if "swiglu" in s.path.name)
+SHIPPED = next(s.path for s in record_store.list_record_files() if "swiglu" in s.path.name)
 
 
 def validation(torch: str = "2.11.0+cu130", **more: Any) -> Json:
@@ -229,7 +229,7 @@ def test_another_size_device_or_candidate_is_another_subject(mine: Path) -> None
         {"region": body["region"].replace("8192", "4096")},
     ]
     record_store.write(body, mine)
-    steps = merging.plan([("f", {**body, **c}) for c in changes], record_store.list_shelved(mine), replace=True)
+    steps = merging.plan([("f", {**body, **c}) for c in changes], record_store.list_record_files(mine), replace=True)
     assert [s.action for s in steps] == ["added"] * 3
 
 

@@ -130,14 +130,14 @@ def test_the_device_with_and_without_a_gpu(server: Serving) -> None:
 
 
 def test_the_archive() -> None:
-    shelved = record_store.list_shelved()
+    record_files = record_store.list_record_files()
     records = record_store.records()
     assert [d for r in records for d in differences(ArchiveRecord, r)] == []
     assert [d for r in records for d in differences(ArchiveRow, row(r))] == []
     assert differences(NearestRecord, record_store.nearest(REGION)) == []
-    bodies = [record_store.schema.read(json.loads(s.path.read_bytes())) for s in shelved[:5]]
+    bodies = [record_store.schema.read(json.loads(s.path.read_bytes())) for s in record_files[:5]]
     assert [d for b in bodies for d in differences(RecordBody, b)] == []
-    steps = plan([("a file", bodies[0]), ("another", bodies[1])], shelved[1:])
+    steps = plan([("a file", bodies[0]), ("another", bodies[1])], record_files[1:])
     assert [d for s in steps for d in differences(ArchiveStep, step_json(s))] == []
 
 

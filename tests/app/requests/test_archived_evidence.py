@@ -12,7 +12,7 @@ from kernels.host import Host
 from tests.app.web.conftest import serving
 from tests.app.web.views.test_evidence import rendered
 
-SHIPPED = next(s.path for s in record_store.list_shelved() if "swiglu" in s.path.name)
+SHIPPED = next(s.path for s in record_store.list_record_files() if "swiglu" in s.path.name)
 
 
 def test_the_users_records_are_served_and_the_hosts_torch_is_preferred(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.processes import wait_for
 
 Json = dict[str, Any]
 
-RECORD: Json = json.loads(next(s.path for s in record_store.list_shelved() if "swiglu" in s.path.name).read_text())
+RECORD: Json = json.loads(next(s.path for s in record_store.list_record_files() if "swiglu" in s.path.name).read_text())
 TEXT = RECORD["region"].replace("8192", "4096")
 UPGRADED = "99.1"
 

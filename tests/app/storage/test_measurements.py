@@ -18,7 +18,9 @@ from tests.app.storage.validations import add_validation
 
 Json = dict[str, Any]
 
-SHIPPED: Json = json.loads(next(s.path for s in record_store.list_shelved() if "swiglu" in s.path.name).read_text())
+SHIPPED: Json = json.loads(
+    next(s.path for s in record_store.list_record_files() if "swiglu" in s.path.name).read_text()
+)
 BODY = {k: v for k, v in SHIPPED.items() if k not in ("schema", "name", "region")}
 REGION = SHIPPED["region"]
 

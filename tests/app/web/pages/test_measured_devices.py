@@ -18,7 +18,9 @@ from tests.processes import wait_for
 
 Json = dict[str, Any]
 
-SHIPPED: Json = json.loads(next(s.path for s in record_store.list_shelved() if "swiglu" in s.path.name).read_text())
+SHIPPED: Json = json.loads(
+    next(s.path for s in record_store.list_record_files() if "swiglu" in s.path.name).read_text()
+)
 REGION = SHIPPED["region"]
 NOBODYS = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 MI300X = "AMD Instinct MI300X"

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.trace import read_trace
 from profiler.trace.analyze.compile_blocker_kinds import KINDS
-from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
+from profiler.trace.analyze.compile_blockers import CompileBlocker, find_compile_blockers
 from profiler.trace.analyze.forward_calls import Windows
 from tests.profiler.trace.files import annotation, kernel, launch, op, written
 
@@ -59,9 +59,9 @@ class Program:
         return self
 
 
-def found_in(tmp_path: Path, program: Program, *more: Event) -> tuple[Obstacle, ...]:
+def found_in(tmp_path: Path, program: Program, *more: Event) -> tuple[CompileBlocker, ...]:
     trace = read_trace(written(tmp_path, json.dumps({"traceEvents": [*program.events, *more]})))
-    return find_obstacles(trace, trace.steps)
+    return find_compile_blockers(trace, trace.steps)
 
 
 TO_HOST, TO_GPU = "Memcpy DtoH (Device -> Pinned)", "Memcpy HtoD (Pageable -> Device)"
@@ -228,7 +228,7 @@ def test_a_compiled_frame_inside_another_is_a_graph_break_and_variants_are_recom
         op("Torch-Compiled Region: 0/1", 200, 50),
     ]
     trace = read_trace(written(tmp_path, json.dumps({"traceEvents": regions})))
-    found = {o.kind: o for o in find_obstacles(trace, trace.steps)}
+    found = {o.kind: o for o in find_compile_blockers(trace, trace.steps)}
     assert set(found) == {"compiled-in-parts", "recompiled"}
     assert found["compiled-in-parts"].op == "aten::is_nonzero"
     assert found["compiled-in-parts"].because.startswith("frame 1 inside frame 0")
@@ -238,7 +238,7 @@ def test_a_compiled_frame_inside_another_is_a_graph_break_and_variants_are_recom
 def test_two_compiled_functions_side_by_side_are_no_graph_break(tmp_path: Path):
     regions = [op("Torch-Compiled Region: 0/0", 100, 50), op("Torch-Compiled Region: 1/0", 160, 50)]
     trace = read_trace(written(tmp_path, json.dumps({"traceEvents": regions})))
-    assert find_obstacles(trace, trace.steps) == ()
+    assert find_compile_blockers(trace, trace.steps) == ()
 
 
 def test_other_layers_of_other_sizes_are_not_many_shapes(tmp_path: Path):

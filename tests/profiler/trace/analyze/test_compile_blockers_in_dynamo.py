@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from profiler.trace import read_trace
 from profiler.trace.analyze.compile_blocker_kinds import KINDS
-from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles
+from profiler.trace.analyze.compile_blockers import CompileBlocker, find_compile_blockers
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # deprecations of TorchScript, quantisation and sparse layouts
 
@@ -211,14 +211,14 @@ def test_the_collectives_that_go_into_the_graph_are_those_that_are_named():
     assert not {"broadcast", "barrier"} & names
 
 
-def recorded(folder: Path, run: Callable[[], object]) -> dict[str, Obstacle]:
+def recorded(folder: Path, run: Callable[[], object]) -> dict[str, CompileBlocker]:
     """Obstacles of a trace recorded here and now, by the operation."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         run()
     path = folder / "trace.json"
     profiler.export_chrome_trace(str(path))
     trace = read_trace(path)
-    return {o.op: o for o in find_obstacles(trace, trace.steps)}
+    return {o.op: o for o in find_compile_blockers(trace, trace.steps)}
 
 
 def test_graph_breaks_that_happened_are_read_off_a_trace_with_what_broke_them(tmp_path: Path):

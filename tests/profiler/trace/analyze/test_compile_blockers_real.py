@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiler.trace import read_trace
-from profiler.trace.analyze.compile_blockers import Obstacle, find_obstacles, obstacles_of_region
+from profiler.trace.analyze.compile_blockers import CompileBlocker, compile_blockers_of_region, find_compile_blockers
 from profiler.trace.read.frames import callers
 from tests.profiler.trace.files import TRACES, loaded, real, written
 
@@ -79,9 +79,9 @@ FOUND: dict[str, dict[tuple[str, str], float]] = {
 }
 
 
-def of_trace(name: str) -> tuple[Obstacle, ...]:
+def of_trace(name: str) -> tuple[CompileBlocker, ...]:
     trace = real(name)
-    return find_obstacles(trace, trace.steps)
+    return find_compile_blockers(trace, trace.steps)
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -137,7 +137,7 @@ def test_sizes_that_change_are_listed_without_the_weight():
 
 def test_the_caller_is_the_models_own_function():
     trace = real("tl_h100_bert_small.json.gz")
-    [blocker] = find_obstacles(trace, trace.steps)
+    [blocker] = find_compile_blockers(trace, trace.steps)
     assert blocker.modules == ("BertLMHeadModel_0/BertModel_0",)
     where = callers(TRACES / "tl_h100_bert_small.json.gz", trace, blocker.at)
     assert where == ["transformers/modeling_attn_mask_utils.py:429 _prepare_4d_attention_mask_for_sdpa"]
@@ -170,7 +170,7 @@ def test_what_was_planted_is_found_once_each_and_nothing_round_the_model(within:
         document["traceEvents"] = [e for e in document["traceEvents"] if e["cat"] != "python_function"]
     path = written(tmp_path, json.dumps(document))
     trace = read_trace(path)
-    blockers = find_obstacles(trace, trace.steps)
+    blockers = find_compile_blockers(trace, trace.steps)
     assert sorted((o.kind, o.op) for o in blockers) == sorted(
         [*IN_IT.items(), ("data-dependent-size", "aten::_unique2")]
     )
@@ -187,15 +187,15 @@ def test_what_was_planted_is_found_once_each_and_nothing_round_the_model(within:
 def test_inside_a_region_is_what_lies_between_its_operations():
     obstacle = of_trace("llama_decode_bf16_eager.json.gz")[0]
     thread, first = obstacle.at[0]
-    [inside] = obstacles_of_region([obstacle], [(thread, first - 10, first + 10)], "")
+    [inside] = compile_blockers_of_region([obstacle], [(thread, first - 10, first + 10)], "")
     assert inside.inside and inside.calls_per_step == 1.0
-    assert obstacles_of_region([obstacle], [(thread, first + 1, first + 2)], "") == ()
-    assert obstacles_of_region([obstacle], [(thread + 1, first - 10, first + 10)], "") == ()
+    assert compile_blockers_of_region([obstacle], [(thread, first + 1, first + 2)], "") == ()
+    assert compile_blockers_of_region([obstacle], [(thread + 1, first - 10, first + 10)], "") == ()
 
 
 def test_in_a_regions_module_concerns_it_and_elsewhere_does_not():
     [obstacle] = of_trace("tl_h100_bert_small.json.gz")
-    [blocker] = obstacles_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0")
+    [blocker] = compile_blockers_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0")
     assert not blocker.inside
-    assert obstacles_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0/BertEncoder_0") == ()
-    assert obstacles_of_region([obstacle], [], "") == ()
+    assert compile_blockers_of_region([obstacle], [], "BertLMHeadModel_0/BertModel_0/BertEncoder_0") == ()
+    assert compile_blockers_of_region([obstacle], [], "") == ()
