@@ -8,3 +8,8 @@ from __future__ import annotations
 import os
 
 collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["*test_*.py"]  # in folders below as well
+
+if not collect_ignore_glob:
+    from tests.kernels.interpreted.interpreter import speed_up
+
+    speed_up()
