@@ -91,8 +91,8 @@ class LeaveOneOut:
 
     def __init__(self, everything: Samples) -> None:
         self.everything = everything
-        self.fitted = fit(everything)
         self.touching = touched_by(everything.timed, Rates())
+        self.fitted = fit(everything, touching=self.touching)
         self.programs = {t.program for t in everything.timed} - {""}
 
     def __call__(self, cases: Sequence[Case]) -> Rates:

@@ -7,6 +7,7 @@ that region's program: it is left out with it.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,6 +99,10 @@ class Samples:
         )
 
 
+KEPT_ANSWERS = 3
+"""Of a prediction: with the rates as they are and with a number lower and higher."""
+
+
 def samples(questions: Sequence[Question], table: KernelTable | None, device: Device) -> Samples:
     """Of these questions' cases, and of the table of kernels. Lowers the table's texts: a second or two."""
     timed, calls = [], []
@@ -141,12 +146,28 @@ def _kernel_times(asked: Question) -> Iterator[Timed]:
         predictor = _predictor(facts, device, name)
         if predictor is None:
             continue
+        predictor = _remember(predictor)
         if name in ("eager", "triton:generated") or name.startswith("compile"):
             yield Timed(case.program, case.name, name, device_us, _time(predictor))
         if wall_us is not None and wall_us > PACED * device_us:
             yield Timed(case.program, case.name, f"host {name}", wall_us, _host(predictor))
         elif wall_us is not None:
             yield Timed(case.program, case.name, f"{BOUND} {name}", wall_us, at_least(wall_us, _host(predictor)))
+
+
+def _remember(predicted: Callable[[Rates], Prediction | None]) -> Callable[[Rates], Prediction | None]:
+    """With its last answers: a fit asks for a candidate's time and for its host's part with the same rates in turn."""
+    last: deque[tuple[Rates, Prediction | None]] = deque(maxlen=KEPT_ANSWERS)
+
+    def predict(rates: Rates) -> Prediction | None:
+        for asked, answer in last:
+            if asked is rates:
+                return answer
+        answer = predicted(rates)
+        last.append((rates, answer))
+        return answer
+
+    return predict
 
 
 def _time(predicted: Callable[[Rates], Prediction | None]) -> Predict:
