@@ -18,10 +18,11 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Compiled modules are kept, whatever the shell says: hundreds of children and servers import the project.
 unit: $(VENV)/.dev
 	./tools/install_chromium.sh
 	./tools/install_postgres.sh
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 # Known holes in what is installed; says so where the service that knows them cannot be asked.
 audit: $(VENV)/.dev
