@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from kernels.codegen.graph import split
@@ -28,9 +28,8 @@ def run(family: str, count: int) -> Counter[str]:
     draws again depends on what else was imported."""
     outcomes: dict[str, str] = {}
 
-    @settings(
-        max_examples=count, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @seed(0)  # not by the text of this function, which a new name in it would change
+    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.randoms(use_true_random=False))
     def holds(drawn: random.Random) -> None:
         text = chain(drawn, "small", family)
@@ -49,11 +48,11 @@ def test_random_chains_are_right_and_hardly_any_is_refused(family: str, count: i
     assert outcomes[REFUSED] <= MOST_REFUSED * sum(outcomes.values()), outcomes
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_seeds_that_a_gpu_runs_are_right_here(seed: int) -> None:
+@pytest.mark.parametrize("number", range(12))
+def test_the_seeds_that_a_gpu_runs_are_right_here(number: int) -> None:
     for family in ("pointwise", "reducing"):
-        text = chain_of_seed(seed, "small", family)
-        answer = verdict(text, "cpu", seed)
+        text = chain_of_seed(number, "small", family)
+        answer = verdict(text, "cpu", number)
         assert answer["status"] in (RIGHT, REFUSED), f"{answer['message']}\n{text}"
 
 
