@@ -63,7 +63,7 @@ class Conditions(TypedDict, total=False):
     """Under which conditions was measured, as a validation keeps it: the GPU's own figures come to it at the end.
 
     phases_s, prepare_s: seconds by phase, and by candidate and what they were spent on. decided_by: "device time" or
-    "wall time". unlocked: why other validations were not kept off the GPU. turn_wait_s: waited for those that share it.
+    "wall time". unlocked: why other validations were not kept off the GPU.
     """
 
     phases_s: dict[str, float]
@@ -77,7 +77,6 @@ class Conditions(TypedDict, total=False):
     launch_bound: bool | None
     warnings: list[str]
     unlocked: str
-    turn_wait_s: float
 
 
 def read(index: int = 0, ours: Sequence[int] = ()) -> Reading:

@@ -128,7 +128,7 @@ class ChildPool:
             return
         started = time.monotonic()
         with turn_alone(shared.turn, self._check):
-            self.conditions["turn_wait_s"] = round(time.monotonic() - started, 3)
+            self.conditions.setdefault("phases_s", {})["turn"] = round(time.monotonic() - started, 3)
             self._move(shared.cores)
             try:
                 yield

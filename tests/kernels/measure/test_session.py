@@ -282,7 +282,7 @@ def test_those_that_share_a_gpu_prepare_together_and_time_in_turns(tmp_path):
     first, second = sorted(rounds.values())
     assert first[1] <= second[0]
     assert all({c.status for c in a.candidates} == {"ok"} for a in answers.values())
-    assert all("turn_wait_s" in a.conditions for a in answers.values())
+    assert all("turn" in a.conditions["phases_s"] for a in answers.values())
     assert all(set(cores[:1]) in affinities for affinities in told_cores.values())
 
 
