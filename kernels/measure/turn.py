@@ -30,7 +30,7 @@ class Turn:
     Alone by default; shared: with others that share it, never with one that is alone. One that asks to be alone
     while it shares gives up its share first, so that two of them cannot wait for each other. Whoever comes takes the
     turn's door first and waits behind it: those that share come one upon the other without end, and without the door
-    one that would be alone never had its turn (six validations side by side: 77 s of waiting for 2 s of benchmarks).
+    one that would be alone may never have its turn.
 
     Waiting is told to the parent, whose time limits do not count it, and added up in `waited_s`.
     """
