@@ -27,6 +27,16 @@ def read_lines(text: str) -> tuple[str, ...]:
     return tuple(LINE_END.split(text))
 
 
+def longest_statement(text: str) -> int:
+    """Characters of the longest run of lines that brackets hold together, of a text that `check_characters` took."""
+    depth = length = longest = 0
+    for number, line in enumerate(read_lines(text), 1):
+        length = length + len(line) if depth else len(line)
+        longest = max(longest, length)
+        depth = _check_line(line, number, depth)
+    return longest
+
+
 def check_characters(text: str) -> None:
     """Raises RegionError for a text that is too long or holds characters that a region has no use for."""
     if len(text) > MAX_CHARS:

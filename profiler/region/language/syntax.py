@@ -7,10 +7,13 @@ import difflib
 from collections.abc import Iterable
 
 from profiler.region.language import trees
-from profiler.region.language.characters import check_characters, read_lines
+from profiler.region.language.characters import check_characters, longest_statement, read_lines
 from profiler.region.model import RegionError
 
 MAX_DEPTH = 60  # nesting of one expression; a person's code stays far below
+DEEP_STATEMENT = 6_000
+"""Characters. CPython 3.11's parser raises MemoryError for nesting too. Of 20 shapes tried, the shortest text that
+makes it do so is a row of 6,000 signs ("----x"); "x**x**x..." takes 9,000 characters."""
 MAX_NODES = 12_000
 MAX_NAME = 60
 
@@ -77,7 +80,9 @@ def read(text: str) -> ast.Module:
         module = trees.module(text)
     except SyntaxError as fault:
         raise _unreadable(fault) from None
-    except (RecursionError, MemoryError, ValueError):
+    except (RecursionError, MemoryError, ValueError) as fault:
+        if isinstance(fault, MemoryError) and longest_statement(text) < DEEP_STATEMENT:
+            raise  # the process's own memory is at its end: that says nothing of the text
         lines = read_lines(text)  # Python does not say where; nesting beyond its stack needs a long line
         longest = max(range(len(lines)), key=lambda i: len(lines[i]))
         message = "the expression is nested too deeply to read"

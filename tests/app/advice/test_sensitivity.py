@@ -56,12 +56,14 @@ def moved(on: DecisionInputs, change: Change, value: float) -> str:
     elif hasattr(limits, change.of):
         limits = replace(limits, **{change.of: value})
     else:
-        return _with_time(on, change.of, value)
+        return _with_time(on, change, value)
     return advise(facts, use, on.device, limits, rates=on.rates).tool
 
 
-def _with_time(on: DecisionInputs, candidate: str, value: float) -> str:
-    option = next(o for o in on.options if o.alternative.candidate == candidate and o.mid)
+def _with_time(on: DecisionInputs, change: Change, value: float) -> str:
+    candidate = change.of
+    # One call can be several options: for a part of the region, and for its whole. Its time now tells which is meant.
+    option = next(o for o in on.options if (o.alternative.candidate, o.mid) == (candidate, change.now))
     factor = value / option.mid
     scaled = tuple(
         replace(o, alternative=replace(o.alternative, time_us=_times(o.alternative.time_us, factor)))

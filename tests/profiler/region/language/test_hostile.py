@@ -258,3 +258,24 @@ def test_printed_region_reads_back_the_same(region: Region) -> None:
         return
     assert again == region
     assert to_text(again) == text
+
+
+def test_memory_that_ends_while_a_flat_text_is_parsed_is_not_called_a_deep_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(text: str) -> ast.Module:
+        raise MemoryError
+
+    flat = "x: f32[64, 128]\n" + "x = gelu(x) * 2 + softmax(x, -1)\n" * 300 + "return x\n"
+    parse(flat)
+    monkeypatch.setattr("profiler.region.language.trees.module", full)
+    with pytest.raises(MemoryError):
+        parse(flat + "\n")  # the same text would come from the cache
+
+
+@pytest.mark.parametrize("nested", ["-" * 6000, "x**" * 3000, "-x**" * 2000])
+def test_nesting_that_ends_the_parsers_stack_is_told_as_such(nested: str) -> None:
+    rows = "\n".join(nested[at : at + 1200] for at in range(0, len(nested), 1200))
+    with pytest.raises(MemoryError):
+        ast.parse(f"y = (\n{rows}x\n)")
+    assert refuse(f"x: f32[2]\ny = (\n{rows}x\n)\nreturn y\n").code == "region-too-deep"
