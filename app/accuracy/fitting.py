@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from app.accuracy.fit import Left, fit, left_over, refit, touched_by
@@ -100,4 +101,5 @@ class LeaveOneOut:
         missing = self.programs - {c.program for c in cases}
         if len(missing) != 1:
             raise ValueError(f"{len(missing)} programs are left out, not one")
-        return refit(self.everything, missing.pop(), self.fitted, self.touching)
+        left_out = refit(self.everything, missing.pop(), self.fitted, self.touching)
+        return replace(left_out, atlas=True)  # no program of the Archive is among its points

@@ -12,6 +12,8 @@ from app.advice.rule import advise
 from app.analysis.advice_inputs import TraceFacts
 from app.analysis.cost_json import cost_json
 from app.analysis.kernel_line_counts import own_lines
+from app.atlas.price import Total, compiled
+from app.atlas.shipped import basis_of
 from app.estimate.compiled_bytes import replaces_attention
 from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.irregularity import Irregularity, irregularity
@@ -151,7 +153,10 @@ def decide(
     if default is not None:
         # Inductor says itself whether it replaces attention; our reading of its patterns is for when nobody asked it.
         replaced = prepared.by_hand_attention if replaces_attention(default) else frozenset()
-        facts = replace(facts, prediction=default, sdpa=replaced, sdpa_bytes=prepared.attention_bytes)
+        facts = replace(
+            facts, prediction=default, sdpa=replaced, sdpa_bytes=prepared.attention_bytes,
+            compiled_total=_priced(default, prepared.device),
+        )  # fmt: skip
     context, workload, device = prepared.context, prepared.workload, prepared.device
     limits, objective = context.thresholds, context.objective
     advice = advise(facts, workload, device, limits, objective=objective, rates=rates)
@@ -168,6 +173,12 @@ def decide(
         advice=replace(advice, notes=(*advice.notes, *context.notes), would_change=changes),
         prediction=prediction,
     )
+
+
+def _priced(prediction: Prediction, device: Device) -> Total | None:
+    """What the device's atlas says of the kernels that Inductor makes."""
+    basis = basis_of(device)
+    return None if basis is None else compiled(prediction, basis.atlas, device)
 
 
 def _graphs(region: Region, workload: Workload) -> list[tuple[Graph, Binding]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from app.estimate.eager_time import alone_us, operation_us
+from app.estimate.eager_time import alone_us, call_us, operation_times
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
 from app.estimate.rates import BACKWARD, FITTED, MATRIX_KINDS, Rates, reach, share_of
@@ -34,9 +34,8 @@ def library_us(
     Forward and backward are two calls. density: share of attention's scores that it looks at.
     """
     if part is not None:
-        by_name = {o.name: o for o in shape.operations}
-        rest = [o for o in shape.cost.operations if o.name not in part and o.launches]
-        left = rates.times.event + sum(operation_us(o, by_name.get(o.name), device, rates) for o in rest)
+        times = operation_times(shape, device, rates)
+        left = call_us(rates) + sum(time_us for name, time_us in times.items() if name not in part)
         return left + part_us(shape, device, call, rates, part, density)
     computed = _computed_us(shape, device, call, rates, density * shape.cost.gemm_flops)
     operations = shape.operations
@@ -44,11 +43,11 @@ def library_us(
     drawn = arithmetic_us([o for o in operations if o.kind == op_kinds.RANDOM], device, rates.default)
     if shape.halves is None:
         moved = _moved_us(call, operations, shape.cost.ideal.bytes_moved, device, rates)
-        return rates.times.event + start + max(drawn, math.hypot(moved, computed))
+        return call_us(rates) + start + max(drawn, math.hypot(moved, computed))
     forward, backward = shape.halves
     moved = _moved_us(call, operations, forward, device, rates)
     moved += _moved_us(call + BACKWARD, operations, backward, device, rates)
-    return rates.times.event + 2 * start + max(drawn, math.hypot(moved, computed))
+    return call_us(rates) + 2 * start + max(drawn, math.hypot(moved, computed))
 
 
 def _moved_us(call: str, operations: Sequence[OperationFacts], moved: float, device: Device, rates: Rates) -> float:
@@ -82,7 +81,7 @@ def own_us(shape: ShapeFacts, device: Device, candidate: str, rates: Rates, dens
     computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
     computed += idle_us(shape.between, device, rates)
     starts = 1 + joins(candidate, widest(shape.operations), device)
-    return rates.times.event + starts * rates.times.fused_kernel + math.hypot(moved, computed)
+    return call_us(rates) + starts * rates.times.fused_kernel + math.hypot(moved, computed)
 
 
 ROWS_UNDER_WAY = 128

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from app.atlas.price import Total
+from app.atlas.shipped import Launched
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.region import op_kinds
 from profiler.region.graph.cost_model import Cost
@@ -118,7 +120,8 @@ class ShapeFacts:
     halves: fewest bytes of the forward and of the backward pass, each on its own; None without gradients.
     joined: computed tensors that the region puts together into one. reread: bytes of a product's rows that an operation
     behind it reads again: a residual. between: elements of the activations that lie between two products. exchanged:
-    bytes that fused groups read of each other's results.
+    bytes that fused groups read of each other's results. launched: its operations with their tensors, for the atlas;
+    None where only their costs are known.
     """
 
     cost: Cost
@@ -131,6 +134,7 @@ class ShapeFacts:
     reread: int = 0
     between: int = 0
     exchanged: int = 0
+    launched: Launched | None = None
 
     def operation(self, name: str) -> OperationFacts | None:
         return next((o for o in self.operations if o.name == name), None)
@@ -189,7 +193,8 @@ class RegionFacts:
     that compute all of it. attention_density: share of the scores of its attention that have to be looked at, half in
     causal order. sdpa: operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that
     moves. obstacles: what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its
-    trace shows. prediction, recompiles: the oracle's answers, None where it was not asked or had none.
+    trace shows. prediction, recompiles: the oracle's answers, None where it was not asked or had none. compiled_total:
+    the prediction's kernels and calls at the heaviest binding, priced by the device's atlas.
     """
 
     name: str = "region"
@@ -228,6 +233,7 @@ class RegionFacts:
     sdpa: frozenset[str] = frozenset()
     sdpa_bytes: int = 0
     prediction: Prediction | None = None
+    compiled_total: Total | None = None
     recompiles: Recompiles | None = None
     obstacles: tuple[CompileBlocker, ...] = ()
 

@@ -11,12 +11,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from app.atlas.price import CALL_US
+from app.atlas.shipped import basis_of
 from app.estimate.call_time import SDPA, STRIDED, idle_us, least_bytes, library_us, own_us, part_us
-from app.estimate.eager_time import eager_us, operation_us
+from app.estimate.eager_time import (
+    MOSTLY_KNOWN,
+    call_us,
+    eager_deviation,
+    eager_us,
+    operation_times,
+    sureness,
+)
 from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.fused_time import UNROLLED, bytes_us, fused_share, kernels_us
 from app.estimate.range import Range
-from app.estimate.rates import FITTED, MATRIX_KINDS, Fused, Rates, share_of, spread
+from app.estimate.rates import BEYOND, FITTED, MATRIX_KINDS, Fused, Rates, share_of, spread
 from profiler.hardware import Device
 from profiler.region import op_kinds
 from profiler.region.graph.cost_model import Cost
@@ -70,10 +79,11 @@ def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Predicti
     """Every operation on its own, as PyTorch launches it. None without sizes."""
     return _predict(
         "eager", facts, device, rates,
+        deviation=None if facts.heaviest is None else eager_deviation(facts.heaviest, device, rates),
         time=lambda s: eager_us(s, device, rates),
         written=lambda c: c.unfused.bytes_written,
         launches=lambda s: s.cost.unfused.launches * rates.times.eager_kernel,
-        host=lambda s: _eager_host_us(s, rates) + (rates.host.engine if facts.requires_grad else 0.0),
+        host=lambda s: rates.host.call + _eager_host_us(s, rates) + (rates.host.engine if facts.requires_grad else 0.0),
     )  # fmt: skip
 
 
@@ -82,27 +92,43 @@ def torch_compile(
 ) -> Prediction | None:
     """torch.compile in mode default, max-autotune or reduce-overhead."""
     graphs = mode == "reduce-overhead"
-    call, part = (rates.host.graphs, 0.0) if graphs else (rates.host.compiled, rates.host.part)
+    factor = _by_its_kernels(facts, device, rates)
+    part = 0.0 if graphs else rates.host.part
     return _predict(
         "compile" if mode == "default" else f"compile-{mode}", facts, device, rates,
-        time=lambda s: compiled_us(s, device, mode, rates, facts.sdpa),
+        deviation=facts.compiled_total.deviation if factor is not None and facts.compiled_total else None,
+        time=lambda s: (factor or 1.0) * compiled_us(s, device, mode, rates, facts.sdpa),
         written=lambda c: c.fused.bytes_written,
         launches=lambda s: s.cost.fused.launches * rates.times.fused_kernel,
-        host=lambda s: call + part * s.joined + _autograd_us(facts, rates),
+        host=lambda s: _compiled_host_us(facts, s, graphs, rates) + part * s.joined,
     )  # fmt: skip
+
+
+def _by_its_kernels(facts: RegionFacts, device: Device, rates: Rates) -> float | None:
+    """Time of the kernels that Inductor makes, by the atlas, over what our fusion rules say of the heaviest binding.
+
+    None where the oracle was not asked or the atlas does not know its kernels.
+    """
+    total, shape = facts.compiled_total, facts.heaviest
+    if total is None or shape is None or not rates.atlas or total.known < MOSTLY_KNOWN:
+        return None
+    time_us = total.time_us - CALL_US + call_us(rates)
+    return float((time_us / compiled_us(shape, device, "default", rates, facts.sdpa)) ** sureness(total.deviation))
 
 
 def library(
     facts: RegionFacts, device: Device, call: str, part: frozenset[str] | None = None, rates: Rates = FITTED
 ) -> Prediction | None:
     """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it."""
-    own = rates.host.launch if call.startswith("torch.") else rates.host.library
+    torchs = call.startswith("torch.")
+    own = rates.host.call + rates.host.launch if torchs else rates.host.library
+    trained = _autograd_us(facts, rates, rates.host.engine if torchs else rates.host.autograd)
     return _predict(
         f"library:{call}", facts, device, rates,
         time=lambda s: library_us(s, device, call, rates, part, facts.attention_density),
         written=lambda c: c.ideal.bytes_written if part is None else _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
-        host=lambda s: own + _autograd_us(facts, rates) + (0.0 if part is None else _eager_host_us(s, rates, part)),
+        host=lambda s: own + trained + (0.0 if part is None else _eager_host_us(s, rates, part)),
     )  # fmt: skip
 
 
@@ -126,16 +152,19 @@ def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTE
 
 def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTED) -> Prediction | None:
     """Triton that is written for the region. whole: one kernel for all, by hand; else generated, a kernel a group."""
+    factor = _by_its_kernels(facts, device, rates)
     return _predict(
         "triton:custom" if whole else "triton:generated", facts, device, rates,
         time=lambda s: (
             written_us(s, device, rates, facts.attention_density)
             if whole
-            else generated_us(s, device, rates, facts.apart)
+            else (factor or 1.0) * generated_us(s, device, rates, facts.apart)
         ),
         written=lambda c: c.ideal.bytes_written if whole else c.fused.bytes_written,
         launches=lambda s: (1 if whole else s.cost.fused.launches) * rates.times.fused_kernel,
-        host=lambda s: (rates.host.written if whole else rates.host.generated) + _autograd_us(facts, rates),
+        host=lambda s: (
+            rates.host.written if whole else rates.host.generated * s.cost.fused.launches
+        ) + _autograd_us(facts, rates),
     )  # fmt: skip
 
 
@@ -149,14 +178,27 @@ def _predict(
     written: Callable[[Cost], int],
     launches: Callable[[ShapeFacts], float],
     host: Callable[[ShapeFacts], float],
+    deviation: float | None = None,
 ) -> Prediction | None:
-    """Average over the bindings, weighted by their calls."""
+    """Average over the bindings, weighted by their calls. deviation: of its logarithm, where the atlas says one."""
     if not facts.shapes:
         return None
     calls = sum(s.calls for s in facts.shapes) or 1.0
     mid, launch, host_us = (sum(s.calls * of(s) for s in facts.shapes) / calls for of in (time, launches, host))
     most = max(written(s.cost) for s in facts.shapes)
-    return Prediction(candidate, spread(mid, candidate, rates, device.name), launch, most, host_us)
+    span = spread(mid, candidate, rates, device.name) if deviation is None else interval(mid, deviation, device)
+    return Prediction(candidate, span, launch, most, host_us)
+
+
+EIGHTY = 1.2816
+"""Standard deviations to either side that hold 80 % of a normal distribution."""
+
+
+def interval(mid: float, deviation: float, device: Device) -> Range:
+    """The 80 % interval of a time that an atlas gave; wider on a device that is priced by another's."""
+    basis = basis_of(device)
+    wide = EIGHTY * deviation * (1.0 if basis is not None and basis.own else BEYOND)
+    return Range(mid * math.exp(-wide), mid, mid * math.exp(wide))
 
 
 def _eager_host_us(shape: ShapeFacts, rates: Rates, without: frozenset[str] = frozenset()) -> float:
@@ -165,8 +207,19 @@ def _eager_host_us(shape: ShapeFacts, rates: Rates, without: frozenset[str] = fr
     return sum(o.launches for o in left) * rates.host.launch + views * rates.host.view
 
 
-def _autograd_us(facts: RegionFacts, rates: Rates) -> float:
-    return rates.host.autograd if facts.requires_grad else 0.0
+def _compiled_host_us(facts: RegionFacts, shape: ShapeFacts, graphs: bool, rates: Rates) -> float:
+    """What a call of a compiled function costs the host: guards, and each launch; of a CUDA graph one for all."""
+    host = rates.host
+    if graphs:
+        return host.graphs + _autograd_us(facts, rates)
+    launches = shape.cost.fused.launches
+    if facts.requires_grad:
+        return host.trained + host.trained_kernel * launches
+    return host.compiled + host.kernel * launches
+
+
+def _autograd_us(facts: RegionFacts, rates: Rates, each: float | None = None) -> float:
+    return (rates.host.autograd if each is None else each) if facts.requires_grad else 0.0
 
 
 def matrix_share(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> float:
@@ -174,8 +227,8 @@ def matrix_share(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> f
     shape = facts.heaviest
     if shape is None:
         return 0.0
-    by_name = {o.name: o for o in shape.operations}
-    times = [(o.kind, operation_us(o, by_name.get(o.name), device, rates)) for o in shape.cost.operations if o.launches]
+    by_name = operation_times(shape, device, rates)
+    times = [(o.kind, by_name[o.name]) for o in shape.cost.operations if o.launches]
     total = sum(t for _, t in times)
     return sum(t for kind, t in times if kind in MATRIX_KINDS) / total if total else 0.0
 
@@ -188,9 +241,9 @@ def compiled_us(
     start = rates.times.graph_kernel if mode == "reduce-overhead" else rates.times.fused_kernel
     cost = shape.cost
     if mode == "max-autotune" and _gemv(shape):
-        return rates.times.event + start + bytes_us(cost.ideal.bytes_moved, fused.reduction, device)
+        return call_us(rates) + start + bytes_us(cost.ideal.bytes_moved, fused.reduction, device)
     kernels = [k for k in cost.kernels if not sdpa.issuperset(k.operations)]
-    total = rates.times.event + kernels_us(shape, kernels, device, fused, rates, start)
+    total = call_us(rates) + kernels_us(shape, kernels, device, fused, rates, start)
     if len(kernels) < len(cost.kernels):
         return total + part_us(shape, device, SDPA, rates, sdpa)
     return min(total, _epilogues_us(shape, device, fused, rates)) if mode == "max-autotune" else total
@@ -200,7 +253,7 @@ def _epilogues_us(shape: ShapeFacts, device: Device, fused: Fused, rates: Rates)
     """max-autotune with every tail that can be an epilogue inside its matrix product's own Triton kernel."""
     kept = {s.bytes_after for s in shape.cost.savings if s.name == "tail-epilogue"}
     alone = {s.bytes_after for s in shape.cost.savings if s.name == "tail-fused"}
-    total, gemm, start = rates.times.event, None, rates.times.fused_kernel
+    total, gemm, start = call_us(rates), None, rates.times.fused_kernel
     for kernel in shape.cost.kernels:
         intermediate = gemm.bytes_written if gemm is not None else 0
         tail = kernel.kind == "fused" and kernel.bytes_moved in alone and kernel.bytes_moved - intermediate in kept
@@ -229,7 +282,7 @@ def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, apart
     apart: what the generator writes and reads between kernels where torch.compile does not.
     """
     start = rates.times.fused_kernel
-    together = rates.times.event + kernels_us(shape, shape.cost.kernels, device, rates.generated, rates, start)
+    together = call_us(rates) + kernels_us(shape, shape.cost.kernels, device, rates.generated, rates, start)
     between = (apart.written + apart.read) * sum(k.bytes_written for k in shape.cost.kernels if k.kind == "fused")
     return together + apart.launches * start + bytes_us(between, rates.generated.pointwise, device)
 
@@ -248,4 +301,4 @@ def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, density
             share *= rates.matrix.gemm_f32
         computed = 1e6 * density * cost.gemm_flops / (device.matmul_rate(cost.matmul_dtype or "bf16") * share)
         computed += idle_us(shape.between, device, rates)
-    return rates.times.event + start + math.hypot(moved, computed)
+    return call_us(rates) + start + math.hypot(moved, computed)

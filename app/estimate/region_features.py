@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from app.atlas.shipped import Launched
 from app.estimate.dataflow import IDLE, backward, chained_sizes, groups_between, halves_bytes, read_again, roots_of
 from app.estimate.facts import (
     ACCUMULATING,
@@ -49,7 +50,7 @@ def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: f
         cost, operations, space, calls, tuple(sorted(graph.binding.items())),
         halves_bytes(graph, after, roots) if graph.region.requires_grad else None,
         sum(_count_joined(o, by_name) for o in graph.operations), *chained_sizes(graph, roots, by_name),
-        groups_between(graph, groups, roots),
+        groups_between(graph, groups, roots), Launched(tuple(o for o in graph.operations if o.kind not in IDLE)),
     )  # fmt: skip
 
 

@@ -188,7 +188,7 @@ def test_forward_and_backward_that_the_host_paces_is_launch_bound_by_itself():
 def test_several_shapes_weigh_by_their_calls():
     from dataclasses import replace
 
-    small, large = replace(chain(4), calls=99.0), replace(chain(100), calls=1.0)
+    small, large = replace(chain(40), calls=99.0), replace(chain(1000), calls=1.0)  # no launch sets their pace
     advice = advise(region(small, large), HALF, H200)
     keep = next(a for a in advice.alternatives if a.candidate == "eager").time_us.mid
     alone = [advise(region(s), HALF, H200).alternatives[0].time_us.mid for s in (small, large)]

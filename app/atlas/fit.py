@@ -1,0 +1,175 @@
+"""Fit: from a calibration's recorded points to the interpolations of an atlas. Needs torch; a minute on one core."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from app.atlas.atlas import Atlas, Group, HeldOut
+from app.atlas.interpolation import JITTER, Floats, Interpolation
+from app.atlas.item import Item
+from app.atlas.kernel_items import kernel_item
+from app.atlas.operation_items import UNPRICED, operation_item
+from kernels.calibrate.points import Conditions, Point
+from profiler.hardware import Device
+from profiler.oracle.kernel_traits import read_traits
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
+from profiler.region.model import RegionError
+
+EVENT_US = 1.3
+"""What two device events around one launch add to it: around nothing they read 1.25 µs (H200, H100)."""
+LEAST_US = 0.5
+"""No launch counts as shorter."""
+LEAST_POINTS = 20
+"""Fewer make no group: its operations are priced by other rules."""
+CHOOSING = 500
+"""Points that the lengths are chosen on; all are interpolated between."""
+STEPS = 80
+FOLD = 4
+"""One in so many programs is held out to tell the error."""
+EXPECTED_LENGTH = 1.1
+PULL = 0.02
+"""Lengths are drawn to e^1.1 standard deviations, weakly: 40 numbers on 60 points would fit anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An item with its times in µs, without what the events add. program: that it is from."""
+
+    item: Item
+    cold_us: float
+    warm_us: float
+    program: str
+
+
+def items_of(points: Iterable[Point]) -> list[Measured]:
+    """Eager programs of one operation, and every kernel of the compiled ones."""
+    measured = []
+    for point in points:
+        if "failed" in point:
+            continue
+        program = f"{point['family']} {point['number']}"
+        if point["mode"] == "eager":
+            if (item := _only_item(point["text"])) is not None:
+                cold, warm = _net(point["cold_us"]), _net(point["warm_us"])
+                measured.append(Measured(item, cold, warm, program))
+            continue
+        for kernel in point.get("kernels", ()):
+            item = kernel_item(read_traits(kernel["source"]), kernel["bytes_moved"])
+            if item is not None and kernel["times_us"]:
+                time = _net(kernel["times_us"][0])
+                measured.append(Measured(item, time, time, program))
+    return measured
+
+
+def _net(time_us: float) -> float:
+    return max(LEAST_US, time_us - EVENT_US)
+
+
+def _only_item(text: str) -> Item | None:
+    """The item of a program that runs one operation; None for others."""
+    try:
+        operations = [o for o in lower(parse(text)).operations if o.kind not in UNPRICED]
+    except RegionError:
+        return None
+    return operation_item(operations[0]) if len(operations) == 1 else None
+
+
+def fit_atlas(conditions: Conditions, points: Iterable[Point], device: Device) -> Atlas:
+    """The atlas of a device. The same points give the same atlas."""
+    groups: dict[str, list[Measured]] = defaultdict(list)
+    for one in items_of(points):
+        groups[one.item.group].append(one)
+    fitted = {}
+    for name, members in sorted(groups.items()):
+        if len(members) < LEAST_POINTS:
+            continue
+        held = np.array([_held_out(m.program) for m in members])
+        known = interpolate([m for m, h in zip(members, held, strict=True) if not h], device)
+        error = _error(known, [m for m, h in zip(members, held, strict=True) if h], device)
+        fitted[name] = Group(interpolate(members, device), error)
+    return Atlas(
+        device=conditions["device"], torch=conditions["torch"], triton=conditions["triton"], date=conditions["date"],
+        minutes=conditions["minutes"], groups=fitted,
+    )  # fmt: skip
+
+
+def _held_out(program: str) -> bool:
+    return hashlib.sha256(program.encode()).digest()[0] % FOLD == 0
+
+
+def _error(known: Interpolation, members: Sequence[Measured], device: Device) -> HeldOut:
+    """How far the others' interpolation is from these."""
+    off, inside = [], []
+    for one in members:
+        estimate = known.at(one.item.numbers)
+        error = math.log(one.cold_us / one.item.floor_us(device)) - estimate.cold
+        off.append(abs(error))
+        inside.append(abs(error) <= estimate.deviation * EIGHTY)
+    if not off:
+        return HeldOut(0, 0.0, 0.0, 0.0, 0.0)
+    return HeldOut(
+        points=len(off),
+        within_20=float(np.mean(np.array(off) <= math.log(1.2))),
+        median=float(np.expm1(np.median(off))),
+        worst_tenth=float(np.expm1(np.quantile(off, 0.9))),
+        inside_80=float(np.mean(inside)),
+    )
+
+
+EIGHTY = 1.2816
+"""Standard deviations to either side that hold 80 % of a normal distribution."""
+
+
+def interpolate(members: Sequence[Measured], device: Device) -> Interpolation:
+    """Lengths, height and noise by the largest likelihood of the measured times."""
+    names = tuple(sorted({name for m in members for name in m.item.numbers}))
+    described = np.array([[m.item.numbers.get(name, 0.0) for name in names] for m in members])
+    varying = (described.std(0) > 1e-9) | np.array(["=" in name for name in names])
+    names = tuple(n for n, v in zip(names, varying, strict=True) if v)
+    described = described[:, varying]
+    floors = np.array([m.item.floor_us(device) for m in members])
+    cold = np.log(np.array([m.cold_us for m in members]) / floors)
+    warm = np.log(np.array([m.warm_us for m in members]) / floors)
+    lengths, height, noise = _chosen(described, cold)
+    return Interpolation(names, described, cold, warm, lengths, height, noise)
+
+
+def _chosen(described: Floats, values: Floats) -> tuple[Floats, float, float]:
+    """(lengths, height, noise). By gradient descent on the negative logarithm of the likelihood, 80 steps."""
+    order = np.random.RandomState(0).permutation(len(values))[:CHOOSING]
+    deviation = described.std(0)
+    deviation[deviation <= 1e-9] = 1.0
+    placed = torch.tensor(((described - described.mean(0)) / deviation)[order])
+    wanted = torch.tensor((values - np.median(values))[order])
+    numbers, one = placed.shape[1], torch.eye(len(order), dtype=torch.double)
+    logs = torch.full((numbers + 2,), math.log(3.0), dtype=torch.double)
+    logs[numbers], logs[numbers + 1] = math.log(0.3), math.log(0.1)
+    logs.requires_grad_(True)
+    descent = torch.optim.Adam([logs], lr=0.08)
+    for _ in range(STEPS):
+        descent.zero_grad()
+        matrix = _covariance(placed, logs) + (torch.exp(2 * logs[-1]) + JITTER) * one
+        root = torch.linalg.cholesky(matrix)
+        weights = torch.cholesky_solve(wanted[:, None], root)[:, 0]
+        unlikely = 0.5 * (wanted * weights).sum() + root.diagonal().log().sum()
+        (unlikely + PULL * ((logs[:numbers] - EXPECTED_LENGTH) ** 2).sum()).backward()
+        descent.step()
+    result = logs.detach().exp().numpy()
+    return result[:numbers], float(result[numbers]), float(result[numbers + 1])
+
+
+def _covariance(placed: torch.Tensor, logs: torch.Tensor) -> torch.Tensor:
+    """As `interpolation.covariance`, differentiable."""
+    scaled = placed / torch.exp(logs[:-2])
+    squares = (scaled * scaled).sum(1)
+    squares = squares[:, None] + squares[None] - 2 * scaled @ scaled.T
+    distance = math.sqrt(3) * torch.sqrt(squares.clamp_min(1e-12))
+    return torch.exp(2 * logs[-2]) * (1 + distance) * torch.exp(-distance)

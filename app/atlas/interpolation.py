@@ -1,0 +1,136 @@
+"""Interpolation: what lies between measured points, by a Gaussian process over their descriptions.
+
+What is interpolated is the logarithm of measured time over the item's own floor (bytes and FLOPs at the device's
+rates), so that far from every point a prediction falls back to the floor times the group's usual factor. The covariance
+of two items is Matérn's with nu = 3/2 over the distance of their numbers, each with a length of its own (Rasmussen and
+Williams, Gaussian Processes for Machine Learning, 2006, eq. 2.25-2.26 and 4.17). Compared with gradient boosting and
+extremely randomised trees on a quarter of the H200's points held out it was the nearest in 8 groups of 11: of all
+1,242 points within 20 %: 64 %, 58 %, 59 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+JITTER = 1e-4
+"""Added to the variance of each point: two points with the same description can differ by 1 % of nothing."""
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """The points of one group.
+
+    names: of the numbers, a column each. points: [n, numbers], as they were described. cold, warm: logarithms of
+    measured time over floor, [n], with inputs that are not in L2 and that are. lengths: by how much a number, in
+    standard deviations of the points, has to differ until it matters. height: standard deviation of what the numbers
+    explain; noise: of what they leave.
+    """
+
+    names: tuple[str, ...]
+    points: Floats
+    cold: Floats
+    warm: Floats
+    lengths: Floats
+    height: float
+    noise: float
+
+    @cached_property
+    def scale(self) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of each number; 1 where the points are all alike."""
+        deviation = self.points.std(0)
+        return self.points.mean(0), np.where(deviation > 1e-9, deviation, 1.0)
+
+    @cached_property
+    def _placed(self) -> Floats:
+        return self._place(self.points)
+
+    @cached_property
+    def _root(self) -> Floats:
+        """Cholesky's lower triangle of the points' covariance."""
+        matrix = covariance(self._placed, self._placed, self.height) + self._own_variance()
+        return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+
+    @cached_property
+    def _inverse(self) -> npt.NDArray[np.float32]:
+        """Of `_root`: a product with it takes 0.1 ms where solving takes 15, for 800 points."""
+        return np.linalg.inv(self._root).astype(np.float32)
+
+    @cached_property
+    def _middles(self) -> tuple[float, float]:
+        return float(np.median(self.cold)), float(np.median(self.warm))
+
+    @cached_property
+    def _weights(self) -> tuple[Floats, Floats]:
+        middles = self._middles
+        values = np.stack([self.cold - middles[0], self.warm - middles[1]], 1)
+        weights = np.linalg.solve(self._root.T, np.linalg.solve(self._root, values))
+        return weights[:, 0], weights[:, 1]
+
+    def _own_variance(self) -> Floats:
+        return np.eye(len(self.points)) * (self.noise**2 + JITTER)
+
+    def _place(self, described: Floats) -> Floats:
+        middle, deviation = self.scale
+        placed: Floats = (described - middle) / deviation / self.lengths
+        return placed
+
+    def covers(self, numbers: Mapping[str, float]) -> bool:
+        """Whether each category of an item has a point: of an operation that nobody measured nothing is known."""
+        return all(name in self._named for name in numbers if "=" in name)
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def row(self, numbers: Mapping[str, float]) -> Floats:
+        """A description as a row of `points`; a number that no point has is left out, one that is missing is 0."""
+        return np.array([[numbers.get(name, 0.0) for name in self.names]])
+
+    def at(self, numbers: Mapping[str, float]) -> Estimate:
+        """What is expected of an item."""
+        between = covariance(self._place(self.row(numbers)), self._placed, self.height)[0]
+        explained = self._inverse @ between.astype(np.float32)
+        variance = self.height**2 + self.noise**2 - float(explained @ explained)
+        cold, warm = self._weights
+        return Estimate(
+            float(between @ cold) + self._middles[0],
+            float(between @ warm) + self._middles[1],
+            math.sqrt(max(variance, self.noise**2)),
+            int(between.argmax()),
+        )
+
+    def left_out(self) -> tuple[Floats, Floats]:
+        """Of each point what the others say of it: (measured minus predicted, standard deviation), logarithms, cold.
+
+        In closed form (Rasmussen and Williams, eq. 5.12); the lengths were chosen with it among the points.
+        """
+        inverse = np.linalg.inv(self._root)
+        precision = (inverse**2).sum(0)
+        return self._weights[0] / precision, np.sqrt(1.0 / precision)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """cold, warm: logarithms of time over floor. deviation: standard deviation of either. nearest: number of the point
+    that is most like it."""
+
+    cold: float
+    warm: float
+    deviation: float
+    nearest: int
+
+
+def covariance(one: Floats, other: Floats, height: float) -> Floats:
+    """Matérn's, nu = 3/2, of rows that are already divided by their lengths: [n, m]."""
+    squares = (one * one).sum(1)[:, None] + (other * other).sum(1)[None] - 2 * one @ other.T
+    distance = math.sqrt(3) * np.sqrt(np.maximum(squares, 1e-12))
+    result: Floats = height**2 * (1 + distance) * np.exp(-distance)
+    return result

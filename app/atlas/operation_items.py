@@ -1,0 +1,278 @@
+"""Items of operations as eager runs them, and of library calls inside compiled code: by their tensors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from app.atlas.item import Item, alignment, log2
+from profiler.oracle.model import CallSite, Operand
+from profiler.region import op_kinds
+from profiler.region.graph.operation import Operation, Tensor
+from profiler.region.model import ITEMSIZE
+from profiler.region.operations import kind_of
+
+PROCESSORS = 132
+"""Of the GPUs with an atlas; only a scale for how many tiles or rows there are to a processor."""
+TILE = 128
+"""Rows and columns of a matrix product's output tile, as cuBLAS's large kernels have them."""
+UNPRICED = frozenset({op_kinds.VIEW, op_kinds.CONSTANT, op_kinds.FFT, op_kinds.COMMUNICATION, op_kinds.OTHER})
+INDICES = frozenset({"i64", "i32"})
+TF32_BY_DEFAULT = op_kinds.CONVOLUTION
+"""Convolutions of f32 run in TF32 as torch comes (torch.backends.cudnn.allow_tf32)."""
+
+
+def operation_item(operation: Operation) -> Item | None:
+    """None for an operation that writes or reads nothing, and for kinds of which nothing was measured."""
+    kind = operation.kind
+    if kind in UNPRICED or not operation.writes or not operation.reads:
+        return None
+    reads, writes = operation.reads, operation.writes
+    source = max(reads, key=lambda t: t.elements)
+    result = max(writes, key=lambda t: t.elements)
+    if not source.elements:
+        return None
+    moved = sum(t.bytes for t in (*reads, *writes))
+    name = op_kinds.base_name(operation.target)
+    columns = _columns(operation, source)
+    numbers = {
+        f"target={name}": 1.0,
+        f"dtype={source.dtype}": 1.0,
+        "bytes read": log2(sum(t.bytes for t in reads)),
+        "bytes written": log2(sum(t.bytes for t in writes)),
+        "bytes": log2(moved),
+        "elements": log2(max(source.elements, result.elements)),
+        "result elements": log2(result.elements),
+        "item bytes": float(ITEMSIZE.get(source.dtype, 4)),
+        "result item bytes": float(ITEMSIZE.get(result.dtype, 4)),
+        "tensors read": float(len(reads)),
+        "dimensions": float(max(len(source.shape), len(result.shape))),
+        "shortest run read": min((log2(_run(t)) for t in reads if t.elements > 1), default=0.0),
+        "run written": log2(_run(result)),
+        "input permuted": float(_permuted(source)),
+        "result permuted": float(_permuted(result)),
+        "channels last": float(_channels_last(source)),
+        "broadcast": float(any(t.elements not in (1, result.elements) for t in reads)),
+        "last size": log2(result.shape[-1]) if result.shape else 0.0,
+        "smallest read": log2(min(t.elements for t in reads)),
+        "second read": log2(sorted(t.elements for t in reads)[-2]) if len(reads) > 1 else 0.0,
+        "aligned input": float(alignment(source.shape[-1])) if source.shape else 7.0,
+        "aligned result": float(alignment(result.shape[-1])) if result.shape else 7.0,
+        "columns": log2(columns),
+        "rows": log2(source.elements / columns),
+        "aligned columns": float(alignment(columns)),
+        "rows a processor": min(4.0, source.elements / columns / PROCESSORS),
+        "columns of few rows": log2(columns) if source.elements / columns < PROCESSORS else -1.0,
+        "bytes a row": min(1.0, columns * ITEMSIZE.get(source.dtype, 4) / 1e6),
+        "columns are a power of 2": float(columns & (columns - 1) == 0),
+        "stride of the axis": _axis_stride(operation, source),
+        "axes": float(len(operation.axes)),
+    }
+    more = MORE.get(kind)
+    group = kind
+    if kind == op_kinds.CONVOLUTION and "backward" in name:
+        group = "convolution backward"
+    elif kind == op_kinds.NORMALISATION and "backward" in name:
+        group = "normalisation backward"
+    if more is not None:
+        try:
+            numbers |= more(operation, name)
+        except (IndexError, ValueError, ZeroDivisionError):
+            return None  # tensors in another order than the kind's calls have them
+    compute = kind in (op_kinds.GEMM, op_kinds.CONVOLUTION, op_kinds.ATTENTION)
+    dtype = "tf32" if kind == TF32_BY_DEFAULT and source.dtype == "f32" else source.dtype
+    return Item(f"eager {group}", moved, numbers, operation.flops if compute else 0.0, dtype)
+
+
+def _columns(operation: Operation, source: Tensor) -> int:
+    """Elements that one result is made of; 1 where nothing is reduced."""
+    if operation.kind == op_kinds.NORMALISATION:
+        saved = [t.elements for t in operation.writes if 0 < t.elements < source.elements]
+        return source.elements // saved[0] if saved else (source.shape[-1] if source.shape else 1)
+    if operation.kind == op_kinds.SORT:
+        return source.shape[-1] if source.shape else 1
+    axes: Sequence[int] = operation.axes
+    if not axes and operation.kind == op_kinds.REDUCTION:
+        axes = range(len(source.shape))
+    sizes = [source.shape[a] for a in axes if a < len(source.shape)]
+    return max(1, math.prod(sizes)) if sizes else 1
+
+
+def _axis_stride(operation: Operation, source: Tensor) -> float:
+    strides = [source.stride[a] for a in operation.axes if a < len(source.shape) and source.shape[a] > 1]
+    return log2(min(strides)) if strides else 0.0
+
+
+def _run(tensor: Tensor) -> int:
+    """Elements that lie one after another in memory."""
+    run = 1
+    for size, stride in sorted(zip(tensor.shape, tensor.stride, strict=True), key=lambda p: p[1]):
+        if size == 1:
+            continue
+        if stride != run:
+            break
+        run *= size
+    return run
+
+
+def _permuted(tensor: Tensor) -> bool:
+    strides = [stride for size, stride in zip(tensor.shape, tensor.stride, strict=True) if size > 1]
+    return any(a < b for a, b in itertools.pairwise(strides))
+
+
+def _channels_last(tensor: Tensor) -> bool:
+    return len(tensor.shape) >= 4 and tensor.shape[1] > 1 and tensor.stride[1] == 1
+
+
+def _gemm(operation: Operation, name: str) -> dict[str, float]:
+    """m, n, k, batch, alignment and order of the operands."""
+    result = max(operation.writes, key=lambda t: t.elements)
+    m, n = result.shape[-2:] if len(result.shape) > 1 else (1, result.elements)
+    batch = result.elements // max(1, m * n)
+    k = max(1, operation.flops // max(1, 2 * result.elements))
+    factors = [t for t in operation.reads if len(t.shape) >= 2][-2:] or list(operation.reads[:2])
+    tiles = math.ceil(m / TILE) * math.ceil(n / TILE) * batch
+    return {
+        "m": log2(m), "n": log2(n), "k": log2(k), "batch": log2(batch), "narrower side": log2(min(m, n)),
+        "aligned operands": float(min((_aligned_bytes(t) for t in factors), default=6)),
+        "first transposed": float(factors[0].stride[-1] != 1), "second transposed": float(factors[-1].stride[-1] != 1),
+        "tiles": log2(tiles), "last wave": tiles / PROCESSORS / math.ceil(tiles / PROCESSORS) if tiles else 1.0,
+        "intensity": log2(operation.flops / max(1, sum(t.bytes for t in (*factors, result)))),
+        "k of few tiles": log2(k) if tiles < PROCESSORS else -1.0, f"factors={factors[0].dtype}": 1.0,
+    }  # fmt: skip
+
+
+def _aligned_bytes(tensor: Tensor) -> int:
+    """How often 2 divides the bytes from row to row, at most 6: 16 bytes (4) is what cuBLAS's fast kernels need."""
+    strides = [
+        stride for size, stride in zip(tensor.shape[-2:], tensor.stride[-2:], strict=True) if size > 1 and stride > 1
+    ]
+    return min((alignment(s * ITEMSIZE.get(tensor.dtype, 4), 6) for s in strides), default=6)
+
+
+def _convolution(operation: Operation, name: str) -> dict[str, float]:
+    """Channels, groups, filter, positions. Of a backward pass the upstream gradient stands first."""
+    backward = "backward" in name
+    if backward:
+        result, image, weights = operation.reads[:3]
+    else:
+        (image, weights), result = operation.reads[:2], operation.writes[0]
+    spatial = len(image.shape) - 2
+    positions, taps = math.prod(result.shape[2:]), math.prod(weights.shape[2:])
+    transposed = result.shape[1] != weights.shape[0]
+    groups = max(1, image.shape[1] // max(1, weights.shape[1]))
+    if transposed:
+        groups = max(1, result.shape[1] // max(1, weights.shape[1]))
+    gradients = sum(t.elements > 0 for t in operation.writes)
+    return {
+        "channels in": log2(image.shape[1]), "channels out": log2(result.shape[1]), "groups": log2(groups),
+        "channels of a group": log2(image.shape[1] / groups), "taps": log2(taps), "positions": log2(positions),
+        "images": log2(image.shape[0]), "spatial axes": float(spatial),
+        "shrinks": log2(image.shape[-1] / max(1, result.shape[-1])) if result.shape[-1] else 0.0,
+        "last tap": float(weights.shape[-1]), "one tap": float(taps == 1), "transposed": float(transposed),
+        "depthwise": float(groups > 1 and groups == image.shape[1]), "grouped": float(groups > 1),
+        "m": log2(positions * image.shape[0]), "k": log2(taps * weights.shape[1]), "gradients": float(gradients),
+        "aligned channels in": float(alignment(image.shape[1])), "work": log2(operation.flops),
+        "aligned channels out": float(alignment(result.shape[1])), "aligned width": float(alignment(image.shape[-1])),
+        "result channels last": float(_channels_last(result)), f"image={image.dtype}": 1.0,
+        "weights channels last": float(_channels_last(weights)),
+        "intensity": log2(operation.flops / max(1, image.bytes + result.bytes)),
+    }  # fmt: skip
+
+
+def _attention(operation: Operation, name: str) -> dict[str, float]:
+    """Rows, keys, head size, batch times heads; a mask; fewer heads of keys."""
+    query, key = operation.reads[:2]
+    pairs = math.prod(query.shape[:-1]) * key.shape[-2]
+    causal = operation.flops and operation.flops < 3.0 * pairs * query.shape[-1]
+    return {
+        "query rows": log2(query.shape[-2]), "key rows": log2(key.shape[-2]), "head": float(query.shape[-1]),
+        "batch and heads": log2(math.prod(query.shape[:-2])), "mask": float(len(operation.reads) > 3),
+        "heads a key": log2(query.shape[1] / key.shape[1]) if len(query.shape) == 4 and key.shape[1] else 0.0,
+        "causal": float(bool(causal)), "work": log2(operation.flops),
+    }  # fmt: skip
+
+
+def _indexed(operation: Operation, name: str) -> dict[str, float]:
+    """Places, how long a row at one place is, how large the table, how often a place comes again."""
+    tensors = [t for t in (*operation.reads, *operation.writes) if t.dtype not in INDICES and t.shape]
+    places = max((t.elements for t in operation.reads if t.dtype in INDICES), default=1)
+    width, table = min(t.shape[-1] for t in tensors), max(t.shape[0] for t in tensors)
+    return {
+        "width": log2(width), "aligned width": float(alignment(width)), "places": log2(places),
+        "table bytes": log2(max(t.bytes for t in tensors)), "places a row": log2(places) - log2(table),
+        "rows of the table": log2(table),
+    }  # fmt: skip
+
+
+def _normalised(operation: Operation, name: str) -> dict[str, float]:
+    """Whether statistics are taken, and over how long runs."""
+    source = max(operation.reads, key=lambda t: t.elements)
+    images = source.shape[0] if source.shape else 1
+    return {
+        "statistics": float(sum(0 < t.elements < source.elements for t in operation.writes)),
+        "plane": log2(math.prod(source.shape[2:])), "images": log2(images),
+        "channels": log2(source.shape[1]) if len(source.shape) > 1 else 0.0,
+    }  # fmt: skip
+
+
+MORE: Mapping[str, Callable[[Operation, str], dict[str, float]]] = {
+    op_kinds.GEMM: _gemm,
+    op_kinds.CONVOLUTION: _convolution,
+    op_kinds.ATTENTION: _attention,
+    op_kinds.GATHER: _indexed,
+    op_kinds.SCATTER: _indexed,
+    op_kinds.NORMALISATION: _normalised,
+}
+"""What is told besides of the kinds whose times need more than sizes."""
+
+
+# ------------------------------------------------------------------------------------------------------- library calls
+
+
+def site_item(name: str, site: CallSite) -> Item | None:
+    """The item of a library call inside compiled code. None where the call was not described."""
+    operation = site_operation(name, site)
+    return None if operation is None else operation_item(operation)
+
+
+def site_operation(name: str, site: CallSite) -> Operation | None:
+    """The call as an operation, its FLOPs counted from its shapes."""
+    if not site.inputs or not site.outputs:
+        return None
+    base = name.removeprefix("aten.").removeprefix("extern_kernels.").split(".")[0]
+    reads, writes = (
+        tuple(_tensor(o, n) for n, o in enumerate(site.inputs)),
+        tuple(_tensor(o, -1 - n) for n, o in enumerate(site.outputs)),
+    )
+    kind = kind_of(f"aten.{base}.default")
+    target = f"aten.{base}.default"
+    if "attention" in base and "backward" not in base:
+        kind, target = op_kinds.ATTENTION, "tritonworthy.attention.default"
+        reads = reads[:3] + reads[3:4]
+    flops = _flops(kind, base, reads, writes)
+    axes = (len(reads[0].shape) - 1,) if kind in (op_kinds.SORT, op_kinds.SCAN) else ()
+    return Operation(base, target, base, kind, (), reads, writes, flops, 0, axes)
+
+
+def _tensor(operand: Operand, storage: int) -> Tensor:
+    count = math.prod(size for size, stride in zip(operand.shape, operand.stride, strict=True) if stride)
+    return Tensor(operand.shape, operand.stride, operand.dtype, storage, count * ITEMSIZE.get(operand.dtype, 4))
+
+
+def _flops(kind: str, name: str, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> int:
+    """Two for each multiplication with its addition."""
+    result = max(writes, key=lambda t: t.elements)
+    if kind == op_kinds.GEMM:
+        factors = [t for t in reads if len(t.shape) >= 2][-2:]
+        return 2 * result.elements * factors[0].shape[-1] if factors else 0
+    if kind == op_kinds.CONVOLUTION and len(reads) >= 2:
+        if "backward" in name and len(reads) >= 3:
+            gradients = sum(1 for t in writes[:2] if t.elements)
+            return 2 * gradients * reads[0].elements * math.prod(reads[2].shape[1:])
+        return 2 * result.elements * math.prod(reads[1].shape[1:])
+    if kind == op_kinds.ATTENTION and len(reads) >= 2:
+        query, key = reads[:2]
+        return 4 * math.prod(query.shape[:-1]) * key.shape[-2] * query.shape[-1]
+    return 0

@@ -1,0 +1,124 @@
+"""Prices: µs on the device of operations behind each other, and of the kernels and calls that Inductor makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.atlas.atlas import Atlas, Price
+from app.atlas.item import Item
+from app.atlas.kernel_items import kernel_item
+from app.atlas.operation_items import site_item
+from profiler.hardware import Device
+from profiler.oracle.model import Prediction
+from profiler.region.graph.operation import Tensor
+
+CALL_US = 2.0
+"""What a timed call takes besides its kernels: the device's events, and the first launch behind them.
+
+Compiled programs of the H200's recording with 1 to 9 kernels took 2.2 µs and their kernels' times less 1.4 µs each.
+"""
+HELD = 0.5
+"""Of L2: what was read or written within so many of its bytes is still there."""
+UNDESCRIBED_US = 2.0
+"""A call that nobody could describe: a launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operation, kernel or library call with its time in µs for all of its launches. deviation: see `Price`;
+    None where the atlas has no points like it and other rules gave the time."""
+
+    name: str
+    time_us: float
+    deviation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A sum of parts, each behind the other."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def time_us(self) -> float:
+        return CALL_US + sum(p.time_us for p in self.parts)
+
+    @property
+    def known(self) -> float:
+        """Share of the time that the atlas said."""
+        total = sum(p.time_us for p in self.parts)
+        return sum(p.time_us for p in self.parts if p.deviation is not None) / total if total else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the logarithm of the sum, where half of what each part is off by is common to all.
+
+        Parts of one region are alike, and so are their errors; independent ones would cancel out in a long sum.
+        """
+        known = [(p.time_us, p.deviation) for p in self.parts if p.deviation is not None]
+        total = sum(t for t, _ in known)
+        if not total:
+            return UNKNOWN_DEVIATION
+        together = sum(t * d for t, d in known) / total
+        apart = math.sqrt(sum((t * d) ** 2 for t, d in known)) / total
+        return math.sqrt(0.5 * together**2 + 0.5 * apart**2)
+
+
+UNKNOWN_DEVIATION = 0.4
+
+
+def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | None:
+    """The kernels and calls of one answer of the oracle.
+
+    None where one of its kernels is a template: max-autotune's own products are not in the atlas.
+    """
+    parts = []
+    for kernel in prediction.kernels:
+        item = kernel_item(kernel.traits, kernel.bytes_moved)
+        price = atlas.price(item, device) if item is not None else None
+        if price is None:
+            return None
+        parts.append(Part(kernel.name, kernel.calls * price.cold_us, price.deviation))
+    for extern in prediction.externs:
+        items = [site_item(extern.name, site) for site in extern.sites] or [None] * extern.calls
+        parts += [_call(extern.name, item, atlas, device) for item in items]
+    return Total(tuple(parts))
+
+
+def _call(name: str, item: Item | None, atlas: Atlas, device: Device) -> Part:
+    price = atlas.price(item, device) if item is not None else None
+    if item is None or price is None:
+        moved = item.bytes_moved if item is not None else 0.0
+        return Part(name, UNDESCRIBED_US + 1e6 * moved / device.copy_rate, None)
+    warm = 0.5 if item.bytes_moved < HELD * device.l2_bytes else 0.0  # what feeds it was mostly written just before
+    return Part(name, between(price, warm), price.deviation)
+
+
+def between(price: Price, warm: float) -> float:
+    """µs where that share of the inputs is in L2."""
+    return price.warm_us * warm + price.cold_us * (1 - warm)
+
+
+class Cache:
+    """Which tensors were used last, by storage. L2 keeps what was used within its size."""
+
+    def __init__(self, held_bytes: float) -> None:
+        self.held_bytes = held_bytes
+        self.passed = 0.0
+        self.used: dict[int, float] = {}
+
+    def share_held(self, tensors: Iterable[Tensor]) -> float:
+        """Share of their bytes that is still there."""
+        read = list(tensors)
+        total = sum(t.bytes for t in read)
+        held = sum(
+            t.bytes for t in read if t.storage in self.used and self.passed - self.used[t.storage] <= self.held_bytes
+        )
+        return held / total if total else 0.0
+
+    def touch(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self.passed += tensor.bytes
+            self.used[tensor.storage] = self.passed - tensor.bytes

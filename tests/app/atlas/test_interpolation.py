@@ -1,0 +1,87 @@
+"""Interpolation against a Gaussian process written out by its definition, and on a function known everywhere."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from app.atlas.interpolation import JITTER, Interpolation
+
+NAMES = ("bytes", "rows")
+
+
+def made(count: int = 60, noise: float = 0.05) -> Interpolation:
+    rng = np.random.RandomState(1)
+    points = rng.uniform(0, 10, (count, 2))
+    values = np.sin(points[:, 0] / 3) + 0.1 * points[:, 1]
+    return Interpolation(NAMES, points, values, values - 0.5, np.array([0.8, 1.5]), 0.9, noise)
+
+
+def by_definition(known: Interpolation, place: tuple[float, float]) -> tuple[float, float]:
+    """Mean and standard deviation by inverting the covariance of the points."""
+
+    def alike(one: np.ndarray, other: np.ndarray) -> float:
+        apart = (one - other) / known.points.std(0) / known.lengths
+        distance = math.sqrt(3 * float(apart @ apart))
+        return known.height**2 * (1 + distance) * math.exp(-distance)
+
+    matrix = np.array([[alike(a, b) for b in known.points] for a in known.points])
+    matrix += np.eye(len(matrix)) * (known.noise**2 + JITTER)
+    to = np.array([alike(np.array(place), b) for b in known.points])
+    middle = np.median(known.cold)
+    mean = middle + to @ np.linalg.inv(matrix) @ (known.cold - middle)
+    variance = known.height**2 + known.noise**2 - to @ np.linalg.inv(matrix) @ to
+    return float(mean), math.sqrt(variance)
+
+
+@pytest.mark.parametrize("place", [(2.0, 3.0), (9.5, 0.5), (15.0, 12.0)])
+def test_mean_and_deviation_are_a_gaussian_processs(place: tuple[float, float]) -> None:
+    known = made()
+    estimate = known.at(dict(zip(NAMES, place, strict=True)))
+    mean, deviation = by_definition(known, place)
+    assert estimate.cold == pytest.approx(mean, abs=1e-6)
+    assert estimate.deviation == pytest.approx(deviation, rel=1e-3)
+
+
+def test_between_points_a_smooth_function_is_met_and_far_from_them_the_deviation_grows() -> None:
+    known = made(200, 0.01)
+    near, far = known.at({"bytes": 4.3, "rows": 5.1}), known.at({"bytes": 400.0, "rows": 5.1})
+    assert near.cold == pytest.approx(math.sin(4.3 / 3) + 0.51, abs=0.05)
+    assert far.cold == pytest.approx(float(np.median(known.cold)), abs=0.01)
+    assert near.deviation < 0.1 < 0.8 < far.deviation
+
+
+def test_warm_times_are_interpolated_with_the_same_lengths() -> None:
+    estimate = made(200, 0.01).at({"bytes": 4.3, "rows": 5.1})
+    assert estimate.warm == pytest.approx(estimate.cold - 0.5, abs=0.01)
+
+
+def test_the_nearest_point_is_named() -> None:
+    known = made()
+    row = known.points[17]
+    assert known.at({"bytes": row[0], "rows": row[1]}).nearest == 17
+
+
+def test_a_point_left_out_is_what_the_others_say_of_it() -> None:
+    known = made(40)
+    errors, deviations = known.left_out()
+    rest = Interpolation(
+        NAMES, known.points[1:], known.cold[1:], known.warm[1:], known.lengths * known.points.std(0), 0.9, 0.05
+    )
+    # The same lengths in the same units: those of the rest are measured by the rest's own deviations.
+    rest = Interpolation(
+        NAMES, rest.points, rest.cold, rest.warm, rest.lengths / rest.points.std(0), rest.height, rest.noise
+    )
+    estimate = rest.at(dict(zip(NAMES, known.points[0], strict=True)))
+    assert known.cold[0] - estimate.cold == pytest.approx(errors[0], abs=0.02)
+    assert estimate.deviation == pytest.approx(deviations[0], rel=0.1)
+
+
+def test_a_category_that_no_point_has_is_not_covered() -> None:
+    known = Interpolation(
+        ("target=sum", "bytes"), np.array([[1.0, 2.0], [1.0, 3.0]]), np.zeros(2), np.zeros(2), np.ones(2), 0.3, 0.1
+    )
+    assert known.covers({"target=sum": 1.0, "bytes": 2.5, "another number": 1.0})
+    assert not known.covers({"target=prod": 1.0, "bytes": 2.5})
