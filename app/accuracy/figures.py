@@ -19,7 +19,7 @@ from app.accuracy.evaluation import Fit, Oracle, evaluate, leave_one_out, polici
 from app.accuracy.question import Question, asked_for, question
 from app.accuracy.score import ADVISED, NEXT, SHARE, Score, from_json
 from app.accuracy.split import FIT, TEST
-from app.estimate.rates import load_shipped
+from app.estimate.rates import Rates, load_shipped
 from app.objects.accuracy import (
     AccuracyFigures,
     AdviceTotals,
@@ -49,17 +49,19 @@ def figures(
     fit: Fit | None = None,
     oracle: Oracle | None = None,
     asked: Sequence[Question] | None = None,
+    rates: Rates | None = None,
 ) -> AccuracyFigures:
     """Ask and score every record. Needs torch; a second or two, and some hundredths for each record.
 
-    fit: adds leave-one-out. kernels: as `claims` takes them. asked: the records' questions, where they are made.
+    fit: adds leave-one-out. kernels: as `claims` takes them. asked: the records' questions, where they are made. rates:
+    in place of the shipped ones.
     """
     questions = [question(case) for case in cases(records)] if asked is None else list(asked)
-    scores = evaluate(questions, oracle=oracle)
+    scores = evaluate(questions, rates, oracle)
     left_out = leave_one_out(questions, fit, oracle) if fit else None
     compared = {q.case.record for q in questions}
     alone = sorted(str(r["id"]) for r in records if r["id"] not in compared)
-    by_bytes = evaluate(for_memory(questions, records))
+    by_bytes = evaluate(for_memory(questions, records), rates)
     return {"alone": alone, **body(questions, scores, left_out, kernels, by_bytes)}
 
 

@@ -33,6 +33,7 @@ from app.analysis.questions import (
     ReplayRequest,
     Request,
 )
+from app.atlas import shipped
 from app.lru_cache import Recent
 from app.thresholds import Thresholds
 from profiler.child.limits import is_of_memory
@@ -154,6 +155,7 @@ def warm_up() -> None:
     from app.analysis.candidates import known_names
 
     known_names()
+    shipped.warm()
     prepared = service.prepare_region(WARM_UP)
     service.decide_region(prepared)
     forget()

@@ -61,6 +61,14 @@ def _read(path: Path) -> Atlas | None:
         return None
 
 
+def warm() -> None:
+    """Read and solve all that is shipped: before processes are forked that would each do so for themselves."""
+    for path in SHIPPED.glob("*.json.gz"):
+        atlas = _read(path)
+        for group in atlas.groups.values() if atlas is not None else ():
+            group.interpolation.solve()
+
+
 @lru_cache(maxsize=128)
 def prices_of(launched: Launched, device: Device) -> dict[str, tuple[Price, float]]:
     """Operation -> (price, share of its inputs that is in L2), of those that the device's atlas knows."""

@@ -51,6 +51,11 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="ask Inductor what torch.compile would make of each region: seconds for each. Not with --write",
     )
     accuracy.add_argument(
+        "--without-atlas",
+        action="store_true",
+        help="predict by the rates alone, without what the device's atlas knows. Not with --write",
+    )
+    accuracy.add_argument(
         "--write", action="store_true", help="write docs/accuracy.md, its charts and the figures of /accuracy"
     )
     accuracy.add_argument("--worse", action="store_true", help="with --write: publish figures that got worse as well")
@@ -70,6 +75,7 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     from app.accuracy import page
     from app.accuracy.case import cases
     from app.accuracy.figures import COMMITTED, figures, load_committed, text_of, worse
+    from app.estimate.rates import WITHOUT_ATLAS
 
     if arguments.records is not None and not arguments.records.is_dir():
         print(f"{arguments.records}: no such folder", file=sys.stderr)
@@ -78,19 +84,22 @@ def _accuracy(arguments: argparse.Namespace) -> int:
         print("--records and --corpus each say which records: give one of them", file=sys.stderr)
         return FAILED
     others = arguments.records is not None or arguments.corpus is not None
-    if arguments.write and (others or arguments.oracle != "off"):
-        print("--write is for the shipped records, without the oracle: that is what is published", file=sys.stderr)
+    if arguments.write and (others or arguments.oracle != "off" or arguments.without_atlas):
+        print(
+            "--write is for the shipped records, as advice is given: without the oracle, with the atlas",
+            file=sys.stderr,
+        )
         return FAILED
     records = _records(arguments)
     if not cases(records):
         print("no record has two timed candidates: there is nothing to compare", file=sys.stderr)
         return FAILED
     kernels = json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
-    if not others and arguments.oracle == "off":
+    if not others and arguments.oracle == "off" and not arguments.without_atlas:
         result = compute_figures(records, kernels)
     else:
         with _oracle(arguments.oracle) as oracle:
-            result = figures(records, kernels, oracle=oracle)
+            result = figures(records, kernels, oracle=oracle, rates=WITHOUT_ATLAS if arguments.without_atlas else None)
     if arguments.write:
         fallen = worse(result, load_committed()) if COMMITTED.is_file() else []
         if fallen and not arguments.worse:

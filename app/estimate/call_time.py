@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from app.estimate.eager_time import alone_us, call_us, operation_times
+from app.estimate.eager_time import alone_us, attention_factor, call_us, operation_times
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
 from app.estimate.rates import BACKWARD, FITTED, MATRIX_KINDS, Rates, reach, share_of
@@ -33,21 +33,22 @@ def library_us(
 
     Forward and backward are two calls. density: share of attention's scores that it looks at.
     """
+    factor = attention_factor(shape, device, rates)
     if part is not None:
         times = operation_times(shape, device, rates)
         left = call_us(rates) + sum(time_us for name, time_us in times.items() if name not in part)
-        return left + part_us(shape, device, call, rates, part, density)
+        return left + factor * part_us(shape, device, call, rates, part, density)
     computed = _computed_us(shape, device, call, rates, density * shape.cost.gemm_flops)
     operations = shape.operations
     start = (1 + joins(call, widest(operations), device)) * rates.times.fused_kernel
     drawn = arithmetic_us([o for o in operations if o.kind == op_kinds.RANDOM], device, rates.default)
     if shape.halves is None:
         moved = _moved_us(call, operations, shape.cost.ideal.bytes_moved, device, rates)
-        return call_us(rates) + start + max(drawn, math.hypot(moved, computed))
+        return call_us(rates) + start + factor * max(drawn, math.hypot(moved, computed))
     forward, backward = shape.halves
     moved = _moved_us(call, operations, forward, device, rates)
     moved += _moved_us(call + BACKWARD, operations, backward, device, rates)
-    return call_us(rates) + 2 * start + max(drawn, math.hypot(moved, computed))
+    return call_us(rates) + 2 * start + factor * max(drawn, math.hypot(moved, computed))
 
 
 def _moved_us(call: str, operations: Sequence[OperationFacts], moved: float, device: Device, rates: Rates) -> float:

@@ -33,7 +33,7 @@ RATES_DEVIATION = 2.0
 """Standard deviation of the logarithm of what the rates alone say of an operation, as its weight next to the atlas's.
 
 Of six values from 0.5 to 100 the one by which most of the corpus's fit third came within 20 % of eager's time (H200):
-70 %, by the rates alone 39 %. They count where the atlas has no points near.
+with today's atlas 61 % of 44, by the rates alone 41 %. They count where the atlas has no points near.
 """
 MOSTLY_KNOWN = 0.5
 """Share of a time that the atlas has to say for the atlas's own interval to be told."""
@@ -63,6 +63,21 @@ def operation_times(shape: ShapeFacts, device: Device, rates: Rates) -> dict[str
     known = atlas_prices(shape, device, rates)
     times = {o.name: operation_us(o, by_name.get(o.name), device, rates) for o in shape.cost.operations if o.launches}
     return {name: weighed(time_us, *known[name]) if name in known else time_us for name, time_us in times.items()}
+
+
+def attention_factor(shape: ShapeFacts, device: Device, rates: Rates) -> float:
+    """What the atlas says of an attention call over what the rates say; 1 without one.
+
+    Other calls for it do the same work on the same units: what the rates say of them is off by as much, and compared
+    with eager's call only their ratio to it counts.
+    """
+    by_name = {o.name: o for o in shape.operations}
+    calls = [o for o in shape.cost.operations if o.kind == op_kinds.ATTENTION and o.launches]
+    if not calls:
+        return 1.0
+    times = operation_times(shape, device, rates)
+    said = sum(times[o.name] for o in calls)
+    return said / sum(operation_us(o, by_name.get(o.name), device, rates) for o in calls)
 
 
 def weighed(time_us: float, price: Price, held: float) -> float:

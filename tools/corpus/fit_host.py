@@ -39,7 +39,7 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
 
 def rows() -> Rows:
     """(µs by the wall clock, what there is of each number), by what is fitted together."""
-    found: dict[str, list[tuple[float, tuple[float, ...]]]] = defaultdict(list)
+    timed: dict[str, list[tuple[float, tuple[float, ...]]]] = defaultdict(list)
     for case in cases(load_measured("fit")):
         facts = question(case).prepared.facts
         shape = facts.heaviest
@@ -55,14 +55,14 @@ def rows() -> Rows:
         for name, wall_us in _paced(case):
             together = _together(name, facts)
             if together and name in columns:
-                found[together].append((wall_us, columns[name]))
-    return found
+                timed[together].append((wall_us, columns[name]))
+    return timed
 
 
 def _paced(case: Case) -> list[tuple[str, float]]:
-    timed = [c for c in case.validation.candidates if c.status == "ok" and c.time_us and c.wall_us]
+    whole = [c for c in case.validation.candidates if c.status == "ok" and c.time_us and c.wall_us]
     return [
-        (c.name, float(c.wall_us)) for c in timed if c.wall_us and c.time_us and c.wall_us > PACED * c.time_us.median
+        (c.name, float(c.wall_us)) for c in whole if c.wall_us and c.time_us and c.wall_us > PACED * c.time_us.median
     ]
 
 
@@ -76,15 +76,15 @@ def _together(name: str, facts: RegionFacts) -> str:
 
 def fit_host() -> dict[str, float]:
     """The host's numbers in µs, to three figures."""
-    found = rows()
+    timed = rows()
     fitted: dict[str, float] = {}
     for together, names in NUMBERS.items():
-        walls, columns = zip(*found[together], strict=True)
+        walls, columns = zip(*timed[together], strict=True)
         solved = least(np.array(columns, dtype=float), np.array(walls))
         fitted |= {name: float(f"{value:.3g}") for name, value in zip(names, solved, strict=True)}
     # With gradients eager pays its engine besides: what is left of the median program.
     eager = [fitted[name] for name in NUMBERS["eager"]]
-    left = [wall - float(np.dot(eager, columns)) for wall, columns in found["eager backward"]]
+    left = [wall - float(np.dot(eager, columns)) for wall, columns in timed["eager backward"]]
     return fitted | {"engine": float(f"{np.median(left):.3g}")}
 
 

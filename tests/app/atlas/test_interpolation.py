@@ -64,21 +64,6 @@ def test_the_nearest_point_is_named() -> None:
     assert known.at({"bytes": row[0], "rows": row[1]}).nearest == 17
 
 
-def test_a_point_left_out_is_what_the_others_say_of_it() -> None:
-    known = made(40)
-    errors, deviations = known.left_out()
-    rest = Interpolation(
-        NAMES, known.points[1:], known.cold[1:], known.warm[1:], known.lengths * known.points.std(0), 0.9, 0.05
-    )
-    # The same lengths in the same units: those of the rest are measured by the rest's own deviations.
-    rest = Interpolation(
-        NAMES, rest.points, rest.cold, rest.warm, rest.lengths / rest.points.std(0), rest.height, rest.noise
-    )
-    estimate = rest.at(dict(zip(NAMES, known.points[0], strict=True)))
-    assert known.cold[0] - estimate.cold == pytest.approx(errors[0], abs=0.02)
-    assert estimate.deviation == pytest.approx(deviations[0], rel=0.1)
-
-
 def test_a_category_that_no_point_has_is_not_covered() -> None:
     known = Interpolation(
         ("target=sum", "bytes"), np.array([[1.0, 2.0], [1.0, 3.0]]), np.zeros(2), np.zeros(2), np.ones(2), 0.3, 0.1
