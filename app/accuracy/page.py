@@ -85,7 +85,7 @@ of one program are in one half. No rate is fitted on the test half, but it was n
 while mechanisms were chosen (one program a row where rows are few, random numbers drawn once for each pass, a warp
 for each short softmax; that activations between two products take time), the kernel for two products (`fused_mlp`)
 was written because its worst row asked for one, and the numbers that a fit begins from go back to a time before the
-split. What a view costs the host of a compiled function (`host.part`), `host.view` and `times.unrolled` rest on one
+split. What a view costs the host of a compiled function (`host.part`) and `times.unrolled` rest on one
 program, a recurrence; `atomics_tiled` on one, attention over a graph's edges. Where the fit half missed most, its
 kernels were profiled one by one, and what set their pace is in the estimate now
 ([tests](../tests/app/estimate/test_measured_kernels.py)). Leave-one-out is the row to trust.

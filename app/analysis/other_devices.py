@@ -14,13 +14,14 @@ from dataclasses import replace
 from app.advice.rule import advise
 from app.analysis.analyze import AnalyzedRegion
 from app.analysis.device_choice import CHOSEN
+from app.atlas.shipped import Basis, basis_of
 from app.estimate import predict
 from app.estimate.rates import FITTED, TRACED
 from app.objects.advice import Advice, DeviceAdvice
 from app.objects.common import Range
 from kernels.host import Host, probe_host
 from kernels.measure.model import to_json
-from profiler.hardware import DEVICES, Device, find_device
+from profiler.hardware import DEVICES, Device
 from profiler.region.model import Workload
 
 
@@ -108,7 +109,8 @@ def row(device: Device, advice: Advice, *, here: bool = False) -> DeviceAdvice:
     because}: advice on one device. now_us, time_us: of one call, as it runs now and as advised; None without sizes.
     """
     measured = advice.get("validation")
-    fitted = any(find_device(name) is device for name in FITTED.devices)
+    basis = basis_of(device)
+    fitted = basis is not None and basis.own
     return {
         "device": device.name,
         "arch": device.arch,
@@ -123,17 +125,18 @@ def row(device: Device, advice: Advice, *, here: bool = False) -> DeviceAdvice:
         "floor_us": advice["floor_us"],
         "measured": measured is not None and measured.get("outcome") not in (None, "unmeasured"),
         "fitted": fitted,
-        "because": _because(device, fitted),
+        "because": _because(device, basis),
     }
 
 
-def _because(device: Device, fitted: bool) -> str:
-    if fitted:
-        return "rates fitted on measurements of this device"
+def _because(device: Device, basis: Basis | None) -> str:
+    if basis is not None and basis.own:
+        return f"by this device's own atlas, measured on {basis.atlas.date}"
+    measured = basis.atlas.device if basis is not None else " and ".join(FITTED.devices)
     ceilings = "measured" if device.ceilings_measured else "datasheet"
     return (
-        f"no record of this device: rates fitted on {' and '.join(FITTED.devices)}, scaled by the {ceilings} ceilings "
-        f"of {device.name}; the range is wider"
+        f"no atlas of this device: what {measured} was measured to do, scaled by the {ceilings} ceilings of "
+        f"{device.name}; the range is wider"
     )
 
 

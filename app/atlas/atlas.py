@@ -84,7 +84,8 @@ class Atlas:
         if group is None or not group.interpolation.covers(item.numbers):
             return None
         floor, estimate = item.floor_us(device), group.interpolation.at(item.numbers)
-        return Price(floor * math.exp(estimate.cold), floor * math.exp(estimate.warm), estimate.deviation)
+        cold_us, warm_us = (significant(floor * math.exp(of), 6) for of in (estimate.cold, estimate.warm))
+        return Price(cold_us, warm_us, significant(estimate.deviation, 4))
 
 
 def write(path: Path, atlas: Atlas) -> None:
@@ -169,6 +170,11 @@ def _rounded(values: Floats) -> list[float]:
     return [_round(float(v)) for v in values]
 
 
+def significant(value: float, digits: int) -> float:
+    """To so many figures. BLAS adds up in another order where it has other threads: the last bits are not the same."""
+    return float(f"{value:.{digits}g}")
+
+
 def _round(value: float) -> float:
-    rounded = float(f"{value:.{DIGITS}g}")
+    rounded = significant(value, DIGITS)
     return int(rounded) if rounded.is_integer() else rounded

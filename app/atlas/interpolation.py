@@ -29,7 +29,7 @@ class Solved:
     """inverse: of the lower triangle of the points' covariance, [n, n]. cold, warm: a weight for each point. middles:
     the medians that the weights count from."""
 
-    inverse: npt.NDArray[np.float32]
+    inverse: Floats
     cold: Floats
     warm: Floats
     middles: tuple[float, float]
@@ -71,7 +71,7 @@ class Interpolation:
         middles = float(np.median(self.cold)), float(np.median(self.warm))
         values = np.stack([self.cold - middles[0], self.warm - middles[1]], 1)
         weights = inverse.T @ (inverse @ values)
-        return Solved(inverse.astype(np.float32), weights[:, 0], weights[:, 1], middles)
+        return Solved(inverse, weights[:, 0], weights[:, 1], middles)
 
     def _own_variance(self) -> Floats:
         return np.eye(len(self.points)) * (self.noise**2 + JITTER)
@@ -95,11 +95,11 @@ class Interpolation:
 
     def at(self, numbers: Mapping[str, float]) -> Estimate:
         """What is expected of an item."""
-        apart = self._placed - self._place(self.row(numbers))
-        between = _fallen_off((apart * apart).sum(1), self.height)
+        offsets = self._placed - self._place(self.row(numbers))
+        between = _fallen_off((offsets * offsets).sum(1), self.height)
         solved = self._solved
         # Not by BLAS: its threads wait for each other where processes share the cores (4 ms for 0.3).
-        explained = np.einsum("ij,j->i", solved.inverse, between.astype(np.float32))
+        explained = np.einsum("ij,j->i", solved.inverse, between)
         variance = self.height**2 + self.noise**2 - float(explained @ explained)
         return Estimate(
             float(between @ solved.cold) + solved.middles[0],

@@ -62,8 +62,8 @@ class Total:
         if not total:
             return UNKNOWN_DEVIATION
         together = sum(t * d for t, d in known) / total
-        apart = math.sqrt(sum((t * d) ** 2 for t, d in known)) / total
-        return math.sqrt(0.5 * together**2 + 0.5 * apart**2)
+        independent = math.sqrt(sum((t * d) ** 2 for t, d in known)) / total
+        return math.sqrt(0.5 * together**2 + 0.5 * independent**2)
 
 
 UNKNOWN_DEVIATION = 0.4

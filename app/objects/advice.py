@@ -70,7 +70,7 @@ class DeviceAdvice(TypedDict):
     """Advice on a region for one device of the table; `because` says how its times are known.
 
     now_us, time_us: of one call, as it runs now and as advised; null without sizes. measured: by a validation. fitted:
-    rates were fitted on measurements of this device.
+    it is priced by an atlas that was measured on such a device.
     """
 
     device: str

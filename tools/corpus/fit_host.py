@@ -22,7 +22,7 @@ from profiler.region import op_kinds
 Floats = npt.NDArray[np.float64]
 Rows = Mapping[str, list[tuple[float, tuple[float, ...]]]]
 
-PACED = 1.35
+HOST_BOUND = 1.35
 """Wall time above this many times the device time is the host's."""
 ROUNDS = 20
 NEAR = 0.1
@@ -52,17 +52,19 @@ def rows() -> Rows:
             "eager": (1.0, launches, views), "compile": (1.0, fused), "compile-max-autotune": (1.0, fused),
             "triton:generated": (fused,),
         }  # fmt: skip
-        for name, wall_us in _paced(case):
+        for name, wall_us in _host_bound(case):
             together = _together(name, facts)
             if together and name in columns:
                 timed[together].append((wall_us, columns[name]))
     return timed
 
 
-def _paced(case: Case) -> list[tuple[str, float]]:
+def _host_bound(case: Case) -> list[tuple[str, float]]:
     whole = [c for c in case.validation.candidates if c.status == "ok" and c.time_us and c.wall_us]
     return [
-        (c.name, float(c.wall_us)) for c in whole if c.wall_us and c.time_us and c.wall_us > PACED * c.time_us.median
+        (c.name, float(c.wall_us))
+        for c in whole
+        if c.wall_us and c.time_us and c.wall_us > HOST_BOUND * c.time_us.median
     ]
 
 

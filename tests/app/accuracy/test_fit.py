@@ -17,7 +17,7 @@ from app.archive import record_store
 from app.archive.program_fingerprint import fingerprint
 from app.cli import accuracy as accuracy_cli
 from app.estimate import predict as estimate
-from app.estimate.rates import FITTED, SHIPPED, Rates, interpolate, load_shipped, rates_from_json, rates_to_json
+from app.estimate.rates import SHIPPED, WITHOUT_ATLAS, Rates, interpolate, load_shipped, rates_from_json, rates_to_json
 from tests.app.advice.cases import H200, chain, region
 
 TABLE = json.loads(accuracy_cli.KERNELS.read_text())
@@ -73,14 +73,14 @@ def test_a_wall_time_that_the_gpu_sets_bounds_the_hosts_part_from_above() -> Non
     facts = region(chain(1.0, 20))
 
     def host_us(rates: Rates) -> float:
-        prediction = estimate.eager(facts, H200, rates=rates)
+        prediction = estimate.triton(facts, H200, whole=True, rates=rates)
         assert prediction is not None
         return prediction.host_us
 
     begun = host_us(Rates())
-    slow = Timed("slow", "chain", "host eager", 1.5 * begun, host_us)
+    slow = Timed("slow", "chain", "host triton", 1.5 * begun, host_us)
     loose, tight = (
-        Timed(f"{wall}", "chain", f"{BOUND} eager", wall, at_least(wall, host_us)) for wall in (9 * begun, 0.8 * begun)
+        Timed(f"{wall}", "chain", f"{BOUND} triton", wall, at_least(wall, host_us)) for wall in (9 * begun, 0.8 * begun)
     )
     alone, loosened, under = (host_us(fit(Samples(H200, (slow, *more), ()))) for more in ((), (loose,), (tight,) * 3))
     assert alone == loosened > begun
@@ -174,24 +174,24 @@ def test_a_curve_between_its_points() -> None:
 
 
 def test_rates_survive_json() -> None:
-    assert rates_from_json(json.loads(json.dumps(rates_to_json(FITTED)))) == FITTED
+    assert rates_from_json(json.loads(json.dumps(rates_to_json(WITHOUT_ATLAS)))) == WITHOUT_ATLAS
 
 
 def test_ranges_hold_most_of_what_is_left_over(everything: tuple[list[Question], Samples]) -> None:
     _, found = everything
     chosen = fitting.tunable(found)
     inside = [
-        low <= item.measured_us / item.predict(FITTED) <= high
+        low <= item.measured_us / item.predict(WITHOUT_ATLAS) <= high
         for item in chosen.timed
         if not item.family.startswith("host")
-        for low, high in [FITTED.spread[item.family]]
+        for low, high in [WITHOUT_ATLAS.spread[item.family]]
     ]
     assert sum(inside) / len(inside) >= 0.75
 
 
 def test_what_is_published_is_what_the_shipped_rates_leave_over(everything: tuple[list[Question], Samples]) -> None:
     _, found = everything
-    now = left_over(fitting.tunable(found), FITTED)
+    now = left_over(fitting.tunable(found), WITHOUT_ATLAS)
     held = load_shipped()["left_over"]
     assert held.keys() == now.keys()
     assert held["eager"]["within"] == pytest.approx(now["eager"].within, rel=1e-3)

@@ -76,7 +76,7 @@ def test_on_another_device_the_floor_is_scaled() -> None:
     item = Item("generated pointwise", 1e9, numbers)
     here, there = basis.atlas.price(item, H200), basis.atlas.price(item, slower)
     assert here is not None and there is not None
-    assert there.cold_us / here.cold_us == pytest.approx(item.floor_us(slower) / item.floor_us(H200))
+    assert there.cold_us / here.cold_us == pytest.approx(item.floor_us(slower) / item.floor_us(H200), rel=1e-5)
 
 
 def test_nothing_is_said_of_a_group_that_was_not_measured(sorts: Atlas) -> None:

@@ -23,8 +23,8 @@ def by_definition(known: Interpolation, place: tuple[float, float]) -> tuple[flo
     """Mean and standard deviation by inverting the covariance of the points."""
 
     def alike(one: np.ndarray, other: np.ndarray) -> float:
-        apart = (one - other) / known.points.std(0) / known.lengths
-        distance = math.sqrt(3 * float(apart @ apart))
+        offset = (one - other) / known.points.std(0) / known.lengths
+        distance = math.sqrt(3 * float(offset @ offset))
         return known.height**2 * (1 + distance) * math.exp(-distance)
 
     matrix = np.array([[alike(a, b) for b in known.points] for a in known.points])

@@ -136,17 +136,18 @@ def hold(advisor: Executor, number: int = 2) -> Held:
 
 
 def test_the_same_question_is_worked_on_once(advisor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = advisor.advise_region(TEXT, share_of_step=0.2)
-    other = advisor.advise_region(TEXT, share_of_step=0.001)
+    text = TEXT.replace("64, 128", "8192, 4096")  # the GPU's time counts, not its launches
+    first = advisor.advise_region(text, share_of_step=0.2)
+    other = advisor.advise_region(text, share_of_step=0.001)
     assert first["advice"]["tool"] != other["advice"]["tool"]
 
     def again(*_: Any, **__: Any) -> None:
         raise AssertionError("worked on again")
 
     monkeypatch.setattr(advisor.pool, "ask", again)
-    assert advisor.advise_region(TEXT, share_of_step=0.2) == first
+    assert advisor.advise_region(text, share_of_step=0.2) == first
     with pytest.raises(AssertionError, match="worked on again"):
-        advisor.advise_region(TEXT, share_of_step=0.3)
+        advisor.advise_region(text, share_of_step=0.3)
 
 
 def test_its_answer_is_the_services_own(advisor: Executor) -> None:

@@ -161,10 +161,9 @@ def test_a_traces_region_is_asked_about_on_its_page_once(asking: Serving, trace:
     # What the trace knew is still there: times, share, notes, and the advice but for the oracle's own criterion.
     kept = {"advice", "oracle", "recompiles"}
     assert {k: v for k, v in answer.items() if k not in kept} == {k: v for k, v in known.items() if k not in kept}
-    assert (answer["advice"]["tool"], answer["advice"]["headline"]) == (
-        known["advice"]["tool"],
-        known["advice"]["headline"],
-    )
+    # Its time is that of Inductor's own kernels now: another figure, the same tool.
+    assert answer["advice"]["tool"] == known["advice"]["tool"]
+    assert answer["advice"]["headline"] != known["advice"]["headline"]
     assert answer["advice"]["notes"] == known["advice"]["notes"]
     changed = [
         a["name"] for a, b in zip(answer["advice"]["criteria"], known["advice"]["criteria"], strict=True) if a != b
