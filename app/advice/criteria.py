@@ -170,10 +170,11 @@ def _launches(case: Case) -> Judgement:
     eager = case.eager
     if eager is None or not told_by_launches(case.facts, case.workload):
         return Judgement(True, None, None, "nothing says that the GPU waits")
-    if is_host_bound(case.facts, eager):
+    if is_host_bound(eager):
+        what = "its forward and backward" if case.facts.requires_grad else "a call"
         value = f"host {eager.host_us:.0f} µs, GPU {eager.time_us.mid:.0f} µs"
         because = (
-            f"the host takes {eager.host_us:.0f} µs for its forward and backward, the GPU {eager.time_us.mid:.0f}: "
+            f"the host takes {eager.host_us:.0f} µs for {what}, the GPU {eager.time_us.mid:.0f}: "
             "back to back, the host sets the pace"
         )
         return Judgement(False, value, f"host {LAUNCH_BOUND:g} times the GPU", because)

@@ -36,11 +36,11 @@ def launch_bound_alone(
     if eager is None or not told_by_launches(facts, workload):
         return False
     launches, share = launch_share(facts, eager)
-    return is_host_bound(facts, eager) or (launches >= LAUNCHES and share >= settings.launch_share)
+    return is_host_bound(eager) or (launches >= LAUNCHES and share >= settings.launch_share)
 
 
-def is_host_bound(facts: RegionFacts, eager: predict.Prediction) -> bool:
-    """A forward and backward that a validation would judge by wall time."""
+def is_host_bound(eager: predict.Prediction) -> bool:
+    """One that a validation would judge by wall time: back to back, the host takes longer than the GPU."""
     return eager.host_us > LAUNCH_BOUND * eager.time_us.mid
 
 

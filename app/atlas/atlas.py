@@ -155,7 +155,8 @@ def _from_json(name: str, body: Mapping[str, Any]) -> Group:
         raise ValueError(f"the group {name!r} has tables of sizes that do not belong together")
     if not (lengths > 0).all() or not height > 0 or not noise > 0 or not math.isfinite(height + noise):
         raise ValueError(f"the group {name!r} has a length that is not positive")
-    held = HeldOut(**{k: float(v) for k, v in body["held_out"].items()})  # type: ignore[arg-type]
+    told = {k: float(v) for k, v in body["held_out"].items()}
+    held = HeldOut(int(told.pop("points")), **told)
     return Group(Interpolation(names, points, cold, warm, lengths, height, noise), held)
 
 

@@ -131,7 +131,7 @@ def _gemm(operation: Operation, name: str) -> dict[str, float]:
     m, n = result.shape[-2:] if len(result.shape) > 1 else (1, result.elements)
     batch = result.elements // max(1, m * n)
     k = max(1, operation.flops // max(1, 2 * result.elements))
-    factors = [t for t in operation.reads if len(t.shape) >= 2][-2:] or list(operation.reads[:2])
+    factors = _factors(name, operation.reads) or list(operation.reads[:2])
     tiles = math.ceil(m / TILE) * math.ceil(n / TILE) * batch
     return {
         "m": log2(m), "n": log2(n), "k": log2(k), "batch": log2(batch), "narrower side": log2(min(m, n)),
@@ -238,22 +238,31 @@ def site_item(name: str, site: CallSite) -> Item | None:
 
 
 def site_operation(name: str, site: CallSite) -> Operation | None:
-    """The call as an operation, its FLOPs counted from its shapes."""
+    """The call as an operation, its FLOPs counted from its shapes and constants."""
     if not site.inputs or not site.outputs:
         return None
     base = name.removeprefix("aten.").removeprefix("extern_kernels.").split(".")[0]
-    reads, writes = (
-        tuple(_tensor(o, n) for n, o in enumerate(site.inputs)),
-        tuple(_tensor(o, -1 - n) for n, o in enumerate(site.outputs)),
-    )
-    kind = kind_of(f"aten.{base}.default")
+    base = EAGER_NAMES.get(base, base)
+    reads = tuple(_tensor(o, n) for n, o in enumerate(site.inputs))
+    writes = tuple(_tensor(o, -1 - n) for n, o in enumerate(site.outputs))
     target = f"aten.{base}.default"
-    if "attention" in base and "backward" not in base:
-        kind, target = op_kinds.ATTENTION, "tritonworthy.attention.default"
-        reads = reads[:3] + reads[3:4]
-    flops = _flops(kind, base, reads, writes)
-    axes = (len(reads[0].shape) - 1,) if kind in (op_kinds.SORT, op_kinds.SCAN) else ()
+    kind = kind_of(target)
+    if "attention" in base:
+        kind = op_kinds.ATTENTION
+        target = "tritonworthy.attention_backward.default" if "backward" in base else "tritonworthy.attention.default"
+        reads = reads if "backward" in base else reads[:4]
+    flops = _flops(kind, base, reads, writes, site)
+    axes: tuple[int, ...] = ()
+    dimensions, axis = len(reads[0].shape), site.constant("dim", -1)
+    if kind in (op_kinds.SORT, op_kinds.SCAN) and dimensions and isinstance(axis, int):
+        axes = (axis % dimensions,)
     return Operation(base, target, base, kind, (), reads, writes, flops, 0, axes)
+
+
+EAGER_NAMES: Mapping[str, str] = {"bias_addmm": "addmm", "mm_dtype": "mm", "bmm_dtype": "bmm"}
+"""Names under which Inductor calls what eager calls otherwise."""
+BACKWARD_OF_ATTENTION = 2.5
+"""Its five products to forward's two."""
 
 
 def _tensor(operand: Operand, storage: int) -> Tensor:
@@ -261,18 +270,27 @@ def _tensor(operand: Operand, storage: int) -> Tensor:
     return Tensor(operand.shape, operand.stride, operand.dtype, storage, count * ITEMSIZE.get(operand.dtype, 4))
 
 
-def _flops(kind: str, name: str, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> int:
+def _flops(kind: str, name: str, reads: Sequence[Tensor], writes: Sequence[Tensor], site: CallSite) -> int:
     """Two for each multiplication with its addition."""
     result = max(writes, key=lambda t: t.elements)
     if kind == op_kinds.GEMM:
-        factors = [t for t in reads if len(t.shape) >= 2][-2:]
-        return 2 * result.elements * factors[0].shape[-1] if factors else 0
+        factors = _factors(name, reads)
+        return 2 * result.elements * factors[0].shape[-1] if len(factors) == 2 and factors[0].shape else 0
     if kind == op_kinds.CONVOLUTION and len(reads) >= 2:
-        if "backward" in name and len(reads) >= 3:
-            gradients = sum(1 for t in writes[:2] if t.elements)
-            return 2 * gradients * reads[0].elements * math.prod(reads[2].shape[1:])
-        return 2 * result.elements * math.prod(reads[1].shape[1:])
-    if kind == op_kinds.ATTENTION and len(reads) >= 2:
-        query, key = reads[:2]
-        return 4 * math.prod(query.shape[:-1]) * key.shape[-2] * query.shape[-1]
+        image, weights = reads[1:3] if "backward" in name and len(reads) >= 3 else reads[:2]
+        result = reads[0] if "backward" in name else result
+        gradients = sum(1 for t in writes[:2] if t.elements) if "backward" in name else 1
+        places = image if site.constant("transposed") is True else result
+        return 2 * gradients * places.elements * math.prod(weights.shape[1:])
+    if kind == op_kinds.ATTENTION:
+        query, key = reads[1:3] if "backward" in name else reads[:2]
+        forward = 4 * math.prod(query.shape[:-1]) * key.shape[-2] * query.shape[-1]
+        seen = 0.5 if site.constant("is_causal") is True else 1.0  # as `flops` counts causal order
+        return int(forward * seen * (BACKWARD_OF_ATTENTION if "backward" in name else 1.0))
     return 0
+
+
+def _factors(name: str, reads: Sequence[Tensor]) -> list[Tensor]:
+    """The two matrices of a product: behind what is added to it, in front of scales."""
+    matrices = [t for t in reads if len(t.shape) >= 2]
+    return matrices[:2] if name.endswith(("scaled_mm", "int_mm")) else matrices[-2:]

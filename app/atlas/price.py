@@ -25,6 +25,10 @@ UNDESCRIBED_US = 2.0
 """A call that nobody could describe: a launch."""
 
 
+UNREACHED = 1.5
+"""Over its floor what a call takes whose like was not measured: attention's backward, an fft. A guess."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One operation, kernel or library call with its time in µs for all of its launches. deviation: see `Price`;
@@ -90,8 +94,7 @@ def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | No
 def _call(name: str, item: Item | None, atlas: Atlas, device: Device) -> Part:
     price = atlas.price(item, device) if item is not None else None
     if item is None or price is None:
-        moved = item.bytes_moved if item is not None else 0.0
-        return Part(name, UNDESCRIBED_US + 1e6 * moved / device.copy_rate, None)
+        return Part(name, UNDESCRIBED_US if item is None else UNREACHED * item.floor_us(device), None)
     warm = 0.5 if item.bytes_moved < HELD * device.l2_bytes else 0.0  # what feeds it was mostly written just before
     return Part(name, between(price, warm), price.deviation)
 

@@ -44,7 +44,7 @@ def file_name(device: Device) -> str:
 def basis_of(device: Device) -> Basis | None:
     """None only where no atlas can be read at all."""
     atlas = _read(SHIPPED / f"{file_name(device)}.json.gz")
-    if atlas is not None and find_device(atlas.device) is device:
+    if atlas is not None and find_device(atlas.device) == device:
         return Basis(atlas, True)
     reference = _read(SHIPPED / f"{REFERENCE}.json.gz")
     return None if reference is None else Basis(reference, False)
@@ -69,7 +69,7 @@ def warm() -> None:
             group.interpolation.solve()
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=32)
 def prices_of(launched: Launched, device: Device) -> dict[str, tuple[Price, float]]:
     """Operation -> (price, share of its inputs that is in L2), of those that the device's atlas knows."""
     basis = basis_of(device)
@@ -77,11 +77,16 @@ def prices_of(launched: Launched, device: Device) -> dict[str, tuple[Price, floa
         return {}
     cache = price.Cache(device.l2_bytes * price.HELD)
     prices = {}
+    alike: dict[tuple[object, ...], Price | None] = {}  # a model's layers are the same over and over
     for operation in launched.operations:
         held = cache.share_held(operation.reads)
         cache.touch((*operation.reads, *operation.writes))
         item = operation_item(operation)
-        known = basis.atlas.price(item, device) if item is not None else None
-        if known is not None:
+        if item is None:
+            continue
+        key = (item.group, item.bytes_moved, item.flops, *item.numbers.items())
+        if key not in alike:
+            alike[key] = basis.atlas.price(item, device)
+        if (known := alike[key]) is not None:
             prices[operation.name] = known, held
     return prices

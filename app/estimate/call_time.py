@@ -33,7 +33,8 @@ def library_us(
 
     Forward and backward are two calls. density: share of attention's scores that it looks at.
     """
-    factor = attention_factor(shape, device, rates)
+    inside = part is None or any(o.kind == op_kinds.ATTENTION and o.name in part for o in shape.cost.operations)
+    factor = attention_factor(shape, device, rates) if inside else 1.0
     if part is not None:
         times = operation_times(shape, device, rates)
         left = call_us(rates) + sum(time_us for name, time_us in times.items() if name not in part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app.estimate.eager_time import aligned, atlas_prices, eager_share, matrix_us, operation_times
 from app.estimate.facts import ACCUMULATING, SPECIAL, KernelFacts, OperationFacts, ShapeFacts
@@ -39,16 +39,20 @@ def bytes_us(moved: float, reached: float, device: Device) -> float:
 
 
 def kernels_us(
-    shape: ShapeFacts, kernels: Sequence[KernelCost], device: Device, fused: Fused, rates: Rates, start: float
-) -> float:
-    """µs of these kernels one behind the other. start: of each. What is forward and backward in one is split in two."""
+    shape: ShapeFacts, kernels: Sequence[KernelCost], device: Device, fused: Fused, rates: Rates, start: float,
+    called_us: Mapping[str, float] | None = None,
+) -> float:  # fmt: skip
+    """µs of these kernels one behind the other. start: of each. What is forward and backward in one is split in two.
+
+    called_us: `calls_by_atlas`, where it is at hand.
+    """
     spaces = {(k.operations, k.stage): k for k in shape.kernels}
-    known = atlas_prices(shape, device, rates)
+    known = calls_by_atlas(shape, device, rates) if called_us is None else called_us
     total = 0.0
     for kernel in kernels:
         called = kernel.operations[0] if kernel.operations else ""
-        if kernel.kind != "fused" and called in known and not _padded(shape.operation(called)):
-            total += operation_times(shape, device, rates)[called]  # the same call as eager's
+        if kernel.kind != "fused" and called in known:
+            total += known[called]  # the same call as eager's
             continue
         space = spaces.get((kernel.operations, kernel.stage))
         total += start + kernel_us(kernel, shape, device, fused, rates)
@@ -60,6 +64,13 @@ def kernels_us(
             summed = space.rows * space.columns * _itemsize(_inside(kernel, shape), op_kinds.REDUCTION)
             total += start + bytes_us(summed, fused.reduction, device)
     return total
+
+
+def calls_by_atlas(shape: ShapeFacts, device: Device, rates: Rates) -> dict[str, float]:
+    """Operation -> µs of those that the atlas knows and that torch.compile calls as eager does."""
+    known = atlas_prices(shape, device, rates)
+    times = operation_times(shape, device, rates) if known else {}
+    return {name: times[name] for name in known if name in times and not _padded(shape.operation(name))}
 
 
 def _padded(facts: OperationFacts | None) -> bool:

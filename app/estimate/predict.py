@@ -23,7 +23,7 @@ from app.estimate.eager_time import (
     sureness,
 )
 from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
-from app.estimate.fused_time import UNROLLED, bytes_us, fused_share, kernels_us
+from app.estimate.fused_time import UNROLLED, bytes_us, calls_by_atlas, fused_share, kernels_us
 from app.estimate.range import Range
 from app.estimate.rates import BEYOND, FITTED, MATRIX_KINDS, Fused, Rates, share_of, spread
 from profiler.hardware import Device
@@ -152,7 +152,8 @@ def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTE
 
 def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTED) -> Prediction | None:
     """Triton that is written for the region. whole: one kernel for all, by hand; else generated, a kernel a group."""
-    factor = _by_its_kernels(facts, device, rates)
+    # Where the compiler calls attention its kernels are not those that are generated.
+    factor = None if facts.sdpa else _by_its_kernels(facts, device, rates)
     return _predict(
         "triton:custom" if whole else "triton:generated", facts, device, rates,
         time=lambda s: (
@@ -254,6 +255,7 @@ def _epilogues_us(shape: ShapeFacts, device: Device, fused: Fused, rates: Rates)
     kept = {s.bytes_after for s in shape.cost.savings if s.name == "tail-epilogue"}
     alone = {s.bytes_after for s in shape.cost.savings if s.name == "tail-fused"}
     total, gemm, start = call_us(rates), None, rates.times.fused_kernel
+    called_us = calls_by_atlas(shape, device, rates)
     for kernel in shape.cost.kernels:
         intermediate = gemm.bytes_written if gemm is not None else 0
         tail = kernel.kind == "fused" and kernel.bytes_moved in alone and kernel.bytes_moved - intermediate in kept
@@ -261,12 +263,12 @@ def _epilogues_us(shape: ShapeFacts, device: Device, fused: Fused, rates: Rates)
             facts = shape.operation(gemm.operations[0])
             moved = gemm.bytes_moved + kernel.bytes_moved - 2 * intermediate
             peak = device.matmul_rate(facts.dtype if facts else "bf16") * rates.matrix.triton_gemm
-            total -= kernels_us(shape, (gemm,), device, fused, rates, 0.0)
-            total += math.hypot(bytes_us(moved, rates.matrix.gemm_bytes, device), 1e6 * gemm.flops / peak)
+            total -= kernels_us(shape, (gemm,), device, fused, rates, start, called_us)
+            total += start + math.hypot(bytes_us(moved, rates.matrix.gemm_bytes, device), 1e6 * gemm.flops / peak)
             gemm = None
             continue
         gemm = kernel if kernel.kind == op_kinds.GEMM else gemm
-        total += kernels_us(shape, (kernel,), device, fused, rates, start)
+        total += kernels_us(shape, (kernel,), device, fused, rates, start, called_us)
     return total
 
 

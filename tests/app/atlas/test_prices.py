@@ -75,6 +75,52 @@ def test_a_library_call_of_the_compiler_is_described_as_eagers_own(
     assert one.numbers == pytest.approx(other.numbers)
 
 
+QKV = "".join(f"{n}: bf16[2, 16, 512, 64]\n" for n in "qkv")
+
+
+def attention(name: str, causal: bool, given: int) -> CallSite:
+    operand = Operand("bf16", (2, 16, 512, 64), contiguous((2, 16, 512, 64)))
+    return CallSite((operand,) * given, (operand,) * (given - 2), ("",) * given, (("is_causal", causal),))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_inside_compiled_code_is_eagers_with_its_causal_order(causal: bool) -> None:
+    called = site_operation("aten._scaled_dot_product_flash_attention", attention("", causal, 3))
+    eager = operation(f"{QKV}return F.scaled_dot_product_attention(q, k, v, is_causal={causal})\n")
+    assert called is not None
+    one, other = operation_item(called), operation_item(eager)
+    assert one is not None and other is not None
+    assert (called.flops, one.group) == (eager.flops, other.group)
+    assert one.numbers == pytest.approx(other.numbers)
+
+
+def test_a_backward_of_attention_that_nobody_measured_costs_its_products() -> None:
+    called = site_operation("aten._scaled_dot_product_flash_attention_backward", attention("", False, 6))
+    forward = operation(f"{QKV}return F.scaled_dot_product_attention(q, k, v)\n")
+    assert called is not None and called.flops == 2.5 * forward.flops
+
+
+def test_scales_behind_a_products_matrices_are_none_of_its_matrices() -> None:
+    shapes = [(512, 1024), (1024, 256), (512, 1), (1, 256)]
+    site = CallSite(
+        tuple(Operand("f8e4m3" if n < 2 else "f32", s, contiguous(s)) for n, s in enumerate(shapes)),
+        (Operand("bf16", (512, 256), (256, 1)),), ("self", "mat2", "scale_a", "scale_b"),
+    )  # fmt: skip
+    called = site_operation("aten._scaled_mm", site)
+    assert called is not None and called.flops == 2 * 512 * 256 * 1024
+
+
+@pytest.mark.parametrize(("shape", "constants"), [((), ()), ((64, 8), (("dim", 0),))])
+def test_a_sort_goes_along_the_axis_that_it_is_given(
+    shape: tuple[int, ...], constants: tuple[tuple[str, int], ...]
+) -> None:
+    operand = Operand("f32", shape, contiguous(shape))
+    called = site_operation("aten.sort", CallSite((operand,), (operand,), ("self",), constants))
+    assert called is not None
+    assert called.axes == ((0,) if shape else ())
+    operation_item(called)  # of a number alone too
+
+
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))
 
