@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from app.atlas.atlas import Atlas, Group, HeldOut
-from app.atlas.interpolation import JITTER, Floats, Interpolation
+from app.atlas.interpolation import ALIKE, EIGHTY, JITTER, Floats, Interpolation, scale_of
 from app.atlas.item import Item
 from app.atlas.kernel_items import kernel_item
 from app.atlas.operation_items import UNPRICED, operation_item
@@ -124,15 +124,11 @@ def _error(known: Interpolation, members: Sequence[Measured], device: Device) ->
     )
 
 
-EIGHTY = 1.2816
-"""Standard deviations to either side that hold 80 % of a normal distribution."""
-
-
 def interpolate(members: Sequence[Measured], device: Device) -> Interpolation:
     """Lengths, height and noise by the largest likelihood of the measured times."""
     names = tuple(sorted({name for m in members for name in m.item.numbers}))
     described = np.array([[m.item.numbers.get(name, 0.0) for name in names] for m in members])
-    varying = (described.std(0) > 1e-9) | np.array(["=" in name for name in names])
+    varying = (described.std(0) > ALIKE) | np.array(["=" in name for name in names])
     names = tuple(n for n, v in zip(names, varying, strict=True) if v)
     described = described[:, varying]
     floors = np.array([m.item.floor_us(device) for m in members])
@@ -145,9 +141,8 @@ def interpolate(members: Sequence[Measured], device: Device) -> Interpolation:
 def _chosen(described: Floats, values: Floats) -> tuple[Floats, float, float]:
     """(lengths, height, noise). By gradient descent on the negative logarithm of the likelihood, 80 steps."""
     order = np.random.RandomState(0).permutation(len(values))[:CHOOSING]
-    deviation = described.std(0)
-    deviation[deviation <= 1e-9] = 1.0
-    placed = torch.tensor(((described - described.mean(0)) / deviation)[order])
+    middle, deviation = scale_of(described)
+    placed = torch.tensor(((described - middle) / deviation)[order])
     wanted = torch.tensor((values - np.median(values))[order])
     numbers, one = placed.shape[1], torch.eye(len(order), dtype=torch.double)
     logs = torch.full((numbers + 2,), math.log(3.0), dtype=torch.double)

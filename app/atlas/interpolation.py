@@ -21,7 +21,12 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 JITTER = 1e-4
-"""Added to the variance of each point: two points with the same description can differ by 1 % of nothing."""
+"""Added to the variance of each point, which is 1 % of its time: without it alike points make a covariance that has no
+root."""
+ALIKE = 1e-9
+"""Standard deviation up to which a number is the same in all points."""
+EIGHTY = 1.2816
+"""Standard deviations to either side that hold 80 % of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,7 @@ class Interpolation:
     @cached_property
     def scale(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation of each number; 1 where the points are all alike."""
-        deviation = self.points.std(0)
-        return self.points.mean(0), np.where(deviation > 1e-9, deviation, 1.0)
+        return scale_of(self.points)
 
     @cached_property
     def _placed(self) -> Floats:
@@ -122,6 +126,12 @@ class Estimate:
     warm: float
     deviation: float
     nearest: int
+
+
+def scale_of(described: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each column; 1 where all rows are alike."""
+    deviation = described.std(0)
+    return described.mean(0), np.where(deviation > ALIKE, deviation, 1.0)
 
 
 def covariance(one: Floats, other: Floats, height: float) -> Floats:

@@ -80,9 +80,8 @@ def operation_item(operation: Operation) -> Item | None:
             numbers |= more(operation, name)
         except (IndexError, ValueError, ZeroDivisionError):
             return None  # tensors in another order than the kind's calls have them
-    compute = kind in (op_kinds.GEMM, op_kinds.CONVOLUTION, op_kinds.ATTENTION)
     dtype = "tf32" if kind == TF32_BY_DEFAULT and source.dtype == "f32" else source.dtype
-    return Item(f"eager {group}", moved, numbers, operation.flops if compute else 0.0, dtype)
+    return Item(f"eager {group}", moved, numbers, operation.flops if kind in op_kinds.MATRIX_KINDS else 0.0, dtype)
 
 
 def _columns(operation: Operation, source: Tensor) -> int:

@@ -23,10 +23,10 @@ HELD = 0.5
 """Of L2: what was read or written within so many of its bytes is still there."""
 UNDESCRIBED_US = 2.0
 """A call that nobody could describe: a launch."""
-
-
 UNREACHED = 1.5
 """Over its floor what a call takes whose like was not measured: attention's backward, an fft. A guess."""
+UNKNOWN_DEVIATION = 0.4
+"""Of a total of which the atlas says nothing. A guess: `Total.known` keeps it from being told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,6 @@ class Total:
         return math.sqrt(0.5 * together**2 + 0.5 * independent**2)
 
 
-UNKNOWN_DEVIATION = 0.4
-
-
 def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | None:
     """The kernels and calls of one answer of the oracle.
 
@@ -92,9 +89,11 @@ def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | No
 
 
 def _call(name: str, item: Item | None, atlas: Atlas, device: Device) -> Part:
-    price = atlas.price(item, device) if item is not None else None
-    if item is None or price is None:
-        return Part(name, UNDESCRIBED_US if item is None else UNREACHED * item.floor_us(device), None)
+    if item is None:
+        return Part(name, UNDESCRIBED_US, None)
+    price = atlas.price(item, device)
+    if price is None:
+        return Part(name, UNREACHED * item.floor_us(device), None)
     warm = 0.5 if item.bytes_moved < HELD * device.l2_bytes else 0.0  # what feeds it was mostly written just before
     return Part(name, between(price, warm), price.deviation)
 

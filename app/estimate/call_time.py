@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from app.estimate.eager_time import alone_us, attention_factor, call_us, operation_times
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
-from app.estimate.rates import BACKWARD, FITTED, MATRIX_KINDS, Rates, reach, share_of
+from app.estimate.rates import BACKWARD, FITTED, Rates, reach, share_of
 from profiler.hardware import Device
 from profiler.region import op_kinds
 
@@ -70,7 +70,7 @@ def part_us(
         return 0.0
     facts = [o for o in shape.operations if o.name in part]
     moved = inside[0].bytes_read + inside[-1].bytes_written
-    flops = sum(o.flops for o in inside if o.kind in MATRIX_KINDS)
+    flops = sum(o.flops for o in inside if o.kind in op_kinds.MATRIX_KINDS)
     computed = _computed_us(shape, device, call, rates, density * flops)
     drawn = arithmetic_us([o for o in facts if o.kind == op_kinds.RANDOM], device, rates.default)
     spent = math.hypot(_moved_us(call, facts, moved, device, rates), computed)

@@ -9,7 +9,7 @@ from app.atlas.atlas import Price
 from app.atlas.price import CALL_US, Part, Total, between
 from app.atlas.shipped import prices_of
 from app.estimate.facts import SPECIAL, OperationFacts, ShapeFacts
-from app.estimate.rates import FITTED, MATRIX_KINDS, SIXTEEN_BIT, Rates, interpolate
+from app.estimate.rates import FITTED, SIXTEEN_BIT, Rates, interpolate
 from profiler.hardware import Device
 from profiler.region import op_kinds
 from profiler.region.graph.cost_model import KernelCost, OperationCost
@@ -110,7 +110,7 @@ def eager_deviation(shape: ShapeFacts, device: Device, rates: Rates) -> float | 
 def operation_us(item: OperationCost, facts: OperationFacts | None, device: Device, rates: Rates) -> float:
     """µs of one eager operation behind another."""
     start = rates.times.eager_kernel
-    if item.kind in MATRIX_KINDS:
+    if item.kind in op_kinds.MATRIX_KINDS:
         return start + matrix_us(item, facts, device, rates)
     reached = eager_share(item, facts, rates)
     walked = 0.0

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 from app.atlas.price import Total
 from app.atlas.shipped import Launched
 from profiler.oracle.model import Prediction, Recompiles
-from profiler.region import op_kinds
 from profiler.region.graph.cost_model import Cost
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ CURVED = SPECIAL | {"silu", "sigmoid", "tanh", "softplus", "mish", "elu", "selu"
 
 ACCUMULATING = frozenset({"index_add", "scatter_add", "scatter_reduce"})
 """Operations that add to memory at places that are data."""
-
-PARALLEL_KINDS = frozenset({op_kinds.GEMM, op_kinds.ATTENTION, op_kinds.CONVOLUTION})
 
 
 class Cover(Protocol):

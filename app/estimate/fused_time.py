@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from app.estimate.eager_time import aligned, atlas_prices, eager_share, matrix_us, operation_times
 from app.estimate.facts import ACCUMULATING, SPECIAL, KernelFacts, OperationFacts, ShapeFacts
-from app.estimate.rates import MATRIX_KINDS, SIXTEEN_BIT, Fused, Rates
+from app.estimate.rates import SIXTEEN_BIT, Fused, Rates
 from profiler.hardware import Device
 from profiler.region import op_kinds
 from profiler.region.graph.cost_model import KernelCost
@@ -94,7 +94,7 @@ def kernel_us(kernel: KernelCost, shape: ShapeFacts, device: Device, fused: Fuse
     """µs of one kernel of the fused region, its start not counted."""
     if kernel.kind != "fused":
         facts = shape.operation(kernel.operations[0]) if kernel.operations else None
-        if kernel.kind in MATRIX_KINDS:
+        if kernel.kind in op_kinds.MATRIX_KINDS:
             return matrix_us(kernel, facts, device, rates, padded=True, convolution=fused.convolution)
         item = next((o for o in shape.cost.operations if o.name in kernel.operations), None)
         reached = eager_share(item, facts, rates) if item is not None else rates.eager.other

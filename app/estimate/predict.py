@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from app.atlas.interpolation import EIGHTY
 from app.atlas.price import CALL_US
 from app.atlas.shipped import basis_of
 from app.estimate.call_time import SDPA, STRIDED, idle_us, least_bytes, library_us, own_us, part_us
@@ -25,7 +26,7 @@ from app.estimate.eager_time import (
 from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.fused_time import UNROLLED, bytes_us, calls_by_atlas, fused_share, kernels_us
 from app.estimate.range import Range
-from app.estimate.rates import BEYOND, FITTED, MATRIX_KINDS, Fused, Rates, share_of, spread
+from app.estimate.rates import BEYOND, FITTED, Fused, Rates, share_of, spread
 from profiler.hardware import Device
 from profiler.region import op_kinds
 from profiler.region.graph.cost_model import Cost
@@ -83,7 +84,7 @@ def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Predicti
         time=lambda s: eager_us(s, device, rates),
         written=lambda c: c.unfused.bytes_written,
         launches=lambda s: s.cost.unfused.launches * rates.times.eager_kernel,
-        host=lambda s: rates.host.call + _eager_host_us(s, rates) + (rates.host.engine if facts.requires_grad else 0.0),
+        host=lambda s: rates.host.call + _eager_host_us(s, rates) + _trained_us(facts, rates.host.engine),
     )  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def library(
     """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it."""
     torchs = call.startswith("torch.")
     own = rates.host.call + rates.host.launch if torchs else rates.host.library
-    trained = _autograd_us(facts, rates, rates.host.engine if torchs else rates.host.autograd)
+    trained = _trained_us(facts, rates.host.engine if torchs else rates.host.autograd)
     return _predict(
         f"library:{call}", facts, device, rates,
         time=lambda s: library_us(s, device, call, rates, part, facts.attention_density),
@@ -165,7 +166,7 @@ def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTE
         launches=lambda s: (1 if whole else s.cost.fused.launches) * rates.times.fused_kernel,
         host=lambda s: (
             rates.host.written if whole else rates.host.generated * s.cost.fused.launches
-        ) + _autograd_us(facts, rates),
+        ) + _trained_us(facts, rates.host.autograd),
     )  # fmt: skip
 
 
@@ -191,10 +192,6 @@ def _predict(
     return Prediction(candidate, span, launch, most, host_us)
 
 
-EIGHTY = 1.2816
-"""Standard deviations to either side that hold 80 % of a normal distribution."""
-
-
 def interval(mid: float, deviation: float, device: Device) -> Range:
     """The 80 % interval of a time that an atlas gave; wider on a device that is priced by another's."""
     basis = basis_of(device)
@@ -212,15 +209,16 @@ def _compiled_host_us(facts: RegionFacts, shape: ShapeFacts, graphs: bool, rates
     """What a call of a compiled function costs the host: guards, and each launch; of a CUDA graph one for all."""
     host = rates.host
     if graphs:
-        return host.graphs + _autograd_us(facts, rates)
+        return host.graphs + _trained_us(facts, host.autograd)
     launches = shape.cost.fused.launches
     if facts.requires_grad:
         return host.trained + host.trained_kernel * launches
     return host.compiled + host.kernel * launches
 
 
-def _autograd_us(facts: RegionFacts, rates: Rates, each: float | None = None) -> float:
-    return (rates.host.autograd if each is None else each) if facts.requires_grad else 0.0
+def _trained_us(facts: RegionFacts, host_us: float) -> float:
+    """What the host takes besides where there is a backward."""
+    return host_us if facts.requires_grad else 0.0
 
 
 def matrix_share(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> float:
@@ -231,7 +229,7 @@ def matrix_share(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> f
     by_name = operation_times(shape, device, rates)
     times = [(o.kind, by_name[o.name]) for o in shape.cost.operations if o.launches]
     total = sum(t for _, t in times)
-    return sum(t for kind, t in times if kind in MATRIX_KINDS) / total if total else 0.0
+    return sum(t for kind, t in times if kind in op_kinds.MATRIX_KINDS) / total if total else 0.0
 
 
 def compiled_us(

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 from app.estimate.range import Range
 from app.objects.accuracy import FittedRates
-from profiler.region import op_kinds
 
 SHIPPED = Path(__file__).resolve().parent / "rates.json"
 
@@ -296,7 +295,6 @@ The shortest kernels of the traces recorded on the H200 take 1.1 to 1.8 µs.
 """
 
 SIXTEEN_BIT = frozenset({"bf16", "f16"})
-MATRIX_KINDS = frozenset({op_kinds.GEMM, op_kinds.ATTENTION, op_kinds.CONVOLUTION})
 
 
 def longest_prefix(table: Mapping[str, object], name: str) -> str | None:

@@ -11,7 +11,6 @@ from app.atlas.shipped import Launched
 from app.estimate.dataflow import IDLE, backward, chained_sizes, groups_between, halves_bytes, read_again, roots_of
 from app.estimate.facts import (
     ACCUMULATING,
-    PARALLEL_KINDS,
     Cover,
     KernelFacts,
     OperationFacts,
@@ -106,7 +105,7 @@ def extern_calls(operations: Iterable[Operation]) -> tuple[str, ...]:
     for operation in operations:
         name = op_kinds.base_name(operation.target)
         if operation.extern:
-            names.append(operation.label if operation.kind in PARALLEL_KINDS else name)
+            names.append(operation.label if operation.kind in op_kinds.MATRIX_KINDS else name)
     return tuple(dict.fromkeys(names))
 
 

@@ -12,6 +12,9 @@ KINDS = (
     RANDOM, CONSTANT, FFT, COMMUNICATION, OTHER,
 )  # fmt: skip
 
+MATRIX_KINDS = frozenset({GEMM, ATTENTION, CONVOLUTION})
+"""Kinds whose work is the matrix units': they have FLOPs at those units' rate."""
+
 
 def base_name(target: str) -> str:
     """`aten.mul.Tensor`, `aten::mul`, `tritonworthy.rms_norm.default` -> `mul`, `mul`, `rms_norm`."""
