@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from app.accuracy import totals
 from app.accuracy.case import cases
 from app.accuracy.claims import claims
 from app.accuracy.evaluation import Fit, Oracle, evaluate, leave_one_out, policies
 from app.accuracy.question import Question, asked_for, question
+from app.accuracy.rounding import DIGITS, rounded
 from app.accuracy.score import ADVISED, NEXT, SHARE, Score, from_json
 from app.accuracy.split import FIT, TEST
 from app.estimate.rates import Rates, load_shipped
@@ -38,9 +39,6 @@ TARGETS: Mapping[str, Mapping[str, float]] = {
     "test": {"regret_geomean": 1.06, "right": 0.90},
 }
 """What the benchmark asks for: of all regions, and of the half that nothing is tuned on."""
-
-DIGITS = 5
-"""Significant digits that are kept: measured medians have no more."""
 
 
 def figures(
@@ -118,8 +116,8 @@ def body(
         "memory_scores": to_json([replace(s, calibration=()) for s in by_bytes]),
         "fit": cast("FitFigures", {k: v for k, v in load_shipped().items() if k != "rates"}),
     }
-    rounded: AccuracyFigures = _round(result)
-    return rounded
+    kept: AccuracyFigures = rounded(result)
+    return kept
 
 
 def _half(scores: Iterable[Score], half: str) -> list[Score]:
@@ -156,16 +154,8 @@ def meets(name: str, value: float | None, bound: float) -> bool | None:
     return value <= bound if name in AT_MOST else value >= bound
 
 
-def _round(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
-    if isinstance(value, dict):
-        return {k: _round(v) for k, v in value.items()}
-    return [_round(v) for v in value] if isinstance(value, list) else value
-
-
 TOLERANCE = 1e-4
-"""Figures this near are the same: they are kept to DIGITS."""
+"""Figures this near are the same: they are kept to `rounding.DIGITS`."""
 
 
 def worse(current: AccuracyFigures, held: AccuracyFigures) -> list[str]:

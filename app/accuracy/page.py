@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app.accuracy import drawing, table
+from app.accuracy.corpus import document
 from app.accuracy.totals import figure_of
 from app.estimate.rates import BEYOND
 from app.objects.accuracy import AccuracyFigures
+from app.objects.corpus import Look, ThirdFigures
 
 CALIBRATION, REGRET = "accuracy-calibration.svg", "accuracy-regret.svg"
 
@@ -19,10 +21,12 @@ TARGETS: Mapping[str, str] = {
 }
 
 
-def files(figures: AccuracyFigures) -> dict[str, str]:
-    """Name in docs/ -> its text."""
+def files(
+    figures: AccuracyFigures, looks: Sequence[Look] = (), development: ThirdFigures | None = None
+) -> dict[str, str]:
+    """Name in docs/ -> its text. looks: at the blind third, the first one first."""
     return {
-        "accuracy.md": page(figures),
+        "accuracy.md": page(figures, looks, development),
         CALIBRATION: drawing.calibration(figures["scores"]),
         REGRET: drawing.regrets(figures["scores"]),
     }
@@ -51,22 +55,13 @@ def _wrong(figures: AccuracyFigures) -> str:
     return "\n".join(lines) or "None."
 
 
-def page(figures: AccuracyFigures) -> str:
-    """The whole page."""
-    where = f"{', '.join(figures['devices'])}, torch {', '.join(figures['torch'])}"
-    unscored, every = figures["unscored"], figures["advice"]["all"]
-    alone, fit = figures.get("alone", []), figures["fit"]
-    more = (
-        f"\nNot scored, since nothing that the advice names was measured: {', '.join(unscored)}.\n" if unscored else ""
-    )
-    more += f"\nLeft out, since fewer than two candidates could be timed: {', '.join(alone)}.\n" if alone else ""
+def page(figures: AccuracyFigures, looks: Sequence[Look], development: ThirdFigures | None) -> str:
+    """The whole page: blind figures first, then those that somebody looked at."""
     return f"""# How good the advice is
 
-Written by `make bench-advice`; nothing here is typed in by hand. {figures["records"]} records of the Archive
-({figures["programs"]} programs, {where}) are put to the rule as it is today: text, sizes,
-device, installed packages, and the share of the step and the objective where they were published with the region. The
-rule does not see the record. Its advice is then held against the record's measurements.
-{more}
+Written by commands; nothing here is typed in by hand. Programs that were measured with all their candidates are put to
+the rule as it is today, which does not see the measurement, and its advice is then held against that.
+
 **Regret** is the figure of the advised tool and mode over the best measured: device time, wall time where the region is
 launch-bound, peak bytes where the objective is memory. 1 is perfect. **Right**: the tool is the one that the decision
 rule picks from the measured figures; a tie counts as wrong. The **speed-up** is over eager; where the advice is to
@@ -74,9 +69,35 @@ leave eager there is nothing to predict. The advice to write a Triton kernel is 
 that was measured there, the generated one where no other was. Where an advised library was not measured, the next
 runnable alternative counts, in a row of its own. Only the tool counts for right: two modes of torch.compile are one.
 
+A device time is **within 20 %** by the middle of its prediction; **inside** where the measured time is in the 80 %
+interval around it, so that 80 % is the share to reach.
+
+{document.as_markdown(document.blind(looks))}
+
+{document.as_markdown(document.developed(development))}
+
+{_archive(figures)}"""
+
+
+def _archive(figures: AccuracyFigures) -> str:
+    where = f"{', '.join(figures['devices'])}, torch {', '.join(figures['torch'])}"
+    unscored, every = figures["unscored"], figures["advice"]["all"]
+    alone, fit = figures.get("alone", []), figures["fit"]
+    more = (
+        f"\nNot scored, since nothing that the advice names was measured: {', '.join(unscored)}.\n" if unscored else ""
+    )
+    more += f"\nLeft out, since fewer than two candidates could be timed: {', '.join(alone)}.\n" if alone else ""
+    return f"""## In-sample: the Archive
+
+Written by `make bench-advice`. {figures["records"]} records of the Archive
+({figures["programs"]} programs, {where}) are asked about with what is known of them: text, sizes,
+device, installed packages, and the share of the step and the objective where they were published with the region. The
+rates were fitted on half of these programs and mechanisms chosen on all, so these figures say what the advice was made
+to do, not how it does on a program of yours.
+{more}
 {table.markdown(targets(figures))}
 
-## The advice
+### The advice
 
 {table.markdown(table.advice(figures))}
 
@@ -90,20 +111,20 @@ program, a recurrence; `atomics_tiled` on one, attention over a graph's edges. W
 kernels were profiled one by one, and what set their pace is in the estimate now
 ([tests](../tests/app/estimate/test_measured_kernels.py)). Leave-one-out is the row to trust.
 
-## Baselines
+### Baselines
 
 {table.markdown(table.policies(figures))}
 
 The labels are those of published figures, made before the measurement. They name neither a mode nor a call: the fastest
 measured candidate of the tool counts.
 
-## Predicted and measured speed-up
+### Predicted and measured speed-up
 
 ![Predicted against measured speed-up]({CALIBRATION})
 
 {table.percent(every["within_all"])} of all {every["predictions_all"]} candidates with a prediction are within 20 %.
 
-## The fit
+### The fit
 
 The rates ({fit["version"]}) are what `tritonworthy accuracy fit` makes of measurements on {", ".join(fit["devices"])},
 torch {", ".join(fit["torch"])}:
@@ -118,19 +139,19 @@ what a call costs the host.
 
 {table.markdown(table.left_over(figures["fit"]))}
 
-## Regret of each region
+### Regret of each region
 
 ![Regret of each region]({REGRET})
 
-## Not right
+### Not right
 
 {_wrong(figures)}
 
-## Region by region
+### Region by region
 
 {table.markdown(table.regions(figures))}
 
-## What the sources claim
+### What the sources claim
 
 {table.markdown(table.claims(figures))}
 

@@ -16,7 +16,7 @@ from profiler.region.model import Binding, Workload
 
 if TYPE_CHECKING:
     from app.advice.model import Advice
-    from app.analysis.analyze import AnalyzedRegion, CompilePrediction
+    from app.analysis.analyze import AnalyzedRegion, CompilePrediction, Evaluated
     from app.estimate.rates import Rates
     from kernels.host import Host
 
@@ -56,9 +56,16 @@ def asked_for(asked: Question, case: Case) -> Question:
 
 def answer(asked: Question, rates: Rates | None = None, prediction: CompilePrediction | None = None) -> Advice:
     """The rule's advice. rates: in place of the shipped ones; prediction: the oracle's, None where it was not asked."""
+    return answer_in_full(asked, rates, prediction).advice
+
+
+def answer_in_full(
+    asked: Question, rates: Rates | None = None, prediction: CompilePrediction | None = None
+) -> Evaluated:
+    """The same with what it rests on: the region's facts, the oracle's answer among them."""
     from app.analysis.analyze import NO_COMPILE_PREDICTION, decide
 
-    return decide(asked.prepared, prediction or NO_COMPILE_PREDICTION, rates=rates).advice
+    return decide(asked.prepared, prediction or NO_COMPILE_PREDICTION, rates=rates)
 
 
 def host_of(case: Case) -> Host:

@@ -155,7 +155,7 @@ def decide(
         replaced = prepared.by_hand_attention if replaces_attention(default) else frozenset()
         facts = replace(
             facts, prediction=default, sdpa=replaced, sdpa_bytes=prepared.attention_bytes,
-            compiled_total=_priced(default, prepared.device),
+            compiled_total=_priced(default, prepared.device, rates is not None and rates.scaled),
         )  # fmt: skip
     context, workload, device = prepared.context, prepared.workload, prepared.device
     limits, objective = context.thresholds, context.objective
@@ -175,9 +175,9 @@ def decide(
     )
 
 
-def _priced(prediction: Prediction, device: Device) -> Total | None:
-    """What the device's atlas says of the kernels that Inductor makes."""
-    basis = basis_of(device)
+def _priced(prediction: Prediction, device: Device, scaled: bool) -> Total | None:
+    """What the device's atlas, or another's scaled, says of the kernels that Inductor makes."""
+    basis = basis_of(device, scaled)
     return None if basis is None else compiled(prediction, basis.atlas, device)
 
 

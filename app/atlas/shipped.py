@@ -16,6 +16,8 @@ from profiler.region.graph.operation import Operation
 SHIPPED = Path(__file__).resolve().parent / "devices"
 REFERENCE = "nvidia-h200"
 """Whose atlas stands in for a device that nobody measured."""
+SECOND = "nvidia-h100"
+"""Whose stands in for the reference's, where it is asked how far off another's is."""
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +43,13 @@ def file_name(device: Device) -> str:
 
 
 @lru_cache(maxsize=64)
-def basis_of(device: Device) -> Basis | None:
-    """None only where no atlas can be read at all."""
-    atlas = _read(SHIPPED / f"{file_name(device)}.json.gz")
+def basis_of(device: Device, scaled: bool = False) -> Basis | None:
+    """None only where no atlas can be read at all. scaled: by another device's, whether or not there is its own."""
+    name = file_name(device)
+    atlas = None if scaled else _read(SHIPPED / f"{name}.json.gz")
     if atlas is not None and find_device(atlas.device) == device:
         return Basis(atlas, True)
-    reference = _read(SHIPPED / f"{REFERENCE}.json.gz")
+    reference = _read(SHIPPED / f"{SECOND if scaled and name == REFERENCE else REFERENCE}.json.gz")
     return None if reference is None else Basis(reference, False)
 
 
@@ -70,9 +73,9 @@ def warm() -> None:
 
 
 @lru_cache(maxsize=32)
-def prices_of(launched: Launched, device: Device) -> dict[str, tuple[Price, float]]:
-    """Operation -> (price, share of its inputs that is in L2), of those that the device's atlas knows."""
-    basis = basis_of(device)
+def prices_of(launched: Launched, device: Device, scaled: bool = False) -> dict[str, tuple[Price, float]]:
+    """Operation -> (price, share of its inputs that is in L2), of those the atlas knows. scaled: see `basis_of`."""
+    basis = basis_of(device, scaled)
     if basis is None:
         return {}
     cache = price.Cache(device.l2_bytes * price.HELD)

@@ -1,28 +1,28 @@
-"""tritonworthy accuracy: advice, given today without the Archive, held against what the Archive measured."""
+"""tritonworthy accuracy: advice, given today without the Archive, held against what was measured."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.accuracy import table
+from app.cli.accuracy_oracle import oracle_process
+from app.cli.corpus_accuracy import BLIND_REFUSED, add_blind, show_third, write_development, write_docs
 from app.cli.options import given_path
 from app.objects.accuracy import AccuracyFigures, FittedRates, KernelTable
 from app.objects.record import ArchiveRecord
 
 if TYPE_CHECKING:
-    from app.accuracy.evaluation import Oracle
     from app.accuracy.question import Question
     from app.accuracy.samples import Samples
+    from app.estimate.rates import Rates
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "tests" / "records" / "kernels-h200.json"
-DOCS = ROOT / "docs"
 
 OK, FAILED = 0, 2
 
@@ -40,8 +40,9 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     accuracy.add_argument(
         "--corpus",
-        choices=("fit", "development"),
-        help="what was measured of this third of the corpus, instead of the shipped records",
+        choices=("fit", "development", "blind"),
+        help="what was measured of this third of the corpus, instead of the shipped records; blind is refused: see the"
+        " part of that name",
     )
     accuracy.add_argument("--json", action="store_true", help="print the figures as JSON")
     accuracy.add_argument(
@@ -50,17 +51,27 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="off",
         help="ask Inductor what torch.compile would make of each region: seconds for each. Not with --write",
     )
-    accuracy.add_argument(
+    basis = accuracy.add_mutually_exclusive_group()
+    basis.add_argument(
         "--without-atlas",
         action="store_true",
         help="predict by the rates alone, without what the device's atlas knows. Not with --write",
     )
+    basis.add_argument(
+        "--scaled-atlas",
+        action="store_true",
+        help="predict by another device's atlas, scaled, as on a device that nobody measured. Not with --write",
+    )
     accuracy.add_argument(
-        "--write", action="store_true", help="write docs/accuracy.md, its charts and the figures of /accuracy"
+        "--write",
+        action="store_true",
+        help="write docs/accuracy.md, its charts and the figures of /accuracy; with --corpus development that third's"
+        " figures by every way of predicting",
     )
     accuracy.add_argument("--worse", action="store_true", help="with --write: publish figures that got worse as well")
     accuracy.set_defaults(run=_accuracy)
     parts = accuracy.add_subparsers(title="parts", metavar="")
+    add_blind(parts)
     fit = parts.add_parser(
         "fit",
         help="fit the rates of the estimate anew, from the Archive's half that may be tuned on and the kernels' table",
@@ -72,53 +83,68 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
-    from app.accuracy import page
+    if fault := _fault(arguments):
+        print(fault, file=sys.stderr)
+        return FAILED
+    rates = _rates(arguments)
+    if arguments.corpus is not None:
+        if arguments.write:
+            return write_development(as_json=arguments.json)
+        return show_third(arguments.corpus, rates, ask=arguments.oracle == "auto", as_json=arguments.json)
+    return _archive(arguments, rates)
+
+
+def _fault(arguments: argparse.Namespace) -> str:
+    """What is wrong with what was asked for; nothing where it goes together."""
+    if arguments.corpus == "blind":
+        return BLIND_REFUSED
+    if arguments.records is not None and not arguments.records.is_dir():
+        return f"{arguments.records}: no such folder"
+    if arguments.records is not None and arguments.corpus is not None:
+        return "--records and --corpus each say which records: give one of them"
+    if arguments.write and (_is_other_than_shipped(arguments) or arguments.corpus == "fit"):
+        return (
+            "--write is for the shipped records, as advice is given: without the oracle, with the atlas;"
+            " or for --corpus development, which is written by every way of predicting"
+        )
+    return ""
+
+
+def _is_other_than_shipped(arguments: argparse.Namespace) -> bool:
+    by_shipped = arguments.oracle == "off" and not arguments.without_atlas and not arguments.scaled_atlas
+    return arguments.records is not None or not by_shipped
+
+
+def _rates(arguments: argparse.Namespace) -> Rates:
+    from app.estimate.rates import FITTED, SCALED_ATLAS, WITHOUT_ATLAS
+
+    return WITHOUT_ATLAS if arguments.without_atlas else SCALED_ATLAS if arguments.scaled_atlas else FITTED
+
+
+def _archive(arguments: argparse.Namespace, rates: Rates) -> int:
     from app.accuracy.case import cases
     from app.accuracy.figures import COMMITTED, figures, load_committed, text_of, worse
-    from app.estimate.rates import WITHOUT_ATLAS
+    from app.archive import record_store
 
-    if arguments.records is not None and not arguments.records.is_dir():
-        print(f"{arguments.records}: no such folder", file=sys.stderr)
-        return FAILED
-    if arguments.records is not None and arguments.corpus is not None:
-        print("--records and --corpus each say which records: give one of them", file=sys.stderr)
-        return FAILED
-    others = arguments.records is not None or arguments.corpus is not None
-    if arguments.write and (others or arguments.oracle != "off" or arguments.without_atlas):
-        print(
-            "--write is for the shipped records, as advice is given: without the oracle, with the atlas",
-            file=sys.stderr,
-        )
-        return FAILED
-    records = _records(arguments)
+    records = record_store.records(arguments.records or record_store.FOLDER)
     if not cases(records):
         print("no record has two timed candidates: there is nothing to compare", file=sys.stderr)
         return FAILED
     kernels = json.loads(KERNELS.read_text()) if KERNELS.is_file() else None
-    if not others and arguments.oracle == "off" and not arguments.without_atlas:
+    if not _is_other_than_shipped(arguments):
         result = compute_figures(records, kernels)
     else:
-        with _oracle(arguments.oracle) as oracle:
-            result = figures(records, kernels, oracle=oracle, rates=WITHOUT_ATLAS if arguments.without_atlas else None)
+        with oracle_process(arguments.oracle == "auto") as oracle:
+            result = figures(records, kernels, oracle=oracle, rates=rates)
     if arguments.write:
         fallen = worse(result, load_committed()) if COMMITTED.is_file() else []
         if fallen and not arguments.worse:
             print("\n".join([*fallen, "The advice got worse: mend it, or publish that with --worse"]), file=sys.stderr)
             return FAILED
         COMMITTED.write_text(text_of(result), encoding="utf-8")
-        for name, body in page.files(result).items():
-            (DOCS / name).write_text(body, encoding="utf-8")
+        write_docs()
     print(text_of(result) if arguments.json else as_text(result))
     return OK
-
-
-def _records(arguments: argparse.Namespace) -> Sequence[ArchiveRecord]:
-    from app.accuracy.corpus.measured import load_measured
-    from app.archive import record_store
-
-    if arguments.corpus is not None:
-        return load_measured(arguments.corpus)
-    return record_store.records(arguments.records or record_store.FOLDER)
 
 
 def compute_figures(records: Sequence[ArchiveRecord], kernels: KernelTable | None) -> AccuracyFigures:
@@ -168,33 +194,6 @@ def _fit(arguments: argparse.Namespace) -> int:
     print(f"{SHIPPED}: {rates['version']}\n")
     print(table.plain(table.left_over(rates)))
     return OK
-
-
-@contextmanager
-def _oracle(wanted: str) -> Iterator[Oracle | None]:
-    """What `figures` asks; None where it is off."""
-    if wanted == "off":
-        yield None
-        return
-    from app.analysis.analyze import NO_COMPILE_PREDICTION, CompilePrediction
-    from app.analysis.service import predict_compile
-    from profiler.oracle.process import Oracle as Process
-    from profiler.oracle.process import UnansweredError
-
-    process = Process()
-    process.start()
-
-    def ask(question: Question) -> CompilePrediction:
-        try:
-            return predict_compile(process, question.prepared)
-        except UnansweredError as fault:
-            print(f"{question.case.name}: {fault}", file=sys.stderr)
-            return NO_COMPILE_PREDICTION
-
-    try:
-        yield ask
-    finally:
-        process.stop()
 
 
 def as_text(result: AccuracyFigures) -> str:

@@ -93,7 +93,7 @@ def sureness(deviation: float) -> float:
 
 def atlas_prices(shape: ShapeFacts, device: Device, rates: Rates) -> Mapping[str, tuple[Price, float]]:
     """Operation -> (price, share of its inputs in L2), of those that the device's atlas knows."""
-    return prices_of(shape.launched, device) if rates.atlas and shape.launched is not None else {}
+    return prices_of(shape.launched, device, rates.scaled) if rates.atlas and shape.launched is not None else {}
 
 
 def eager_deviation(shape: ShapeFacts, device: Device, rates: Rates) -> float | None:

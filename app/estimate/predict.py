@@ -188,13 +188,17 @@ def _predict(
     calls = sum(s.calls for s in facts.shapes) or 1.0
     mid, launch, host_us = (sum(s.calls * of(s) for s in facts.shapes) / calls for of in (time, launches, host))
     most = max(written(s.cost) for s in facts.shapes)
-    span = spread(mid, candidate, rates, device.name) if deviation is None else interval(mid, deviation, device)
+    span = (
+        spread(mid, candidate, rates, device.name)
+        if deviation is None
+        else interval(mid, deviation, device, rates.scaled)
+    )
     return Prediction(candidate, span, launch, most, host_us)
 
 
-def interval(mid: float, deviation: float, device: Device) -> Range:
+def interval(mid: float, deviation: float, device: Device, scaled: bool = False) -> Range:
     """The 80 % interval of a time that an atlas gave; wider on a device that is priced by another's."""
-    basis = basis_of(device)
+    basis = basis_of(device, scaled)
     wide = EIGHTY * deviation * (1.0 if basis is not None and basis.own else BEYOND)
     return Range(mid * math.exp(-wide), mid, mid * math.exp(wide))
 

@@ -210,6 +210,7 @@ class Rates:
     """Everything the estimate multiplies with. devices: those that it was fitted on.
 
     atlas: whether what a device's atlas knows is read off it; the rates are for the rest. The fit goes without.
+    scaled: whether another device's atlas is read, scaled, although there is one of this device.
     """
 
     times: Times = Times()
@@ -236,6 +237,7 @@ class Rates:
     spread: Mapping[str, tuple[float, float]] = field(default_factory=lambda: SPREAD)
     devices: tuple[str, ...] = ("NVIDIA H200",)
     atlas: bool = False
+    scaled: bool = False
 
 
 Group: TypeAlias = Times | Host | Eager | Fused | Matrix
@@ -285,6 +287,8 @@ def load_shipped() -> FittedRates:
 FITTED = replace(rates_from_json(load_shipped()["rates"]) if SHIPPED.is_file() else Rates(), atlas=True)
 WITHOUT_ATLAS = replace(FITTED, atlas=False)
 """What the rates say by themselves: where an atlas has no points, and to tell what it buys."""
+SCALED_ATLAS = replace(FITTED, scaled=True)
+"""As on a device that nobody measured: to tell what measuring one buys."""
 TRACED = replace(
     FITTED,
     times=replace(FITTED.times, event=0.0, eager_kernel=1.2, fused_kernel=1.2, graph_kernel=1.2),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from app.accuracy.corpus.programs import load_programs
+from app.accuracy.rounding import rounded
 from app.objects.record import ArchiveRecord
 
 FILE = Path(__file__).resolve().parent / "measured.jsonl.gz"
@@ -24,8 +25,6 @@ CANDIDATE = (
     "name", "tool", "status", "message", "error_vs_eager", "time_us", "wall_us", "ratio_to_eager",
     "ratio_to_best_other", "peak_bytes", "compile_s", "shapes",
 )  # fmt: skip
-DIGITS = 5
-"""Significant digits of a figure: a measurement repeats to three."""
 
 
 def trim_record(record: Mapping[str, Any], program: str) -> ArchiveRecord:
@@ -33,7 +32,7 @@ def trim_record(record: Mapping[str, Any], program: str) -> ArchiveRecord:
     conditions = record.get("conditions") or {}
     return cast(
         ArchiveRecord,
-        _rounded(
+        rounded(
             {
                 **{key: record[key] for key in KEPT if key in record},
                 "id": f"{program} {record['device']} {record['date']}",
@@ -43,16 +42,6 @@ def trim_record(record: Mapping[str, Any], program: str) -> ArchiveRecord:
             }
         ),
     )
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
-    if isinstance(value, Mapping):
-        return {k: _rounded(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_rounded(v) for v in value]
-    return value
 
 
 def write_measured(file: Path, records: Iterable[ArchiveRecord]) -> None:

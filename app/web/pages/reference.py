@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from app.accuracy.corpus.looks import load_development, load_looks
 from app.accuracy.figures import load_committed
 from app.objects.job import HistoryEntry
 from app.objects.record import Validation
@@ -28,6 +29,7 @@ from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import render
+from app.web.views.corpus_accuracy import accuracy_answer, corpus_page
 from app.web.views.predicted_vs_measured import record_chart, record_rows, summarize_records
 from app.web.views.region_page import history_rows
 from app.web.views.validation_page import (
@@ -197,10 +199,11 @@ def _entry(
 
 @page_and_json(router, "/accuracy", Access.COMPUTE, json_access=Access.READ)
 def accuracy_page(request: Request) -> Response:
-    """The benchmark of the advice as committed, as `tritonworthy accuracy --json` prints it; on the page then what was
-    predicted when each record was made."""
+    """How good the advice is, as committed: looks at the blind third, the development third, and the Archive as
+    `tritonworthy accuracy --json` prints it; on the page then what was predicted when each record was made."""
+    looks, development = load_looks(), load_development()
     if wants_json(request):
-        return JSONAnswer(load_committed())
+        return JSONAnswer(accuracy_answer(load_committed(), looks, development))
     measured = [v for v in _list_validations(request) if v.get("device") and v.get("candidates")]
     rows = record_rows(measured)
     context = {
@@ -208,6 +211,7 @@ def accuracy_page(request: Request) -> Response:
         "summary": summarize_records(measured),
         "accuracy_chart": record_chart(rows),
         **accuracy.accuracy_page(load_committed()),
+        **corpus_page(looks, development),
     }
     return render("accuracy.html", context, request=request)
 
