@@ -21,9 +21,7 @@ TARGETS: Mapping[str, str] = {
 }
 
 
-def files(
-    figures: AccuracyFigures, looks: Sequence[Look] = (), development: ThirdFigures | None = None
-) -> dict[str, str]:
+def files(figures: AccuracyFigures, looks: Sequence[Look], development: ThirdFigures | None) -> dict[str, str]:
     """Name in docs/ -> its text. looks: at the blind third, the first one first."""
     return {
         "accuracy.md": page(figures, looks, development),
@@ -57,6 +55,7 @@ def _wrong(figures: AccuracyFigures) -> str:
 
 def page(figures: AccuracyFigures, looks: Sequence[Look], development: ThirdFigures | None) -> str:
     """The whole page: blind figures first, then those that somebody looked at."""
+    thirds = [document.as_markdown(part) for part in (document.blind(looks), document.developed(development)) if part]
     return f"""# How good the advice is
 
 Written by commands; nothing here is typed in by hand. Programs that were measured with all their candidates are put to
@@ -72,9 +71,7 @@ runnable alternative counts, in a row of its own. Only the tool counts for right
 A device time is **within 20 %** by the middle of its prediction; **inside** where the measured time is in the 80 %
 interval around it, so that 80 % is the share to reach.
 
-{document.as_markdown(document.blind(looks))}
-
-{document.as_markdown(document.developed(development))}
+{f"{chr(10)}{chr(10)}".join(thirds)}
 
 {_archive(figures)}"""
 

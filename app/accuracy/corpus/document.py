@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 
 from app.accuracy.corpus import tables, targets
 from app.accuracy.table import Row, markdown, plain
@@ -11,6 +12,8 @@ from app.objects.corpus import CorpusFigures, DeviceFigures, Look, ThirdFigures
 
 NO_LOOK = "Nobody has looked yet: there are no blind figures."
 COMMAND = "tritonworthy accuracy blind"
+WIDTH = 120
+"""Of a line in docs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,8 @@ def blind(looks: Sequence[Look]) -> list[Section]:
     """What is known of the blind third: first what was asked for and every look, then each look, the newest first."""
     about = (
         "A third of the corpus, by a hash of each program's structure, is looked at by one command"
-        f" (`{COMMAND}`), which puts the look on record before it shows a figure. No program of it is named, and no"
-        " mechanism or number is chosen on it."
+        f" (`{COMMAND}`), which puts the look on record before it shows a figure. None of its programs is named, and"
+        " nothing may be chosen by its figures."
     )
     if not looks:
         return [Section("The blind third", f"{NO_LOOK} {about}")]
@@ -114,7 +117,7 @@ def as_markdown(sections: Sequence[Section]) -> str:
     """The first as a chapter, those behind it below it."""
     parts = []
     for number, section in enumerate(sections):
-        parts += [f"{'##' if number == 0 else '###'} {section.title}", section.text]
+        parts += [f"{'##' if number == 0 else '###'} {section.title}", fill(section.text, WIDTH)]
         for table in section.tables:
             parts += [f"**{table.title}**"] if table.title else []
             parts.append(markdown(table.rows))

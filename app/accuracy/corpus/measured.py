@@ -60,4 +60,4 @@ def read_measured(file: Path = FILE) -> list[ArchiveRecord]:
 def load_measured(*thirds: str) -> list[ArchiveRecord]:
     """Those of the programs of these thirds. ValueError for a name that is none."""
     wanted = {p.name for p in load_programs(*thirds)}
-    return [r for r in read_measured() if r["name"] in wanted]
+    return [r for r in read_measured(FILE) if r["name"] in wanted]

@@ -11,11 +11,13 @@ import pytest
 
 from app.accuracy import page, table
 from app.accuracy.case import Case, cases
+from app.accuracy.corpus.looks import load_development, load_looks
 from app.accuracy.evaluation import evaluate, leave_one_out
 from app.accuracy.figures import COMMITTED, figures, load_committed, meets, text_of, worse
 from app.accuracy.question import answer, host_of, question
 from app.archive import record_store
 from app.cli import accuracy as accuracy_cli
+from app.cli import corpus_accuracy
 from app.estimate.rates import FITTED, Rates
 from kernels.measure.model import STATUSES
 from tests.conftest import ROOT
@@ -45,7 +47,7 @@ def test_the_committed_figures_are_todays(today: Json) -> None:
 
 
 def test_the_page_in_docs_is_made_of_the_committed_figures() -> None:
-    for name, text in page.files(load_committed()).items():
+    for name, text in page.files(load_committed(), load_looks(), load_development()).items():
         assert (ROOT / "docs" / name).read_text() == text, "run `make bench-advice` and commit what it writes"
 
 
@@ -112,7 +114,7 @@ def test_write_refuses_figures_that_fell(
     fallen = deepcopy(load_committed())
     fallen["scores"] = [s | {"right": False} for s in fallen["scores"]]
     monkeypatch.setattr(accuracy_cli, "compute_figures", lambda *_, **__: fallen)
-    monkeypatch.setattr(accuracy_cli, "DOCS", tmp_path)
+    monkeypatch.setattr(corpus_accuracy, "DOCS", tmp_path)
     before = COMMITTED.read_text()
     assert cli.main(["accuracy", "--write"]) == 2
     assert "right: 0 and was" in capsys.readouterr().err

@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from app.accuracy import drawing, table
+from app.accuracy.corpus.document import NO_LOOK
+from app.accuracy.corpus.looks import load_development, load_looks
 from app.accuracy.figures import load_committed
 from app.web.charts import accuracy as accuracy_charts
 from tests.app.web.conftest import serving
@@ -40,8 +42,20 @@ def test_the_page_shows_every_policy_and_every_record_as_tables(client: httpx.Cl
     assert page.count("data-figure=") >= 3
 
 
-def test_the_twin_is_the_committed_file(client: httpx.Client) -> None:
-    assert client.get("/accuracy.json").json() == load_committed()
+def test_the_twin_is_what_is_committed(client: httpx.Client) -> None:
+    answer = client.get("/accuracy.json").json()
+    assert answer.pop("blind") == list(reversed(load_looks()))
+    assert answer.pop("development") == load_development()
+    assert answer == load_committed()
+
+
+def test_blind_figures_lead_the_page_and_the_archives_are_called_in_sample(client: httpx.Client) -> None:
+    page = client.get("/accuracy").text
+    places = [page.index(f"<h2>{title}") for title in ("Blind test", "Development third", "In-sample")]
+    assert places == sorted(places)
+    assert page.index("In-sample") < page.index("Targets and results")
+    if not load_looks():
+        assert NO_LOOK in page
 
 
 def test_the_page_is_there_in_300_ms(client: httpx.Client) -> None:

@@ -67,6 +67,17 @@ def test_a_device_that_nobody_measured_is_priced_by_another_and_that_is_told() -
     assert not basis.own and basis.atlas.device == "NVIDIA H200"
 
 
+@pytest.mark.parametrize(("name", "other"), [("NVIDIA H100", "NVIDIA H200"), ("NVIDIA H200", "NVIDIA H100")])
+def test_a_device_with_its_own_atlas_can_be_priced_as_if_nobody_had_measured_it(name: str, other: str) -> None:
+    device = find_device(name)
+    assert device is not None
+    scaled = shipped.basis_of(device, scaled=True)
+    assert scaled is not None and not scaled.own
+    assert find_device(scaled.atlas.device) == find_device(other)
+    nobodys = next(d for d in DEVICES if d.name not in NAMES)
+    assert shipped.basis_of(nobodys, scaled=True) == shipped.basis_of(nobodys)
+
+
 def test_on_another_device_the_floor_is_scaled() -> None:
     slower = find_device("L4")
     assert H200 is not None and slower is not None

@@ -9,16 +9,21 @@ from typing import Any
 
 import pytest
 
+from app.accuracy.corpus.corpus_figures import prediction_of, third_figures
+from app.accuracy.corpus.looks import load_development, load_looks
+from app.accuracy.corpus.measured import load_measured
 from app.accuracy.figures import load_committed
 from app.archive import record_store
 from app.archive.landscapes import surveys
 from app.archive.listing import row
 from app.archive.merging import plan, step_json
+from app.estimate.rates import FITTED
 from app.jobs.host import describe
 from app.jobs.ray.model import GpuType, gpu_type_json
 from app.objects.accuracy import AccuracyFigures
 from app.objects.advice import RegionDevices
 from app.objects.check import Check, CheckList, Report
+from app.objects.corpus import CorpusRun, Look, ThirdFigures
 from app.objects.device import Device, FleetGpu, HostDevice
 from app.objects.job import Job
 from app.objects.landscape import LandscapeBody, Survey
@@ -151,6 +156,18 @@ def test_the_accuracy_of_the_advice() -> None:
     points = [{**s, "calibration": [tuple(p) for p in s["calibration"]]} for s in committed["scores"]]
     memory = [{**s, "calibration": [tuple(p) for p in s["calibration"]]} for s in committed["memory_scores"]]
     assert differences(AccuracyFigures, {**committed, "scores": points, "memory_scores": memory}) == []
+
+
+def test_the_accuracy_on_the_corpus() -> None:
+    development = load_development()
+    assert development is not None
+    assert differences(ThirdFigures, development) == []
+    assert [d for look in load_looks() for d in differences(Look, look)] == []
+    few = third_figures("development", prediction_of(FITTED, False), None, load_measured("development")[:3])
+    for outcome in few["outcomes"]:
+        if outcome["score"] is not None:
+            outcome["score"]["calibration"] = [(n, p, m) for n, p, m in outcome["score"]["calibration"]]
+    assert differences(CorpusRun, few) == []
 
 
 def test_a_key_more_or_less_or_of_another_kind_is_told() -> None:
