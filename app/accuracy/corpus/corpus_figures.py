@@ -52,16 +52,16 @@ class Prediction:
     oracle: bool = True
 
 
-INDUCTOR, RULES = "Inductor's kernels", "our fusion rules"
+INDUCTOR, RULES = "Inductor's kernels", "fusion rules"
 
-ATLAS = Prediction(f"the device's atlas, {INDUCTOR}", FITTED)
-SCALED = Prediction(f"another device's atlas scaled, {INDUCTOR}", SCALED_ATLAS)
+ATLAS = Prediction(f"own atlas, {INDUCTOR}", FITTED)
+SCALED = Prediction(f"another's atlas, {INDUCTOR}", SCALED_ATLAS)
 LOOKED_AT = (ATLAS, SCALED)
 """What a look at the blind third has: as advice is given, and what measuring a device buys."""
 COMPARED = (
     ATLAS, SCALED,
-    Prediction(f"the device's atlas, {RULES}", FITTED, oracle=False),
-    Prediction(f"rates alone, {RULES}", WITHOUT_ATLAS, oracle=False),
+    Prediction(f"own atlas, {RULES}", FITTED, oracle=False),
+    Prediction(f"rates, {RULES}", WITHOUT_ATLAS, oracle=False),
 )  # fmt: skip
 """What the development third is predicted by: what each part buys."""
 
@@ -71,7 +71,7 @@ def prediction_of(rates: Rates, oracle: bool) -> Prediction:
     known = next((p for p in COMPARED if p.rates is rates and p.oracle is oracle), None)
     if known is not None:
         return known
-    whose = "another device's atlas scaled" if rates.scaled else "the device's atlas" if rates.atlas else "rates alone"
+    whose = "another's atlas" if rates.scaled else "own atlas" if rates.atlas else "rates"
     return Prediction(f"{whose}, {INDUCTOR if oracle else RULES}", rates, oracle)
 
 

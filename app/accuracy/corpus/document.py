@@ -49,7 +49,8 @@ def blind(looks: Sequence[Look]) -> list[Section]:
         f"{about} {_count(len(looks))} on record; the targets are held against the newest, of {newest['date']}.",
         (
             Table("Targets, as advice is given", targets.rows(newest["figures"][0]["devices"]), words=2),
-            Table("Every look, the newest first", tables.looks(looks), words=3),
+            Table("Every look, the newest first", tables.looks(looks, tables.OF_ADVICE), words=3),
+            Table("Device times, at every look", tables.looks(looks, tables.OF_TIMES), words=3),
         ),
     )
     details = [
@@ -73,8 +74,15 @@ def developed(development: ThirdFigures | None) -> list[Section]:
         "Mechanisms were chosen while these programs were looked at, and no number was fitted on them: this is no blind"
         f" test. Written by `tritonworthy accuracy --corpus development --write` on {development['date']}."
     )
-    first = Section("The development third", text, (Table("", tables.overview(development["figures"]), words=2),))
+    first = Section("The development third", text, tuple(_overview(development["figures"])))
     return [first, *_devices(development["figures"][0], "Development third")]
+
+
+def _overview(figures: Sequence[CorpusFigures]) -> list[Table]:
+    return [
+        Table("", tables.overview(figures, tables.OF_ADVICE), words=2),
+        Table("Device times", tables.overview(figures, tables.OF_TIMES), words=2),
+    ]
 
 
 def _devices(figures: CorpusFigures, name: str) -> list[Section]:
@@ -86,9 +94,10 @@ def _device(figures: CorpusFigures, device: DeviceFigures, name: str) -> Section
         f"{name}: {device['device']}, {figures['prediction']}",
         " ".join(sentences(figures, device)),
         (
-            Table("By family and mode", tables.groups(device)),
             Table("Policies on the same programs", tables.policies(device)),
-            Table("Left out", tables.left_out(device), words=2),
+            Table("By family and mode", tables.groups(device, tables.OF_ADVICE)),
+            Table("Device times by family and mode", tables.groups(device, tables.OF_TIMES)),
+            Table("Programs that are left out, by figure", tables.left_out(device)),
         ),
     )
 
@@ -126,7 +135,7 @@ def as_markdown(sections: Sequence[Section]) -> str:
 
 def as_text(figures: CorpusFigures) -> str:
     """All tables of one way of predicting, for a shell."""
-    parts = [plain(tables.overview([figures]))]
+    parts = [f"{t.title}\n{plain(t.rows)}".strip() for t in _overview([figures])]
     for section in _devices(figures, f"{figures['third'].capitalize()} third"):
         parts += [section.title, section.text, *(f"{t.title}\n{plain(t.rows)}" for t in section.tables)]
     return "\n\n".join(parts)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from app.accuracy.corpus.outcome import FIGURES
 from app.accuracy.table import NONE, Row, call, number, percent
 from app.objects.corpus import (
     CorpusFigures,
     CorpusRun,
     DeviceFigures,
     GroupFigures,
-    LeftOut,
     Look,
     PredictedTime,
     ProgramFigures,
@@ -21,39 +21,52 @@ ADVICE = "Tritonworthy's advice"
 COMMIT_DIGITS = 10
 """Of a commit that is shown: git finds it by them."""
 
-FIGURES: Row = (
-    "counted", "regret, geomean", "worst", "right", "speed-up within 20 %", "eager's time within 20 %",
-    "torch.compile's within 20 %", "eager inside 80 % interval", "torch.compile inside",
-)  # fmt: skip
+ADVISED: Row = ("counted", "regret, geomean", "worst", "right", "speed-up within 20 %")
+TIMES: Row = tuple(
+    f"{of} {what}" for of in ("eager", "torch.compile") for what in ("within 20 %", "inside 80 % interval", "off by")
+)
+"""Of device times; off by: the geometric mean of the larger over the smaller."""
 
 
 def _share(share: float | None, count: int) -> str:
     return NONE if share is None else f"{percent(share)} of {count}"
 
 
-def _time(figures: TimeFigures) -> str:
-    return _share(figures["within"], figures["predictions"])
-
-
-def _group(group: GroupFigures) -> Row:
-    eager, compiled = group["eager"], group["compiled"]
+def _advised(group: GroupFigures) -> Row:
     return (
         str(group["cases"]), number(group["regret_geomean"]), number(group["regret_worst"]), percent(group["right"]),
-        _share(group["within"], group["speedups"]), _time(eager), _time(compiled), percent(eager["inside"]),
-        percent(compiled["inside"]),
+        _share(group["within"], group["speedups"]),
     )  # fmt: skip
 
 
-def overview(figures: Sequence[CorpusFigures]) -> list[Row]:
+def _times(group: GroupFigures) -> Row:
+    return (*_time(group["eager"]), *_time(group["compiled"]))
+
+
+def _time(figures: TimeFigures) -> Row:
+    within = _share(figures["within"], figures["predictions"])
+    return (within, percent(figures["inside"]), number(figures["error_geomean"], 2))
+
+
+Columns = tuple[Row, Callable[[GroupFigures], Row]]
+"""A head, and a group's figures below it."""
+OF_ADVICE: Columns = (ADVISED, _advised)
+OF_TIMES: Columns = (TIMES, _times)
+
+
+def overview(figures: Sequence[CorpusFigures], columns: Columns) -> list[Row]:
     """A row for each way of predicting and device."""
-    rows = [(device["device"], of["prediction"], *_group(device["all"])) for of in figures for device in of["devices"]]
-    return [("device", "predicted by", *FIGURES), *rows]
+    head, of_group = columns
+    rows = [
+        (device["device"], of["prediction"], *of_group(device["all"])) for of in figures for device in of["devices"]
+    ]
+    return [("device", "predicted by", *head), *rows]
 
 
-def looks(record: Sequence[Look]) -> list[Row]:
+def looks(record: Sequence[Look], columns: Columns) -> list[Row]:
     """Every look, the newest first."""
-    rows = [(name(look), *row) for look in reversed(record) for row in overview(look["figures"])[1:]]
-    return [("look", "device", "predicted by", *FIGURES), *rows]
+    rows = [(name(look), *row) for look in reversed(record) for row in overview(look["figures"], columns)[1:]]
+    return [("look", "device", "predicted by", *columns[0]), *rows]
 
 
 def name(look: Look) -> str:
@@ -61,10 +74,11 @@ def name(look: Look) -> str:
     return f"{look['date']}, {look['commit'][:COMMIT_DIGITS]}" + (" with changes" if look["changed"] else "")
 
 
-def groups(device: DeviceFigures) -> list[Row]:
+def groups(device: DeviceFigures, columns: Columns) -> list[Row]:
     """All programs of a device, then by family and by mode."""
+    head, of_group = columns
     parts = {"all": device["all"], **device["families"], **device["modes"]}
-    return [("", *FIGURES), *((name, *_group(group)) for name, group in parts.items())]
+    return [("", *head), *((name, *of_group(group)) for name, group in parts.items())]
 
 
 def policies(device: DeviceFigures) -> list[Row]:
@@ -78,12 +92,11 @@ def policies(device: DeviceFigures) -> list[Row]:
 
 
 def left_out(device: DeviceFigures) -> list[Row]:
-    """Why a figure does not count a program, with how many."""
-    rows: list[LeftOut] = device["left_out"]
-    return [
-        ("figure", "left out, because", "programs"),
-        *((r["figure"], r["reason"], str(r["programs"])) for r in rows),
-    ]
+    """Why programs are left out, and of which figure how many."""
+    counts = {(row["reason"], row["figure"]): row["programs"] for row in device["left_out"]}
+    reasons = dict.fromkeys(row["reason"] for row in device["left_out"])
+    rows = [(reason, *(str(counts.get((reason, figure), 0)) for figure in FIGURES)) for reason in reasons]
+    return [("left out, because", *FIGURES), *rows]
 
 
 def programs(run: CorpusRun) -> list[Row]:

@@ -65,6 +65,6 @@ def device(programs: int = 12, measured: int = 10, name: str = H200, **more: Any
 
 def blind_figures(*devices: DeviceFigures, programs: int = 12) -> CorpusFigures:
     return {
-        "third": BLIND, "prediction": "the device's atlas, Inductor's kernels", "programs": programs,
+        "third": BLIND, "prediction": "own atlas, Inductor's kernels", "programs": programs,
         "devices": list(devices) or [device(programs)],
     }  # fmt: skip

@@ -117,9 +117,9 @@ def test_families_are_those_that_the_corpus_was_built_by() -> None:
 def test_ways_of_predicting_are_named_by_what_they_are() -> None:
     assert prediction_of(FITTED, True) is ATLAS
     assert len({p.name for p in COMPARED}) == len(COMPARED)
-    for rates, start in ((FITTED, "the device's"), (SCALED_ATLAS, "another device's"), (WITHOUT_ATLAS, "rates alone")):
+    for rates, start in ((FITTED, "own atlas"), (SCALED_ATLAS, "another's atlas"), (WITHOUT_ATLAS, "rates")):
         assert (
-            prediction_of(rates, False).name == f"{prediction_of(rates, True).name.partition(',')[0]}, our fusion rules"
+            prediction_of(rates, False).name == f"{prediction_of(rates, True).name.partition(',')[0]}, fusion rules"
         )
         assert prediction_of(rates, True).name.startswith(start)
 

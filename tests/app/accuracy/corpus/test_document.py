@@ -26,7 +26,7 @@ def two(tmp_path: Path) -> list[Look]:
 
 
 def test_the_newest_look_stands_first_and_none_lacks(two: list[Look]) -> None:
-    rows = tables.looks(two)[1:]
+    rows = tables.looks(two, tables.OF_ADVICE)[1:]
     assert [(r[0], r[1], r[4]) for r in rows] == [
         ("2026-11-26, bbbbbbbbbb", "NVIDIA H200", "1.030"), ("2026-11-26, bbbbbbbbbb", H100, "1.020"),
         ("2026-11-25, aaaaaaaaaa with changes", "NVIDIA H200", "1.070"),
