@@ -69,7 +69,7 @@ that was measured there, the generated one where no other was. Where an advised 
 runnable alternative counts, in a row of its own. Only the tool counts for right: two modes of torch.compile are one.
 
 A device time is **within 20 %** by the middle of its prediction; **inside** where the measured time is in the 80 %
-interval around it, so that 80 % is the share to reach.
+interval around it, so that 80 % is the share to reach. It is **off by** the larger over the smaller (geometric mean).
 
 {f"{chr(10)}{chr(10)}".join(thirds)}
 

@@ -72,7 +72,8 @@ def developed(development: ThirdFigures | None) -> list[Section]:
         return []
     text = (
         "Mechanisms were chosen while these programs were looked at, and no number was fitted on them: this is no blind"
-        f" test. Written by `tritonworthy accuracy --corpus development --write` on {development['date']}."
+        f" test. Written by `tritonworthy accuracy --corpus development --write` on {development['date']}. Every row"
+        " counts those programs of which what it advises was measured: some are others than the next row's."
     )
     first = Section("The development third", text, tuple(_overview(development["figures"])))
     return [first, *_devices(development["figures"][0], "Development third")]
