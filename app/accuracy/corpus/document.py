@@ -44,11 +44,13 @@ def blind(looks: Sequence[Look]) -> list[Section]:
     if not looks:
         return [Section("The blind third", f"{NO_LOOK} {about}")]
     newest = looks[-1]
+    devices = newest["figures"][0]["devices"]
     first = Section(
         "The blind third",
         f"{about} {_count(len(looks))} on record; the targets are held against the newest, of {newest['date']}.",
         (
-            Table("Targets, as advice is given", targets.rows(newest["figures"][0]["devices"]), words=2),
+            Table("Targets, as advice is given", targets.rows(devices), words=2),
+            *(Table(f"Policies on the {d['device']}'s programs", tables.policies(d)) for d in devices),
             Table("Every look, the newest first", tables.looks(looks, tables.OF_ADVICE), words=3),
             Table("Device times, at every look", tables.looks(looks, tables.OF_TIMES), words=3),
         ),

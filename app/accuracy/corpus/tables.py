@@ -22,10 +22,8 @@ COMMIT_DIGITS = 10
 """Of a commit that is shown: git finds it by them."""
 
 ADVISED: Row = ("counted", "regret, geomean", "worst", "right", "speed-up within 20 %")
-TIMES: Row = tuple(
-    f"{of} {what}" for of in ("eager", "torch.compile") for what in ("within 20 %", "inside 80 % interval", "off by")
-)
-"""Of device times; off by: the geometric mean of the larger over the smaller."""
+TIMES: Row = tuple(f"{of} {what}" for of in ("eager", "torch.compile") for what in ("within 20 %", "inside", "off by"))
+"""Of device times. inside: their 80 % intervals; off by: the geometric mean of the larger over the smaller."""
 
 
 def _share(share: float | None, count: int) -> str:

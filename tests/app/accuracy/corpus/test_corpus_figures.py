@@ -118,9 +118,7 @@ def test_ways_of_predicting_are_named_by_what_they_are() -> None:
     assert prediction_of(FITTED, True) is ATLAS
     assert len({p.name for p in COMPARED}) == len(COMPARED)
     for rates, start in ((FITTED, "own atlas"), (SCALED_ATLAS, "another's atlas"), (WITHOUT_ATLAS, "rates")):
-        assert (
-            prediction_of(rates, False).name == f"{prediction_of(rates, True).name.partition(',')[0]}, fusion rules"
-        )
+        assert prediction_of(rates, False).name == f"{prediction_of(rates, True).name.partition(',')[0]}, fusion rules"
         assert prediction_of(rates, True).name.startswith(start)
 
 
