@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -62,6 +63,8 @@ class Outcome:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
+log = logging.getLogger(__name__)
+
 FEW = "fewer than two candidates could be timed"
 UNREAD = "the reader refuses its text today"
 
@@ -76,10 +79,13 @@ def outcome_of(
     if case is None:
         return Outcome(program, device, torch, date, left_out=dict.fromkeys(FIGURES, FEW))
     try:
-        asked = question(case)
+        return _compared(question(case), program, torch, rates, oracle)
     except RegionError:
-        return Outcome(program, device, torch, date, case, left_out=dict.fromkeys(FIGURES, UNREAD))
-    return _compared(asked, program, torch, rates, oracle)
+        reason = UNREAD
+    except Exception as fault:  # a program that the advice fails on is counted as one, and ends no run over hundreds
+        log.debug("no advice for %s", program.name, exc_info=True)
+        reason = f"the advice failed: {type(fault).__name__}"
+    return Outcome(program, device, torch, date, case, left_out=dict.fromkeys(FIGURES, reason))
 
 
 def _compared(asked: Question, program: Program, torch: str, rates: Rates | None, oracle: Oracle | None) -> Outcome:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.accuracy.corpus.outcome import FEW, FIGURES, TimePoint, outcome_of
+from app.accuracy.corpus.outcome import FEW, FIGURES, UNREAD, TimePoint, outcome_of
 from app.accuracy.corpus.programs import Program, load_corpus
 from app.estimate.range import Range
 from app.estimate.rates import FITTED, SCALED_ATLAS, WITHOUT_ATLAS
@@ -94,3 +94,13 @@ def test_on_a_device_that_is_not_the_reference_the_references_atlas_is_scaled() 
     own, scaled = (outcome_of(record, program_of(record), rates).eager for rates in (FITTED, SCALED_ATLAS))
     assert own is not None and scaled is not None
     assert own.predicted != scaled.predicted and own.measured_us == scaled.measured_us
+
+
+def test_a_program_that_the_advice_fails_on_is_counted_with_its_fault_and_the_run_goes_on(record: Any) -> None:
+    def broken(_: Any) -> Any:
+        raise ZeroDivisionError("x: f32[3]")  # what a message holds may be a program
+
+    outcome = outcome_of(record, program_of(record), oracle=broken)
+    assert outcome.left_out == dict.fromkeys(FIGURES, "the advice failed: ZeroDivisionError")
+    unreadable = record | {"region": record["region"].replace("return ", "return not_there + ")}
+    assert outcome_of(unreadable, program_of(record)).left_out == dict.fromkeys(FIGURES, UNREAD)
