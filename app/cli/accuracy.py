@@ -72,6 +72,14 @@ def add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
+    """With the shipped atlases: figures are the same on every host, whatever its user measured."""
+    from app.atlas import user_atlas
+
+    with user_atlas.using_folder(None):
+        return _compare(arguments)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
     from app.accuracy import page
     from app.accuracy.case import cases
     from app.accuracy.figures import COMMITTED, figures, load_committed, text_of, worse
