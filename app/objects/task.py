@@ -34,7 +34,7 @@ class RegionLimits(TypedDict, total=False):
 
 
 class Context(TypedDict, total=False):
-    """What a server tells all its children. thresholds: of the rule, by name. atlas_dir: where the user's atlases are."""
+    """What a server tells all its children. thresholds: of the rule, by name. atlas_dir: of the user's own."""
 
     host: ProbedHost
     atlas_dir: str

@@ -97,12 +97,17 @@ def workers_here(gpu_bytes: float) -> int:
 
 
 def measure(
-    folder: Path, host: Host, minutes: float, wanted: Sequence[Plan], listener: Listener, worker: Sequence[str] = WORKER
+    folder: Path,
+    host: Host,
+    minutes: float,
+    wanted: Sequence[Plan],
+    listener: Listener,
+    worker: Sequence[str] | None = None,
 ) -> tuple[Conditions, list[Point]]:
     """Measure until the minutes are over, those that an interrupted run spent in the folder among them.
 
-    worker: the command of a worker. CalibrationError where nothing can be measured; what interrupts it passes through,
-    and leaves no worker behind.
+    worker: the command of a worker, in place of WORKER. CalibrationError where nothing can be measured; what interrupts
+    it passes through, and leaves no worker behind.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with alone_in(folder):
@@ -112,7 +117,7 @@ def measure(
         left_s = 60 * minutes - ledger.seconds
         if left_s > 0:
             with gpu_alone(listener.say):
-                _Calibration(folder, ledger, listener, tuple(worker)).run(wanted, time.time() + left_s)
+                _Calibration(folder, ledger, listener, tuple(worker or WORKER)).run(wanted, time.time() + left_s)
         finished = points.finished(points.read_folder(folder))
     if not finished:
         raise CalibrationError(f"nothing was measured{_last_words(folder)}")
