@@ -141,8 +141,8 @@ def _prepare(path: Path, parts: Path, *, fresh: bool) -> None:
 
 
 def _points(parts: Path, host: Host, device: Device, limit: float) -> tuple[Conditions, Sequence[Point]]:
-    from kernels.calibrate.ledger import CalibrationError
     from kernels.calibrate.run import Listener, measure, plans, workers_here
+    from kernels.calibrate.run_state import CalibrationError
 
     each = workers_here(device.memory_bytes)
     wanted = plans(each, each)

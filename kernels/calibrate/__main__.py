@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 
 from kernels.calibrate import points
-from kernels.calibrate.ledger import CalibrationError
 from kernels.calibrate.run import MOST_WORKERS, Listener, Progress, measure, plans
+from kernels.calibrate.run_state import CalibrationError
 from kernels.host import probe_host
 
 

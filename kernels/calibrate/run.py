@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from kernels.calibrate import points
-from kernels.calibrate.ledger import CalibrationError, Ledger, alone_in, open_ledger
 from kernels.calibrate.points import Conditions, Point
 from kernels.calibrate.programs import EAGER, FUSED
+from kernels.calibrate.run_state import CalibrationError, RunState, alone_in, open_state
 from kernels.calibrate.shares import Share, Work, divide
 from kernels.host import Host
 from kernels.measure import conditions
@@ -111,17 +111,17 @@ def measure(
     """
     folder.mkdir(parents=True, exist_ok=True)
     with alone_in(folder):
-        ledger = open_ledger(folder, host)
-        if ledger.seconds:
-            listener.say(f"going on where it was stopped, after {ledger.seconds / 60:.1f} minutes")
-        left_s = 60 * minutes - ledger.seconds
+        state = open_state(folder, host)
+        if state.seconds:
+            listener.say(f"going on where it was stopped, after {state.seconds / 60:.1f} minutes")
+        left_s = 60 * minutes - state.seconds
         if left_s > 0:
             with gpu_alone(listener.say):
-                _Calibration(folder, ledger, listener, tuple(worker or WORKER)).run(wanted, time.time() + left_s)
+                _Calibration(folder, state, listener, tuple(worker or WORKER)).run(wanted, time.time() + left_s)
         finished = points.finished(points.read_folder(folder))
     if not finished:
         raise CalibrationError(f"nothing was measured{_last_words(folder)}")
-    return ledger.conditions(), finished
+    return state.conditions(), finished
 
 
 @contextmanager
@@ -161,7 +161,7 @@ class _Calibration:
     """The workers of one run."""
 
     folder: Path
-    ledger: Ledger
+    state: RunState
     listener: Listener
     command: tuple[str, ...]
     running: dict[Plan, _Worker] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class _Calibration:
     def run(self, wanted: Sequence[Plan], until: float) -> None:
         """All workers until that Unix time."""
         self._look(time.time())
-        spent_before, began = self.ledger.seconds, time.time()
+        spent_before, began = self.state.seconds, time.time()
         looked = told = began
         try:
             for plan in wanted:
@@ -183,7 +183,7 @@ class _Calibration:
                 self._unstick(now)
                 if now > looked + LOOK_EVERY_S:
                     looked = now
-                    self.ledger.seconds = spent_before + min(now, until) - began
+                    self.state.seconds = spent_before + min(now, until) - began
                     self._look(now)
                 if now > told + TELL_EVERY_S:
                     told = now
@@ -193,8 +193,8 @@ class _Calibration:
                 worker.process.kill()
             for worker in self.running.values():
                 worker.close()
-            self.ledger.seconds = spent_before + min(time.time(), until) - began
-            self.ledger.save(self.folder)
+            self.state.seconds = spent_before + min(time.time(), until) - began
+            self.state.save(self.folder)
 
     def _start(self, plan: Plan, until: float, faults: int) -> None:
         """A worker, which appends to the folder's file of its name. Ctrl-C does not come to it, but to us."""
@@ -244,17 +244,17 @@ class _Calibration:
         pids = [worker.process.pid for worker in self.running.values()]
         reading = conditions.read(ours=pids)
         if pids:
-            self.ledger.note_clocks(reading)
+            self.state.note_clocks(reading)
         count = reading.get("other_processes")
         just_started = bool(pids) and now < self.started + LOOK_EVERY_S  # a worker that ended may still be listed
-        if count is not None and not just_started and self.ledger.note_others(count):
+        if count is not None and not just_started and self.state.note_others(count):
             them = "another process is" if count == 1 else f"{count} other processes are"
             self.listener.say(f"{them} on this GPU: times may be too long, and the file will say so")
-        self.ledger.save(self.folder)
+        self.state.save(self.folder)
 
     def _progress(self, seconds_left: float) -> Progress:
         counted = Counter(p["family"] for p in points.finished(points.read_folder(self.folder)))
-        return Progress(counted, max(0.0, seconds_left), self.ledger.others)
+        return Progress(counted, max(0.0, seconds_left), self.state.others)
 
 
 def _last_words(folder: Path) -> str:

@@ -20,8 +20,8 @@ from app.atlas.shipped import SHIPPED, basis_of
 from app.cli.calibrate import progress_lines
 from kernels import host
 from kernels.calibrate import run
-from kernels.calibrate.ledger import Ledger
 from kernels.calibrate.points import finished, read_folder
+from kernels.calibrate.run_state import RunState
 from profiler.hardware import find_device
 from tests.conftest import ROOT
 from tests.kernels.calibrate import stand_in
@@ -84,7 +84,7 @@ def test_interrupted_and_gone_on_with_it_becomes_the_atlas_in_use(
     assert before >= 100
     assert (folder.parent.stat().st_mode & 0o77) == 0, "the data folder is its owner's"
 
-    spent = run.open_ledger(parts, CARD).seconds / 60
+    spent = run.open_state(parts, CARD).seconds / 60
     minutes, status = spent + 0.5, 2
     while status:  # where this machine is busy the time is over before the workers have begun
         assert minutes < spent + ENOUGH_S / 60
@@ -152,7 +152,7 @@ def test_points_of_another_torch_are_not_mixed_in_and_fresh_forgets_them(
 ) -> None:
     parts = folder / f"{FILE}.parts"
     parts.mkdir(parents=True)
-    Ledger("NVIDIA H200", "2.10.0", "3.6.0", seconds=30.0).save(parts)
+    RunState("NVIDIA H200", "2.10.0", "3.6.0", seconds=30.0).save(parts)
     assert cli.main(["calibrate"]) == 2
     assert "with torch 2.10.0" in (told := capsys.readouterr().err) and "begin anew (--fresh)" in told
     monkeypatch.setattr(run, "WORKER", (sys.executable, "-c", "raise SystemExit('no driver')"))

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from kernels.calibrate import run
-from kernels.calibrate.ledger import CalibrationError, Ledger, open_ledger
 from kernels.calibrate.points import Point, finished, read_folder
 from kernels.calibrate.run import Listener, Plan, Progress, measure, plans, workers_of_each_kind
+from kernels.calibrate.run_state import CalibrationError, RunState, open_state
 from kernels.calibrate.shares import Share
 from kernels.host import Host
 from kernels.measure import conditions
@@ -81,7 +81,7 @@ def test_interrupted_it_keeps_what_was_finished_and_goes_on(tmp_path: Path, monk
     before = points_in(tmp_path)
     begun = {(p["family"], p["number"]) for p in read_folder(tmp_path)}
     assert len(begun) - len(before) <= len(PLANS), "more than the programs that were under way are lost"
-    spent_s = open_ledger(tmp_path, HOST).seconds
+    spent_s = open_state(tmp_path, HOST).seconds
     assert spent_s > 0
 
     heard = Heard()
@@ -155,7 +155,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 
 
 def test_points_of_another_device_or_torch_are_not_added_to(tmp_path: Path) -> None:
-    Ledger("NVIDIA H100 80GB HBM3", "2.11.0", "3.6.0", seconds=9.0).save(tmp_path)
+    RunState("NVIDIA H100 80GB HBM3", "2.11.0", "3.6.0", seconds=9.0).save(tmp_path)
     with pytest.raises(CalibrationError, match=r"points of NVIDIA H100 80GB HBM3 .* this is NVIDIA H200"):
         measure(tmp_path, HOST, 1, PLANS, Heard().listener, ("none",))
     (tmp_path / "calibration.json").write_text('{"device": 3')
@@ -191,13 +191,13 @@ def test_a_shared_gpu_is_said_and_kept_and_clocks_are_those_under_load(
     assert [text.split(" on this GPU")[0] for text in heard.said] == [
         "2 other processes are", "3 other processes are",
     ]  # fmt: skip
-    kept = open_ledger(tmp_path, HOST).conditions()
+    kept = open_state(tmp_path, HOST).conditions()
     assert kept["others"] == 3
     assert 1700 < kept["sm_clock_mhz"] < 1800 and kept["memory_clock_mhz"] == 3200.0
 
 
 def test_where_nothing_is_told_of_clocks_and_others_nothing_is_kept(tmp_path: Path) -> None:
-    kept = Ledger("NVIDIA H200", "2.11.0", "3.6.0", seconds=60.0).conditions()
+    kept = RunState("NVIDIA H200", "2.11.0", "3.6.0", seconds=60.0).conditions()
     assert set(kept) == {"device", "torch", "triton", "date", "minutes"}
 
 

@@ -1,4 +1,4 @@
-"""Ledger: what is known of a calibration that is under way, in its folder, so that it can be gone on with."""
+"""RunState: what is known of a calibration that is under way, in its folder, so that it can be gone on with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CalibrationError(Exception):
     """A calibration that cannot begin, or that measured nothing; the message says why and what to do."""
 
 
-class Ledger(msgspec.Struct):
+class RunState(msgspec.Struct):
     """Where it is measured, for how long so far, and under which conditions."""
 
     device: str
@@ -68,11 +68,11 @@ class Ledger(msgspec.Struct):
         written.replace(folder / FILE)
 
 
-def open_ledger(folder: Path, host: Host) -> Ledger:
+def open_state(folder: Path, host: Host) -> RunState:
     """The folder's own, or a new one. CalibrationError where the folder's points are of another device or torch."""
-    now = Ledger(host.gpu or "", host.versions.get("torch", ""), host.versions.get("triton", ""))
+    now = RunState(host.gpu or "", host.versions.get("torch", ""), host.versions.get("triton", ""))
     try:
-        before = msgspec.json.decode((folder / FILE).read_bytes(), type=Ledger)
+        before = msgspec.json.decode((folder / FILE).read_bytes(), type=RunState)
     except FileNotFoundError:
         return now
     except msgspec.DecodeError as fault:
