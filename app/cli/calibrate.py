@@ -147,7 +147,8 @@ def _points(parts: Path, host: Host, device: Device, limit: float) -> tuple[Cond
     each = workers_here(device.memory_bytes)
     wanted = plans(each, each)
     _tell(
-        f"measuring {host.gpu} for {limit:g} minutes with {len(wanted)} processes; Ctrl-C stops it, and nothing is lost"
+        f"measuring {host.gpu} for {limit:g} minutes with {len(wanted)} processes; Ctrl-C stops it,"
+        " and the same command goes on"
     )
     try:
         return measure(parts, host, limit, wanted, Listener(_tell_progress, _tell))

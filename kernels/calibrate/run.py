@@ -119,6 +119,9 @@ def measure(
             with gpu_alone(listener.say):
                 _Calibration(folder, state, listener, tuple(worker or WORKER)).run(wanted, time.time() + left_s)
         finished = points.finished(points.read_folder(folder))
+        if not finished:
+            state.seconds = 0.0  # once what was wrong is mended, there are as many minutes again
+            state.save(folder)
     if not finished:
         raise CalibrationError(f"nothing was measured{_last_words(folder)}")
     return state.conditions(), finished

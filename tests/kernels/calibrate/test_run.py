@@ -120,6 +120,7 @@ def test_a_worker_that_ends_at_every_program_is_given_up_and_named(
     command = (sys.executable, "-c", "raise SystemExit('no driver for it')")
     with pytest.raises(CalibrationError, match=r"nothing was measured.*no driver for it"):
         measure(tmp_path, HOST, 60, PLANS, heard.listener, command)
+    assert open_state(tmp_path, HOST).seconds == 0, "the next try has all its minutes"
     given_up = [text for text in heard.said if "given up" in text]
     assert sorted(given_up) == ["a ended 2 times (1) and is given up: pointwise",
                                 "b ended 2 times (1) and is given up: reduce, chain"]  # fmt: skip
