@@ -23,6 +23,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import app as package
+from app.atlas import user_atlas
 from app.errors import Problem
 from app.jobs import worker_identity
 from app.jobs.host import HostFacts
@@ -112,14 +113,16 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     state.host = HostFacts()
     state.fleet = make_runner(settings)
     owner = worker_identity.owner()
-    state.templates = templates or make_templates(owner)
+    state.templates = templates or make_templates(owner, settings.atlases_dir)
     state.owns_templates = templates is None
     state.queue = make_queue(state.store, settings, state.host, state.fleet, owner, state.templates)
     template = state.templates[FORK]
     oracle = Oracle(Cache(settings.oracle_dir), template=template) if settings.oracle == "auto" else None
     state.service = Executor(
         template, limits=settings.advice_limits, size=settings.advice_processes, oracle=oracle,
-        oracle_timeout_s=settings.oracle_timeout_s, thresholds=settings.rule, host=state.host.for_children,
+        oracle_timeout_s=settings.oracle_timeout_s, thresholds=settings.rule,
+        context=lambda: {**state.host.for_children(), "atlas_dir": str(settings.atlases_dir)},
+        atlases=lambda: user_atlas.state_of(settings.atlases_dir),
         environment=lambda: {worker_identity.MARK: f"{owner}/answers"}, logs=settings.logs_dir,
     )  # fmt: skip
     state.requests = Requests()
@@ -146,10 +149,13 @@ def make_runner(settings: Settings) -> RayRunner | None:
     return join(settings.ray_address, settings.ray_token_file, settings.fleet_lanes, settings.queue_timeout_s)
 
 
-def make_templates(owner: str) -> dict[str, Template]:
-    """What the children of a server are forked from, by the first word of their commands."""
+def make_templates(owner: str, atlases: Path | None = None) -> dict[str, Template]:
+    """What the children of a server are forked from, by the first word of their commands. atlases: the user's, read
+    before the first fork."""
     # One thread: a fork of a process with more can inherit a lock that another of them holds.
     environment = {**clean_environment(), worker_identity.MARK: f"{owner}/template", "OPENBLAS_NUM_THREADS": "1"}
+    if atlases is not None:
+        environment[user_atlas.VARIABLE] = str(atlases)
     interpreted = {**environment, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     return {
         FORK: Template("app.jobs.forked", cwd=ROOT, env=environment),
@@ -181,6 +187,7 @@ def make_queue(
 
     thresholds = dataclasses.asdict(settings.rule)
     most = settings.advice_limits
+    atlases = str(settings.atlases_dir)
     per_region: RegionLimits = {
         "timeout_s": most.timeout_s,
         "grace_s": most.grace_s,
@@ -203,7 +210,12 @@ def make_queue(
         logs=settings.logs_dir,
         lease_s=settings.lease_s,
         cwd=ROOT,
-        context=lambda: {**host.for_children(), "thresholds": thresholds, "region_limits": per_region},
+        context=lambda: {
+            **host.for_children(),
+            "thresholds": thresholds,
+            "region_limits": per_region,
+            "atlas_dir": atlases,
+        },
         spare=lambda kind, told: (
             kind == "validate" and settings.spare and (fleet is not None or told.get("host", {}).get("gpu") is not None)
         ),

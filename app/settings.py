@@ -19,7 +19,7 @@ LONGEST_S = 1e9
 """Of times: thirty years."""
 
 MAY_BE_EMPTY = frozenset(
-    {"shared_dir", "archive_dir", "token", "allowed_hosts", "database_url", "thresholds", "ray_token_file"}
+    {"shared_dir", "archive_dir", "atlas_dir", "token", "allowed_hosts", "database_url", "thresholds", "ray_token_file"}
 )
 """Settings whose empty value is the same as none."""
 
@@ -38,6 +38,11 @@ class Settings(BaseSettings):
         default=None,
         description="Folder of your own records of measurements; the shipped ones are read as well; unset = `archive`"
         " in the data folder.",
+    )
+    atlas_dir: Path | None = Field(
+        default=None,
+        description="Folder of the atlases of your own cards, which `tritonworthy calibrate` writes; they count before"
+        " the shipped ones; unset = `atlas` in the data folder.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on. Anything but loopback needs a token.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
@@ -189,7 +194,7 @@ class Settings(BaseSettings):
             raise ValueError(f"at most {LONGEST_S:g}")
         return value
 
-    @field_validator("archive_dir", "shared_dir", "ray_token_file", mode="before")
+    @field_validator("archive_dir", "atlas_dir", "shared_dir", "ray_token_file", mode="before")
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return value or None
@@ -269,6 +274,11 @@ class Settings(BaseSettings):
     def records_dir(self) -> Path:
         """The user's archive."""
         return self.archive_dir or self.data_dir / "archive"
+
+    @property
+    def atlases_dir(self) -> Path:
+        """The user's atlases. Absolute: it is told to processes that run elsewhere."""
+        return (self.atlas_dir or self.data_dir / "atlas").absolute()
 
     @property
     def uploads_dir(self) -> Path:

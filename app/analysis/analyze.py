@@ -170,7 +170,7 @@ def decide(
         facts=facts,
         irregularity=irregularity(prepared.region, workload),
         cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes),
-        advice=replace(advice, notes=(*advice.notes, *context.notes), would_change=changes),
+        advice=replace(advice, notes=(*advice.notes, *context.notes, *_atlas_notes(device)), would_change=changes),
         prediction=prediction,
     )
 
@@ -179,6 +179,11 @@ def _priced(prediction: Prediction, device: Device, scaled: bool) -> Total | Non
     """What the device's atlas, or another's scaled, says of the kernels that Inductor makes."""
     basis = basis_of(device, scaled)
     return None if basis is None else compiled(prediction, basis.atlas, device)
+
+
+def _atlas_notes(device: Device) -> tuple[str, ...]:
+    basis = basis_of(device)
+    return () if basis is None else basis.notes
 
 
 def _graphs(region: Region, workload: Workload) -> list[tuple[Graph, Binding]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from pathlib import Path
 from typing import IO, Any, assert_never
 
 import msgspec
@@ -33,7 +34,7 @@ from app.analysis.questions import (
     ReplayRequest,
     Request,
 )
-from app.atlas import shipped
+from app.atlas import shipped, user_atlas
 from app.lru_cache import Recent
 from app.thresholds import Thresholds
 from profiler.child.limits import is_of_memory
@@ -58,6 +59,8 @@ def serve(lines: IO[str], answers: IO[str]) -> int:
         from kernels import host
 
         host.assume(host.from_json(shared["host"]))
+    if shared.get("atlas_dir"):
+        user_atlas.use_folder(Path(shared["atlas_dir"]))
     thresholds = Thresholds.from_mapping(shared.get("thresholds") or {})
     _say(answers, {"value": "ready"})
     for number, line in enumerate(lines, 1):
@@ -74,6 +77,7 @@ def _say(answers: IO[str], said: Json) -> None:
 
 def _answer(line: str, thresholds: Thresholds) -> Json:
     request: AnyRequest | None = None
+    user_atlas.look_again()
     try:
         request = msgspec.convert(json.loads(line), AnyRequest)
         return {"value": answer(request, thresholds)}

@@ -130,14 +130,17 @@ def row(device: Device, advice: Advice, *, here: bool = False) -> DeviceAdvice:
 
 
 def _because(device: Device, basis: Basis | None) -> str:
+    notes = [f"({note})" for note in basis.notes] if basis is not None else []
     if basis is not None and basis.own:
-        return f"by this device's own atlas, measured on {basis.atlas.date}"
+        whose = "your own atlas of this device" if basis.users else "this device's own atlas"
+        return " ".join((f"by {whose}, measured on {basis.atlas.date}", *notes))
     measured = basis.atlas.device if basis is not None else " and ".join(FITTED.devices)
     ceilings = "measured" if device.ceilings_measured else "datasheet"
-    return (
+    scaled = (
         f"no atlas of this device: what {measured} was measured to do, scaled by the {ceilings} ceilings of "
         f"{device.name}; the range is wider"
     )
+    return " ".join((scaled, *notes))
 
 
 def _time(advice: Advice, tool: str, mode: str) -> Range | None:

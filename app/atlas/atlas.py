@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +20,9 @@ from app.atlas.item import Item
 from profiler.hardware import Device
 
 SCHEMA = 1
+SUFFIX = ".json.gz"
+TOLD = ("sm_clock_mhz", "memory_clock_mhz", "others")
+"""Fields that a file has where the host told them."""
 MOST_BYTES = 64 * 2**20
 """Of an unpacked file: a shipped one has 3 MB."""
 MOST_POINTS = 4_000
@@ -66,9 +70,13 @@ class Price:
     deviation: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Atlas:
-    """What one device was measured to do. device: as torch names it. date: ISO. minutes: that the measuring took."""
+    """What one device was measured to do. device: as torch names it. date: ISO. minutes: that the measuring took.
+
+    sm_clock_mhz, memory_clock_mhz: medians while it was measured. others: the most processes of others that were on the
+    GPU at once. None of them where the host did not tell. Compared by identity: what was priced by it is remembered.
+    """
 
     device: str
     torch: str
@@ -76,6 +84,14 @@ class Atlas:
     date: str
     minutes: float
     groups: Mapping[str, Group]
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    others: int | None = None
+
+    @property
+    def points(self) -> int:
+        """Of all groups."""
+        return sum(len(group.interpolation.cold) for group in self.groups.values())
 
     def price(self, item: Item, device: Device) -> Price | None:
         """None where nothing like it was measured. device: may be another than the atlas's own: then its floor
@@ -88,11 +104,17 @@ class Atlas:
         return Price(cold_us, warm_us, significant(estimate.deviation, 4))
 
 
+def file_name(device: Device) -> str:
+    """NVIDIA H200 -> nvidia-h200.json.gz."""
+    return "-".join(device.name.lower().split()) + SUFFIX
+
+
 def write(path: Path, atlas: Atlas) -> None:
     """The same bytes for the same atlas; whole or not at all."""
+    told = {name: getattr(atlas, name) for name in TOLD if getattr(atlas, name) is not None}
     body = {
         "schema": SCHEMA, "device": atlas.device, "torch": atlas.torch, "triton": atlas.triton, "date": atlas.date,
-        "minutes": atlas.minutes, "groups": {n: _to_json(g) for n, g in sorted(atlas.groups.items())},
+        "minutes": atlas.minutes, **told, "groups": {n: _to_json(g) for n, g in sorted(atlas.groups.items())},
     }  # fmt: skip
     text = json.dumps(body, separators=(",", ":"))
     written = path.with_name(f".{path.name}.{os.getpid()}")
@@ -103,33 +125,47 @@ def write(path: Path, atlas: Atlas) -> None:
 def read(path: Path) -> Atlas:
     """AtlasError for a file that is damaged, too large or of another program, with what is wrong."""
     try:
+        state = path.stat()
+        if not stat.S_ISREG(state.st_mode):
+            raise AtlasError(f"{path.name} is no file")
+        if state.st_size > MOST_BYTES:
+            raise AtlasError(f"{path.name} is larger than an atlas can be, {MOST_BYTES >> 20} MiB")
         with gzip.open(path, "rb") as file:
             text = file.read(MOST_BYTES + 1)
     except OSError as fault:
-        raise AtlasError(f"{path.name} cannot be read as an atlas: {fault}") from None
+        raise AtlasError(f"{path.name} cannot be read as an atlas: {fault.strerror or fault}") from None
     except (EOFError, zlib.error) as fault:
         raise AtlasError(f"{path.name} is damaged: {fault}") from None
     if len(text) > MOST_BYTES:
         raise AtlasError(f"{path.name} is larger than an atlas can be, {MOST_BYTES >> 20} MiB unpacked")
     try:
         body = json.loads(text)
+    except MemoryError:
+        raise AtlasError(f"{path.name} is larger than there is memory for") from None
     except (ValueError, RecursionError) as fault:
         raise AtlasError(f"{path.name} is not JSON: {str(fault)[:100]}") from None
     if not isinstance(body, dict) or body.get("schema") != SCHEMA:
         raise AtlasError(f"{path.name} is no atlas of schema {SCHEMA}")
     try:
+        told = {name: float(body[name]) for name in TOLD if name in body}
+        if not all(0 <= value < math.inf for value in told.values()):
+            raise ValueError("a clock or a count is no number")
         return Atlas(
             device=_text(body["device"]), torch=_text(body["torch"]), triton=_text(body["triton"]),
             date=_text(body["date"]), minutes=float(body["minutes"]),
             groups={_text(n): _from_json(n, g) for n, g in body["groups"].items()},
+            sm_clock_mhz=told.get("sm_clock_mhz"), memory_clock_mhz=told.get("memory_clock_mhz"),
+            others=int(told["others"]) if "others" in told else None,
         )  # fmt: skip
+    except MemoryError:
+        raise AtlasError(f"{path.name} is larger than there is memory for") from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as fault:
         raise AtlasError(f"{path.name} is no whole atlas: {type(fault).__name__} {str(fault)[:200]}") from None
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > 200:
-        raise TypeError("a name is a text of at most 200 characters")
+    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise TypeError("a name is a printable text of at most 200 characters")
     return value
 
 

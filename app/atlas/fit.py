@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from app.atlas.atlas import Atlas, Group, HeldOut
+from app.atlas.atlas import MOST_POINTS, Atlas, Group, HeldOut
 from app.atlas.interpolation import ALIKE, EIGHTY, JITTER, Floats, Interpolation, scale_of
 from app.atlas.item import Item
 from app.atlas.kernel_items import kernel_item
@@ -91,14 +91,23 @@ def fit_atlas(conditions: Conditions, points: Iterable[Point], device: Device) -
     for name, members in sorted(groups.items()):
         if len(members) < LEAST_POINTS:
             continue
+        members = _at_most(members, MOST_POINTS)
         held = np.array([_held_out(m.program) for m in members])
         known = interpolate([m for m, h in zip(members, held, strict=True) if not h], device)
         error = _error(known, [m for m, h in zip(members, held, strict=True) if h], device)
         fitted[name] = Group(interpolate(members, device), error)
     return Atlas(
         device=conditions["device"], torch=conditions["torch"], triton=conditions["triton"], date=conditions["date"],
-        minutes=conditions["minutes"], groups=fitted,
+        minutes=conditions["minutes"], groups=fitted, sm_clock_mhz=conditions.get("sm_clock_mhz"),
+        memory_clock_mhz=conditions.get("memory_clock_mhz"), others=conditions.get("others"),
     )  # fmt: skip
+
+
+def _at_most(members: list[Measured], most: int) -> list[Measured]:
+    """As many as a file may have of a group, drawn by a hash of their programs."""
+    drawn = sorted(members, key=lambda m: hashlib.sha256(f"kept {m.program}".encode()).digest())[:most]
+    kept = {id(m) for m in drawn}
+    return [m for m in members if id(m) in kept]
 
 
 def _held_out(program: str) -> bool:

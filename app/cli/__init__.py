@@ -1,4 +1,4 @@
-"""tritonworthy serve | advise | oracle | validate | check | watch | archive | ...: the web, from a shell.
+"""tritonworthy serve | advise | oracle | validate | check | watch | archive | calibrate | ...: the web, from a shell.
 
 All but `serve` and `report` import neither FastAPI nor a database: they run where only torch, triton and numpy are.
 Exit status: 0 done; 1 the input is wrong; 2 it could not be measured, predicted or written, the settings or the usage
@@ -20,6 +20,7 @@ from app.check.safe import visible
 from app.cli.accuracy import add_accuracy
 from app.cli.advise import add_advise
 from app.cli.archive import add_archive
+from app.cli.calibrate import add_calibrate
 from app.cli.check import add_check
 from app.cli.fleet import add_fleet
 from app.cli.init import under_init
@@ -107,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for add in (
         add_advise, add_oracle, add_validate, add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy,
-        add_fleet, add_report,
+        add_calibrate, add_fleet, add_report,
     ):  # fmt: skip
         add(commands)
     return parser

@@ -13,6 +13,7 @@ Sizes = dict[str, float | None]
 
 LONGEST_STEP_US = 1e12
 LONGEST_BUDGET_S = 86400.0
+LEAST_MINUTES = 0.5
 
 
 def workload_options(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,14 @@ def budget_s(text: str) -> float:
     value = _number(text)
     if not 1 <= value <= LONGEST_BUDGET_S:
         raise argparse.ArgumentTypeError(f"seconds are wanted, 1 to {LONGEST_BUDGET_S:g}")
+    return value
+
+
+def minutes(text: str) -> float:
+    """Minutes to measure a GPU in: below half a minute processes hardly have begun."""
+    value = _number(text)
+    if not LEAST_MINUTES <= value <= LONGEST_BUDGET_S / 60:
+        raise argparse.ArgumentTypeError(f"minutes are wanted, {LEAST_MINUTES:g} to {LONGEST_BUDGET_S / 60:g}")
     return value
 
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from app.objects.check import Report
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> int:
                 answer.flush()
 
         try:
-            _know_the_host(request)
+            _take_context(request)
             value = TASKS[task](request, say)
         except Exception as error:
             told = _out_of_memory(error) or _disk_full(error) or _tell(error)
@@ -255,8 +256,12 @@ TASKS: dict[str, Callable[[Any, Say], object]] = {
 }
 
 
-def _know_the_host(request: AnyTask) -> None:
-    """What the server found out need not be looked for again, and could not be under our memory limit."""
+def _take_context(request: AnyTask) -> None:
+    """What the server found out of the host need not be looked for again, and could not be under our memory limit."""
+    if folder := request.get("atlas_dir"):
+        from app.atlas import user_atlas
+
+        user_atlas.use_folder(Path(folder))
     probed = request.get("host")
     if probed:
         from kernels import host

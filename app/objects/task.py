@@ -34,9 +34,10 @@ class RegionLimits(TypedDict, total=False):
 
 
 class Context(TypedDict, total=False):
-    """What a server tells all its children. thresholds: of the rule, by name."""
+    """What a server tells all its children. thresholds: of the rule, by name. atlas_dir: of the user's own."""
 
     host: ProbedHost
+    atlas_dir: str
     thresholds: dict[str, float]
     region_limits: RegionLimits
 

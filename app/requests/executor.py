@@ -66,7 +66,8 @@ class Executor:
     a limit, 429 when too many wait or one waited too long, 503 when one is not answered in time.
 
     oracle: asked what torch.compile would make of a region, None for never; oracle_timeout_s: longest wait for it.
-    thresholds: the rule's numbers. limits: of one question. host: what the children are told of this host.
+    thresholds: the rule's numbers. limits: of one question. context: what the children are told once, besides.
+    atlases: changes where the user's atlases do, by which answers were given.
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class Executor:
         oracle: Oracle | None = None,
         oracle_timeout_s: float = 10.0,
         thresholds: Thresholds = DEFAULTS,
-        host: Callable[[], Context] = Context,
+        context: Callable[[], Context] = Context,
+        atlases: Callable[[], str] = str,
         environment: Callable[[], dict[str, str]] = dict,
         logs: Any = None,
     ) -> None:
@@ -94,10 +96,11 @@ class Executor:
             limits=limits,
             waiting_cap=WAITING_CAP,
             wait_s=limits.timeout_s,
-            hello=lambda: {**host(), "thresholds": numbers},
+            hello=lambda: {**context(), "thresholds": numbers},
             environment=environment,
             logs=logs,
         )
+        self.atlases = atlases
         self.began = time.monotonic()
         self.pool.when_ready = self._tell_ready
         self.widget_tables: set[tuple[str | None, str | None]] = set()
@@ -141,9 +144,9 @@ class Executor:
         """A text's region with its advice; a bad text is refused before the oracle is asked.
 
         oracle: whether to ask it; oracle_timeout_s: 0 for what it has answered before, without asking. The same
-        question gets the same answer, unless the oracle did not say all that it was asked.
+        question gets the same answer, unless the oracle did not say all that it was asked, or an atlas is another now.
         """
-        key = json.dumps([text, name, oracle, workload], sort_keys=True)
+        key = json.dumps([text, name, oracle, workload, self.atlases()], sort_keys=True)
         known = self.recent.get(key)
         if known is not None:
             return msgspec.json.decode(known, type=DecidedRegion)

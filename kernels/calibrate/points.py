@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NotRequired, TypedDict, cast
+from typing import BinaryIO, NotRequired, TypedDict, cast
 
 UNFINISHED = "not finished"
 """The reason of a point whose process ended before it was measured."""
@@ -55,13 +56,20 @@ class Point(CompiledTimes, total=True):
 
 
 class Conditions(TypedDict):
-    """Where and when points were measured."""
+    """Where and when points were measured.
+
+    sm_clock_mhz, memory_clock_mhz: medians while it was measured. others: the most processes of others that were on
+    the GPU at once. Each is left out where the host does not tell it.
+    """
 
     device: str
     torch: str
     triton: str
     date: str
     minutes: float
+    sm_clock_mhz: NotRequired[float]
+    memory_clock_mhz: NotRequired[float]
+    others: NotRequired[int]
 
 
 def read(path: Path) -> Iterator[Point]:
@@ -76,9 +84,22 @@ def read(path: Path) -> Iterator[Point]:
 
 
 def append(path: Path, point: Point) -> None:
-    """One more line."""
-    with path.open("a") as file:
-        file.write(json.dumps(point) + "\n")
+    """One more line; behind what a killed process left half written it begins a new one."""
+    with path.open("ab+") as file:
+        if file.tell() and not _ends_a_line(file):
+            file.write(b"\n")
+        file.write(json.dumps(point).encode() + b"\n")
+
+
+def _ends_a_line(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def read_folder(folder: Path) -> Iterator[Point]:
+    """What all workers of a folder have written."""
+    for path in sorted(folder.glob("*.jsonl")):
+        yield from read(path)
 
 
 def finished(points: Iterable[Point]) -> list[Point]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 
 from kernels.calibrate import fused_programs, matrix_programs, memory_programs
@@ -21,9 +21,3 @@ def draw(family: str, number: int) -> str:
     """A region's text. KeyError for an unknown family."""
     make, _ = ALL[family]
     return make(Random(f"{family} {number}"))
-
-
-def pick(families: Sequence[str], number: int) -> str:
-    """Which of these families has this number, each as often as its share says."""
-    weights = [ALL[name][1] for name in families]
-    return Random(f"family {number}").choices(families, weights)[0]

@@ -1,24 +1,29 @@
 """One process of a calibration: draws programs, runs them on the GPU in its turn, writes their times.
 
-`python -m kernels.calibrate.worker FAMILIES FIRST STEP UNTIL FILE TURN`: programs FIRST, FIRST + STEP, ... until that
-Unix time. Programs are built and compiled at any time; only runs take the turn that all workers share.
+`python -m kernels.calibrate.worker WORK`, WORK a `Work` as JSON: until its time is over, or its standard input ends,
+which is the starting process's to hold open. Programs are built and compiled at any time; only runs take the turn that
+all workers share.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, cast
 
+import msgspec
 import torch
 
 from kernels.calibrate import points
 from kernels.calibrate.bench import Bench, run_in_turn, shorten_benchmarks
 from kernels.calibrate.points import CompiledTimes, Point, Times
-from kernels.calibrate.programs import FUSED, draw, pick
+from kernels.calibrate.programs import FUSED, draw
+from kernels.calibrate.shares import Share, Work, programs
 from kernels.measure.turn import Turn, exclusive_autotuning
 from profiler.region.language.text import parse
 from profiler.region.model import Region
@@ -57,33 +62,45 @@ def measure(bench: Timing, family: str, number: int) -> Point:
     return point
 
 
-def work(bench: Timing, families: Sequence[str], first: int, step: int, until: float, path: Path) -> None:
-    """Measure and append, one number after the other. What the file has is not measured again, nor tried again where it
-    ended the process: its line is written before it begins."""
-    done = {(p["family"], p["number"]) for p in points.read(path)}
-    number = first
-    while time.time() < until:
-        family = pick(families, number)
-        if (family, number) not in done:
-            points.append(path, Point(family=family, number=number, mode="", text="", failed=points.UNFINISHED))
-            points.append(path, measure(bench, family, number))
-        number += step
+def work(bench: Timing, shares: Sequence[Share], until: float, path: Path) -> None:
+    """Measure and append, one program after the other. What the folder has is not measured again, nor tried again where
+    it ended a process: its line is written before it begins."""
+    done = {(p["family"], p["number"]) for p in points.read_folder(path.parent)}
+    for family, number in programs(shares):
+        if time.time() >= until:
+            return
+        if (family, number) in done:
+            continue
+        points.append(path, Point(family=family, number=number, mode="", text="", failed=points.UNFINISHED))
+        points.append(path, measure(bench, family, number))
         with suppress(Exception):
             torch._dynamo.reset()
 
 
+def end_with_the_starter() -> None:
+    """This process ends with its standard input, whose other end is the starter's: also where that one is killed."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def main(arguments: list[str]) -> None:
     """One worker, until its time is over. arguments: as the module's command line has them."""
-    families, first, step, until, file, turn_file = arguments
+    end_with_the_starter()
+    told = msgspec.json.decode(arguments[0], type=Work)
     import torch._inductor.config as inductor_config
 
     inductor_config.compile_threads = 1
     inductor_config.force_disable_caches = True
-    turn = Turn(turn_file, _Silent())
+    turn = Turn(told.turn, _Silent())
     shorten_benchmarks()
     exclusive_autotuning(turn)
     run_in_turn(turn)
-    work(Bench(turn), families.split(","), int(first), int(step), float(until), Path(file))
+    work(Bench(turn), told.shares, told.until, Path(told.file))
 
 
 if __name__ == "__main__":

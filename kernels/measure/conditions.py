@@ -100,14 +100,29 @@ def _nvml() -> Any | None:
     return nvml
 
 
+def card_of(index: int = 0) -> str:
+    """The card's UUID as torch names it, by which `gpu_lock` tells cards apart; "" where NVML is not there."""
+    nvml = _nvml()
+    if nvml is None:
+        return ""
+    try:
+        uuid = nvml.nvmlDeviceGetUUID(_handle(nvml, index))
+    except nvml.NVMLError:
+        return ""
+    return (uuid.decode() if isinstance(uuid, bytes) else str(uuid)).removeprefix("GPU-")
+
+
+def _handle(nvml: Any, index: int) -> Any:
+    card = _physical(index)
+    return nvml.nvmlDeviceGetHandleByIndex(card) if isinstance(card, int) else nvml.nvmlDeviceGetHandleByUUID(card)
+
+
 def _by_nvml(index: int, ours: Sequence[int]) -> Reading | None:
     nvml = _nvml()
     if nvml is None:
         return None
     try:
-        card = _physical(index)
-        by_number = isinstance(card, int)
-        handle = nvml.nvmlDeviceGetHandleByIndex(card) if by_number else nvml.nvmlDeviceGetHandleByUUID(card)
+        handle = _handle(nvml, index)
         calls: dict[str, Callable[[], object]] = {
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),

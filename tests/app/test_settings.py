@@ -90,7 +90,16 @@ def test_an_explanation_names_the_variable_and_hides_the_value() -> None:
     assert "tooshort" not in text
 
 
-EMPTY = {"SHARED_DIR", "ARCHIVE_DIR", "TOKEN", "ALLOWED_HOSTS", "DATABASE_URL", "THRESHOLDS", "RAY_TOKEN_FILE"}
+EMPTY = {
+    "SHARED_DIR",
+    "ARCHIVE_DIR",
+    "ATLAS_DIR",
+    "TOKEN",
+    "ALLOWED_HOSTS",
+    "DATABASE_URL",
+    "THRESHOLDS",
+    "RAY_TOKEN_FILE",
+}
 
 
 @pytest.mark.parametrize("name", [name.upper() for name in Settings.model_fields])

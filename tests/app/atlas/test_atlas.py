@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.atlas import shipped
+from app.atlas import fit, shipped
 from app.atlas.atlas import Atlas, AtlasError, read, write
 from app.atlas.fit import LEAST_POINTS, fit_atlas
 from app.atlas.item import Item
+from app.atlas.table import as_table
 from kernels.calibrate import points
 from profiler.hardware import DEVICES, find_device
 
@@ -101,6 +103,34 @@ def test_what_is_written_is_read_again_and_the_same_each_time(tmp_path: Path, so
     assert (tmp_path / "one.json.gz").read_bytes() == (tmp_path / "two.json.gz").read_bytes()
 
 
+def test_clocks_and_other_processes_are_kept_and_files_without_them_are_read(tmp_path: Path, sorts: Atlas) -> None:
+    assert (sorts.sm_clock_mhz, sorts.memory_clock_mhz, sorts.others) == (None, None, None)
+    write(tmp_path / "without.json.gz", sorts)
+    assert "clock" not in gzip.decompress((tmp_path / "without.json.gz").read_bytes()).decode()
+    told = replace(sorts, sm_clock_mhz=1980.0, memory_clock_mhz=2619.5, others=2)
+    write(tmp_path / "with.json.gz", told)
+    again = read(tmp_path / "with.json.gz")
+    assert (again.sm_clock_mhz, again.memory_clock_mhz, again.others) == (1980.0, 2619.5, 2)
+    assert "processors at 1980 MHz and memory at 2620 MHz, 2 other processes on the GPU" in as_table(again, 1)
+
+
+def test_a_calibrations_conditions_come_into_its_atlas() -> None:
+    conditions, measured = points.read_recording(RECORDED / "h200.jsonl.gz")
+    assert H200 is not None
+    told = points.Conditions(**{**conditions, "sm_clock_mhz": 1755.0, "memory_clock_mhz": 3201.0, "others": 1})  # type: ignore[typeddict-item]
+    atlas = fit_atlas(told, [p for p in measured if p["family"] == "triangle"], H200)
+    assert (atlas.sm_clock_mhz, atlas.memory_clock_mhz, atlas.others) == (1755.0, 3201.0, 1)
+
+
+def test_a_group_of_more_points_than_a_file_may_have_is_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibration of an hour has them; a file with all of them would be refused."""
+    monkeypatch.setattr(fit, "MOST_POINTS", 60)
+    conditions, measured = points.read_recording(RECORDED / "h200.jsonl.gz")
+    assert H200 is not None
+    atlas = fit_atlas(conditions, [p for p in measured if p["family"] == "order"], H200)
+    assert len(atlas.groups["eager sort"].interpolation.cold) == 60
+
+
 def _nothing(body: dict[str, Any]) -> None:
     body.clear()
 
@@ -129,13 +159,29 @@ def _no_group(body: dict[str, Any]) -> None:
     body["groups"] = [1, 2]
 
 
+def _control_characters(body: dict[str, Any]) -> None:
+    body["device"] = "NVIDIA H200\x1b[2J"
+
+
+def _no_clock(body: dict[str, Any]) -> None:
+    body["sm_clock_mhz"] = "fast"
+
+
+def _negative_others(body: dict[str, Any]) -> None:
+    body["others"] = -1
+
+
 def _long_name(body: dict[str, Any]) -> None:
     body["device"] = "x" * 1000
 
 
 @pytest.mark.parametrize(
-    "damage", [_nothing, _other_schema, _not_finite, _ragged, _short, _no_length, _no_group, _long_name]
-)
+    "damage",
+    [
+        _nothing, _other_schema, _not_finite, _ragged, _short, _no_length, _no_group, _long_name, _control_characters,
+        _no_clock, _negative_others,
+    ],
+)  # fmt: skip
 def test_a_foreign_or_damaged_body_is_refused_by_its_name(tmp_path: Path, sorts: Atlas, damage: Any) -> None:
     path = tmp_path / "mine.json.gz"
     write(path, sorts)
@@ -170,12 +216,12 @@ def test_a_damaged_shipped_file_leaves_the_reference(
     for file in shipped.SHIPPED.glob("*.json.gz"):
         (tmp_path / file.name).write_bytes(b"no atlas" if "h100" in file.name else file.read_bytes())
     monkeypatch.setattr(shipped, "SHIPPED", tmp_path)
-    for cache in (shipped.basis_of, shipped._read):
+    for cache in (shipped.basis_on, shipped._read):
         cache.cache_clear()
     try:
         basis = shipped.basis_of(h100)
         assert basis is not None and not basis.own
         assert "nvidia-h100.json.gz" in caplog.text
     finally:
-        for cache in (shipped.basis_of, shipped._read):
+        for cache in (shipped.basis_on, shipped._read):
             cache.cache_clear()

@@ -117,3 +117,14 @@ def test_times_that_cannot_be_are_refused(change: dict[str, Any], wrong: str) ->
 def test_answers_that_are_none(answer: Any) -> None:
     assert check_validation(answer)
     assert check_trace(answer)
+
+
+def test_a_job_goes_by_the_servers_folder_of_atlases(tmp_path: Path) -> None:
+    from app.atlas import user_atlas
+    from app.jobs.tasks import _take_context
+
+    with user_atlas.using_folder(None):
+        _take_context({"atlas_dir": str(tmp_path)})
+        assert user_atlas.folder() == tmp_path
+        _take_context({})
+        assert user_atlas.folder() == tmp_path

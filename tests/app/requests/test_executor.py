@@ -63,7 +63,7 @@ def make() -> Iterator[Make]:
     with ExitStack() as made:
 
         def advisor(**more: Any) -> Executor:
-            given: dict[str, Any] = {"limits": LIMITS, "host": lambda: {"host": to_json(Host())}, **more}
+            given: dict[str, Any] = {"limits": LIMITS, "context": lambda: {"host": to_json(Host())}, **more}
             executor = Executor(shared_templates()[FORK], **given)
             made.callback(executor.stop)
             executor.start()

@@ -24,6 +24,8 @@ def test_a_half_written_line_is_not_there(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write(json.dumps(point(3))[:20])
     assert [p["number"] for p in read(path)] == [1, 2]
+    append(path, point(4))
+    assert [p["number"] for p in read(path)] == [1, 2, 4], "what comes behind it is whole"
     assert list(read(tmp_path / "none.jsonl")) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -9,11 +10,21 @@ import pytest
 
 from kernels.calibrate import points
 from kernels.calibrate.points import CompiledTimes, Times
-from kernels.calibrate.programs import draw, pick
+from kernels.calibrate.programs import draw
+from kernels.calibrate.shares import Share, programs
 from kernels.calibrate.worker import work
 from profiler.region.model import Region
 
-FAMILIES = ("pointwise", "chain")
+SHARES = (Share("pointwise", 2.0), Share("chain", 1.0, 1, 3))
+
+
+def first(count: int) -> list[tuple[str, int]]:
+    """The programs that a worker of these shares begins with."""
+    return sorted(itertools.islice(programs(SHARES), count))
+
+
+def measured_in(path: Path) -> list[tuple[str, int]]:
+    return sorted((p["family"], p["number"]) for p in points.finished(points.read(path)))
 
 
 class Clock:
@@ -38,43 +49,44 @@ class Clock:
         return times
 
 
-def test_every_second_number_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, 9)
-    work(clock, FAMILIES, 1, 2, 9.0, tmp_path / "a.jsonl")
-    measured_points = points.finished(points.read(tmp_path / "a.jsonl"))
-    assert sorted(p["number"] for p in measured_points) == [1, 3, 5, 7, 9, 11, 13, 15, 17]
-    assert all(p["text"] == draw(pick(FAMILIES, p["number"]), p["number"]) for p in measured_points)
-    assert all(p["cold_us"] == len(p["text"].splitlines()) for p in measured_points)
-    assert {p["mode"] for p in measured_points} == {"eager", "compile"}
+def test_the_programs_of_the_shares_are_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work(Clock(monkeypatch, 9), SHARES, 9.0, tmp_path / "a.jsonl")
+    written = points.finished(points.read(tmp_path / "a.jsonl"))
+    assert sorted((p["family"], p["number"]) for p in written) == first(9)
+    assert all(p["text"] == draw(p["family"], p["number"]) for p in written)
+    assert all(p["cold_us"] == len(p["text"].splitlines()) for p in written)
+    assert {p["mode"] for p in written} == {"eager", "compile"}
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work(Clock(monkeypatch, 5), FAMILIES, 0, 1, 5.0, tmp_path / "a.jsonl")
+def test_what_was_measured_is_not_measured_again_by_whichever_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work(Clock(monkeypatch, 5), SHARES, 5.0, tmp_path / "a.jsonl")
     again = Clock(monkeypatch, 3)
-    work(again, FAMILIES, 0, 1, 3.0, tmp_path / "a.jsonl")
-    measured_points = points.finished(points.read(tmp_path / "a.jsonl"))
-    assert sorted(p["number"] for p in measured_points) == list(range(8))
+    work(again, SHARES, 3.0, tmp_path / "b.jsonl")
+    assert sorted(measured_in(tmp_path / "a.jsonl") + measured_in(tmp_path / "b.jsonl")) == first(8)
     assert len(again.seen) == 3
 
 
 def test_a_program_that_ended_the_process_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
-        work(Clock(monkeypatch, 3, KeyboardInterrupt), FAMILIES, 0, 1, 9.0, tmp_path / "a.jsonl")
-    work(Clock(monkeypatch, 4), FAMILIES, 0, 1, 4.0, tmp_path / "a.jsonl")
-    measured_points = points.finished(points.read(tmp_path / "a.jsonl"))
-    assert sorted(p["number"] for p in measured_points) == [0, 1, 3, 4, 5, 6]
+        work(Clock(monkeypatch, 3, KeyboardInterrupt), SHARES, 9.0, tmp_path / "a.jsonl")
+    third = next(itertools.islice(programs(SHARES), 2, None))
+    work(Clock(monkeypatch, 4), SHARES, 4.0, tmp_path / "a.jsonl")
+    assert sorted([*measured_in(tmp_path / "a.jsonl"), third]) == first(7)
 
 
 def test_a_program_that_fails_costs_its_point_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work(Clock(monkeypatch, 3, RuntimeError), FAMILIES, 0, 1, 5.0, tmp_path / "a.jsonl")
-    everything = list(points.read(tmp_path / "a.jsonl"))
-    assert [p["failed"] for p in everything if p["number"] == 2][-1] == "RuntimeError: it ended"
-    assert sorted(p["number"] for p in points.finished(everything)) == [0, 1, 3, 4]
+    third = next(itertools.islice(programs(SHARES), 2, None))
+    work(Clock(monkeypatch, 3, RuntimeError), SHARES, 5.0, tmp_path / "a.jsonl")
+    reasons = [p.get("failed") for p in points.read(tmp_path / "a.jsonl") if (p["family"], p["number"]) == third]
+    assert reasons[-1] == "RuntimeError: it ended"
+    assert sorted([*measured_in(tmp_path / "a.jsonl"), third]) == first(5)
 
 
 def test_a_worker_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 1)
     began = time.monotonic()
-    work(clock, FAMILIES, 0, 1, -1.0, tmp_path / "a.jsonl")
+    work(clock, SHARES, -1.0, tmp_path / "a.jsonl")
     assert clock.seen == []
     assert time.monotonic() - began < 60
