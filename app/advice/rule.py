@@ -11,6 +11,7 @@ from app.advice.admission import admit, at_hand
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
 from app.advice.criteria import BY_NAME, CRITERIA, fast_enough, judge, kernel_problem, runs_on_library
+from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.library_defaults import known_covers
 from app.advice.model import EFFORT_ORDER, Advice, Criterion
@@ -192,8 +193,15 @@ def _choose(
     admitted = [o for o in judged if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _choose_unseen(admitted, keep, criteria, case)
-    metric = _peak(case) if objective == "memory" else (lambda o: o.mid)
+    metric = _peak(case) if objective == "memory" else _expected_regret(admitted)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
+
+
+def _expected_regret(admitted: Sequence[Option]) -> Metric:
+    """By how much an option is expected to be slower than the fastest of them."""
+    times = {o.alternative.candidate: o.alternative.time_us for o in admitted if o.alternative.time_us is not None}
+    regrets = expected_regrets(times)
+    return lambda o: regrets.get(o.alternative.candidate)
 
 
 def _peak(case: Case) -> Metric:
@@ -236,13 +244,16 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     rest = [o for o in known if not o.costly]
     if not rest:  # no figure for what there is: nothing can be shown to win over it
         return keep
-    fallback = min(value(metric, o) for o in rest)
+    fallback = min(rest, key=lambda o: value(metric, o))
     pool = [o for o in rest if o is keep or objective == "memory" or _saves(o, keep, case)]
     for option in (o for o in known if o.costly):
         margin = settings.win_margin if option.installed else max(settings.win_margin, settings.install_margin)
-        slow = _slow_end(option, case) if objective == "time" else value(metric, option)
-        wins = slow <= (1 - margin) * fallback
-        if wins and (objective == "memory" or _step_gain(option, fallback, keep, case) >= settings.win_step_share):
+        if objective == "time" and _by_its_slow_end(option, case):
+            wins = _high(option) <= (1 - margin) * (fallback.mid or 0.0)
+        else:
+            wins = value(metric, option) <= (1 - margin) * value(metric, fallback)
+        gain = 1.0 if objective == "memory" else _step_gain(option, fallback.mid or 0.0, keep, case)
+        if wins and gain >= settings.win_step_share:
             pool.append(option)
     best = min(value(metric, o) for o in pool)
     near = [o for o in pool if value(metric, o) <= (1 + settings.near_best) * best]
@@ -256,13 +267,17 @@ def value(metric: Metric, option: Option) -> float:
     return amount
 
 
-def _slow_end(option: Option, case: Case) -> float:
-    """By what a costly option has to win: the slow end of its prediction, of a kernel that nobody has written and of
-    one that makes a large matrix product in the library's place, where Triton reaches 80 to 95 % of it."""
+def _high(option: Option) -> float:
     predicted = option.alternative.time_us
     assert predicted is not None
+    return predicted.high
+
+
+def _by_its_slow_end(option: Option, case: Case) -> bool:
+    """Whether it has to win by the slow end of its prediction: a kernel that nobody has written, and one that makes a
+    large matrix product in the library's place, where Triton reaches 80 to 95 % of it."""
     replaces = option.tool == "triton" and option.alternative.mode != "generated" and _multiplies(case)
-    return predicted.high if option.alternative.mode == "custom" or replaces else predicted.mid
+    return option.alternative.mode == "custom" or replaces
 
 
 TAILS = frozenset({"gemm", "gemm_tail"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,6 +27,10 @@ EVENT_US = 1.3
 """What two device events around one launch add to it: around nothing they read 1.25 µs (H200, H100)."""
 LEAST_US = 0.5
 """No launch counts as shorter."""
+LEAST_DIFFERENCE = 0.15
+"""Share of a program's time that its backward has to take for a difference to tell it."""
+ANOTHER = "another device"
+"""The number that another device's points have and this one's have not."""
 LEAST_POINTS = 20
 """Fewer make no group: its operations are priced by other rules."""
 CHOOSING = 500
@@ -41,61 +45,86 @@ PULL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An item with its times in µs, without what the events add. program: that it is from."""
+    """An item with its times in µs, without what the events add. program: that it is from. floor_us: on the device that
+    it was measured on."""
 
     item: Item
     cold_us: float
     warm_us: float
     program: str
+    floor_us: float
 
 
-def items_of(points: Iterable[Point]) -> list[Measured]:
-    """Eager programs of one operation, and every kernel of the compiled ones."""
+def items_of(points: Iterable[Point], device: Device) -> list[Measured]:
+    """Eager programs of one operation, and every kernel of the compiled ones, as that device ran them."""
     measured = []
     for point in points:
         if "failed" in point:
             continue
         program = f"{point['family']} {point['number']}"
-        if point["mode"] == "eager":
-            if (item := _only_item(point["text"])) is not None:
-                cold, warm = _net(point["cold_us"]), _net(point["warm_us"])
-                measured.append(Measured(item, cold, warm, program))
-            continue
-        for kernel in point.get("kernels", ()):
-            item = kernel_item(read_traits(kernel["source"]), kernel["bytes_moved"])
-            if item is not None and kernel["times_us"]:
-                time = _net(kernel["times_us"][0])
-                measured.append(Measured(item, time, time, program))
+        for item, cold_us, warm_us in _alone(point) if point["mode"] == "eager" else _kernels(point):
+            measured.append(Measured(item, cold_us, warm_us, program, item.floor_us(device)))
     return measured
+
+
+def _kernels(point: Point) -> Iterator[tuple[Item, float, float]]:
+    """(item, cold, warm) of each kernel that Inductor wrote; cold alone was measured."""
+    for kernel in point.get("kernels", ()):
+        item = kernel_item(read_traits(kernel["source"]), kernel["bytes_moved"])
+        if item is not None and kernel["times_us"]:
+            time_us = _net(kernel["times_us"][0])
+            yield item, time_us, time_us
 
 
 def _net(time_us: float) -> float:
     return max(LEAST_US, time_us - EVENT_US)
 
 
-def _only_item(text: str) -> Item | None:
-    """The item of a program that runs one operation; None for others."""
+def _alone(point: Point) -> Iterator[tuple[Item, float, float]]:
+    """Of a program that runs one operation, that one; of one that runs another for the gradients, the other, by the
+    difference to the program without gradients. Nothing for others."""
     try:
-        operations = [o for o in lower(parse(text)).operations if o.kind not in UNPRICED]
+        operations = [o for o in lower(parse(point["text"])).operations if o.kind not in UNPRICED]
     except RegionError:
-        return None
-    return operation_item(operations[0]) if len(operations) == 1 else None
+        return
+    forward = point.get("forward")
+    if len(operations) != (1 if forward is None else 2):
+        return
+    item = operation_item(operations[-1])
+    if item is None:
+        return
+    if forward is None:
+        yield item, _net(point["cold_us"]), _net(point["warm_us"])
+        return
+    cold_us, warm_us = point["cold_us"] - forward["cold_us"], point["warm_us"] - forward["warm_us"]
+    if min(cold_us / point["cold_us"], warm_us / point["warm_us"]) >= LEAST_DIFFERENCE:
+        yield item, max(LEAST_US, cold_us), max(LEAST_US, warm_us)
 
 
-def fit_atlas(conditions: Conditions, points: Iterable[Point], device: Device) -> Atlas:
-    """The atlas of a device. The same points give the same atlas."""
+def fit_atlas(
+    conditions: Conditions,
+    points: Iterable[Point],
+    device: Device,
+    others: Sequence[tuple[Device, Iterable[Point]]] = (),
+) -> Atlas:
+    """The atlas of a device. The same points give the same atlas.
+
+    others: points of devices of its architecture, which count as far as the measured times say that they are alike.
+    """
     groups: dict[str, list[Measured]] = defaultdict(list)
-    for one in items_of(points):
+    for one in items_of(points, device):
         groups[one.item.group].append(one)
+    for other, theirs in others:
+        for one in items_of(theirs, other):
+            groups[one.item.group].append(replace(one, item=_marked(one.item)))
     fitted = {}
     for name, members in sorted(groups.items()):
         if len(members) < LEAST_POINTS:
             continue
         members = _at_most(members, MOST_POINTS)
-        held = np.array([_held_out(m.program) for m in members])
-        known = interpolate([m for m, h in zip(members, held, strict=True) if not h], device)
-        error = _error(known, [m for m, h in zip(members, held, strict=True) if h], device)
-        fitted[name] = Group(interpolate(members, device), error)
+        known = interpolate([m for m in members if not _held_out(m.program)])
+        error = _error(known, [m for m in members if _held_out(m.program) and ANOTHER not in m.item.numbers])
+        fitted[name] = Group(interpolate(members), error)
     return Atlas(
         device=conditions["device"], torch=conditions["torch"], triton=conditions["triton"], date=conditions["date"],
         minutes=conditions["minutes"], groups=fitted, sm_clock_mhz=conditions.get("sm_clock_mhz"),
@@ -103,9 +132,18 @@ def fit_atlas(conditions: Conditions, points: Iterable[Point], device: Device) -
     )  # fmt: skip
 
 
+def _marked(item: Item) -> Item:
+    """As a point of another device, which may differ from this one's by a factor."""
+    return replace(item, numbers={**item.numbers, ANOTHER: 1.0})
+
+
 def _at_most(members: list[Measured], most: int) -> list[Measured]:
-    """As many as a file may have of a group, drawn by a hash of their programs."""
-    drawn = sorted(members, key=lambda m: hashlib.sha256(f"kept {m.program}".encode()).digest())[:most]
+    """As many as a file may have of a group, the device's own first, drawn by a hash of their programs."""
+
+    def order(one: Measured) -> tuple[bool, bytes]:
+        return ANOTHER in one.item.numbers, hashlib.sha256(f"kept {one.program}".encode()).digest()
+
+    drawn = sorted(members, key=order)[:most]
     kept = {id(m) for m in drawn}
     return [m for m in members if id(m) in kept]
 
@@ -114,12 +152,12 @@ def _held_out(program: str) -> bool:
     return hashlib.sha256(program.encode()).digest()[0] % FOLD == 0
 
 
-def _error(known: Interpolation, members: Sequence[Measured], device: Device) -> HeldOut:
+def _error(known: Interpolation, members: Sequence[Measured]) -> HeldOut:
     """How far the others' interpolation is from these."""
     off, inside = [], []
     for one in members:
         estimate = known.at(one.item.numbers)
-        error = math.log(one.cold_us / one.item.floor_us(device)) - estimate.cold
+        error = math.log(one.cold_us / one.floor_us) - estimate.cold
         off.append(abs(error))
         inside.append(abs(error) <= estimate.deviation * EIGHTY)
     if not off:
@@ -133,14 +171,14 @@ def _error(known: Interpolation, members: Sequence[Measured], device: Device) ->
     )
 
 
-def interpolate(members: Sequence[Measured], device: Device) -> Interpolation:
+def interpolate(members: Sequence[Measured]) -> Interpolation:
     """Lengths, height and noise by the largest likelihood of the measured times."""
     names = tuple(sorted({name for m in members for name in m.item.numbers}))
     described = np.array([[m.item.numbers.get(name, 0.0) for name in names] for m in members])
     varying = (described.std(0) > ALIKE) | np.array(["=" in name for name in names])
     names = tuple(n for n, v in zip(names, varying, strict=True) if v)
     described = described[:, varying]
-    floors = np.array([m.item.floor_us(device) for m in members])
+    floors = np.array([m.floor_us for m in members])
     cold = np.log(np.array([m.cold_us for m in members]) / floors)
     warm = np.log(np.array([m.warm_us for m in members]) / floors)
     lengths, height, noise = _chosen(described, cold)

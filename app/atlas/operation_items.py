@@ -73,8 +73,8 @@ def operation_item(operation: Operation) -> Item | None:
     group = kind
     if kind == op_kinds.CONVOLUTION and "backward" in name:
         group = "convolution backward"
-    elif kind == op_kinds.NORMALISATION and "backward" in name:
-        group = "normalisation backward"
+    elif kind in (op_kinds.NORMALISATION, op_kinds.ATTENTION) and "backward" in name:
+        group = f"{kind} backward"
     if more is not None:
         try:
             numbers |= more(operation, name)
@@ -181,10 +181,11 @@ def _convolution(operation: Operation, name: str) -> dict[str, float]:
 
 
 def _attention(operation: Operation, name: str) -> dict[str, float]:
-    """Rows, keys, head size, batch times heads; a mask; fewer heads of keys."""
-    query, key = operation.reads[:2]
+    """Rows, keys, head size, batch times heads; a mask; fewer heads of keys. A backward reads its upstream first."""
+    query, key = operation.reads[1:3] if "backward" in name else operation.reads[:2]
     pairs = math.prod(query.shape[:-1]) * key.shape[-2]
-    causal = operation.flops and operation.flops < 3.0 * pairs * query.shape[-1]
+    products = BACKWARD_OF_ATTENTION if "backward" in name else 1.0
+    causal = operation.flops and operation.flops < 3.0 * products * pairs * query.shape[-1]
     return {
         "query rows": log2(query.shape[-2]), "key rows": log2(key.shape[-2]), "head": float(query.shape[-1]),
         "batch and heads": log2(math.prod(query.shape[:-2])), "mask": float(len(operation.reads) > 3),

@@ -110,12 +110,12 @@ def _read(path: Path) -> Atlas | None:
 
 
 def warm() -> None:
-    """Read and solve all that is shipped and what the user has instead: before processes are forked that would each do
+    """Read all that is shipped and what the user has instead: before processes are forked that would each do
     so for themselves."""
     bases = {id(basis.atlas): basis for device in DEVICES if (basis := basis_of(device)) is not None}
     for basis in bases.values():
         for group in basis.atlas.groups.values():
-            group.interpolation.solve()
+            group.interpolation.prepare()
 
 
 def prices_of(launched: Launched, device: Device, scaled: bool = False) -> dict[str, tuple[Price, float]]:

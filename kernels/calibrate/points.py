@@ -46,12 +46,14 @@ class CompiledTimes(Times, total=False):
 
 
 class Point(CompiledTimes, total=True):
-    """One program. mode: "eager" or "compile". failed: why there is no time."""
+    """One program. mode: "eager" or "compile". forward: of a program with gradients, the same without them. failed: why
+    there is no time."""
 
     family: str
     number: int
     mode: str
     text: str
+    forward: NotRequired[Times]
     failed: NotRequired[str]
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from kernels.calibrate import points
 from kernels.calibrate.points import Conditions, Point
-from kernels.calibrate.programs import EAGER, FUSED
+from kernels.calibrate.programs import COMPILED_SHARES, EAGER_SHARES
 from kernels.calibrate.run_state import CalibrationError, RunState, alone_in, open_state
 from kernels.calibrate.shares import Share, Work, divide
 from kernels.host import Host
@@ -77,11 +77,11 @@ class Plan:
 
 def plans(eager: int, compiling: int) -> list[Plan]:
     """So many workers for single operations, and so many that compile."""
-    kinds = (("eager", EAGER, eager), ("fused", FUSED, compiling))
+    kinds = (("eager", EAGER_SHARES, eager), ("fused", COMPILED_SHARES, compiling))
     return [
         Plan(f"{name}-{n}", shares)
         for name, families, count in kinds
-        for n, shares in enumerate(divide({family: share for family, (_, share) in families.items()}, count))
+        for n, shares in enumerate(divide(families, count))
     ]
 
 

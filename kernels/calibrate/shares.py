@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 import msgspec
@@ -55,12 +55,19 @@ def divide(families: Mapping[str, float], count: int) -> list[tuple[Share, ...]]
     return divided
 
 
-def programs(shares: Sequence[Share]) -> Iterator[tuple[str, int]]:
-    """(family, number) without end, each family as often as its weight says; the same ones each time."""
+def programs(shares: Sequence[Share], count: Callable[[str], int | None]) -> Iterator[tuple[str, int]]:
+    """(family, number), each family as often as its weight says, until its programs end; the same ones each time.
+
+    count: how many a family has, None where it goes on for ever.
+    """
     drawn: Counter[str] = Counter()
+    left = list(shares)
     random = Random(" ".join(f"{s.family} {s.first}" for s in shares))
-    weights = [share.weight for share in shares]
-    while True:
-        share = random.choices(shares, weights)[0]
-        yield share.family, share.first + share.step * drawn[share.family]
+    while left:
+        share = random.choices(left, [s.weight for s in left])[0]
+        number, most = share.first + share.step * drawn[share.family], count(share.family)
+        if most is not None and number >= most:
+            left.remove(share)
+            continue
+        yield share.family, number
         drawn[share.family] += 1

@@ -22,9 +22,10 @@ import torch
 from kernels.calibrate import points
 from kernels.calibrate.bench import Bench, run_in_turn, shorten_benchmarks
 from kernels.calibrate.points import CompiledTimes, Point, Times
-from kernels.calibrate.programs import FUSED, draw
+from kernels.calibrate.programs import COMPILED_SHARES, count, draw
 from kernels.calibrate.shares import Share, Work, programs
 from kernels.measure.turn import Turn, exclusive_autotuning
+from profiler.region.graph.lowering import without_grad
 from profiler.region.language.text import parse
 from profiler.region.model import Region
 
@@ -39,6 +40,21 @@ class Timing(Protocol):
     def compiled(self, region: Region, with_eager: bool) -> CompiledTimes: ...
 
 
+BROKEN = 3
+"""The exit status of a worker whose program broke the GPU's context: nothing more can be measured in it."""
+
+
+def broken() -> bool:
+    """Whether this process can use the GPU no more: an index out of bounds takes the context with it."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
 class _Silent:
     def send(self, message: object) -> None:
         """Nobody waits for messages of a calibration's worker."""
@@ -47,13 +63,16 @@ class _Silent:
 def measure(bench: Timing, family: str, number: int) -> Point:
     """One program with its times, or with the reason why it has none."""
     text = draw(family, number)
-    point = Point(family=family, number=number, mode="compile" if family in FUSED else "eager", text=text)
+    compiling = family in COMPILED_SHARES
+    point = Point(family=family, number=number, mode="compile" if compiling else "eager", text=text)
     try:
         region = parse(text)
-        if family in FUSED:
+        if compiling:
             point.update(cast(Point, bench.compiled(region, number % EAGER_EVERY == 0)))
         else:
             point.update(cast(Point, bench.eager(region)))
+            if region.requires_grad:
+                point["forward"] = bench.eager(without_grad(region))
     except torch.cuda.OutOfMemoryError:
         point["failed"] = "out of memory"
         torch.cuda.empty_cache()
@@ -66,13 +85,15 @@ def work(bench: Timing, shares: Sequence[Share], until: float, path: Path) -> No
     """Measure and append, one program after the other. What the folder has is not measured again, nor tried again where
     it ended a process: its line is written before it begins."""
     done = {(p["family"], p["number"]) for p in points.read_folder(path.parent)}
-    for family, number in programs(shares):
+    for family, number in programs(shares, count):
         if time.time() >= until:
             return
         if (family, number) in done:
             continue
         points.append(path, Point(family=family, number=number, mode="", text="", failed=points.UNFINISHED))
         points.append(path, measure(bench, family, number))
+        if broken():
+            sys.exit(BROKEN)
         with suppress(Exception):
             torch._dynamo.reset()
 

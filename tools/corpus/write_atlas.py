@@ -12,20 +12,27 @@ from app.atlas.fit import fit_atlas
 from app.atlas.shipped import SHIPPED
 from app.atlas.table import as_table
 from kernels.calibrate import points
-from profiler.hardware import find_device
+from profiler.hardware import Device, find_device
 
 RECORDED = Path(points.__file__).resolve().parent / "recorded"
 
 
 def main() -> None:
-    """Fit and write each, and print its errors."""
-    for recording in sorted(RECORDED.glob("*.jsonl.gz")):
-        conditions, measured = points.read_recording(recording)
-        device = find_device(conditions["device"])
-        assert device is not None  # what is recorded is in the table of devices
+    """Fit and write each, with the others' points for what it was not measured at, and print its errors."""
+    recorded = [points.read_recording(recording) for recording in sorted(RECORDED.glob("*.jsonl.gz"))]
+    measured = [(known_device(conditions["device"]), conditions, found) for conditions, found in recorded]
+    for device, conditions, own in measured:
+        others = [(other, theirs) for other, _, theirs in measured if other != device]
         path = SHIPPED / file_name(device)
-        write(path, fit_atlas(conditions, measured, device))
+        write(path, fit_atlas(conditions, own, device, others))
         print(as_table(read(path), path.stat().st_size), end="\n\n")
+
+
+def known_device(name: str) -> Device:
+    """What is recorded is in the table of devices."""
+    device = find_device(name)
+    assert device is not None, name
+    return device
 
 
 if __name__ == "__main__":
