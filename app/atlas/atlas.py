@@ -58,17 +58,22 @@ class Group:
 class Price:
     """µs on the device, launched behind another kernel. cold: inputs from memory; warm: inputs in L2, where they fit.
 
-    deviation: standard deviation of the logarithm of either.
+    deviation: standard deviation of the logarithm of either. item: what it is the price of. nearest, likeness: the
+    number of the measured point of its group that is most like it, and how much, as `Estimate` has them.
     """
 
     cold_us: float
     warm_us: float
     deviation: float
+    item: Item
+    nearest: int
+    likeness: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Atlas:
-    """What one device was measured to do. device: as torch names it. date: ISO. minutes: that the measuring took."""
+    """What one device was measured to do. device: as torch names it. date: ISO. minutes: that the measuring took.
+    Compared by identity: what is read off it is remembered."""
 
     device: str
     torch: str
@@ -85,7 +90,8 @@ class Atlas:
             return None
         floor, estimate = item.floor_us(device), group.interpolation.at(item.numbers)
         cold_us, warm_us = (significant(floor * math.exp(of), 6) for of in (estimate.cold, estimate.warm))
-        return Price(cold_us, warm_us, significant(estimate.deviation, 4))
+        deviation = significant(estimate.deviation, 4)
+        return Price(cold_us, warm_us, deviation, item, estimate.nearest, significant(estimate.likeness, 4))
 
 
 def write(path: Path, atlas: Atlas) -> None:

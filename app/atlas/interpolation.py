@@ -109,7 +109,8 @@ class Interpolation:
             float(between @ solved.cold) + solved.middles[0],
             float(between @ solved.warm) + solved.middles[1],
             math.sqrt(max(variance, self.noise**2)),
-            int(between.argmax()),
+            nearest := int(between.argmax()),
+            float(between[nearest]) / self.height**2,
         )
 
     def solve(self) -> None:
@@ -120,12 +121,13 @@ class Interpolation:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """cold, warm: logarithms of time over floor. deviation: standard deviation of either. nearest: number of the point
-    that is most like it."""
+    that is most like it. likeness: correlation of what the numbers explain of the two, 0 to 1."""
 
     cold: float
     warm: float
     deviation: float
     nearest: int
+    likeness: float
 
 
 def scale_of(described: Floats) -> tuple[Floats, Floats]:
