@@ -72,7 +72,7 @@ def sentence(rests: RestsOn) -> str:
         words.append(f"Fitted rates gave {unknown} of eager's time, where nothing was measured.")
     words.append(compile_words(rests))
     if rests["observed"]:
-        words.append("The time now is the trace's own; where kernels set the pace, other ways are scaled with it.")
+        words.append("The time now goes by the trace's; where kernels set the pace, other ways are scaled with it.")
     return " ".join(words)
 
 

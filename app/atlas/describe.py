@@ -19,6 +19,8 @@ GENERATED = "generated "
 """Groups of kernels that Inductor wrote begin so."""
 VECTOR_BYTES = 16
 """Rows of a product that begin at multiples of these are what cuBLAS's fast kernels need."""
+LONG_RUN = 4.0
+"""Elements that lie one after another, as a logarithm: with fewer a tensor is not read in the order of memory."""
 STRIDED_SHARE = 0.2
 """Of the bytes that a kernel moves: so many have to lie out of order to be told."""
 WIDE = 6
@@ -173,9 +175,11 @@ SIZES = {
 
 def _order(numbers: Numbers) -> list[str]:
     """How the tensors of what goes element by element lie in memory, where that matters."""
-    told = ["broadcast"] if numbers.get("broadcast") else []
-    permuted = numbers.get("input permuted", 0.0), numbers.get("result permuted", 0.0)
-    return [*told, "read or written out of order"] if any(permuted) else told
+    if numbers.get("broadcast"):
+        return ["broadcast"]
+    permuted = numbers.get("input permuted", 0.0) != numbers.get("result permuted", 0.0)
+    jumps = numbers.get("shortest run read", LONG_RUN) < LONG_RUN < numbers.get("bytes read", 0.0)
+    return ["read or written out of order"] if permuted or jumps else []
 
 
 def _of_kernel(numbers: Numbers) -> list[str]:

@@ -62,7 +62,7 @@ class RestsOn(TypedDict):
     device: they are for. atlas: null where none could be read: then fitted rates predict all. scaled_by: the ceilings
     by which another device's atlas is scaled, null for its own. range_factor: the ends of ranges are as many times as
     far away, in logarithms, as on the atlas's own device. eager_known: share of eager's predicted time that measured
-    points gave; fitted rates gave the rest. observed: the time now is a trace's, with which other ways are scaled.
+    points gave; fitted rates gave the rest. observed: the time now goes by a trace's, with which other ways are scaled.
     prediction_because: why torch.compile's time is by our rules, "" where it is by Inductor's kernels. sentence: all
     of this in words. parts: the longest 20 of eager's, and of torch.compile's where Inductor told its kernels.
     """
